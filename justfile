@@ -1,0 +1,61 @@
+# Tasks of the project. `just` alone lists them.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+_list:
+    @just --list
+
+# Create or refresh the development environment in .venv
+setup:
+    python3 -m venv .venv
+    .venv/bin/pip install --quiet --upgrade pip
+    .venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+
+# Everything CI checks, in the order of how fast it fails
+check: format-check lint types imports test docs
+
+# Rewrite files in the house format
+format:
+    ruff format .
+    ruff check --fix .
+
+format-check:
+    ruff format --check .
+
+lint:
+    ruff check .
+
+types:
+    mypy
+
+imports:
+    lint-imports
+
+# The fast tiers: everything but Spark, clusters, S3 and long runs
+test *args:
+    pytest -n auto -m "not spark and not cluster and not s3 and not slow" {{args}}
+
+# Unit tier only
+unit *args:
+    pytest -n auto -m unit {{args}}
+
+# Build the documentation; a broken link or anchor fails
+docs:
+    zensical build --strict
+
+# Serve the documentation while writing it
+docs-serve:
+    zensical serve
+
+# Property tests and fuzzing of the schema language at full size (minutes)
+fuzz:
+    OMNIGRAPH_EXAMPLES=10000 pytest -q tests/schema/test_roundtrip.py --timeout 3600
+    python tests/schema/fuzz.py 200000
+
+# Print one benchmark: open_cost | startup
+bench name:
+    python -m benchmarks.{{name}}
+
+# Build wheel and source archive into dist/
+build:
+    python -m build

@@ -1,0 +1,39 @@
+"""A typed property graph over Lance datasets, with branches, merges and a Spark pipeline.
+
+    import omnigraph
+
+    omnigraph.init("./g", schema=open("people.pg").read())
+    graph = omnigraph.open("./g")
+    graph.status()
+
+Importing this package is cheap: Lance and Arrow are loaded when a graph is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from omnigraph.errors import OmnigraphError
+    from omnigraph.graph import Graph, OpenMode, init, open  # noqa: A004 - as in open(path)
+
+__version__ = "0.1.0"
+
+__all__ = ["Graph", "OmnigraphError", "OpenMode", "init", "open"]
+
+_HOMES: Final[Mapping[str, str]] = {
+    "Graph": "omnigraph.graph",
+    "OmnigraphError": "omnigraph.errors",
+    "OpenMode": "omnigraph.graph",
+    "init": "omnigraph.graph",
+    "open": "omnigraph.graph",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")

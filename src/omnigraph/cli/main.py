@@ -1,0 +1,149 @@
+"""The `omnigraph` command line.
+
+Invariant: results go to stdout, everything else to stderr, and the exit code tells what happened.
+Nothing heavy is imported until a command runs, so `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+import omnigraph
+from omnigraph.cli import output
+from omnigraph.errors import InvalidInputError, OmnigraphError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+schema_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(schema_app, name="schema", help="Look at the schema a graph has accepted.")
+
+GraphArgument = Annotated[
+    str, typer.Argument(metavar="GRAPH", help="A local path, file:// or s3:// address.")
+]
+SchemaFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A schema file (.pg), or - for standard input.")
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """A typed property graph over Lance datasets.
+
+    Examples:
+      omnigraph lint people.pg
+      omnigraph init ./g --schema people.pg
+      omnigraph status ./g
+    """
+    if version:
+        output.line(f"omnigraph {omnigraph.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def init(
+    graph: GraphArgument,
+    schema: Annotated[Path, typer.Option("--schema", help="The schema file (.pg).")],
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="Who the first commit is attributed to.")
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Take over a root whose earlier initialisation died."),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Create a graph with a schema."""
+    created = omnigraph.init(
+        graph, schema=_read(schema), schema_name=str(schema), actor=actor, force=force
+    )
+    output.created(created, as_json=as_json)
+
+
+@app.command()
+def status(graph: GraphArgument, as_json: JsonFlag = False) -> None:
+    """Show types, versions, rows, fragments, index coverage and pending work."""
+    output.status(omnigraph.open(graph, mode="r").status(), as_json=as_json)
+
+
+@app.command()
+def lint(file: SchemaFile, as_json: JsonFlag = False) -> None:
+    """Check a schema file and show every problem in place."""
+    from omnigraph.cli import schema_output
+
+    if not schema_output.lint(str(file), _read(file), as_json=as_json):
+        raise typer.Exit(InvalidInputError.exit_code)
+
+
+@app.command()
+def fmt(
+    file: SchemaFile,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit 1 if the file would change.")
+    ] = False,
+) -> None:
+    """Format a schema file in place, keeping every comment."""
+    from omnigraph.schema.format import format_schema
+
+    text = _read(file)
+    formatted = format_schema(text, filename=str(file))
+    if str(file) == "-":
+        output.text(formatted)
+    elif formatted != text and not check:
+        file.write_text(formatted, encoding="utf-8")
+        output.note(f"formatted {file}")
+    if check and formatted != text:
+        output.note(f"{file} would be formatted")
+        raise typer.Exit(1)
+
+
+@schema_app.command("show")
+def schema_show(
+    graph: GraphArgument,
+    source: Annotated[
+        bool, typer.Option("--source", help="Print the schema text as it was accepted.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the accepted schema of a graph."""
+    from omnigraph.cli import schema_output
+
+    opened = omnigraph.open(graph, mode="r")
+    if source:
+        output.text(opened.schema_text)
+    else:
+        schema_output.catalog(opened.catalog, as_json=as_json)
+
+
+def main() -> NoReturn:
+    """Run the command line; every Omnigraph error becomes a message and an exit code."""
+    try:
+        app()
+    except OmnigraphError as error:
+        output.failure(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        output.note("interrupted")
+        sys.exit(130)
+    sys.exit(0)
+
+
+def _read(path: Path) -> str:
+    try:
+        if str(path) == "-":
+            return sys.stdin.read()
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", next_step="Give the path of a UTF-8 text file."
+        ) from error

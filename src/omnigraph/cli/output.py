@@ -1,0 +1,123 @@
+"""What a person or a script sees: tables and sentences, or one JSON object.
+
+Invariant: results on stdout, notes and errors on stderr; JSON keys are a contract, tables are not.
+Rich is loaded only when a table is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from omnigraph.errors import OmnigraphError
+    from omnigraph.graph import Graph
+    from omnigraph.operations.status import GraphStatus, TableStatus
+    from omnigraph.storage.tables import IndexCoverage
+
+
+def line(message: str) -> None:
+    """A result of one line."""
+    sys.stdout.write(f"{message}\n")
+
+
+def text(content: str) -> None:
+    """A result that is printed exactly as it is."""
+    sys.stdout.write(content)
+
+
+def note(message: str) -> None:
+    """Something worth knowing that is not the result."""
+    sys.stderr.write(f"{message}\n")
+
+
+def failure(error: OmnigraphError) -> None:
+    note(f"error: {error}")
+
+
+def json_object(content: Mapping[str, object]) -> None:
+    """The one JSON object a command prints with --json."""
+    line(json.dumps(content, indent=2, sort_keys=True, default=str))
+
+
+def created(graph: Graph, *, as_json: bool) -> None:
+    snapshot = graph.snapshot()
+    commit_id = snapshot.head.commit_id if snapshot.head else None
+    if as_json:
+        json_object({"root": graph.root, "commit": commit_id, "tables": sorted(snapshot.tables)})
+        return
+    count = len(snapshot.tables)
+    line(f"created {graph.root} with {count} table{'s'[: count != 1]}, commit {commit_id}")
+    note(f"Run `omnigraph status {graph.root}` to look at it.")
+
+
+def status(report: GraphStatus, *, as_json: bool) -> None:
+    if as_json:
+        json_object(_status_json(report))
+        return
+    line(f"graph     {report.root}")
+    line(f"branch    {report.branch} at commit {report.commit_id or '(none yet)'}")
+    line(f"manifest  version {report.manifest_version}, format {report.format_stamp}")
+    _draw(
+        ("type", "kind", "version", "rows", "fragments", "deleted", "indexes"),
+        [_status_row(table) for table in report.tables],
+    )
+    for table in report.tables:
+        if table.head_version != table.version:
+            note(
+                f"{table.table_key}: Lance HEAD is {table.head_version}, "
+                f"published is {table.version}"
+            )
+    if report.pending_sidecars:
+        note(
+            f"{len(report.pending_sidecars)} write(s) in progress or unfinished: "
+            f"{', '.join(report.pending_sidecars)}"
+        )
+
+
+def _status_row(table: TableStatus) -> tuple[str, ...]:
+    return (
+        table.type_name,
+        table.kind,
+        str(table.version),
+        f"{table.rows:,}",
+        str(table.fragments),
+        f"{table.deleted_rows:,}",
+        _coverage(table),
+    )
+
+
+def _coverage(table: TableStatus) -> str:
+    built = len(table.indexes)
+    partial = [index for index in table.indexes if index.unindexed_rows]
+    shown = [f"{built} of {built + len(table.missing_indexes)}"]
+    return ", ".join(shown + [f"{index.name} {_percent(index)}" for index in partial])
+
+
+def _percent(index: IndexCoverage) -> str:
+    return f"{100 * index.indexed_rows / (index.indexed_rows + index.unindexed_rows):.0f}%"
+
+
+def _status_json(report: GraphStatus) -> dict[str, object]:
+    content: dict[str, object] = asdict(report)
+    content["tables"] = [
+        {"kind": table.kind, "type": table.type_name, **asdict(table)} for table in report.tables
+    ]
+    return content
+
+
+def _draw(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for position, title in enumerate(header):
+        table.add_column(title, justify="right" if 2 <= position <= 5 else "left", no_wrap=False)
+    for row in rows:
+        table.add_row(*row)
+    Console(soft_wrap=not sys.stdout.isatty()).print(table)

@@ -1,0 +1,48 @@
+"""How schemas and their diagnostics are printed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from omnigraph.cli import output
+from omnigraph.schema.compile import lint_schema
+from omnigraph.schema.model import encode_model
+from omnigraph.schema.show import show_catalog
+from omnigraph.syntax import Diagnostic, Severity, render_all
+
+if TYPE_CHECKING:
+    from omnigraph.schema.catalog import Catalog
+
+
+def lint(filename: str, text: str, *, as_json: bool) -> bool:
+    """Print every finding; False if one of them is an error."""
+    findings = lint_schema(text)
+    errors = [each for each in findings if each.severity is Severity.ERROR]
+    if as_json:
+        output.json_object(
+            {"file": filename, "ok": not errors, "findings": [_finding(each) for each in findings]}
+        )
+    elif findings:
+        output.line(render_all(findings, text=text, filename=filename))
+    if not as_json:
+        output.note(f"{filename}: {len(errors)} errors, {len(findings) - len(errors)} warnings")
+    return not errors
+
+
+def catalog(accepted: Catalog, *, as_json: bool) -> None:
+    if as_json:
+        output.json_object(json.loads(encode_model(accepted)))
+    else:
+        output.text(show_catalog(accepted))
+
+
+def _finding(diagnostic: Diagnostic) -> dict[str, object]:
+    return {
+        "rule": diagnostic.rule,
+        "severity": diagnostic.severity.value,
+        "line": diagnostic.span.line,
+        "column": diagnostic.span.column,
+        "message": diagnostic.message,
+        "hint": diagnostic.hint,
+    }

@@ -1,0 +1,155 @@
+"""The one error tree, sorted by effect, because that decides whether a caller may retry.
+
+    OmnigraphError
+    ├── NothingWrittenError          the call changed nothing; fix the cause and call again
+    │   ├── InvalidInputError            exit 5
+    │   │   └── SchemaInvalidError           carries every diagnostic
+    │   ├── NotFoundError                exit 3
+    │   ├── ConflictError                exit 4
+    │   │   ├── AlreadyInitialisedError
+    │   │   └── InitialisationClaimedError
+    │   ├── ReadOnlyError                exit 6
+    │   ├── StorageUnavailableError      exit 7
+    │   │   └── UnsafeStoreError             the store ignores put-if-absent
+    │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
+    │   └── DamagedGraphError            exit 8   stored state contradicts itself
+    └── OutcomeUnknownError          may or may not have been written
+
+Every message names the thing, what was expected and found, the effect and the next step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from omnigraph.syntax import Diagnostic, render_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class OmnigraphError(Exception):
+    """The root of every error Omnigraph raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+    effect: ClassVar[str] = ""
+
+    def __init__(self, what: str, *, next_step: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        sentence = f"{self.what}; {self.effect}." if self.effect else f"{self.what}."
+        return f"{sentence}\n{self.next_step}" if self.next_step else sentence
+
+
+class NothingWrittenError(OmnigraphError):
+    """The call changed nothing in the graph."""
+
+    effect = "nothing was written"
+
+
+class InvalidInputError(NothingWrittenError):
+    """What the caller handed in breaks a rule."""
+
+    exit_code = 5
+
+
+class SchemaInvalidError(InvalidInputError):
+    """A schema text with at least one error; `diagnostics` holds all findings in source order."""
+
+    def __init__(self, filename: str, diagnostics: Sequence[Diagnostic], *, text: str) -> None:
+        count = len(diagnostics)
+        super().__init__(f"{filename} has {count} problem{'s' if count != 1 else ''}")
+        self.filename = filename
+        self.diagnostics = tuple(diagnostics)
+        self.text = text
+
+    def __str__(self) -> str:
+        findings = render_all(self.diagnostics, text=self.text, filename=self.filename)
+        return f"{super().__str__()}\n\n{findings}"
+
+
+class NotFoundError(NothingWrittenError):
+    """A graph, type, branch or version that does not exist."""
+
+    exit_code = 3
+
+
+class ConflictError(NothingWrittenError):
+    """Somebody else got there first."""
+
+    exit_code = 4
+
+
+class AlreadyInitialisedError(ConflictError):
+    """The root already holds a graph."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(
+            f"{root} already holds a graph",
+            next_step=f"Run `omnigraph status {root}` to look at it, or choose another root.",
+        )
+        self.root = root
+
+
+class InitialisationClaimedError(ConflictError):
+    """Another initialisation claimed the root and has not finished."""
+
+    def __init__(self, root: str, *, claimed_at: str) -> None:
+        super().__init__(
+            f"{root} was claimed by an initialisation that started at {claimed_at} "
+            "and has not finished",
+            next_step=f"If that process is dead, run `omnigraph init {root} --force`.",
+        )
+        self.root = root
+        self.claimed_at = claimed_at
+
+
+class ReadOnlyError(NothingWrittenError):
+    """A write through a handle that was opened for reading."""
+
+    exit_code = 6
+
+
+class StorageUnavailableError(NothingWrittenError):
+    """The store did not answer, or refused us."""
+
+    exit_code = 7
+
+
+class UnsafeStoreError(StorageUnavailableError):
+    """The store overwrites an object that put-if-absent must protect."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(
+            f"the store under {root} ignores put-if-absent, so two writers could both win",
+            next_step='Open it for reading (`mode="r"`), or move the graph to another store.',
+        )
+        self.root = root
+
+
+class FormatTooNewError(NothingWrittenError):
+    """The graph was written by a newer Omnigraph."""
+
+    def __init__(self, root: str, *, found: int, supported: int) -> None:
+        super().__init__(
+            f"{root} has internal format {found}, this Omnigraph knows up to {supported}",
+            next_step="Upgrade omnigraph first: `pip install --upgrade omnigraph`.",
+        )
+        self.root = root
+        self.found = found
+        self.supported = supported
+
+
+class DamagedGraphError(NothingWrittenError):
+    """What is stored contradicts itself; no guess is made."""
+
+    exit_code = 8
+
+
+class OutcomeUnknownError(OmnigraphError):
+    """The store stopped answering in the middle of the deciding write."""
+
+    effect = "it may or may not have been written"

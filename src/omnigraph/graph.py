@@ -1,0 +1,208 @@
+"""The graph as its users hold it: a thin facade that wires operations to one root.
+
+Invariant: methods hand over to one operation each; clocks and ids come from here and nowhere below.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.errors import (
+    FormatTooNewError,
+    InitialisationClaimedError,
+    InvalidInputError,
+    NotFoundError,
+    StorageUnavailableError,
+)
+from omnigraph.maintenance.migrate import migrate
+from omnigraph.maintenance.migrations.context import MigrationContext
+from omnigraph.operations.initialise import apply_initialise, plan_initialise
+from omnigraph.operations.notebook import graph_html
+from omnigraph.operations.read import read_type
+from omnigraph.operations.schema_contract import SchemaContract, contract_for, read_contract
+from omnigraph.operations.status import GraphStatus, graph_status
+from omnigraph.storage.branch_refs import BranchRef, claim_branch, read_branch_ref
+from omnigraph.storage.location import Root, parse_root
+from omnigraph.storage.manifest import ManifestState, read_manifest
+from omnigraph.storage.objects import Objects, StoredObjects
+from omnigraph.storage.snapshot import Snapshot, take_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from omnigraph.schema.catalog import Catalog
+
+
+class OpenMode(StrEnum):
+    """What a handle may do. Opening for reading writes nothing, not even repairs."""
+
+    READ_WRITE = "rw"
+    READ_ONLY = "r"
+
+
+class Graph:
+    """An open graph. Cheap to hold; every call reads the latest published state."""
+
+    def __init__(self, objects: Objects, *, mode: OpenMode, contract: SchemaContract) -> None:
+        self._objects = objects
+        self._contract = contract
+        self.mode = mode
+
+    @property
+    def root(self) -> str:
+        return self._objects.root.uri
+
+    @property
+    def catalog(self) -> Catalog:
+        """The types, properties and constraints the graph accepts."""
+        return self._contract.catalog
+
+    @property
+    def schema_text(self) -> str:
+        return self._contract.text
+
+    def snapshot(self) -> Snapshot:
+        """The published version of every table, as of now."""
+        return _snapshot(self._manifest())
+
+    def nodes(
+        self, type_name: str, *, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """Stream the nodes of a type, batch by batch."""
+        key = names.node_table_key(type_name)
+        return read_type(self._objects.root, self.snapshot(), key, columns=columns)
+
+    def edges(
+        self, type_name: str, *, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """Stream the edges of a type, batch by batch."""
+        key = names.edge_table_key(type_name)
+        return read_type(self._objects.root, self.snapshot(), key, columns=columns)
+
+    def status(self) -> GraphStatus:
+        """Types, versions, rows, fragments, index coverage and pending work."""
+        state = self._manifest()
+        return graph_status(self._objects, self.catalog, _snapshot(state), stamp=state.stamp)
+
+    def __repr__(self) -> str:
+        types = f"{len(self.catalog.nodes)} node types, {len(self.catalog.edges)} edge types"
+        return f"<Graph {self.root} ({types}, mode={self.mode.value!r})>"
+
+    def _repr_html_(self) -> str:
+        return graph_html(self.root, self.catalog, self.snapshot())
+
+    def _manifest(self) -> ManifestState:
+        return read_manifest(self._objects.root)
+
+
+def init(
+    root: str,
+    *,
+    schema: str,
+    actor: str | None = None,
+    force: bool = False,
+    schema_name: str = "schema",
+    storage_options: Mapping[str, str] | None = None,
+) -> Graph:
+    """Create a graph with this schema at an empty root.
+
+    Args:
+        root: A local path, `file://` or `s3://` address.
+        schema: The schema as `.pg` text.
+        actor: Who the first commit is attributed to.
+        force: Take over a root whose earlier initialisation died before it finished.
+        schema_name: How diagnostics call the schema, usually its file name.
+        storage_options: Options of the object store.
+    """
+    from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
+
+    location = parse_root(root, storage_options=storage_options)
+    catalog = compile_schema(schema, filename=schema_name, identity_domain=_new_id())
+    contract = contract_for(schema, catalog)
+    plan = plan_initialise(contract, actor=actor, now=_now(), new_id=_new_id)
+    objects = StoredObjects(location, create=True)
+    apply_initialise(plan, objects, force=force)
+    return Graph(objects, mode=OpenMode.READ_WRITE, contract=contract)
+
+
+def open(  # noqa: A001 - read as omnigraph.open(...)
+    root: str,
+    *,
+    mode: str = OpenMode.READ_WRITE.value,
+    storage_options: Mapping[str, str] | None = None,
+) -> Graph:
+    """Open a graph, for reading and writing unless `mode="r"`.
+
+    Opening for writing proves that the store honours put-if-absent and brings the graph's internal
+    format up to date. Opening for reading changes nothing.
+    """
+    location = parse_root(root, storage_options=storage_options)
+    open_mode = _mode(mode)
+    state = _existing(location)
+    objects = StoredObjects(location)
+    if open_mode is OpenMode.READ_WRITE:
+        _prepare_for_writing(objects, state)
+    return Graph(objects, mode=open_mode, contract=read_contract(objects))
+
+
+def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:
+    claim_branch(objects, BranchRef(branch=names.MAIN, incarnation=_new_id(), claimed_at=_now()))
+    if state.stamp < names.STAMP:
+        migrate(
+            MigrationContext(
+                objects=objects,
+                operation_id=_new_id(),
+                now=_now(),
+                schema_hash=read_contract(objects).model_hash,
+                new_id=_new_id,
+            )
+        )
+
+
+def _existing(location: Root) -> ManifestState:
+    try:
+        state = read_manifest(location)
+    except NotFoundError:
+        _refuse_unfinished(location)
+        raise
+    if state.stamp > names.STAMP:
+        raise FormatTooNewError(location.uri, found=state.stamp, supported=names.STAMP)
+    return state
+
+
+def _refuse_unfinished(location: Root) -> None:
+    try:
+        claim = read_branch_ref(StoredObjects(location), names.MAIN)
+    except StorageUnavailableError:
+        return
+    if claim is not None:
+        raise InitialisationClaimedError(location.uri, claimed_at=claim.claimed_at)
+
+
+def _snapshot(state: ManifestState) -> Snapshot:
+    return take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+
+
+def _mode(text: str) -> OpenMode:
+    try:
+        return OpenMode(text)
+    except ValueError:
+        raise InvalidInputError(
+            f'mode is {text!r}, expected "rw" or "r"',
+            next_step='Open with mode="r" to read, or leave it out to read and write.',
+        ) from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _new_id() -> str:
+    from ulid import ULID  # costs 80 ms that a reader need not pay
+
+    return str(ULID())

@@ -1,0 +1,1 @@
+"""Upkeep of a graph that already exists."""

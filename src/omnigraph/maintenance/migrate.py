@@ -1,0 +1,80 @@
+"""Walks a graph's internal format forward, one stamp at a time, to the one this program writes.
+
+Invariant: main is stamped last, so a graph whose main carries the current stamp has no branch with
+an older one. Nothing is written to a graph that is current, nor to one that is newer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.errors import FormatTooNewError, StorageUnavailableError
+from omnigraph.maintenance.migrations import (
+    v0002_annotate_object_id,
+    v0003_sweep_run_branches,
+    v0004_record_heads,
+)
+from omnigraph.storage.manifest import manifest_branches, read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from omnigraph.maintenance.migrations.context import MigrationContext
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest import ManifestState
+
+STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = {
+    1: v0002_annotate_object_id.migrate,
+    2: v0003_sweep_run_branches.migrate,
+    3: v0004_record_heads.migrate,
+}
+_ATTEMPTS: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated:
+    """Which stamps a walk went through on one branch."""
+
+    branch: str | None
+    stamps: tuple[int, ...]
+
+
+def migrate(context: MigrationContext) -> tuple[Migrated, ...]:
+    """Bring every branch to the current stamp; returns the branches that moved."""
+    root = context.objects.root
+    if _stamp(root, None) == names.STAMP:
+        return ()
+    live = [name for name in manifest_branches(root) if not name.startswith(names.SYSTEM_PREFIX)]
+    walks = [_walk(context, branch) for branch in (*sorted(live), None)]
+    return tuple(walk for walk in walks if walk.stamps)
+
+
+def _walk(context: MigrationContext, branch: str | None) -> Migrated:
+    reached: list[int] = []
+    for _ in range(_ATTEMPTS):
+        state = read_manifest(context.objects.root, branch=branch)
+        _refuse_newer(context.objects.root, state.stamp)
+        if reached and state.stamp > reached[-1]:
+            reached.append(state.stamp)
+        if state.stamp == names.STAMP:
+            return Migrated(branch=branch, stamps=tuple(reached))
+        reached = reached or [state.stamp]
+        STEPS[state.stamp](state, context)
+    raise StorageUnavailableError(
+        f"{context.objects.root} did not reach internal format {names.STAMP} "
+        f"in {_ATTEMPTS} attempts",
+        next_step="Check that the store accepts writes, then open the graph again.",
+    )
+
+
+def _stamp(root: Root, branch: str | None) -> int:
+    stamp = read_manifest(root, branch=branch).stamp
+    _refuse_newer(root, stamp)
+    return stamp
+
+
+def _refuse_newer(root: Root, found: int) -> None:
+    if found > names.STAMP:
+        raise FormatTooNewError(root.uri, found=found, supported=names.STAMP)

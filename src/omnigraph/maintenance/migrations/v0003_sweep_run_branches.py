@@ -1,0 +1,41 @@
+"""Stamp 3: no `__run__*` branches are left on the manifest.
+
+An early staging scheme left them behind. Absent ones are fine, so two processes may sweep at once;
+a branch that others were forked from goes after them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.manifest import (
+    ManifestState,
+    drop_manifest_branch,
+    manifest_branches,
+    swap_manifest,
+)
+
+if TYPE_CHECKING:
+    from omnigraph.maintenance.migrations.context import MigrationContext
+    from omnigraph.storage.location import Root
+
+
+def migrate(state: ManifestState, context: MigrationContext) -> None:
+    if state.branch is None:
+        _sweep(context.objects.root)
+    swap_manifest(state, state.rows, operation_id=context.operation_id, stamp=3)
+
+
+def _sweep(root: Root) -> None:
+    stale = [name for name in manifest_branches(root) if name.startswith(names.LEGACY_RUN_PREFIX)]
+    while stale:
+        kept = [name for name in stale if not drop_manifest_branch(root, name)]
+        if len(kept) == len(stale):
+            raise DamagedGraphError(
+                f"stale branches {', '.join(sorted(kept))} of {root} cannot be removed: "
+                "other branches were forked from them",
+                next_step="Delete the branches forked from them first.",
+            )
+        stale = kept

@@ -1,0 +1,84 @@
+"""Every name Omnigraph writes to disk, and the numbers of its formats.
+
+Invariant: no other module spells one of these names (tests/tidy looks for them).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MANIFEST: Final = "__manifest"
+RECOVERY_DIR: Final = "__recovery"
+BRANCH_REFS_DIR: Final = "_refs/branches"
+COMMITS: Final = "_graph_commits.lance"
+COMMIT_ACTORS: Final = "_graph_commit_actors.lance"
+RECOVERIES: Final = "_graph_commit_recoveries.lance"
+SCHEMA_SOURCE: Final = "_schema.pg"
+SCHEMA_MODEL: Final = "_schema.ir.json"
+SCHEMA_STATE: Final = "__schema_state.json"
+
+MAIN: Final = "main"
+SYSTEM_PREFIX: Final = "__"
+LEGACY_RUN_PREFIX: Final = "__run__"
+
+STAMP_KEY: Final = "omnigraph:internal_schema_version"
+STAMP: Final = 4
+MANIFEST_VERSIONS_KEPT: Final = 100
+"""How many of its newest versions `__manifest` always keeps: part of the format, never a setting.
+
+A reader trusts a version only while it is among these, so all processes must agree on the number.
+"""
+
+PROPERTY_ID_KEY: Final = "omnigraph:property_id"
+PRIMARY_KEY_KEY: Final = "lance-schema:unenforced-primary-key"
+BLOB_KEY: Final = "lance-encoding:blob"
+OPERATION_PROPERTY: Final = "omnigraph:operation"
+
+NODE_PREFIX: Final = "node:"
+EDGE_PREFIX: Final = "edge:"
+
+ID_COLUMN: Final = "id"
+SOURCE_COLUMN: Final = "src"
+TARGET_COLUMN: Final = "dst"
+SYSTEM_COLUMNS: Final = (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
+LANCE_COLUMNS: Final = (
+    "_rowid",
+    "_rowaddr",
+    "_rowoffset",
+    "_row_created_at_version",
+    "_row_last_updated_at_version",
+)
+
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_U64: Final = 0xFFFFFFFFFFFFFFFF
+
+
+def fnv1a64_hex(text: str) -> str:
+    """FNV-1a over the UTF-8 bytes, as 16 hexadecimal digits."""
+    digest = _FNV_OFFSET
+    for byte in text.encode():
+        digest = ((digest ^ byte) * _FNV_PRIME) & _U64
+    return f"{digest:016x}"
+
+
+def node_table_key(type_name: str) -> str:
+    return f"{NODE_PREFIX}{type_name}"
+
+
+def edge_table_key(type_name: str) -> str:
+    return f"{EDGE_PREFIX}{type_name}"
+
+
+def table_location(table_key: str) -> str:
+    """Where a new table is created; afterwards its `table` row in the manifest is the truth."""
+    kind, _, type_name = table_key.partition(":")
+    return f"{kind}s/{fnv1a64_hex(type_name)}"
+
+
+def branch_ref(branch: str) -> str:
+    return f"{BRANCH_REFS_DIR}/{branch}.json"
+
+
+def sidecar(operation_id: str) -> str:
+    return f"{RECOVERY_DIR}/{operation_id}.json"

@@ -1,0 +1,1 @@
+"""One module per verb: what a graph can be asked to do."""

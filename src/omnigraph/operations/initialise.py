@@ -1,0 +1,220 @@
+"""Creating a graph: claim the root, write schema and empty tables, make them visible at once.
+
+Invariant: the graph exists from the moment its manifest is created, in one write, and not before.
+Whoever fails earlier removes only what it wrote itself, its claim last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.errors import (
+    AlreadyInitialisedError,
+    ConflictError,
+    InitialisationClaimedError,
+    NothingWrittenError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
+from omnigraph.operations.schema_contract import SchemaContract, contract_objects
+from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph.storage.branch_refs import BranchRef, claim_branch, read_branch_ref, release_branch
+from omnigraph.storage.datasets import remove_unless_foreign
+from omnigraph.storage.history import HISTORY, create_history
+from omnigraph.storage.manifest import create_manifest, manifest_exists, read_manifest
+from omnigraph.storage.manifest_rows import (
+    GraphCommit,
+    GraphHead,
+    ManifestRow,
+    Operation,
+    Outcome,
+    Table,
+    TableVersion,
+)
+from omnigraph.storage.objects import Objects, Put
+from omnigraph.storage.tables import create_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+ACTOR: Final = "omnigraph:init"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTable:
+    """A table that initialisation is about to create."""
+
+    table_key: str
+    location: str
+    type_number: int
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitPlan:
+    """Everything initialisation will write, decided before it writes anything."""
+
+    contract: SchemaContract
+    tables: tuple[NewTable, ...]
+    claim: BranchRef
+    commit: GraphCommit
+
+
+def plan_initialise(
+    contract: SchemaContract, *, actor: str | None, now: str, new_id: Callable[[], str]
+) -> InitPlan:
+    tables = tuple(_new_tables(contract))
+    return InitPlan(
+        contract=contract,
+        tables=tables,
+        claim=BranchRef(
+            branch=names.MAIN,
+            incarnation=new_id(),
+            claimed_at=now,
+            creates=tuple(table.location for table in tables),
+        ),
+        commit=GraphCommit(commit_id=new_id(), branch=None, actor=actor or ACTOR, created_at=now),
+    )
+
+
+def apply_initialise(plan: InitPlan, objects: Objects, *, force: bool) -> None:
+    """Create the planned graph, or leave the root as it was found."""
+    _refuse_existing_graph(objects)
+    if force:
+        _remove_dead_claim(objects)
+    _claim_root(plan, objects)
+    written: list[str] = []
+    try:
+        _write_contract(plan, objects, written)
+        rows = _create_tables(plan, objects)
+        create_history(objects.root, operation_id=plan.claim.incarnation)
+        _make_visible(plan, objects, rows)
+    except NothingWrittenError:
+        _undo(plan, objects, written)
+        raise
+
+
+def _new_tables(contract: SchemaContract) -> Iterator[NewTable]:
+    catalog = contract.catalog
+    for node in catalog.nodes.values():
+        key = names.node_table_key(node.name)
+        yield NewTable(
+            table_key=key,
+            location=names.table_location(key),
+            type_number=node.number,
+            schema=node_schema(node),
+        )
+    for edge in catalog.edges.values():
+        key = names.edge_table_key(edge.name)
+        yield NewTable(
+            table_key=key,
+            location=names.table_location(key),
+            type_number=edge.number,
+            schema=edge_schema(edge),
+        )
+
+
+def _refuse_existing_graph(objects: Objects) -> None:
+    if manifest_exists(objects.root):
+        raise AlreadyInitialisedError(objects.root.uri)
+
+
+def _remove_dead_claim(objects: Objects) -> None:
+    claim = read_branch_ref(objects, names.MAIN)
+    if claim is not None:
+        for location in (*claim.creates, *HISTORY):
+            remove_unless_foreign(objects, location, operation_id=claim.incarnation)
+    for path in (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE):
+        objects.delete(path)
+    release_branch(objects, names.MAIN)
+
+
+def _claim_root(plan: InitPlan, objects: Objects) -> None:
+    holder = claim_branch(objects, plan.claim)
+    if holder.incarnation == plan.claim.incarnation:
+        return
+    _refuse_existing_graph(objects)
+    raise InitialisationClaimedError(objects.root.uri, claimed_at=holder.claimed_at)
+
+
+def _write_contract(plan: InitPlan, objects: Objects, written: list[str]) -> None:
+    for path, content in contract_objects(plan.contract).items():
+        if objects.put_if_absent(path, content) is Put.EXISTED and objects.read(path) != content:
+            raise ConflictError(
+                f"{objects.root} already holds {path}, which belongs to no graph",
+                next_step=f"Remove it, or run `omnigraph init {objects.root} --force`.",
+            )
+        written.append(path)
+
+
+def _create_tables(plan: InitPlan, objects: Objects) -> tuple[ManifestRow, ...]:
+    rows: list[ManifestRow] = []
+    for table in plan.tables:
+        version = create_table(
+            objects.root, table.location, table.schema, operation_id=plan.claim.incarnation
+        )
+        rows.append(
+            Table(
+                table_key=table.table_key,
+                location=table.location,
+                type_number=table.type_number,
+            )
+        )
+        rows.append(TableVersion(table_key=table.table_key, version=version, row_count=0))
+    return tuple(rows)
+
+
+def _make_visible(plan: InitPlan, objects: Objects, rows: tuple[ManifestRow, ...]) -> None:
+    incarnation = plan.claim.incarnation
+    head = GraphHead(
+        branch=None,
+        sequence=1,
+        commit_id=plan.commit.commit_id,
+        incarnation=incarnation,
+        schema_hash=plan.contract.model_hash,
+    )
+    decision = Operation(
+        operation_id=incarnation,
+        branch=None,
+        outcome=Outcome.PUBLISHED,
+        decided_by=plan.commit.actor,
+        decided_at=plan.commit.created_at,
+    )
+    try:
+        create_manifest(
+            objects.root, (*rows, plan.commit, head, decision), operation_id=incarnation
+        )
+    except (ConflictError, StorageUnavailableError) as error:
+        _settle(plan, objects, error)
+
+
+def _settle(plan: InitPlan, objects: Objects, error: NothingWrittenError) -> None:
+    """No answer of the deciding write is believed: read what is there."""
+    try:
+        landed = read_manifest(objects.root).rows if manifest_exists(objects.root) else ()
+    except StorageUnavailableError:
+        raise OutcomeUnknownError(
+            f"the store stopped answering while {objects.root} was being created",
+            next_step=f"Run `omnigraph status {objects.root}` to see whether the graph exists.",
+        ) from error
+    if not landed:
+        raise error
+    if plan.commit not in landed:
+        raise AlreadyInitialisedError(objects.root.uri) from error
+
+
+def _undo(plan: InitPlan, objects: Objects, written: list[str]) -> None:
+    """Remove what this attempt wrote, unless a forced one has taken the root over."""
+    mine = plan.claim.incarnation
+    holder = read_branch_ref(objects, names.MAIN)
+    if holder is None or holder.incarnation != mine:
+        return
+    for location in (*plan.claim.creates, *HISTORY):
+        remove_unless_foreign(objects, location, operation_id=mine)
+    for path in written:
+        objects.delete(path)
+    release_branch(objects, names.MAIN)

@@ -1,0 +1,1 @@
+"""Schema text to catalog: parse, check, resolve, and describe as Arrow schemas."""

@@ -1,0 +1,169 @@
+"""What the parser saw, with the place of everything a diagnostic may want to point at.
+
+Invariant: nodes hold source spelling only. Nothing here is resolved, checked or defaulted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from omnigraph.syntax import Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """An identifier, or an enum value."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StringLiteral:
+    """A string as written, quotes and escapes included."""
+
+    raw: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberLiteral:
+    """A number as written."""
+
+    raw: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A bare word among arguments: a property name, `true` or `false`."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeLiteral:
+    """`low..high`, either side may be open."""
+
+    low: NumberLiteral | None
+    high: NumberLiteral | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keyword:
+    """`name=value` among the arguments of an annotation."""
+
+    name: Name
+    value: StringLiteral | NumberLiteral | Word
+    span: Span
+
+
+Argument: TypeAlias = StringLiteral | NumberLiteral | Word | RangeLiteral | Keyword
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """`@name` or `@name(...)`; `arguments` is None without parentheses."""
+
+    name: str
+    arguments: tuple[Argument, ...] | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseType:
+    """`String` or `Vector(8)`: a type name, perhaps with a size."""
+
+    name: str
+    size: NumberLiteral | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOf:
+    """`[String]`."""
+
+    item: BaseType
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnumOf:
+    """`enum(a, b)`."""
+
+    values: tuple[Name, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeExpression:
+    """A property's type and whether `?` follows it."""
+
+    core: BaseType | ListOf | EnumOf
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyDeclaration:
+    """`name: Type @annotation ...`."""
+
+    name: Name
+    type: TypeExpression
+    annotations: tuple[Annotation, ...]
+
+
+Member: TypeAlias = PropertyDeclaration | Annotation
+"""An annotation in a body that belongs to no property: a constraint, or misplaced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterfaceDeclaration:
+    """`interface Name { ... }`."""
+
+    name: Name
+    body: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDeclaration:
+    """`node Name @annotation implements A, B { ... }`."""
+
+    name: Name
+    annotations: tuple[Annotation, ...]
+    implements: tuple[Name, ...]
+    body: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeDeclaration:
+    """`edge Name: Source -> Target @card(0..1) { ... }`; `body` is None without braces."""
+
+    name: Name
+    source: Name
+    target: Name
+    annotations: tuple[Annotation, ...]
+    body: tuple[Member, ...] | None
+
+
+Declaration: TypeAlias = InterfaceDeclaration | NodeDeclaration | EdgeDeclaration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """All declarations in source order."""
+
+    declarations: tuple[Declaration, ...]
+
+
+def properties_of(declaration: Declaration) -> tuple[PropertyDeclaration, ...]:
+    """The properties in the body, in source order."""
+    members = declaration.body or ()
+    return tuple(each for each in members if isinstance(each, PropertyDeclaration))
+
+
+def body_annotations_of(declaration: Declaration) -> tuple[Annotation, ...]:
+    """The annotations in the body that belong to no property, in source order."""
+    return tuple(each for each in declaration.body or () if isinstance(each, Annotation))

@@ -1,0 +1,276 @@
+"""The resolved schema: what every other part of Omnigraph knows about a graph's types.
+
+Invariant: values are immutable, hashable and picklable, and every name inside them resolves.
+Numbers are stable for the life of a graph: a rename keeps them, a new lifetime gets new ones.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
+
+
+class Scalar(enum.StrEnum):
+    """The base types, by their spelling in a schema."""
+
+    STRING = "String"
+    BLOB = "Blob"
+    BOOL = "Bool"
+    I32 = "I32"
+    I64 = "I64"
+    U32 = "U32"
+    U64 = "U64"
+    F32 = "F32"
+    F64 = "F64"
+    DATE = "Date"
+    DATETIME = "DateTime"
+
+
+INTEGERS: Final = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
+FLOATS: Final = frozenset({Scalar.F32, Scalar.F64})
+NUMBERS: Final = INTEGERS | FLOATS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarType:
+    """One value of a base type."""
+
+    scalar: Scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListType:
+    """A list whose items may be null."""
+
+    item: Scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnumType:
+    """A string out of a set; `values` is sorted, its order in the source means nothing."""
+
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorType:
+    """A fixed number of 32-bit floats."""
+
+    size: int
+
+
+PropertyType: TypeAlias = ScalarType | ListType | EnumType | VectorType
+Number: TypeAlias = int | Decimal
+Literal: TypeAlias = str | int | Decimal | bool
+
+
+class HasName(Protocol):
+    """Anything that can be looked up by its name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T_co = TypeVar("T_co", bound=HasName, covariant=True)
+
+
+class ByName(Mapping[str, T_co]):
+    """An immutable mapping from name to value that keeps, and compares by, the given order."""
+
+    __slots__ = ("_by_name", "_ordered")
+
+    def __init__(self, ordered: Iterable[T_co] = ()) -> None:
+        values = tuple(ordered)
+        by_name = {each.name: each for each in values}
+        assert len(by_name) == len(values), "names are unique"
+        object.__setattr__(self, "_ordered", values)
+        object.__setattr__(self, "_by_name", by_name)
+
+    _ordered: tuple[T_co, ...]
+    _by_name: dict[str, T_co]
+
+    def __getitem__(self, name: str) -> T_co:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByName) and self._ordered == other._ordered
+
+    def __hash__(self) -> int:
+        return hash(self._ordered)
+
+    def __repr__(self) -> str:
+        return f"ByName({self._ordered!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ByName, (self._ordered,)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"ByName is immutable: {name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataKeyword:
+    """`name=value` behind the value of an annotation."""
+
+    name: str
+    value: Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """An annotation that Omnigraph stores but does not interpret."""
+
+    name: str
+    value: Literal | None = None
+    keywords: tuple[MetadataKeyword, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embed:
+    """Which text a vector was made from, and by which model."""
+
+    source: str
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One column of a type.
+
+    `declared` is false when only interfaces name it; `interfaces` lists those it satisfies.
+    """
+
+    number: int
+    name: str
+    type: PropertyType
+    nullable: bool
+    description: str | None = None
+    metadata: tuple[Metadata, ...] = ()
+    embed: Embed | None = None
+    declared: bool = True
+    interfaces: tuple[str, ...] = ()
+
+
+class Spelling(enum.Enum):
+    """Where a constraint was written: behind its property, or in the body."""
+
+    PROPERTY = "property"
+    BODY = "body"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """The identity tuple of a node, as written; ids order it by property number."""
+
+    properties: tuple[str, ...]
+    spelling: Spelling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unique:
+    """No two entities share this tuple; a null in it exempts the entity."""
+
+    properties: tuple[str, ...]
+    spelling: Spelling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """The wish for an index over these properties."""
+
+    properties: tuple[str, ...]
+    spelling: Spelling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """An inclusive numeric bound; a missing side is open; exact, never a double."""
+
+    property: str
+    low: Number | None
+    high: Number | None
+    spelling: Spelling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """An unanchored RE2 match."""
+
+    property: str
+    pattern: str
+    spelling: Spelling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cardinality:
+    """How many edges of a type one source node may have; no maximum is None."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterfaceType:
+    """Properties that nodes can promise to have."""
+
+    number: int
+    name: str
+    properties: ByName[Property]
+    key: Key | None = None
+    uniques: tuple[Unique, ...] = ()
+    indexes: tuple[Index, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeType:
+    """A node type; inherited properties come last in `properties`."""
+
+    number: int
+    name: str
+    implements: tuple[str, ...]
+    properties: ByName[Property]
+    key: Key | None
+    uniques: tuple[Unique, ...]
+    indexes: tuple[Index, ...]
+    ranges: tuple[Range, ...]
+    checks: tuple[Check, ...]
+    description: str | None = None
+    instruction: str | None = None
+    metadata: tuple[Metadata, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeType:
+    """An edge type between two node types."""
+
+    number: int
+    name: str
+    source: str
+    target: str
+    cardinality: Cardinality
+    properties: ByName[Property]
+    uniques: tuple[Unique, ...]
+    indexes: tuple[Index, ...]
+    description: str | None = None
+    instruction: str | None = None
+    metadata: tuple[Metadata, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """All types of one graph; `next_number` is the first number never given out."""
+
+    identity_domain: str
+    next_number: int
+    interfaces: ByName[InterfaceType]
+    nodes: ByName[NodeType]
+    edges: ByName[EdgeType]

@@ -1,0 +1,279 @@
+"""Keys, uniqueness, indexes, ranges and patterns: members exist and have a fitting type.
+
+Invariant: both spellings of a constraint obey the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.schema.ast import Name, StringLiteral
+from omnigraph.schema.catalog import (
+    NUMBERS,
+    EnumType,
+    ListType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.schema.diagnostics import Rule, error
+from omnigraph.schema.resolve import (
+    ConstraintKind,
+    WrittenConstraint,
+    number_value,
+    string_value,
+)
+from omnigraph.syntax import Diagnostic, Span, Suggestions
+
+_ENDPOINT_COLUMNS: Final = (SOURCE_COLUMN, TARGET_COLUMN)
+_ENDPOINT_TYPE: Final = ScalarType(scalar=Scalar.STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownProperty:
+    """What a constraint may ask about a member; an unresolved type is None."""
+
+    type: PropertyType | None
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintScope:
+    """The type a constraint belongs to; `kind` is `interface`, `node` or `edge`."""
+
+    kind: str
+    name: Name
+    properties: Mapping[str, KnownProperty]
+
+
+def check_constraint(
+    constraint: WrittenConstraint, scope: ConstraintScope, suggestions: Suggestions
+) -> Iterator[Diagnostic]:
+    """Every finding about one constraint on its own."""
+    if scope.kind == "edge" and constraint.kind in _NODE_ONLY:
+        yield error(
+            _NODE_ONLY[constraint.kind],
+            constraint.span,
+            f"`@{constraint.kind}` is not for edges",
+            _NODE_ONLY_HINTS[constraint.kind],
+        )
+        return
+    yield from _members_are_distinct(constraint)
+    for member in constraint.members:
+        known = _member(member, scope)
+        if known is None:
+            yield _unknown_member(member, scope, suggestions)
+        elif known.type is not None:
+            yield from _member_fits(constraint, member, known)
+    if constraint.bounds is not None:
+        yield from _bounds_are_ordered(constraint)
+    if constraint.pattern is not None:
+        yield from _pattern_compiles(constraint.pattern)
+
+
+_NODE_ONLY: Final = {
+    ConstraintKind.KEY: Rule.KEY_ON_EDGE,
+    ConstraintKind.RANGE: Rule.RANGE_ON_EDGE,
+    ConstraintKind.CHECK: Rule.CHECK_ON_EDGE,
+}
+_NODE_ONLY_HINTS: Final = {
+    ConstraintKind.KEY: "edges have no key; `@unique(src, dst)` allows one edge per pair",
+    ConstraintKind.RANGE: "put the value on a node, or check it before loading",
+    ConstraintKind.CHECK: "put the value on a node, or use an enum",
+}
+
+
+def check_constraints_together(
+    constraints: list[WrittenConstraint], scope: ConstraintScope
+) -> Iterator[Diagnostic]:
+    """One key at most, and no constraint stated twice."""
+    first: dict[object, WrittenConstraint] = {}
+    key: WrittenConstraint | None = None
+    for constraint in constraints:
+        if scope.kind == "edge" and constraint.kind in _NODE_ONLY:
+            continue
+        if constraint.kind is ConstraintKind.KEY:
+            if key is not None:
+                yield error(
+                    Rule.DUPLICATE_KEY,
+                    _span_within(constraint, scope),
+                    f"{scope.kind} `{scope.name.text}` has more than one key",
+                    "join the members: `@key(first, second)`",
+                )
+            key = key or constraint
+            continue
+        if first.setdefault(_sameness(constraint), constraint) is not constraint:
+            members = ", ".join(each.text for each in constraint.members)
+            yield error(
+                Rule.DUPLICATE_CONSTRAINT,
+                _span_within(constraint, scope),
+                f"`@{constraint.kind}` over `{members}` is stated twice",
+                "remove one; a constraint is written behind its property or in the body",
+            )
+
+
+def _span_within(constraint: WrittenConstraint, scope: ConstraintScope) -> Span:
+    """The constraint itself, or the type's name when an interface far away brought it in."""
+    return scope.name.span if constraint.inherited else constraint.span
+
+
+def _sameness(constraint: WrittenConstraint) -> object:
+    names = tuple(each.text for each in constraint.members)
+    match constraint.kind:
+        case ConstraintKind.KEY | ConstraintKind.INDEX:
+            return constraint.kind, names
+        case ConstraintKind.UNIQUE:
+            return constraint.kind, frozenset(names)
+        case ConstraintKind.RANGE:
+            bounds = constraint.bounds
+            assert bounds is not None
+            return (
+                constraint.kind,
+                names,
+                *(
+                    number_value(each) if each is not None else None
+                    for each in (bounds.low, bounds.high)
+                ),
+            )
+        case ConstraintKind.CHECK:
+            assert constraint.pattern is not None
+            return constraint.kind, names, string_value(constraint.pattern)
+        case _:
+            assert_never(constraint.kind)
+
+
+def _member(member: Name, scope: ConstraintScope) -> KnownProperty | None:
+    if scope.kind == "edge" and member.text in _ENDPOINT_COLUMNS:
+        return KnownProperty(type=_ENDPOINT_TYPE, nullable=False)
+    return scope.properties.get(member.text)
+
+
+def _unknown_member(member: Name, scope: ConstraintScope, suggestions: Suggestions) -> Diagnostic:
+    candidates = [*scope.properties, *(_ENDPOINT_COLUMNS if scope.kind == "edge" else ())]
+    if member.text == ID_COLUMN:
+        hint = f"`{ID_COLUMN}` is always unique and indexed; it is not a property"
+    else:
+        hint = suggestions.closest(member.text, candidates)
+    return error(
+        Rule.UNKNOWN_PROPERTY,
+        member.span,
+        f"{scope.kind} `{scope.name.text}` has no property `{member.text}`",
+        hint or (f"its properties are {', '.join(candidates[:8])}" if candidates else ""),
+    )
+
+
+def _members_are_distinct(constraint: WrittenConstraint) -> Iterator[Diagnostic]:
+    seen: set[str] = set()
+    for member in constraint.members:
+        if member.text in seen:
+            yield error(
+                Rule.REPEATED_MEMBER,
+                member.span,
+                f"`@{constraint.kind}` names `{member.text}` twice",
+                "remove one",
+            )
+        seen.add(member.text)
+
+
+def _member_fits(
+    constraint: WrittenConstraint, member: Name, known: KnownProperty
+) -> Iterator[Diagnostic]:
+    kind = constraint.kind
+    assert known.type is not None
+    rule, fits, allowed = _fitness(constraint, known.type)
+    span = constraint.span if len(constraint.members) == 1 else member.span
+    if not fits:
+        yield error(
+            rule,
+            span,
+            f"`@{kind}` does not work on `{member.text}`, which is {type_words(known.type)}",
+            allowed,
+        )
+    if kind is ConstraintKind.KEY and known.nullable:
+        yield error(
+            Rule.NULLABLE_KEY,
+            span,
+            f"the key property `{member.text}` must not be nullable",
+            "remove the `?` from its type",
+        )
+
+
+def _fitness(constraint: WrittenConstraint, member: PropertyType) -> tuple[Rule, bool, str]:
+    blob = member == ScalarType(scalar=Scalar.BLOB)
+    several = isinstance(member, ListType) or blob
+    vector = isinstance(member, VectorType)
+    match constraint.kind:
+        case ConstraintKind.KEY:
+            hint = "a key member is a string, a number, a Boolean, a date or an enum"
+            return Rule.KEY_TYPE, not (several or vector), hint
+        case ConstraintKind.UNIQUE:
+            hint = "lists, vectors and blobs are never compared for uniqueness"
+            return Rule.UNIQUE_TYPE, not (several or vector), hint
+        case ConstraintKind.INDEX:
+            hint = "lists and blobs have no index; a vector is indexed alone"
+            fits = not several and not (vector and len(constraint.members) > 1)
+            return Rule.INDEX_TYPE, fits, hint
+        case ConstraintKind.RANGE:
+            fits = isinstance(member, ScalarType) and member.scalar in NUMBERS
+            return Rule.RANGE_TYPE, fits, "ranges are for I32, I64, U32, U64, F32 and F64"
+        case ConstraintKind.CHECK:
+            fits = member == ScalarType(scalar=Scalar.STRING)
+            return Rule.CHECK_TYPE, fits, "regular expressions are for String"
+        case _:
+            assert_never(constraint.kind)
+
+
+def type_words(member: PropertyType) -> str:
+    """A property type with its article, for messages."""
+    match member:
+        case ScalarType():
+            return f"of type {member.scalar.value}"
+        case ListType():
+            return "a list"
+        case EnumType():
+            return "an enum"
+        case VectorType():
+            return "a vector"
+        case _:
+            assert_never(member)
+
+
+def _bounds_are_ordered(constraint: WrittenConstraint) -> Iterator[Diagnostic]:
+    bounds = constraint.bounds
+    if bounds is None or bounds.low is None or bounds.high is None:
+        return
+    low, high = number_value(bounds.low), number_value(bounds.high)
+    if low is not None and high is not None and low > high:
+        yield error(
+            Rule.RANGE_BOUNDS,
+            bounds.span,
+            f"the lower bound {bounds.low.raw} is above the upper bound {bounds.high.raw}",
+            f"write `{bounds.high.raw}..{bounds.low.raw}`",
+        )
+
+
+def _pattern_compiles(pattern: StringLiteral) -> Iterator[Diagnostic]:
+    source = string_value(pattern)
+    try:
+        # Arrow compiles the pattern only when there is a value to match it with.
+        pc.match_substring_regex(pa.array([""], pa.string()), pattern=source)
+    except pa.ArrowInvalid as refused:
+        reason = str(refused).removeprefix("Invalid regular expression: ")
+        around = reason.startswith("invalid perl operator: (?")
+        yield error(
+            Rule.CHECK_PATTERN,
+            pattern.span,
+            "look-around does not exist in RE2 regular expressions"
+            if around
+            else f"this is not an RE2 regular expression: {reason[:120]}",
+            "patterns match anywhere in the text; use `^` and `$` to anchor them"
+            if around
+            else "the dialect is RE2; a backslash is written `\\\\` in a string",
+        )

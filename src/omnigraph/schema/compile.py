@@ -1,0 +1,36 @@
+"""Schema text to catalog, or to the list of everything that is wrong with it.
+
+Invariant: both entry points accept any text; a catalog is only ever built without errors.
+"""
+
+from __future__ import annotations
+
+from omnigraph.errors import SchemaInvalidError
+from omnigraph.schema.build import build_catalog
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.check import check_schema
+from omnigraph.schema.parser import parse_schema
+from omnigraph.syntax import Diagnostic, Severity
+
+
+def compile_schema(text: str, *, filename: str, identity_domain: str) -> Catalog:
+    """The catalog of a new graph, its numbers counted from one.
+
+    Raises:
+        SchemaInvalidError: with every finding, warnings included, if one of them is an error.
+    """
+    schema = parse_schema(text)
+    if isinstance(schema, Diagnostic):
+        raise SchemaInvalidError(filename, (schema,), text=text)
+    findings = check_schema(schema)
+    if any(each.severity is Severity.ERROR for each in findings):
+        raise SchemaInvalidError(filename, findings, text=text)
+    return build_catalog(schema, identity_domain=identity_domain)
+
+
+def lint_schema(text: str) -> tuple[Diagnostic, ...]:
+    """Every finding about a text in source order; empty for a schema without fault."""
+    schema = parse_schema(text)
+    if isinstance(schema, Diagnostic):
+        return (schema,)
+    return check_schema(schema)

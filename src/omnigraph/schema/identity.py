@@ -1,0 +1,188 @@
+"""The one spelling of key values, and the node ids made of them.
+
+Invariant: equal stored values spell equally, different ones differently, on every machine and
+with every version of Arrow and Python; the row form and the column form agree.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.catalog import (
+    FLOATS,
+    INTEGERS,
+    EnumType,
+    ListType,
+    NodeType,
+    Property,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+
+_EPOCH_DAY: Final = dt.date(1970, 1, 1)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_F32_DIGITS_MAX: Final = 9
+_ESCAPED_IN_JSON: Final = r'["\\\x00-\x1f]'
+
+
+def node_id(node: NodeType, values: Mapping[str, object]) -> str:
+    """The id of one keyed node from its property values."""
+    return canonical_tuple(key_properties(node), values)
+
+
+def node_ids(node: NodeType, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+    """The ids of keyed nodes: a string array as long as, and chunked like, `rows`."""
+    return canonical_tuples(key_properties(node), rows)
+
+
+def key_properties(node: NodeType) -> tuple[Property, ...]:
+    """The key members in the order ids use: by number, so that a rename cannot change an id."""
+    if node.key is None:
+        raise InvalidInputError(f"node type {node.name} has no key to make ids from")
+    members = (node.properties[name] for name in node.key.properties)
+    return tuple(sorted(members, key=lambda each: each.number))
+
+
+def canonical_tuple(members: Sequence[Property], values: Mapping[str, object]) -> str:
+    """One value as it is, several as a compact JSON array of their spellings."""
+    spelt = [canonical_value(each, values.get(each.name)) for each in members]
+    if len(spelt) == 1:
+        return spelt[0]
+    return json.dumps(spelt, ensure_ascii=False, separators=(",", ":"))
+
+
+def canonical_tuples(
+    members: Sequence[Property], rows: pa.RecordBatch | pa.Table
+) -> pa.Array | pa.ChunkedArray:
+    """`canonical_tuple` for every row."""
+    if isinstance(rows, pa.Table):
+        batches = [canonical_tuples(members, each) for each in rows.to_batches()]
+        return pa.chunked_array(batches, type=pa.string())
+    spelt = [canonical_column(each, rows.column(each.name)) for each in members]
+    if len(spelt) == 1:
+        return spelt[0]
+    quoted = [_json_strings(each) for each in spelt]
+    inner = pc.binary_join_element_wise(*quoted, ",")
+    return pc.binary_join_element_wise("[", inner, "]", "")
+
+
+def canonical_value(member: Property, value: object) -> str:
+    """The spelling of one value of a key or uniqueness tuple."""
+    scalar = _scalar_of(member)
+    match scalar, value:
+        case Scalar.STRING, str():
+            return _encodable(member, value)
+        case Scalar.BOOL, bool():
+            return "true" if value else "false"
+        case ((Scalar.F32 | Scalar.F64), (float() | int())) if not isinstance(value, bool):
+            return _float_spelling(member, scalar, value)
+        case ((Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64), int()) if not isinstance(
+            value, bool
+        ):
+            return str(value)
+        case Scalar.DATE, dt.date() if not isinstance(value, dt.datetime):
+            return str((value - _EPOCH_DAY).days)
+        case Scalar.DATETIME, dt.datetime() if value.tzinfo is not None:
+            return str((value - _EPOCH) // _MICROSECOND)
+        case _:
+            raise InvalidInputError(
+                f"property {member.name} of type {scalar.value} "
+                f"cannot be part of an id with the value {value!r:.80}"
+            )
+
+
+def canonical_column(member: Property, column: pa.Array) -> pa.StringArray:
+    """The spellings of a whole column without nulls."""
+    if column.null_count:
+        raise InvalidInputError(f"property {member.name} is part of an id and contains null")
+    scalar = _scalar_of(member)
+    stored = column.cast(arrow_type(member.type))
+    if scalar is Scalar.STRING:
+        return stored
+    if scalar is Scalar.BOOL:
+        return pc.if_else(stored, "true", "false")
+    if scalar in INTEGERS:
+        return stored.cast(pa.string())
+    if scalar is Scalar.DATE:
+        return stored.cast(pa.int32()).cast(pa.string())
+    if scalar is Scalar.DATETIME:
+        return stored.cast(pa.int64()).cast(pa.string())
+    assert scalar in FLOATS
+    # Few distinct values in practice, and no library spells floats the same in every version.
+    encoded = stored.dictionary_encode()
+    spelt = [_float_spelling(member, scalar, each) for each in encoded.dictionary.to_pylist()]
+    return pa.array(spelt, pa.string()).take(encoded.indices)
+
+
+def _scalar_of(member: Property) -> Scalar:
+    match member.type:
+        case ScalarType(scalar=scalar) if scalar is not Scalar.BLOB:
+            return scalar
+        case EnumType():
+            return Scalar.STRING
+        case ScalarType() | ListType() | VectorType():
+            raise InvalidInputError(f"property {member.name} has a type that cannot be in an id")
+        case _:
+            assert_never(member.type)
+
+
+def _encodable(member: Property, value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"property {member.name} holds {value!r:.80}, which is not valid Unicode"
+        ) from error
+    return value
+
+
+def _float_spelling(member: Property, scalar: Scalar, value: float) -> str:
+    try:
+        stored = _as_f32(value) if scalar is Scalar.F32 else float(value)
+    except OverflowError:
+        stored = math.inf
+    if not math.isfinite(stored):
+        raise InvalidInputError(
+            f"property {member.name} is part of an id and holds {value!r:.80}, "
+            "which is not a finite number"
+        )
+    if stored == 0:
+        return "0"
+    shortest = _shortest_f32(stored) if scalar is Scalar.F32 else stored
+    return repr(shortest).removesuffix(".0")
+
+
+def _as_f32(value: float) -> float:
+    narrowed: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    return narrowed
+
+
+def _shortest_f32(stored: float) -> float:
+    """The double with the fewest digits that still rounds to this 32-bit float."""
+    for digits in range(1, _F32_DIGITS_MAX):
+        candidate = float(f"{stored:.{digits}g}")
+        try:
+            if _as_f32(candidate) == stored:
+                return candidate
+        except OverflowError:
+            continue
+    return float(f"{stored:.{_F32_DIGITS_MAX}g}")
+
+
+def _json_strings(spelt: pa.StringArray) -> pa.StringArray:
+    if pc.any(pc.match_substring_regex(spelt, pattern=_ESCAPED_IN_JSON)).as_py():
+        quoted = [json.dumps(each, ensure_ascii=False) for each in spelt.to_pylist()]
+        return pa.array(quoted, pa.string())
+    return pc.binary_join_element_wise('"', spelt, '"', "")

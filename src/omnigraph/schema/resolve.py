@@ -1,0 +1,289 @@
+"""Source spelling to meaning for types, literals and constraints: what checks and build agree on.
+
+Invariant: functions here are total. What is malformed resolves to None, or to the diagnostic
+that says so; whether that is reported is up to the checks.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final, assert_never
+
+from omnigraph.schema.ast import (
+    Annotation,
+    BaseType,
+    EnumOf,
+    InterfaceDeclaration,
+    ListOf,
+    Name,
+    NodeDeclaration,
+    NumberLiteral,
+    PropertyDeclaration,
+    RangeLiteral,
+    StringLiteral,
+    TypeExpression,
+    Word,
+    properties_of,
+)
+from omnigraph.schema.catalog import (
+    EnumType,
+    ListType,
+    Literal,
+    Number,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    Spelling,
+    VectorType,
+)
+from omnigraph.schema.diagnostics import Rule, error
+from omnigraph.syntax import Diagnostic, Span
+
+VECTOR_SIZE_MAX: Final = 2**31 - 1
+NUMBER_CHARACTERS_MAX: Final = 400
+VECTOR: Final = "Vector"
+
+_SCALAR_TYPES: Final = {each.value: ScalarType(scalar=each) for each in Scalar}
+_ESCAPES: Final = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\t": "\t"}
+_ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
+
+
+class ConstraintKind(enum.StrEnum):
+    """The words that make an annotation a constraint."""
+
+    KEY = "key"
+    UNIQUE = "unique"
+    INDEX = "index"
+    RANGE = "range"
+    CHECK = "check"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenConstraint:
+    """A constraint whose arguments have the right form; its members may not exist yet."""
+
+    kind: ConstraintKind
+    members: tuple[Name, ...]
+    spelling: Spelling
+    span: Span
+    bounds: RangeLiteral | None = None
+    pattern: StringLiteral | None = None
+    inherited: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldProperty:
+    """A property a type has, by its own declaration or through interfaces."""
+
+    declaration: PropertyDeclaration
+    declared: bool
+    interfaces: tuple[str, ...]
+
+
+def resolve_type(expression: TypeExpression) -> PropertyType | None:
+    """The meaning of a type expression, or None when any part of it is wrong."""
+    core = expression.core
+    match core:
+        case BaseType():
+            return _resolve_base(core)
+        case ListOf():
+            item = _resolve_base(core.item)
+            if not isinstance(item, ScalarType) or item.scalar is Scalar.BLOB:
+                return None
+            return ListType(item=item.scalar)
+        case EnumOf():
+            values = {each.text for each in core.values}
+            return (
+                EnumType(values=tuple(sorted(values))) if len(values) == len(core.values) else None
+            )
+        case _:
+            assert_never(core)
+
+
+def _resolve_base(base: BaseType) -> ScalarType | VectorType | None:
+    if base.size is None:
+        return _SCALAR_TYPES.get(base.name)
+    size = number_value(base.size)
+    if base.name != VECTOR or not isinstance(size, int) or not 1 <= size <= VECTOR_SIZE_MAX:
+        return None
+    return VectorType(size=size)
+
+
+def string_value(literal: StringLiteral) -> str:
+    """The string without quotes, its escapes replaced; an unknown escape stays as written."""
+    inner = literal.raw[1:-1]
+    if "\\" not in inner:
+        return inner
+    return _ESCAPE.sub(lambda found: _ESCAPES.get(found.group(), found.group()), inner)
+
+
+def unknown_escapes(literal: StringLiteral) -> tuple[Span, ...]:
+    """Where the string uses an escape that does not exist."""
+    if "\\" not in literal.raw:
+        return ()
+    start = literal.span
+    return tuple(
+        Span(
+            offset=start.offset + found.start(),
+            line=start.line,
+            column=start.column + found.start(),
+            end=start.offset + found.end(),
+        )
+        for found in _ESCAPE.finditer(literal.raw)
+        if found.group() not in _ESCAPES
+    )
+
+
+def number_value(literal: NumberLiteral) -> Number | None:
+    """An exact number: int when written without a point; None when it is too long to accept."""
+    raw = literal.raw
+    if len(raw) > NUMBER_CHARACTERS_MAX:
+        return None
+    if "." not in raw:
+        return int(raw)
+    whole, _, fraction = raw.partition(".")
+    # 1.50 and 1.5 are one number, so they must not differ in the stored model.
+    return Decimal(f"{whole}.{fraction.rstrip('0') or '0'}")
+
+
+def literal_value(argument: StringLiteral | NumberLiteral | Word) -> Literal | None:
+    """The value of an annotation argument; a bare word other than a Boolean means itself."""
+    match argument:
+        case StringLiteral():
+            return string_value(argument)
+        case NumberLiteral():
+            return number_value(argument)
+        case Word():
+            return argument.text == "true" if argument.text in ("true", "false") else argument.text
+        case _:
+            assert_never(argument)
+
+
+def body_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
+    """The constraint a body annotation states, or what is wrong with its arguments."""
+    kind = ConstraintKind(annotation.name)
+    match kind:
+        case ConstraintKind.KEY | ConstraintKind.UNIQUE | ConstraintKind.INDEX:
+            return _member_constraint(annotation, kind)
+        case ConstraintKind.RANGE:
+            return _range_constraint(annotation)
+        case ConstraintKind.CHECK:
+            return _check_constraint(annotation)
+        case _:
+            assert_never(kind)
+
+
+def property_constraints(
+    declaration: PropertyDeclaration, *, inherited: bool
+) -> tuple[WrittenConstraint, ...]:
+    """The constraints spelt behind a property: `@key`, `@unique` and `@index` without arguments.
+
+    A repeated word counts once; the repetition is an error of its own.
+    """
+    first: dict[str, Annotation] = {}
+    for annotation in declaration.annotations:
+        if annotation.name in ("key", "unique", "index"):
+            first.setdefault(annotation.name, annotation)
+    return tuple(
+        WrittenConstraint(
+            kind=ConstraintKind(annotation.name),
+            members=(declaration.name,),
+            spelling=Spelling.PROPERTY,
+            span=annotation.span,
+            inherited=inherited,
+        )
+        for annotation in first.values()
+    )
+
+
+def held_properties(
+    node: NodeDeclaration, interfaces: Mapping[str, InterfaceDeclaration]
+) -> tuple[HeldProperty, ...]:
+    """A node's own properties, then what its interfaces add, each with the interfaces it serves."""
+    declarations = {each.name.text: each for each in reversed(properties_of(node))}
+    own = frozenset(declarations)
+    order = [each.name.text for each in properties_of(node)]
+    serves: dict[str, list[str]] = {}
+    for interface_name in dict.fromkeys(each.text for each in node.implements):
+        interface = interfaces.get(interface_name)
+        for each in properties_of(interface) if interface is not None else ():
+            name = each.name.text
+            if name not in declarations:
+                declarations[name] = each
+                order.append(name)
+            serves.setdefault(name, []).append(interface_name)
+    return tuple(
+        HeldProperty(
+            declaration=declarations[name],
+            declared=name in own,
+            interfaces=tuple(serves.get(name, ())),
+        )
+        for name in dict.fromkeys(order)
+    )
+
+
+def _member_constraint(
+    annotation: Annotation, kind: ConstraintKind
+) -> WrittenConstraint | Diagnostic:
+    members = _words(annotation)
+    if members is None:
+        return error(
+            Rule.CONSTRAINT_ARGUMENTS,
+            annotation.span,
+            f"`@{kind}(...)` takes property names and nothing else",
+            f"write `@{kind}` behind the property, or `@{kind}(first, second)` in the body",
+        )
+    return WrittenConstraint(
+        kind=kind, members=members, spelling=Spelling.BODY, span=annotation.span
+    )
+
+
+def _words(annotation: Annotation) -> tuple[Name, ...] | None:
+    words = tuple(each for each in annotation.arguments or () if isinstance(each, Word))
+    if len(words) != len(annotation.arguments or ()):
+        return None
+    if any(each.text in ("true", "false") for each in words):
+        return None
+    return tuple(Name(text=each.text, span=each.span) for each in words)
+
+
+def _range_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
+    match annotation.arguments:
+        case (Word() as word, RangeLiteral() as bounds):
+            return WrittenConstraint(
+                kind=ConstraintKind.RANGE,
+                members=(Name(text=word.text, span=word.span),),
+                spelling=Spelling.BODY,
+                span=annotation.span,
+                bounds=bounds,
+            )
+        case _:
+            return error(
+                Rule.CONSTRAINT_ARGUMENTS,
+                annotation.span,
+                "`@range` takes one property name and one range",
+                "write `@range(age, 0..150)`, `@range(age, 0..)` or `@range(age, ..150)`",
+            )
+
+
+def _check_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
+    match annotation.arguments:
+        case (Word() as word, StringLiteral() as pattern):
+            return WrittenConstraint(
+                kind=ConstraintKind.CHECK,
+                members=(Name(text=word.text, span=word.span),),
+                spelling=Spelling.BODY,
+                span=annotation.span,
+                pattern=pattern,
+            )
+        case _:
+            return error(
+                Rule.CONSTRAINT_ARGUMENTS,
+                annotation.span,
+                "`@check` takes one property name and one regular expression",
+                'write `@check(email, "@")`',
+            )

@@ -1,0 +1,101 @@
+"""Opening Lance datasets below a root, and what Lance's errors mean.
+
+Invariant: a missing dataset or version is an answer (None), any other failure names the root.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+
+from omnigraph import names
+from omnigraph.errors import ConflictError, StorageUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance import LanceDataset
+
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.objects import Objects
+
+
+def open_dataset(
+    root: Root, location: str, *, fork: str | None = None, version: int | None = None
+) -> LanceDataset | None:
+    """The dataset at a version (None = latest) of a Lance branch, or None if there is none."""
+    with translated(root, f"open {location}"):
+        try:
+            return lance.dataset(
+                dataset_uri(root, location, fork),
+                version=version,
+                storage_options=dict(root.storage_options) or None,
+            )
+        except (ValueError, OSError) as error:
+            if is_not_found(error):
+                return None
+            raise
+
+
+def create_dataset(
+    root: Root, location: str, content: pa.Table, *, operation_id: str
+) -> LanceDataset:
+    """Create a dataset as exactly one version, with stable row ids and its creator's id."""
+    with translated(root, f"create {location}"):
+        try:
+            return lance.write_dataset(
+                content,
+                dataset_uri(root, location, None),
+                mode="create",
+                enable_stable_row_ids=True,
+                storage_options=dict(root.storage_options) or None,
+                transaction_properties={names.OPERATION_PROPERTY: operation_id},
+            )
+        except OSError as error:
+            if "already exists" not in str(error):
+                raise
+            raise ConflictError(
+                f"there is already a dataset at {root.child(location)}",
+                next_step="Move it away, or choose another root.",
+            ) from error
+
+
+def remove_unless_foreign(objects: Objects, location: str, *, operation_id: str) -> None:
+    """Delete everything at a location, unless another operation made the dataset there."""
+    dataset = open_dataset(objects.root, location)
+    if dataset is not None and creator_of(dataset) != operation_id:
+        return
+    for path in objects.list(location):
+        objects.delete(path)
+
+
+def creator_of(dataset: LanceDataset) -> str | None:
+    """The operation that made the dataset's current version."""
+    transaction = dataset.read_transaction(dataset.version)
+    if transaction is None:
+        return None
+    return (transaction.transaction_properties or {}).get(names.OPERATION_PROPERTY)
+
+
+def dataset_uri(root: Root, location: str, fork: str | None) -> str:
+    return root.child(f"{location}/tree/{fork}" if fork else location)
+
+
+def is_not_found(error: Exception) -> bool:
+    return "not found" in str(error).lower()
+
+
+@contextmanager
+def translated(root: Root, action: str) -> Iterator[None]:
+    """Lance reports every storage failure as OSError or ValueError; name what was tried."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise StorageUnavailableError(
+            f"could not {action} under {root}: {reason}",
+            next_step="Check the root, its credentials and that the store answers.",
+        ) from error

@@ -1,0 +1,93 @@
+"""Where a graph lives: one root, as a canonical URI, and the paths below it.
+
+Invariant: every path handed to Lance or to the object store is made here, below the root.
+Local roots become absolute paths without dot segments; `s3://bucket/prefix` stays a URI.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from omnigraph.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Scheme(StrEnum):
+    """The kinds of store a root can name."""
+
+    LOCAL = "file"
+    S3 = "s3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """One graph's root and the options its store needs; options never appear in `repr`."""
+
+    scheme: Scheme
+    uri: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def child(self, relative: str) -> str:
+        """The Lance URI of something below the root."""
+        return f"{self.uri}/{relative}"
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+def parse_root(text: str, *, storage_options: Mapping[str, str] | None = None) -> Root:
+    """Understand a local path, `file://` or `s3://` root."""
+    options = dict(storage_options or {})
+    if not text.strip() or "\x00" in text:
+        raise _refused(text, "a graph root must be a path or a URI")
+    if "://" not in text:
+        return Root(scheme=Scheme.LOCAL, uri=_absolute(text), storage_options=options)
+    parts = urlsplit(text)
+    match parts.scheme:
+        case "file":
+            if parts.netloc not in {"", "localhost"}:
+                raise _refused(text, f"file:// names the host {parts.netloc!r}")
+            return Root(
+                scheme=Scheme.LOCAL, uri=_absolute(unquote(parts.path)), storage_options=options
+            )
+        case "s3":
+            return Root(scheme=Scheme.S3, uri=_s3_uri(text), storage_options=options)
+        case "http" | "https":
+            raise _refused(text, "an http address is a server, not a store")
+        case _:
+            raise _refused(text, f"the scheme {parts.scheme!r} is not supported")
+
+
+def _absolute(path: str) -> str:
+    expanded = Path(path).expanduser()
+    absolute = expanded if expanded.is_absolute() else Path.cwd() / expanded
+    segments: list[str] = []
+    for segment in absolute.parts[1:]:
+        if segment == "..":
+            del segments[-1:]
+        elif segment != ".":
+            segments.append(segment)
+    if not segments:
+        raise _refused(path, "the file system's root cannot be a graph")
+    return "/" + "/".join(segments)
+
+
+def _s3_uri(text: str) -> str:
+    bucket, *rest = text.removeprefix("s3://").split("/")
+    prefix = [part for part in rest if part]
+    if not bucket or any(part in {".", ".."} for part in prefix):
+        raise _refused(text, "an s3 root is s3://bucket/prefix without dot segments")
+    return "s3://" + "/".join([bucket, *prefix])
+
+
+def _refused(text: str, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"cannot use {text!r} as a graph root: {why}",
+        next_step="Give a local path, file:///path or s3://bucket/prefix.",
+    )

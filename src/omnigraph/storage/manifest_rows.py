@@ -1,0 +1,288 @@
+"""The rows of `__manifest` as frozen values, and their one shape in Arrow.
+
+Invariant: encoding is a bijection. Decoding reads columns, never the spelling of `object_id`, so
+rows written in an older spelling decode too and are written back in ours.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+import pyarrow as pa
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_COLUMNS: Final = [
+    pa.field("object_id", pa.string(), nullable=False, metadata={names.PRIMARY_KEY_KEY: "true"}),
+    pa.field("object_type", pa.string(), nullable=False),
+    pa.field("location", pa.string()),
+    pa.field("metadata", pa.string()),
+    pa.field("base_objects", pa.list_(pa.string())),
+    pa.field("table_key", pa.string()),
+    pa.field("table_version", pa.uint64()),
+    pa.field("table_branch", pa.string()),
+    pa.field("row_count", pa.uint64()),
+]
+
+
+class ObjectType(StrEnum):
+    """What a manifest row describes."""
+
+    TABLE = "table"
+    TABLE_VERSION = "table_version"
+    TABLE_TOMBSTONE = "table_tombstone"
+    GRAPH_HEAD = "graph_head"
+    GRAPH_COMMIT = "graph_commit"
+    OPERATION = "operation"
+
+
+class Outcome(StrEnum):
+    """How an attempt to write ended, for ever."""
+
+    PUBLISHED = "published"
+    ROLLED_BACK = "rolled_back"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A registered table; `location` is the truth for its path."""
+
+    table_key: str
+    location: str
+    type_number: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableVersion:
+    """The published version of one table on one branch (None = main).
+
+    `fork` is the table's Lance branch that holds the version; None is the table's own main line.
+    """
+
+    table_key: str
+    version: int
+    branch: str | None = None
+    row_count: int
+    fork: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """Hides every version of the table on that branch up to and including its own."""
+
+    table_key: str
+    version: int
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphHead:
+    """The total order of one branch: rewritten by every publish."""
+
+    branch: str | None
+    sequence: int
+    commit_id: str
+    incarnation: str
+    schema_hash: str
+    parent_branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphCommit:
+    """One commit of the graph; times are ISO 8601 in UTC."""
+
+    commit_id: str
+    branch: str | None
+    actor: str
+    created_at: str
+    parent_id: str | None = None
+    merged_parent_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """The decision about one attempt: the fence a late writer runs into."""
+
+    operation_id: str
+    branch: str | None
+    outcome: Outcome
+    decided_by: str
+    decided_at: str
+
+
+ManifestRow = Table | TableVersion | Tombstone | GraphHead | GraphCommit | Operation
+
+
+def encode(rows: Iterable[ManifestRow], *, stamp: int) -> pa.Table:
+    """All rows as one Arrow table that carries the format stamp."""
+    records = sorted((_record(row) for row in rows), key=lambda record: record["object_id"])
+    return pa.Table.from_pylist(records, schema=manifest_schema(stamp))
+
+
+def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
+    return tuple(_row(record) for record in table.to_pylist())
+
+
+def manifest_schema(stamp: int) -> pa.Schema:
+    return pa.schema(_COLUMNS, metadata={names.STAMP_KEY: str(stamp)})
+
+
+def stamp_of(schema: pa.Schema) -> int:
+    """The internal format of a manifest; one without a stamp is the first."""
+    raw = (schema.metadata or {}).get(names.STAMP_KEY.encode(), b"1")
+    if not raw.isdigit():
+        raise DamagedGraphError(f"the manifest's format stamp is {raw!r}, expected a number")
+    return int(raw)
+
+
+def _record(row: ManifestRow) -> dict[str, Any]:
+    match row:
+        case Table():
+            return _fields(
+                ObjectType.TABLE,
+                row.table_key,
+                location=row.location,
+                table_key=row.table_key,
+                metadata={"type_number": row.type_number},
+            )
+        case TableVersion():
+            return _fields(
+                ObjectType.TABLE_VERSION,
+                f"{row.branch or names.MAIN}:{row.table_key}:{row.version}",
+                table_key=row.table_key,
+                table_version=row.version,
+                table_branch=row.branch,
+                row_count=row.row_count,
+                metadata={"fork": row.fork},
+            )
+        case Tombstone():
+            return _fields(
+                ObjectType.TABLE_TOMBSTONE,
+                f"{row.branch or names.MAIN}:{row.table_key}:{row.version}",
+                table_key=row.table_key,
+                table_version=row.version,
+                table_branch=row.branch,
+            )
+        case GraphHead():
+            return _fields(
+                ObjectType.GRAPH_HEAD,
+                row.branch or names.MAIN,
+                table_branch=row.branch,
+                metadata={
+                    "sequence": row.sequence,
+                    "commit_id": row.commit_id,
+                    "incarnation": row.incarnation,
+                    "schema_hash": row.schema_hash,
+                    "parent_branch": row.parent_branch,
+                },
+            )
+        case GraphCommit():
+            return _fields(
+                ObjectType.GRAPH_COMMIT,
+                row.commit_id,
+                table_branch=row.branch,
+                metadata={
+                    "actor": row.actor,
+                    "created_at": row.created_at,
+                    "parent_id": row.parent_id,
+                    "merged_parent_id": row.merged_parent_id,
+                },
+            )
+        case Operation():
+            return _fields(
+                ObjectType.OPERATION,
+                row.operation_id,
+                table_branch=row.branch,
+                metadata={
+                    "outcome": row.outcome,
+                    "decided_by": row.decided_by,
+                    "decided_at": row.decided_at,
+                },
+            )
+        case _:
+            assert_never(row)
+
+
+def _fields(
+    object_type: ObjectType,
+    identity: str,
+    *,
+    metadata: Mapping[str, object] | None = None,
+    **columns: object,
+) -> dict[str, Any]:
+    present = {key: value for key, value in (metadata or {}).items() if value is not None}
+    return {
+        "object_id": f"{object_type}:{identity}",
+        "object_type": object_type.value,
+        "metadata": json.dumps(present, sort_keys=True) if present else None,
+        **columns,
+    }
+
+
+def _row(record: Mapping[str, Any]) -> ManifestRow:
+    try:
+        object_type = ObjectType(record["object_type"])
+        metadata = json.loads(record["metadata"] or "{}")
+        return _typed_row(object_type, record, metadata)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedGraphError(
+            f"manifest row {record.get('object_id')!r} cannot be understood: {error!r}",
+            next_step="Run `omnigraph check` on the graph.",
+        ) from error
+
+
+def _typed_row(
+    object_type: ObjectType, record: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> ManifestRow:
+    match object_type:
+        case ObjectType.TABLE:
+            return Table(
+                table_key=_text(record, "table_key"),
+                location=_text(record, "location"),
+                type_number=metadata.get("type_number"),
+            )
+        case ObjectType.TABLE_VERSION:
+            return TableVersion(
+                table_key=_text(record, "table_key"),
+                version=int(record["table_version"]),
+                branch=record["table_branch"],
+                row_count=int(record["row_count"] or 0),
+                fork=metadata.get("fork"),
+            )
+        case ObjectType.TABLE_TOMBSTONE:
+            return Tombstone(
+                table_key=_text(record, "table_key"),
+                version=int(record["table_version"]),
+                branch=record["table_branch"],
+            )
+        case ObjectType.GRAPH_HEAD:
+            return GraphHead(branch=record["table_branch"], **metadata)
+        case ObjectType.GRAPH_COMMIT:
+            identity = _text(record, "object_id").removeprefix(f"{object_type}:")
+            return GraphCommit(commit_id=identity, branch=record["table_branch"], **metadata)
+        case ObjectType.OPERATION:
+            identity = _text(record, "object_id").removeprefix(f"{object_type}:")
+            return Operation(
+                operation_id=identity,
+                branch=record["table_branch"],
+                outcome=Outcome(metadata["outcome"]),
+                decided_by=metadata["decided_by"],
+                decided_at=metadata["decided_at"],
+            )
+        case _:
+            assert_never(object_type)
+
+
+def _text(record: Mapping[str, Any], column: str) -> str:
+    value = record[column]
+    if not isinstance(value, str):
+        raise TypeError(f"{column} is {value!r}, expected text")
+    return value

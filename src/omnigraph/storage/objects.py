@@ -1,0 +1,149 @@
+"""Plain objects below the root: put-if-absent, read, list, delete.
+
+Invariant: a claim is decided by the store in one conditional put; nothing here checks first and
+writes afterwards.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, assert_never, cast
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import LocalStore, S3Store
+
+from omnigraph.errors import StorageUnavailableError, UnsafeStoreError
+from omnigraph.storage.location import Root, Scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from obstore.store import S3Config
+
+
+class Put(Enum):
+    """How a put-if-absent ended."""
+
+    CREATED = "created"
+    EXISTED = "existed"
+
+
+class Objects(Protocol):
+    """What Omnigraph asks of an object store."""
+
+    root: Root
+
+    def put_if_absent(self, path: str, content: bytes) -> Put: ...
+    def replace(self, path: str, content: bytes) -> None: ...
+    def read(self, path: str) -> bytes | None: ...
+    def list(self, prefix: str) -> tuple[str, ...]: ...
+    def delete(self, path: str) -> None: ...
+
+
+class StoredObjects:
+    """The objects of one root, on a local disk or in a bucket."""
+
+    def __init__(self, root: Root, *, create: bool = False) -> None:
+        self.root = root
+        self._store = _connect(root, create=create)
+
+    def put_if_absent(self, path: str, content: bytes) -> Put:
+        with _translated(self.root, f"create {path}"):
+            try:
+                obstore.put(self._store, path, content, mode="create")
+            except AlreadyExistsError:
+                return Put.EXISTED
+            return Put.CREATED
+
+    def replace(self, path: str, content: bytes) -> None:
+        with _translated(self.root, f"write {path}"):
+            obstore.put(self._store, path, content)
+
+    def read(self, path: str) -> bytes | None:
+        """The object's content, or None if there is no such object."""
+        with _translated(self.root, f"read {path}"):
+            try:
+                return bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> tuple[str, ...]:
+        """Every path below the prefix, sorted."""
+        with _translated(self.root, f"list {prefix}"):
+            return tuple(sorted(_paths(self._store, prefix)))
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is already gone is fine."""
+        with _translated(self.root, f"delete {path}"):
+            try:
+                obstore.delete(self._store, path)
+            except FileNotFoundError:
+                return
+
+
+def claim(objects: Objects, path: str, content: bytes) -> bytes:
+    """Put-if-absent; returns what the object holds now, ours or the earlier claim's.
+
+    Proves on the way that the store refuses a second claim. The proving put carries the bytes that
+    are there already, so a store that ignores the condition is found out without damage.
+
+    Raises:
+        UnsafeStoreError: the store accepted a put onto an existing object.
+    """
+    existing = objects.read(path)
+    if existing is None and objects.put_if_absent(path, content) is Put.CREATED:
+        existing = content
+    if existing is None:
+        existing = objects.read(path)
+    if existing is not None and objects.put_if_absent(path, existing) is Put.CREATED:
+        raise UnsafeStoreError(objects.root.uri)
+    return content if existing is None else existing
+
+
+def _connect(root: Root, *, create: bool) -> LocalStore | S3Store:
+    with _translated(root, "open the store"):
+        match root.scheme:
+            case Scheme.LOCAL:
+                return LocalStore(root.uri, mkdir=create)
+            case Scheme.S3:
+                return S3Store.from_url(root.uri, config=_s3_config(root.storage_options))
+            case _:
+                assert_never(root.scheme)
+
+
+def _s3_config(options: Mapping[str, str]) -> S3Config:
+    return cast("S3Config", {key.lower(): value for key, value in options.items()})
+
+
+def _paths(store: LocalStore | S3Store, prefix: str) -> Iterator[str]:
+    for page in obstore.list(store, prefix):
+        for entry in page:
+            yield entry["path"]
+
+
+@contextmanager
+def _translated(root: Root, action: str) -> Iterator[None]:
+    """Turn the store's own errors into ours, naming the root and what was tried."""
+    try:
+        yield
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
+        raise StorageUnavailableError(
+            f"{root} refused to {action}: {_first_line(error)}",
+            next_step="Check the credentials and their permissions for this root.",
+        ) from error
+    except (BaseError, OSError) as error:
+        raise StorageUnavailableError(
+            f"could not {action} under {root}: {_first_line(error)}",
+            next_step="Check that the root exists and the store answers, then run it again.",
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,151 @@
+"""One pinned version of every table, folded from manifest rows.
+
+Invariant: pure. The same rows and lineage always give the same snapshot.
+
+The rule: on one branch a table's entry is its highest `table_version`, unless a tombstone of that
+branch is at least as high. A branch reads its own entry if it has any row for the table, else what
+its parent pinned at the fork; a tombstone therefore also hides what the branch would inherit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.manifest_rows import (
+    GraphHead,
+    ManifestRow,
+    Table,
+    TableVersion,
+    Tombstone,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry:
+    """Where one table's data is read: a location, a Lance branch of it, a version."""
+
+    table_key: str
+    location: str
+    version: int
+    fork: str | None
+    branch: str | None
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A consistent view of the whole graph: everything a read needs to know."""
+
+    branch: str | None
+    manifest_version: int
+    head: GraphHead | None
+    tables: Mapping[str, TableEntry]
+
+    @property
+    def branch_name(self) -> str:
+        return self.branch or names.MAIN
+
+
+def take_snapshot(
+    rows: Sequence[ManifestRow], *, branch: str | None, manifest_version: int
+) -> Snapshot:
+    """Fold the rows of one manifest version into what a reader of the branch sees."""
+    heads = {row.branch: row for row in rows if isinstance(row, GraphHead)}
+    return Snapshot(
+        branch=branch,
+        manifest_version=manifest_version,
+        head=heads.get(branch),
+        tables=fold_tables(rows, lineage=lineage(heads, branch)),
+    )
+
+
+def lineage(heads: Mapping[str | None, GraphHead], branch: str | None) -> tuple[str | None, ...]:
+    """The branch, its parent, and so on to main; main alone where no parent is recorded."""
+    chain: list[str | None] = []
+    current = branch
+    while current is not None:
+        if current in chain:
+            raise DamagedGraphError(f"branch {current!r} is its own ancestor")
+        chain.append(current)
+        head = heads.get(current)
+        current = head.parent_branch if head else None
+    return (*chain, None)
+
+
+def fold_tables(
+    rows: Iterable[ManifestRow], *, lineage: Sequence[str | None]
+) -> Mapping[str, TableEntry]:
+    """The visible entry of every table, read through the lineage from the branch to main."""
+    locations: dict[str, str] = {}
+    newest: dict[tuple[str, str | None], TableVersion] = {}
+    buried: dict[tuple[str, str | None], int] = {}
+    for row in rows:
+        match row:
+            case Table():
+                locations[row.table_key] = row.location
+            case TableVersion():
+                newest[row.table_key, row.branch] = _newer(
+                    newest.get((row.table_key, row.branch)), row
+                )
+            case Tombstone():
+                key = (row.table_key, row.branch)
+                buried[key] = max(row.version, buried.get(key, 0))
+            case _:
+                continue
+    entries: dict[str, TableEntry] = {}
+    for table_key in sorted({key for key, _ in newest}):
+        version = _visible(table_key, lineage, newest, buried)
+        if version is not None:
+            entries[table_key] = _entry(version, locations.get(table_key))
+    return MappingProxyType(entries)
+
+
+def _visible(
+    table_key: str,
+    lineage: Sequence[str | None],
+    newest: Mapping[tuple[str, str | None], TableVersion],
+    buried: Mapping[tuple[str, str | None], int],
+) -> TableVersion | None:
+    for branch in lineage:
+        version = newest.get((table_key, branch))
+        tombstone = buried.get((table_key, branch))
+        if tombstone is not None and (version is None or tombstone >= version.version):
+            return None
+        if version is not None:
+            return version
+    return None
+
+
+def _newer(known: TableVersion | None, row: TableVersion) -> TableVersion:
+    if known is None or row.version > known.version:
+        return row
+    if row.version == known.version and row != known:
+        raise DamagedGraphError(
+            f"{row.table_key} has two different entries for version {row.version} "
+            f"on {row.branch or names.MAIN}",
+            next_step="Run `omnigraph check` on the graph.",
+        )
+    return known
+
+
+def _entry(version: TableVersion, location: str | None) -> TableEntry:
+    if location is None:
+        raise DamagedGraphError(
+            f"{version.table_key} has a published version but no location",
+            next_step="Run `omnigraph check` on the graph.",
+        )
+    return TableEntry(
+        table_key=version.table_key,
+        location=location,
+        version=version.version,
+        fork=version.fork,
+        branch=version.branch,
+        row_count=version.row_count,
+    )

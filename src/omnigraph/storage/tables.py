@@ -1,0 +1,99 @@
+"""The tables of node and edge types: create empty, read at a pin, report health.
+
+Invariant: data is read only at the version a snapshot pins; HEAD is looked at for reports alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import ConflictError, DamagedGraphError
+from omnigraph.storage.datasets import create_dataset, creator_of, open_dataset, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexCoverage:
+    """How much of a table one index knows."""
+
+    name: str
+    columns: tuple[str, ...]
+    kind: str
+    indexed_rows: int
+    unindexed_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """Physical facts about one table at its pin, and where its HEAD stands."""
+
+    fragments: int
+    deleted_rows: int
+    head_version: int
+    indexes: tuple[IndexCoverage, ...]
+
+
+def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: str) -> int:
+    """Create an empty table as its first version, which must be ours."""
+    create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+    dataset = open_dataset(root, location)
+    if dataset is None or dataset.version != 1 or creator_of(dataset) != operation_id:
+        raise ConflictError(
+            f"{root.child(location)} was created by somebody else at the same time",
+            next_step="Run it again when the other writer has finished.",
+        )
+    return int(dataset.version)
+
+
+def open_pinned(root: Root, entry: TableEntry) -> LanceDataset:
+    """The table exactly as the snapshot pins it."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
+    if dataset is None:
+        raise DamagedGraphError(
+            f"{entry.table_key} is published at version {entry.version} of {entry.location}, "
+            "but that version is gone",
+            next_step=f"Run `omnigraph check {root}`.",
+        )
+    return dataset
+
+
+def scan(
+    root: Root, entry: TableEntry, *, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """Stream a table's rows at its pin, batch by batch."""
+    dataset = open_pinned(root, entry)
+    with translated(root, f"read {entry.table_key}"):
+        return dataset.scanner(columns=list(columns) if columns else None).to_reader()
+
+
+def table_health(root: Root, entry: TableEntry) -> TableHealth:
+    dataset = open_pinned(root, entry)
+    with translated(root, f"inspect {entry.table_key}"):
+        fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+        return TableHealth(
+            fragments=len(fragments),
+            deleted_rows=sum(fragment.num_deletions for fragment in fragments),
+            head_version=dataset.latest_version,
+            indexes=tuple(_coverage(dataset, index) for index in dataset.describe_indices()),
+        )
+
+
+def _coverage(dataset: LanceDataset, index: object) -> IndexCoverage:
+    name: str = index.name  # type: ignore[attr-defined]
+    statistics = dataset.stats.index_stats(name)
+    return IndexCoverage(
+        name=name,
+        columns=tuple(index.field_names),  # type: ignore[attr-defined]
+        kind=str(index.index_type),  # type: ignore[attr-defined]
+        indexed_rows=int(statistics["num_indexed_rows"]),
+        unindexed_rows=int(statistics["num_unindexed_rows"]),
+    )

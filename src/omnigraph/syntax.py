@@ -1,0 +1,167 @@
+"""Places in a source text, findings about them, and how a finding looks in a terminal.
+
+Invariant: rendering is pure and total: any span over any text gives plain text, never an error.
+Both languages share this module; it knows neither of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SHOWN_WIDTH_MAX: Final = 100
+"""Longer source lines are clipped around the caret."""
+
+_ELLIPSIS: Final = "..."
+_TAB: Final = "    "
+
+
+class Severity(enum.Enum):
+    """Whether a finding stops the text from being used."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The text from `offset` up to, not including, `end`; line and column count from one."""
+
+    offset: int
+    line: int
+    column: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
+    """One finding: the broken rule, where, what is wrong and what to do about it."""
+
+    rule: str
+    severity: Severity
+    span: Span
+    message: str
+    hint: str = ""
+
+
+def span_at(text: str, offset: int, end: int) -> Span:
+    """The span of `text[offset:end]`, for places that no token knows."""
+    line_start = text.rfind("\n", 0, offset) + 1
+    return Span(
+        offset=offset,
+        line=text.count("\n", 0, offset) + 1,
+        column=offset - line_start + 1,
+        end=max(end, offset),
+    )
+
+
+def did_you_mean(word: str, candidates: Iterable[str], *, similarity_min: float = 0.6) -> str:
+    """A ready hint naming the closest candidate, or an empty string."""
+    known = sorted(set(candidates))
+    folded = {name.casefold(): name for name in known}
+    same = folded.get(word.casefold())
+    if same is not None:
+        return f"did you mean `{same}`?"
+    # A comparison costs the product of both lengths, and nobody mistypes hundreds of letters.
+    if len(word) > 64:
+        return ""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=similarity_min)
+    if not close:
+        match = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=similarity_min)
+        close = [folded[name] for name in match]
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+class Suggestions:
+    """Spelling suggestions for one text, within a budget of compared words.
+
+    Each suggestion looks at every candidate, so a large text full of mistakes would take
+    quadratic time. When the budget is spent, findings come without a suggestion.
+    """
+
+    def __init__(self, *, comparisons_max: int = 20_000) -> None:
+        self._comparisons_left = comparisons_max
+
+    def closest(self, word: str, candidates: Collection[str]) -> str:
+        """`did_you_mean`, or an empty string once the budget is spent."""
+        self._comparisons_left -= len(candidates)
+        return did_you_mean(word, candidates) if self._comparisons_left >= 0 else ""
+
+
+def render(diagnostic: Diagnostic, *, text: str, filename: str) -> str:
+    """The finding with its place, the source line, a caret underline and the hint."""
+    span = diagnostic.span
+    line, caret = _pointed_line(text, span)
+    gutter = " " * len(str(span.line))
+    parts = [
+        f"{filename}:{span.line}:{span.column}: "
+        f"{diagnostic.severity.value}[{diagnostic.rule}]: {diagnostic.message}",
+        f" {span.line} | {line}".rstrip(),
+        f" {gutter} | {caret}",
+    ]
+    if diagnostic.hint:
+        parts.append(f" {gutter} = hint: {diagnostic.hint}")
+    return "\n".join(parts)
+
+
+def render_all(diagnostics: Sequence[Diagnostic], *, text: str, filename: str) -> str:
+    """Every finding in the given order, separated by an empty line."""
+    return "\n\n".join(render(each, text=text, filename=filename) for each in diagnostics)
+
+
+def _pointed_line(text: str, span: Span) -> tuple[str, str]:
+    start = min(max(span.offset, 0), len(text))
+    line_start = text.rfind("\n", 0, start) + 1
+    newline = text.find("\n", start)
+    line_end = len(text) if newline < 0 else newline
+    before = text[line_start:start]
+    pointed = text[start : min(max(span.end, start), line_end)].rstrip("\r")
+    after = text[start + len(pointed) : line_end].rstrip("\r")
+    return _clip(_visible(before), _visible(pointed), _visible(after))
+
+
+def _visible(raw: str) -> str:
+    if raw.isascii() and raw.isprintable():
+        return raw
+    return "".join(
+        _TAB if char == "\t" else char if char.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for char in raw
+    )
+
+
+def _clip(before: str, pointed: str, after: str) -> tuple[str, str]:
+    if len(before) + len(pointed) + len(after) > SHOWN_WIDTH_MAX:
+        pointed = _cut_right(pointed, SHOWN_WIDTH_MAX - 20)
+        room = SHOWN_WIDTH_MAX - len(pointed)
+        after = _cut_right(after, max(room // 2, room - len(before)))
+        before = _cut_left(before, room - len(after))
+    carets = "^" * max(_columns(pointed), 1)
+    return before + pointed + after, " " * _columns(before) + carets
+
+
+def _cut_right(shown: str, width_max: int) -> str:
+    if len(shown) <= width_max:
+        return shown
+    return shown[: width_max - len(_ELLIPSIS)] + _ELLIPSIS
+
+
+def _cut_left(shown: str, width_max: int) -> str:
+    if len(shown) <= width_max:
+        return shown
+    return _ELLIPSIS + shown[len(shown) - width_max + len(_ELLIPSIS) :]
+
+
+def _columns(shown: str) -> int:
+    if shown.isascii():
+        return len(shown)
+    return sum(_character_columns(char) for char in shown)
+
+
+def _character_columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

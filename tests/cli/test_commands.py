@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from omnigraph import __version__
+
+pytestmark = pytest.mark.unit
+
+GOOD = "node Person { name: String @key }\n"
+BAD = "node Person { name: Strng @key }\n"
+
+
+def omnigraph(
+    *arguments: str, stdin: str = "", cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "omnigraph"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        input=stdin,
+        cwd=cwd,
+    )
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    path = tmp_path / "schema.pg"
+    path.write_text(GOOD)
+    return str(path)
+
+
+def test_version_and_help() -> None:
+    assert omnigraph("--version").stdout == f"omnigraph {__version__}\n"
+    assert "omnigraph status ./g" in omnigraph("--help").stdout
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    assert omnigraph("status").returncode == 2
+    assert omnigraph("nope").returncode == 2
+
+
+def test_init_then_status_as_a_table_and_as_json(graph_root: str, schema: str) -> None:
+    created = omnigraph("init", graph_root, "--schema", schema)
+    table = omnigraph("status", graph_root)
+    report = json.loads(omnigraph("status", graph_root, "--json").stdout)
+
+    assert created.returncode == table.returncode == 0
+    assert created.stdout.startswith(f"created {graph_root} with 1 table,")
+    assert "Person" in table.stdout
+    assert set(report) == {
+        "branch",
+        "commit_id",
+        "format_stamp",
+        "manifest_version",
+        "pending_sidecars",
+        "root",
+        "tables",
+    }
+    assert set(report["tables"][0]) == {
+        "deleted_rows",
+        "fragments",
+        "head_version",
+        "indexes",
+        "kind",
+        "missing_indexes",
+        "rows",
+        "table_key",
+        "type",
+        "version",
+    }
+
+
+def test_init_as_json_prints_one_object(graph_root: str, schema: str) -> None:
+    done = omnigraph("init", graph_root, "--schema", schema, "--actor", "ada", "--json")
+
+    created = json.loads(done.stdout)
+    assert created["root"] == graph_root
+    assert created["tables"] == ["node:Person"]
+
+
+def test_init_twice_is_a_conflict(graph_root: str, schema: str) -> None:
+    omnigraph("init", graph_root, "--schema", schema)
+    again = omnigraph("init", graph_root, "--schema", schema)
+
+    assert again.returncode == 4
+    assert again.stdout == ""
+    assert "nothing was written" in again.stderr
+    assert "omnigraph status" in again.stderr
+
+
+def test_init_with_a_bad_schema_shows_it_in_place(graph_root: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.pg").write_text(BAD)
+    done = omnigraph("init", graph_root, "--schema", "bad.pg", cwd=tmp_path)
+
+    assert done.returncode == 5
+    assert "bad.pg:1:21: error[unknown-type]" in done.stderr
+    assert "^^^^^" in done.stderr
+    assert not Path(graph_root).exists()
+
+
+def test_status_of_nothing_is_not_found(graph_root: str) -> None:
+    done = omnigraph("status", graph_root)
+
+    assert done.returncode == 3
+    assert f"omnigraph init {graph_root}" in done.stderr
+
+
+def test_lint_prints_findings_and_its_verdict_is_the_exit_code(tmp_path: Path) -> None:
+    good = omnigraph("lint", "-", stdin=GOOD)
+    bad = omnigraph("lint", "-", stdin=BAD)
+    as_json = json.loads(omnigraph("lint", "-", "--json", stdin=BAD).stdout)
+
+    assert (good.returncode, good.stdout) == (0, "")
+    assert bad.returncode == 5
+    assert "did you mean `String`?" in bad.stdout
+    assert as_json["ok"] is False
+    assert as_json["findings"][0]["rule"] == "unknown-type"
+    assert (as_json["findings"][0]["line"], as_json["findings"][0]["column"]) == (1, 21)
+
+
+def test_lint_of_a_missing_file_names_it() -> None:
+    done = omnigraph("lint", "nowhere.pg")
+
+    assert done.returncode == 5
+    assert "cannot read nowhere.pg" in done.stderr
+
+
+def test_fmt_rewrites_in_place_and_check_only_tells(tmp_path: Path) -> None:
+    path = tmp_path / "s.pg"
+    path.write_text("// people\nnode   Person{name:String@key}")
+
+    would = omnigraph("fmt", str(path), "--check")
+    assert (would.returncode, path.read_text().count("\n")) == (1, 1)
+    omnigraph("fmt", str(path))
+    clean = omnigraph("fmt", str(path), "--check")
+
+    assert path.read_text() == "// people\nnode Person {\n    name: String @key\n}\n"
+    assert (clean.returncode, clean.stderr) == (0, "")
+    assert omnigraph("fmt", "-", stdin=GOOD).stdout == path.read_text().removeprefix("// people\n")
+
+
+def test_fmt_leaves_a_file_with_syntax_errors_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.pg"
+    path.write_text("node {")
+
+    done = omnigraph("fmt", str(path))
+
+    assert done.returncode == 5
+    assert path.read_text() == "node {"
+
+
+def test_schema_show_as_listing_source_and_json(graph_root: str, schema: str) -> None:
+    omnigraph("init", graph_root, "--schema", schema)
+
+    assert "node Person" in omnigraph("schema", "show", graph_root).stdout
+    assert omnigraph("schema", "show", graph_root, "--source").stdout == GOOD
+    assert json.loads(omnigraph("schema", "show", graph_root, "--json").stdout)["nodes"]

@@ -1,0 +1,104 @@
+"""Graphs in the shapes that earlier internal formats left on disk, written with bare Lance.
+
+Each starts as a graph of today whose manifest is then replaced by one in the old shape: other
+spellings of `object_id`, no head or commit rows, and for the first format neither the key
+annotation nor a stamp.
+"""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+import omnigraph
+from omnigraph import names
+
+SCHEMA = """
+node Person { name: String @key }
+node Company { name: String @key }
+edge WorksAt: Person -> Company
+"""
+TABLE_KEYS = ("node:Person", "node:Company", "edge:WorksAt")
+OLD_COMMIT = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
+
+
+def old_graph(
+    root: str, *, stamp: int, annotated: bool | None = None, branches: tuple[str, ...] = ()
+) -> None:
+    """A graph whose manifest has the shape of `stamp`; stamp 1 carries none."""
+    omnigraph.init(root, schema=SCHEMA)
+    shutil.rmtree(Path(root, names.MANIFEST))
+    Path(root, names.branch_ref(names.MAIN)).unlink()
+    is_annotated = stamp >= 2 if annotated is None else annotated
+    manifest = lance.write_dataset(
+        _old_rows(annotated=is_annotated, stamp=stamp),
+        str(Path(root, names.MANIFEST)),
+        mode="create",
+        enable_stable_row_ids=True,
+    )
+    for branch in branches:
+        parent, _, _ = branch.rpartition("/")
+        manifest.create_branch(branch, (parent, None) if parent in branches else manifest.version)
+    _write_history(root)
+
+
+def _old_rows(*, annotated: bool, stamp: int) -> pa.Table:
+    key = {names.PRIMARY_KEY_KEY: "true"} if annotated else None
+    schema = pa.schema(
+        [
+            pa.field("object_id", pa.string(), nullable=False, metadata=key),
+            pa.field("object_type", pa.string(), nullable=False),
+            pa.field("location", pa.string()),
+            pa.field("metadata", pa.string()),
+            pa.field("base_objects", pa.list_(pa.string())),
+            pa.field("table_key", pa.string()),
+            pa.field("table_version", pa.uint64()),
+            pa.field("table_branch", pa.string()),
+            pa.field("row_count", pa.uint64()),
+        ],
+        metadata={names.STAMP_KEY: str(stamp)} if stamp > 1 else None,
+    )
+    records: list[dict[str, object]] = []
+    for table_key in TABLE_KEYS:
+        records.append(
+            {
+                "object_id": table_key,
+                "object_type": "table",
+                "location": names.table_location(table_key),
+                "table_key": table_key,
+            }
+        )
+        records.append(
+            {
+                "object_id": f"{table_key}$00000001",
+                "object_type": "table_version",
+                "table_key": table_key,
+                "table_version": 1,
+                "row_count": 0,
+            }
+        )
+    records.append(
+        {
+            "object_id": "node:Gone$tombstone$00000004",
+            "object_type": "table_tombstone",
+            "table_key": "node:Gone",
+            "table_version": 4,
+        }
+    )
+    return pa.Table.from_pylist(records, schema=schema)
+
+
+def _write_history(root: str) -> None:
+    commits = lance.dataset(str(Path(root, names.COMMITS)))
+    row = {
+        "graph_commit_id": OLD_COMMIT,
+        "manifest_version": 1,
+        "created_at": datetime(2026, 5, 15, tzinfo=UTC),
+    }
+    lance.write_dataset(
+        pa.Table.from_pylist([row], schema=commits.schema), commits.uri, mode="append"
+    )

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import lance
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import FormatTooNewError
+from omnigraph.maintenance.migrate import STEPS, migrate
+from omnigraph.maintenance.migrations.context import MigrationContext
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.manifest import manifest_branches, read_manifest, swap_manifest
+from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
+from omnigraph.storage.objects import StoredObjects
+from tests.maintenance.old_graphs import OLD_COMMIT, TABLE_KEYS, old_graph
+
+pytestmark = pytest.mark.unit
+
+
+def test_every_older_stamp_has_a_step() -> None:
+    assert sorted(STEPS) == list(range(1, names.STAMP))
+
+
+def test_a_new_graph_carries_the_current_stamp_and_needs_no_migration(graph_root: str) -> None:
+    omnigraph.init(graph_root, schema="node A { x: String @key }")
+    before = contents(graph_root)
+
+    omnigraph.open(graph_root)
+
+    assert read_manifest(parse_root(graph_root)).stamp == names.STAMP
+    assert contents(graph_root) == before
+
+
+@pytest.mark.parametrize("stamp", [1, 2, 3])
+def test_opening_for_writing_brings_an_old_graph_up_to_date(graph_root: str, stamp: int) -> None:
+    old_graph(graph_root, stamp=stamp)
+
+    graph = omnigraph.open(graph_root)
+
+    state = read_manifest(parse_root(graph_root))
+    assert state.stamp == names.STAMP
+    assert state.handle.schema.field("object_id").metadata == {
+        names.PRIMARY_KEY_KEY.encode(): b"true"
+    }
+    assert tuple(sorted(graph.snapshot().tables)) == tuple(sorted(TABLE_KEYS))
+    assert graph.nodes("Person").read_all().num_rows == 0
+
+
+def test_the_new_head_continues_the_old_history(graph_root: str) -> None:
+    old_graph(graph_root, stamp=3)
+
+    snapshot = omnigraph.open(graph_root).snapshot()
+
+    state = read_manifest(parse_root(graph_root))
+    commits = [row for row in state.rows if isinstance(row, GraphCommit)]
+    assert [commit.parent_id for commit in commits] == [OLD_COMMIT]
+    assert snapshot.head is not None
+    assert snapshot.head.commit_id == commits[0].commit_id
+    assert commits[0].actor == "omnigraph:migration"
+
+
+@pytest.mark.parametrize("stamp", [1, 2, 3])
+def test_opening_for_reading_serves_an_old_graph_and_writes_nothing(
+    graph_root: str, stamp: int
+) -> None:
+    old_graph(graph_root, stamp=stamp, branches=("dev",))
+    before = contents(graph_root)
+
+    status = omnigraph.open(graph_root, mode="r").status()
+
+    assert status.format_stamp == stamp
+    assert len(status.tables) == len(TABLE_KEYS)
+    assert contents(graph_root) == before
+
+
+def test_a_newer_graph_is_refused_and_left_alone(graph_root: str) -> None:
+    old_graph(graph_root, stamp=names.STAMP + 1)
+    before = contents(graph_root)
+
+    for mode in ("r", "rw"):
+        with pytest.raises(FormatTooNewError, match="Upgrade omnigraph first"):
+            omnigraph.open(graph_root, mode=mode)
+    assert contents(graph_root) == before
+
+
+def test_a_crash_between_annotation_and_stamp_is_completed(graph_root: str) -> None:
+    old_graph(graph_root, stamp=1, annotated=True)
+
+    omnigraph.open(graph_root)
+
+    assert read_manifest(parse_root(graph_root)).stamp == names.STAMP
+
+
+def test_stale_run_branches_are_swept_children_first_and_others_kept(graph_root: str) -> None:
+    old_graph(graph_root, stamp=2, branches=("__run__01", "__run__01/a", "__run__02", "dev"))
+
+    omnigraph.open(graph_root)
+
+    assert list(manifest_branches(parse_root(graph_root))) == ["dev"]
+
+
+def test_a_sweep_tolerates_branches_that_are_already_gone(graph_root: str) -> None:
+    old_graph(graph_root, stamp=2, branches=("__run__01", "__run__02"))
+    lance.dataset(str(Path(graph_root, names.MANIFEST))).branches.delete("__run__01")
+
+    omnigraph.open(graph_root)
+
+    assert manifest_branches(parse_root(graph_root)) == {}
+
+
+@pytest.mark.parametrize("stamp", [1, 2, 3])
+def test_branches_migrate_with_main(graph_root: str, stamp: int) -> None:
+    old_graph(graph_root, stamp=stamp, branches=("dev", "dev/sub"))
+
+    omnigraph.open(graph_root)
+
+    root = parse_root(graph_root)
+    for branch, parent in (("dev", None), ("dev/sub", "dev")):
+        state = read_manifest(root, branch=branch)
+        head = next(
+            row for row in state.rows if isinstance(row, GraphHead) and row.branch == branch
+        )
+        assert state.stamp == names.STAMP
+        assert head.parent_branch == parent
+        claimed = json.loads(Path(graph_root, names.branch_ref(branch)).read_bytes())
+        assert head.incarnation == claimed["incarnation"]
+
+
+def test_main_is_stamped_last_so_a_walk_that_died_is_taken_up_again(graph_root: str) -> None:
+    old_graph(graph_root, stamp=3, branches=("dev",))
+    root = parse_root(graph_root)
+    dev = read_manifest(root, branch="dev")
+    context = _context(graph_root)
+    STEPS[3](dev, context)
+
+    assert read_manifest(root, branch="dev").stamp == 4
+    assert read_manifest(root).stamp == 3
+    walks = migrate(context)
+
+    assert [(walk.branch, walk.stamps) for walk in walks] == [(None, (3, 4))]
+
+
+def test_running_a_step_on_a_state_that_moved_changes_nothing(graph_root: str) -> None:
+    old_graph(graph_root, stamp=1)
+    root = parse_root(graph_root)
+    stale = read_manifest(root)
+    swap_manifest(stale, stale.rows, operation_id="other", stamp=2)
+    before = read_manifest(root)
+
+    STEPS[1](stale, _context(graph_root))
+
+    after = read_manifest(root)
+    assert (after.version, after.stamp, after.rows) == (before.version, 2, before.rows)
+
+
+def test_two_processes_may_migrate_at_once(graph_root: str) -> None:
+    old_graph(graph_root, stamp=1, branches=("__run__01", "__run__02", "dev"))
+    script = "import sys, omnigraph; omnigraph.open(sys.argv[1]); print('migrated')"
+
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, graph_root],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    outputs = [process.communicate(timeout=120) for process in processes]
+
+    assert [out.strip() for out, _ in outputs] == ["migrated"] * 3, outputs
+    root = parse_root(graph_root)
+    for branch in (None, "dev"):
+        rows = read_manifest(root, branch=branch).rows
+        assert sum(isinstance(row, GraphCommit) for row in rows) == 1
+        assert sum(isinstance(row, GraphHead) and row.branch == branch for row in rows) == 1
+    assert list(manifest_branches(root)) == ["dev"]
+
+
+def _context(root: str) -> MigrationContext:
+    ids = iter(f"id-{number}" for number in range(99))
+    return MigrationContext(
+        objects=StoredObjects(parse_root(root)),
+        operation_id="op",
+        now="2026-11-15T00:00:00.000000+00:00",
+        schema_hash="hash",
+        new_id=lambda: next(ids),
+    )
+
+
+def contents(root: str) -> dict[str, tuple[int, int]]:
+    """Every file below the root with its size and the time it was last written."""
+    return {
+        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in Path(root).rglob("*")
+        if path.is_file()
+    }

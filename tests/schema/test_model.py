@@ -1,0 +1,151 @@
+"""The stored model: canonical text, hashes that move only with meaning, damage refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from omnigraph.errors import DamagedGraphError
+from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
+from tests.schema.compiling import DOMAIN, compiled
+
+pytestmark = pytest.mark.unit
+
+TEXT = """
+interface Named { name: String @index }
+node A @description("d") @zz(1.5) implements Named {
+    k: String @key
+    n: I64?
+    s: enum(a, b)
+    t: String
+    v: Vector(4) @embed("t", model="m")
+    @range(n, -1..2.5) @check(t, "x") @unique(k, n)
+}
+node B { x: [I32] y: Blob? }
+edge E: A -> B @card(1..2) { w: F32 @unique(src, w) }
+"""
+
+
+def test_a_model_survives_encoding() -> None:
+    catalog = compiled(TEXT)
+
+    assert decode_model(encode_model(catalog)) == catalog
+
+
+def test_the_text_is_canonical() -> None:
+    text = encode_model(compiled(TEXT))
+
+    assert text == json.dumps(json.loads(text), sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TEXT.replace("\n", " ").replace("{", " {\r\n\t"),
+        "// comment\n" + TEXT.replace("k: String", "k: /* c */ String"),
+        TEXT.replace("enum(a, b)", "enum(b, a)"),
+        TEXT.replace("2.5", "2.500"),
+        TEXT.replace("k: String @key", 'k: String @key @rename_from("old")'),
+        TEXT.replace("n: I64?\n    s: enum(a, b)", "s: enum(a, b)\n    n: I64?"),
+        TEXT.replace('@range(n, -1..2.5) @check(t, "x")', '@check(t, "x") @range(n, -1..2.5)'),
+        TEXT.replace("node B { x: [I32] y: Blob? }", "") + "node B { x: [I32] y: Blob? }",
+    ],
+    ids=[
+        *("white space", "comments", "enum order", "trailing zeros", "rename hint"),
+        *("property order", "constraint order", "type order"),
+    ],
+)
+def test_the_shape_ignores_what_means_nothing(other: str) -> None:
+    assert shape_hash(compiled(other)) == shape_hash(compiled(TEXT))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("k: String", "k2: String"),
+        ("n: I64?", "n: I64"),
+        ("enum(a, b)", "enum(a, b, c)"),
+        ("Vector(4)", "Vector(5)"),
+        ("-1..2.5", "-1..2.6"),
+        ('"x"', '"y"'),
+        ("1..2)", "1..3)"),
+        ('@description("d")', '@description("e")'),
+        ("@zz(1.5)", "@zz(1.6)"),
+        ("@zz(1.5)", '@zz("1.5")'),
+        ("k: String @key", "k: String @key(k)"),
+        ("implements Named", ""),
+        ('model="m"', 'model="n"'),
+        ("@unique(src, w)", "@unique(dst, w)"),
+        ("edge E: A -> B", "edge E: B -> A"),
+        ("node B { x", "node B { z: Bool x"),
+    ],
+)
+def test_the_shape_changes_with_the_meaning(old: str, new: str) -> None:
+    assert old in TEXT
+    # Without this constraint a property can be renamed in one place.
+    base = TEXT.replace("@unique(k, n)", "")
+    changed = base.replace(old, new)
+
+    assert shape_hash(compiled(changed)) != shape_hash(compiled(base))
+
+
+def test_the_model_hash_covers_identity_and_the_shape_does_not() -> None:
+    one = compiled(TEXT)
+    renumbered = compiled("node First {} " + TEXT)
+    other_text = encode_model(one).replace(DOMAIN, "01J00000000000000000000000")
+    other = decode_model(other_text)
+
+    assert model_hash(one) != model_hash(other)
+    assert shape_hash(one) == shape_hash(other)
+    assert shape_hash(one) != shape_hash(renumbered)
+    assert len(model_hash(one)) == 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "null", '"x"', "{}", '{"format": 2}', '{"format": true}'),
+        *('{"format": "1"}', "[" * 100_000, '{"format": 1}', '{"format": 1' + "0" * 5000 + "}"),
+    ],
+)
+def test_what_is_no_model_is_refused(text: str) -> None:
+    with pytest.raises(DamagedGraphError):
+        decode_model(text)
+
+
+def _edited(change: Any) -> str:
+    document = json.loads(encode_model(compiled(TEXT)))
+    change(document)
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.pop("nodes"),
+        lambda d: d.update(extra=1),
+        lambda d: d.update(nodes={}),
+        lambda d: d.update(next_number=3),
+        lambda d: d.update(next_number=True),
+        lambda d: d["nodes"][0].pop("number"),
+        lambda d: d["nodes"][0].update(number=d["nodes"][1]["number"]),
+        lambda d: d["nodes"][0]["properties"][0].update(name="other"),
+        lambda d: d["nodes"][0]["properties"][0].update(nullable=0),
+        lambda d: d["nodes"][0]["properties"][0]["type"].update(scalar="Text"),
+        lambda d: d["nodes"][0]["properties"][0].update(type={"kind": "set"}),
+        lambda d: d["nodes"][0]["properties"][2]["type"].update(values=["b", "a"]),
+        lambda d: d["nodes"][0]["ranges"][0].update(low="0"),
+        lambda d: d["nodes"][0]["ranges"][0].update(high={"decimal": "x"}),
+        lambda d: d["nodes"][0]["key"].update(members=[]),
+        lambda d: d["nodes"][0]["key"].update(spelling="header"),
+        lambda d: d["nodes"].append(d["nodes"][0]),
+        lambda d: d["edges"][0].update(source="Nobody"),
+        lambda d: d["edges"][0]["uniques"][0].update(members=["gone"]),
+        lambda d: d["edges"][0]["cardinality"].update(minimum=1.0),
+    ],
+)
+def test_a_model_somebody_edited_is_refused(change: Any) -> None:
+    with pytest.raises(DamagedGraphError):
+        decode_model(_edited(change))

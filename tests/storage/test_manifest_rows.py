@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.manifest_rows import (
+    GraphCommit,
+    GraphHead,
+    ManifestRow,
+    Operation,
+    Outcome,
+    Table,
+    TableVersion,
+    Tombstone,
+    decode,
+    encode,
+    manifest_schema,
+    stamp_of,
+)
+
+pytestmark = pytest.mark.unit
+
+texts = st.text(min_size=1, max_size=12).filter(lambda text: "\x00" not in text)
+keys = st.sampled_from(["node:Person", "node:Company", "edge:Knows"])
+branches = st.sampled_from([None, "dev", "feat/x"])
+versions = st.integers(1, 2**63)
+
+rows: st.SearchStrategy[ManifestRow] = st.one_of(
+    st.builds(Table, table_key=keys, location=texts, type_number=st.none() | st.integers(1, 99)),
+    st.builds(
+        TableVersion,
+        table_key=keys,
+        version=versions,
+        branch=branches,
+        row_count=st.integers(0, 2**63),
+        fork=st.none() | texts,
+    ),
+    st.builds(Tombstone, table_key=keys, version=versions, branch=branches),
+    st.builds(
+        GraphHead,
+        branch=branches,
+        sequence=versions,
+        commit_id=texts,
+        incarnation=texts,
+        schema_hash=texts,
+        parent_branch=branches,
+    ),
+    st.builds(
+        GraphCommit,
+        commit_id=texts,
+        branch=branches,
+        actor=texts,
+        created_at=texts,
+        parent_id=st.none() | texts,
+        merged_parent_id=st.none() | texts,
+    ),
+    st.builds(
+        Operation,
+        operation_id=texts,
+        branch=branches,
+        outcome=st.sampled_from(Outcome),
+        decided_by=texts,
+        decided_at=texts,
+    ),
+)
+
+
+@given(st.lists(rows, unique_by=repr), st.integers(1, 9))
+@settings(max_examples=300, deadline=None)
+def test_rows_survive_encoding(written: list[ManifestRow], stamp: int) -> None:
+    table = encode(written, stamp=stamp)
+
+    assert sorted(map(repr, decode(table))) == sorted(map(repr, written))
+    assert stamp_of(table.schema) == stamp
+    assert table.schema.equals(manifest_schema(stamp), check_metadata=True)
+
+
+def test_object_ids_are_unique_across_kinds_branches_and_versions() -> None:
+    written: list[ManifestRow] = [
+        Table(table_key="node:A", location="x"),
+        TableVersion(table_key="node:A", version=1, row_count=0),
+        TableVersion(table_key="node:A", version=2, row_count=0),
+        TableVersion(table_key="node:A", version=2, row_count=0, branch="dev"),
+        Tombstone(table_key="node:A", version=2),
+        Tombstone(table_key="node:A", version=2, branch="dev"),
+    ]
+
+    assert len(set(encode(written, stamp=4)["object_id"].to_pylist())) == len(written)
+
+
+def test_the_key_column_carries_the_annotation_lance_uses_for_conflicts() -> None:
+    field = manifest_schema(names.STAMP).field("object_id")
+
+    assert not field.nullable
+    assert field.metadata == {names.PRIMARY_KEY_KEY.encode(): b"true"}
+
+
+def test_a_manifest_without_a_stamp_is_the_first_format() -> None:
+    assert stamp_of(pa.schema([pa.field("object_id", pa.string())])) == 1
+
+
+def test_a_stamp_that_is_no_number_is_damage() -> None:
+    with pytest.raises(DamagedGraphError, match="expected a number"):
+        stamp_of(pa.schema([], metadata={names.STAMP_KEY: "four"}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"object_type": "surprise"},
+        {"metadata": "{not json"},
+        {"metadata": "[1]"},
+        {"table_key": None},
+        {"table_version": None},
+    ],
+)
+def test_a_row_that_cannot_be_understood_is_damage_and_named(change: dict[str, object]) -> None:
+    good = encode([TableVersion(table_key="node:A", version=1, row_count=0)], stamp=4)
+    record = {**good.to_pylist()[0], **change}
+
+    with pytest.raises(DamagedGraphError, match="table_version:main:node:A:1"):
+        decode(pa.Table.from_pylist([record], schema=good.schema))
