@@ -52,7 +52,15 @@ fuzz:
     OMNIGRAPH_EXAMPLES=10000 pytest -q tests/schema/test_roundtrip.py --timeout 3600
     python tests/schema/fuzz.py 200000
 
-# Print one benchmark: open_cost | startup
+# Kill and pause writers at random against a bank whose books must balance (long)
+storm *args:
+    python -m benchmarks.storm --kills 1000 --pauses 500 --writers 8 {{args}}
+
+# Search the protocol's model at its large bounds (long, several GB)
+model-full:
+    python -m tests.model.run full
+
+# Print one benchmark: commit | open_cost | startup
 bench name:
     python -m benchmarks.{{name}}
 

@@ -103,12 +103,13 @@ def synthesise_commits(root: Root, start: int, stop: int) -> None:
         commit = GraphCommit(
             commit_id=f"commit-{number:08}",
             branch=None,
+            operation_id=f"op-{number:08}",
             actor="bench",
             created_at="2026-11-15T00:00:00+00:00",
             parent_id=head.commit_id,
         )
         decision = Operation(
-            operation_id=f"op-{number:08}",
+            operation_id=commit.operation_id,
             branch=None,
             outcome=Outcome.PUBLISHED,
             decided_by="bench",

@@ -3,17 +3,24 @@
     OmnigraphError
     ├── NothingWrittenError          the call changed nothing; fix the cause and call again
     │   ├── InvalidInputError            exit 5
-    │   │   └── SchemaInvalidError           carries every diagnostic
+    │   │   ├── SchemaInvalidError           carries every diagnostic
+    │   │   └── ValidationFailedError        carries the report of broken rules
     │   ├── NotFoundError                exit 3
     │   ├── ConflictError                exit 4
     │   │   ├── AlreadyInitialisedError
-    │   │   └── InitialisationClaimedError
+    │   │   ├── InitialisationClaimedError
+    │   │   ├── ExpectedVersionMismatchError a pin moved under the write
+    │   │   ├── ContentionError              lost every race it was allowed to run
+    │   │   ├── OperationRunningError        the same operation id is in use
+    │   │   └── OperationRolledBackError     somebody else decided against it
     │   ├── ReadOnlyError                exit 6
     │   ├── StorageUnavailableError      exit 7
     │   │   └── UnsafeStoreError             the store ignores put-if-absent
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
-    │   └── DamagedGraphError            exit 8   stored state contradicts itself
-    └── OutcomeUnknownError          may or may not have been written
+    │   ├── DamagedGraphError            exit 8   stored state contradicts itself
+    │   └── DriftNeedsRepairError        exit 8   foreign rows stand above a pin
+    ├── RecoveryRequiredError        exit 8   an unfinished write cannot be settled by itself
+    └── OutcomeUnknownError          exit 1   may or may not have been written
 
 Every message names the thing, what was expected and found, the effect and the next step.
 """
@@ -71,6 +78,14 @@ class SchemaInvalidError(InvalidInputError):
         return f"{super().__str__()}\n\n{findings}"
 
 
+class ValidationFailedError(InvalidInputError):
+    """Rows that break the schema's rules; `report` counts all of them and spells out the first."""
+
+    def __init__(self, summary: str, *, report: object) -> None:
+        super().__init__(summary, next_step="Mend these rows and write again.")
+        self.report = report
+
+
 class NotFoundError(NothingWrittenError):
     """A graph, type, branch or version that does not exist."""
 
@@ -105,6 +120,55 @@ class InitialisationClaimedError(ConflictError):
         )
         self.root = root
         self.claimed_at = claimed_at
+
+
+class ExpectedVersionMismatchError(ConflictError):
+    """A table the write depends on was published by somebody else meanwhile."""
+
+    def __init__(self, table_key: str, *, expected: int, actual: int | None) -> None:
+        super().__init__(
+            f"{table_key} moved: expected version {expected}, found "
+            f"{'no published version' if actual is None else f'version {actual}'}",
+            next_step="Read the graph again and repeat the write.",
+        )
+        self.table_key = table_key
+        self.expected = expected
+        self.actual = actual
+
+
+class ContentionError(ConflictError):
+    """Other writers won every race this operation was allowed to run."""
+
+    def __init__(self, operation_id: str, attempts: int) -> None:
+        super().__init__(
+            f"operation {operation_id} lost {attempts} races against other writers",
+            next_step="Repeat the write, in bigger commits or on a branch of its own.",
+        )
+        self.operation_id = operation_id
+        self.attempts = attempts
+
+
+class OperationRunningError(ConflictError):
+    """The same operation id is being written by somebody else right now."""
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(
+            f"operation {operation_id} is already under way",
+            next_step=f"Ask `graph.outcome({operation_id!r})` how it ended.",
+        )
+        self.operation_id = operation_id
+
+
+class OperationRolledBackError(ConflictError):
+    """Another process decided against the operation, believing its writer dead."""
+
+    def __init__(self, operation_id: str, *, by: str) -> None:
+        super().__init__(
+            f"operation {operation_id} was rolled back by {by}",
+            next_step="Repeat the write under a new operation id.",
+        )
+        self.operation_id = operation_id
+        self.by = by
 
 
 class ReadOnlyError(NothingWrittenError):
@@ -149,7 +213,43 @@ class DamagedGraphError(NothingWrittenError):
     exit_code = 8
 
 
+class DriftNeedsRepairError(NothingWrittenError):
+    """A table's HEAD holds rows that were never published and were not made by Omnigraph."""
+
+    exit_code = 8
+
+    def __init__(self, table_key: str, *, published: int, foreign: int, root: str) -> None:
+        super().__init__(
+            f"{table_key} is published at version {published}, but version {foreign} was written "
+            "by something else than Omnigraph",
+            next_step=f"Run `omnigraph repair {root}` to see it and decide.",
+        )
+        self.table_key = table_key
+        self.published = published
+        self.foreign = foreign
+
+
+class RecoveryRequiredError(OmnigraphError):
+    """An unfinished write was found that cannot be finished or undone without help."""
+
+    exit_code = 8
+    effect = "nothing was changed"
+
+
 class OutcomeUnknownError(OmnigraphError):
     """The store stopped answering in the middle of the deciding write."""
 
     effect = "it may or may not have been written"
+
+    def __init__(self, what: str, *, next_step: str = "", operation_id: str = "") -> None:
+        super().__init__(what, next_step=next_step)
+        self.operation_id = operation_id
+
+    @classmethod
+    def of(cls, operation_id: str, root: str) -> OutcomeUnknownError:
+        """The usual case: a publish whose answer could not be read back."""
+        return cls(
+            f"the store stopped answering while {root} decided operation {operation_id}",
+            next_step=f"Ask `graph.outcome({operation_id!r})` when the store answers again.",
+            operation_id=operation_id,
+        )

@@ -33,6 +33,8 @@ PROPERTY_ID_KEY: Final = "omnigraph:property_id"
 PRIMARY_KEY_KEY: Final = "lance-schema:unenforced-primary-key"
 BLOB_KEY: Final = "lance-encoding:blob"
 OPERATION_PROPERTY: Final = "omnigraph:operation"
+ROLE_PROPERTY: Final = "omnigraph:role"
+PIN_PROPERTY: Final = "omnigraph:pin"
 
 NODE_PREFIX: Final = "node:"
 EDGE_PREFIX: Final = "edge:"

@@ -13,7 +13,11 @@ import pytest
 pytestmark = pytest.mark.unit
 
 HOME = Path(__file__).parent.parent.parent
-PAGES = [HOME / "README.md", *sorted(HOME.glob("docs/tutorials/*.md"))]
+PAGES = [
+    HOME / "README.md",
+    HOME / "docs/reference/python.md",
+    *sorted(HOME.glob("docs/tutorials/*.md")),
+]
 FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)
 FILE_NAME = re.compile(r"`(?P<name>[\w./-]+\.pg)`")
 
@@ -25,7 +29,7 @@ def test_the_snippets_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None
     for block in FENCE.finditer(text):
         ran += _run_block(block["language"], block["code"], text[: block.start()], tmp_path)
 
-    assert ran >= 3
+    assert ran >= 1
 
 
 def _run_block(language: str, code: str, before: str, folder: Path) -> int:

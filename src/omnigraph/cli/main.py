@@ -14,7 +14,7 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
-from omnigraph.errors import InvalidInputError, OmnigraphError
+from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,6 +24,10 @@ app = typer.Typer(
 )
 schema_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(schema_app, name="schema", help="Look at the schema a graph has accepted.")
+commit_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(commit_app, name="commit", help="Look at what was committed, and by whom.")
+recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(recovery_app, name="recovery", help="Unfinished writes: what became of them.")
 
 GraphArgument = Annotated[
     str, typer.Argument(metavar="GRAPH", help="A local path, file:// or s3:// address.")
@@ -125,6 +129,50 @@ def schema_show(
         schema_output.catalog(opened.catalog, as_json=as_json)
 
 
+@app.command()
+def check(graph: GraphArgument, as_json: JsonFlag = False) -> None:
+    """Prove that a graph keeps its promises; reads everything, writes nothing."""
+    report = omnigraph.open(graph, mode="r").check()
+    output.check(report, as_json=as_json)
+    if not report.ok:
+        raise typer.Exit(DamagedGraphError.exit_code)
+
+
+@commit_app.command("list")
+def commit_list(
+    graph: GraphArgument,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--filter", metavar="actor=NAME", help="Only commits of this actor."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List commits, newest first."""
+    opened = omnigraph.open(graph, mode="r")
+    output.commits(opened.commits(actor=_actor(only), limit=limit), as_json=as_json)
+
+
+@recovery_app.command("list")
+def recovery_list(graph: GraphArgument, as_json: JsonFlag = False) -> None:
+    """List what was finished or undone after writers died, oldest first."""
+    output.recoveries(omnigraph.open(graph, mode="r").recoveries(), as_json=as_json)
+
+
+@recovery_app.command("run")
+def recovery_run(
+    graph: GraphArgument,
+    also_living: Annotated[
+        bool,
+        typer.Option("--also-living", help="Settle writers that still seem alive, too."),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Settle unfinished writes now; opening for writing does this for dead writers anyway."""
+    swept = omnigraph.open(graph).recover(also_living=also_living)
+    output.recoveries(swept.settled, as_json=as_json)
+
+
 def main() -> NoReturn:
     """Run the command line; every Omnigraph error becomes a message and an exit code."""
     try:
@@ -136,6 +184,16 @@ def main() -> NoReturn:
         output.note("interrupted")
         sys.exit(130)
     sys.exit(0)
+
+
+def _actor(filters: list[str] | None) -> str | None:
+    wanted = None
+    for text in filters or ():
+        field, equals, value = text.partition("=")
+        if field != "actor" or not equals:
+            raise typer.BadParameter(f"{text!r}: write actor=NAME", param_hint="--filter")
+        wanted = value
+    return wanted
 
 
 def _read(path: Path) -> str:

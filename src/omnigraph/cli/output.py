@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from omnigraph.errors import OmnigraphError
     from omnigraph.graph import Graph
+    from omnigraph.operations.check import CheckReport
     from omnigraph.operations.status import GraphStatus, TableStatus
+    from omnigraph.storage.history import Recovery
+    from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.storage.tables import IndexCoverage
 
 
@@ -65,6 +68,7 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
     _draw(
         ("type", "kind", "version", "rows", "fragments", "deleted", "indexes"),
         [_status_row(table) for table in report.tables],
+        numbers=(2, 3, 4, 5),
     )
     for table in report.tables:
         if table.head_version != table.version:
@@ -77,6 +81,62 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
             f"{len(report.pending_sidecars)} write(s) in progress or unfinished: "
             f"{', '.join(report.pending_sidecars)}"
         )
+
+
+def check(report: CheckReport, *, as_json: bool) -> None:
+    if as_json:
+        json_object({"ok": report.ok, **asdict(report)})
+        return
+    line(f"graph     {report.root}, branch {report.branch}")
+    line(f"checked   {report.tables} tables, {report.rows:,} rows, {report.commits:,} commits")
+    line(f"pending   {len(report.pending_operations)} unfinished writes")
+    line(f"orphans   {report.orphan_files} files, {report.orphan_bytes:,} bytes")
+    for finding in report.findings:
+        line(f"BROKEN    {finding.thing}: {finding.message} [{finding.problem.value}]")
+    line("ok" if report.ok else f"{len(report.findings)} promises are not kept")
+
+
+def commits(found: Sequence[GraphCommit], *, as_json: bool) -> None:
+    if as_json:
+        json_object({"commits": [asdict(commit) for commit in found]})
+        return
+    _draw(
+        ("commit", "actor", "manifest", "when", "tables"),
+        [
+            (
+                commit.commit_id,
+                commit.actor,
+                str(commit.manifest_version),
+                commit.created_at[:19].replace("T", " "),
+                ", ".join(table_key for table_key, _, _ in commit.tables),
+            )
+            for commit in found
+        ],
+        numbers=(2,),
+    )
+
+
+def recoveries(found: Sequence[Recovery], *, as_json: bool) -> None:
+    if as_json:
+        json_object({"recoveries": [asdict(recovery) for recovery in found]})
+        return
+    if not found:
+        line("no recoveries")
+        return
+    _draw(
+        ("operation", "kind", "writer", "of", "when", "tables"),
+        [
+            (
+                recovery.operation_id,
+                recovery.kind,
+                recovery.writer_kind,
+                recovery.original_actor,
+                recovery.recovered_at[:19].replace("T", " "),
+                ", ".join(recovery.tables),
+            )
+            for recovery in found
+        ],
+    )
 
 
 def _status_row(table: TableStatus) -> tuple[str, ...]:
@@ -110,14 +170,16 @@ def _status_json(report: GraphStatus) -> dict[str, object]:
     return content
 
 
-def _draw(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _draw(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()
+) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for position, title in enumerate(header):
-        table.add_column(title, justify="right" if 2 <= position <= 5 else "left", no_wrap=False)
+        table.add_column(title, justify="right" if position in numbers else "left")
     for row in rows:
         table.add_row(*row)
     Console(soft_wrap=not sys.stdout.isatty()).print(table)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import FormatTooNewError, StorageUnavailableError
+from omnigraph.failpoints import reach
 from omnigraph.maintenance.migrations import (
     v0002_annotate_object_id,
     v0003_sweep_run_branches,
@@ -61,7 +62,9 @@ def _walk(context: MigrationContext, branch: str | None) -> Migrated:
         if state.stamp == names.STAMP:
             return Migrated(branch=branch, stamps=tuple(reached))
         reached = reached or [state.stamp]
+        reach("migration.pre_step")
         STEPS[state.stamp](state, context)
+        reach("migration.post_step")
     raise StorageUnavailableError(
         f"{context.objects.root} did not reach internal format {names.STAMP} "
         f"in {_ATTEMPTS} attempts",

@@ -18,6 +18,7 @@ from omnigraph.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from omnigraph.failpoints import reach
 from omnigraph.operations.schema_contract import SchemaContract, contract_objects
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.storage.branch_refs import BranchRef, claim_branch, read_branch_ref, release_branch
@@ -68,16 +69,24 @@ def plan_initialise(
     contract: SchemaContract, *, actor: str | None, now: str, new_id: Callable[[], str]
 ) -> InitPlan:
     tables = tuple(_new_tables(contract))
+    incarnation = new_id()
     return InitPlan(
         contract=contract,
         tables=tables,
         claim=BranchRef(
             branch=names.MAIN,
-            incarnation=new_id(),
+            incarnation=incarnation,
             claimed_at=now,
             creates=tuple(table.location for table in tables),
         ),
-        commit=GraphCommit(commit_id=new_id(), branch=None, actor=actor or ACTOR, created_at=now),
+        commit=GraphCommit(
+            commit_id=new_id(),
+            branch=None,
+            operation_id=incarnation,
+            actor=actor or ACTOR,
+            created_at=now,
+            tables=tuple((table.table_key, 1, None) for table in tables),
+        ),
     )
 
 
@@ -87,12 +96,17 @@ def apply_initialise(plan: InitPlan, objects: Objects, *, force: bool) -> None:
     if force:
         _remove_dead_claim(objects)
     _claim_root(plan, objects)
+    reach("init.post_claim")
     written: list[str] = []
     try:
         _write_contract(plan, objects, written)
+        reach("init.post_contract")
         rows = _create_tables(plan, objects)
+        reach("init.post_tables")
         create_history(objects.root, operation_id=plan.claim.incarnation)
+        reach("init.post_history")
         _make_visible(plan, objects, rows)
+        reach("init.post_manifest")
     except NothingWrittenError:
         _undo(plan, objects, written)
         raise
@@ -183,6 +197,7 @@ def _make_visible(plan: InitPlan, objects: Objects, rows: tuple[ManifestRow, ...
         outcome=Outcome.PUBLISHED,
         decided_by=plan.commit.actor,
         decided_at=plan.commit.created_at,
+        commit_id=plan.commit.commit_id,
     )
     try:
         create_manifest(

@@ -64,7 +64,9 @@ def property_field(each: Property) -> pa.Field:
     metadata = {PROPERTY_ID_KEY: str(each.number)}
     if each.type == ScalarType(scalar=Scalar.BLOB):
         metadata[BLOB_KEY] = "true"
-    return pa.field(each.name, arrow_type(each.type), nullable=each.nullable, metadata=metadata)
+    # An embedding may be missing while its text is there; the rule that decides is not Arrow's.
+    nullable = each.nullable or each.embed is not None
+    return pa.field(each.name, arrow_type(each.type), nullable=nullable, metadata=metadata)
 
 
 def node_schema(node: NodeType) -> pa.Schema:

@@ -1,20 +1,26 @@
 """The long history beside the manifest: commits, their actors, recoveries.
 
-Invariant: derived and append-only. Rows arrive here from the manifest, idempotently by commit id;
-nothing reads these tables to decide what is visible.
+Invariant: derived, and only ever added to. A commit arrives here from the manifest before it leaves
+the manifest; adding it twice changes nothing, and readers ignore what two writers added at once.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.storage.datasets import create_dataset, open_dataset, translated
+from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from lance import LanceDataset
 
     from omnigraph.storage.location import Root
 
@@ -29,6 +35,8 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
             pa.field("parent_commit_id", pa.string()),
             pa.field("merged_parent_commit_id", pa.string()),
             pa.field("created_at", _UTC_MICROSECONDS, nullable=False),
+            pa.field("operation_id", pa.string()),
+            pa.field("tables", pa.string()),
         ]
     ),
     names.COMMIT_ACTORS: pa.schema(
@@ -50,8 +58,20 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
     ),
 }
 
-
 HISTORY: Final = tuple(_SHAPES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What became of one unfinished write; `commit_id` is the commit that says so, if any."""
+
+    operation_id: str
+    commit_id: str | None
+    kind: str
+    original_actor: str
+    writer_kind: str
+    tables: tuple[str, ...]
+    recovered_at: str
 
 
 def create_history(root: Root, *, operation_id: str) -> None:
@@ -60,16 +80,142 @@ def create_history(root: Root, *, operation_id: str) -> None:
         create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
 
 
+def ensure_history(root: Root, *, operation_id: str) -> None:
+    """Give older history tables the columns of today, and create missing ones."""
+    for location, schema in _SHAPES.items():
+        dataset = open_dataset(root, location)
+        if dataset is None:
+            create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+            continue
+        missing = [field for field in schema if field.name not in dataset.schema.names]
+        if missing:
+            with translated(root, f"add columns to {location}"):
+                dataset.add_columns(pa.schema(missing))
+
+
+def record_commits(root: Root, commits: Sequence[GraphCommit]) -> None:
+    """Add commits and their actors; those already there stay as they are."""
+    _add(
+        root,
+        names.COMMITS,
+        "graph_commit_id",
+        [
+            {
+                "graph_commit_id": commit.commit_id,
+                "graph_branch": commit.branch,
+                "manifest_version": commit.manifest_version,
+                "parent_commit_id": commit.parent_id,
+                "merged_parent_commit_id": commit.merged_parent_id,
+                "created_at": datetime.fromisoformat(commit.created_at),
+                "operation_id": commit.operation_id,
+                "tables": json.dumps(commit.tables),
+            }
+            for commit in commits
+        ],
+    )
+    actors = [{"graph_commit_id": commit.commit_id, "actor_id": commit.actor} for commit in commits]
+    _add(root, names.COMMIT_ACTORS, "graph_commit_id", actors)
+
+
+def record_recovery(root: Root, recovery: Recovery) -> None:
+    row = {
+        "operation_id": recovery.operation_id,
+        "graph_commit_id": recovery.commit_id,
+        "recovery_kind": recovery.kind,
+        "original_actor": recovery.original_actor,
+        "writer_kind": recovery.writer_kind,
+        "tables": json.dumps(recovery.tables),
+        "recovered_at": datetime.fromisoformat(recovery.recovered_at),
+    }
+    _add(root, names.RECOVERIES, "operation_id", [row])
+
+
+def find_published(root: Root, operation_id: str) -> Operation | None:
+    """The decision about an operation whose commit moved here."""
+    rows = _rows(root, names.COMMITS, where=f"operation_id = {_quoted(operation_id)}")
+    for row in rows:
+        return Operation(
+            operation_id=operation_id,
+            branch=row["graph_branch"],
+            outcome=Outcome.PUBLISHED,
+            decided_by=names.COMMITS,
+            decided_at=row["created_at"].isoformat(),
+            commit_id=row["graph_commit_id"],
+        )
+    return None
+
+
+def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
+    """Every commit that moved here, each once, in the order of manifest versions."""
+    actors = {row["graph_commit_id"]: row["actor_id"] for row in _rows(root, names.COMMIT_ACTORS)}
+    commits = {
+        row["graph_commit_id"]: GraphCommit(
+            commit_id=row["graph_commit_id"],
+            branch=row["graph_branch"],
+            operation_id=row.get("operation_id") or "",
+            actor=actors.get(row["graph_commit_id"], ""),
+            created_at=row["created_at"].isoformat(timespec="microseconds"),
+            parent_id=row["parent_commit_id"],
+            merged_parent_id=row["merged_parent_commit_id"],
+            manifest_version=row["manifest_version"],
+            tables=tuple(tuple(table) for table in json.loads(row.get("tables") or "[]")),
+        )
+        for row in _rows(root, names.COMMITS)
+    }
+    return tuple(sorted(commits.values(), key=lambda commit: commit.manifest_version))
+
+
+def recorded_recoveries(root: Root) -> tuple[Recovery, ...]:
+    """Every recovery, each once, oldest first."""
+    found = {
+        row["operation_id"]: Recovery(
+            operation_id=row["operation_id"],
+            commit_id=row["graph_commit_id"],
+            kind=row["recovery_kind"],
+            original_actor=row["original_actor"],
+            writer_kind=row["writer_kind"],
+            tables=tuple(json.loads(row["tables"])),
+            recovered_at=row["recovered_at"].isoformat(timespec="microseconds"),
+        )
+        for row in _rows(root, names.RECOVERIES)
+    }
+    return tuple(sorted(found.values(), key=lambda recovery: recovery.recovered_at))
+
+
 def newest_commit(root: Root, *, branch: str | None) -> str | None:
     """The commit of the branch with the highest manifest version, or None without history."""
-    dataset = open_dataset(root, names.COMMITS)
-    if dataset is None:
-        return None
     wanted = "graph_branch IS NULL" if branch is None else f"graph_branch = {_quoted(branch)}"
-    with translated(root, f"read {names.COMMITS}"):
-        rows = dataset.to_table(columns=["graph_commit_id", "manifest_version"], filter=wanted)
-    newest = max(rows.to_pylist(), key=lambda row: row["manifest_version"], default=None)
+    rows = _rows(root, names.COMMITS, where=wanted)
+    newest = max(rows, key=lambda row: int(row["manifest_version"]), default=None)
     return None if newest is None else str(newest["graph_commit_id"])
+
+
+def _add(root: Root, location: str, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    dataset = _existing(root, location)
+    with translated(root, f"add to {location}"):
+        (
+            dataset.merge_insert(key)
+            .when_not_matched_insert_all()
+            .execute(pa.Table.from_pylist(list(rows), schema=_SHAPES[location]))
+        )
+
+
+def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[str, Any]]:
+    dataset = open_dataset(root, location)
+    if dataset is None:
+        return []
+    with translated(root, f"read {location}"):
+        rows: list[dict[str, Any]] = dataset.to_table(filter=where).to_pylist()
+    return rows
+
+
+def _existing(root: Root, location: str) -> LanceDataset:
+    dataset = open_dataset(root, location)
+    if dataset is None:
+        ensure_history(root, operation_id=location)
+        dataset = open_dataset(root, location)
+    assert dataset is not None
+    return dataset
 
 
 def _quoted(text: str) -> str:

@@ -6,11 +6,12 @@ Local roots become absolute paths without dot segments; `s3://bucket/prefix` sta
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from omnigraph.errors import InvalidInputError
 
@@ -41,21 +42,23 @@ class Root:
         return self.uri
 
 
-def parse_root(text: str, *, storage_options: Mapping[str, str] | None = None) -> Root:
+def parse_root(
+    root: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
+) -> Root:
     """Understand a local path, `file://` or `s3://` root."""
     options = dict(storage_options or {})
-    if not text.strip() or "\x00" in text:
+    text: object = os.fspath(root) if isinstance(root, os.PathLike) else root
+    if not isinstance(text, str) or not text.strip():
         raise _refused(text, "a graph root must be a path or a URI")
     if "://" not in text:
         return Root(scheme=Scheme.LOCAL, uri=_absolute(text), storage_options=options)
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise _refused(text, str(error)) from error
     match parts.scheme:
         case "file":
-            if parts.netloc not in {"", "localhost"}:
-                raise _refused(text, f"file:// names the host {parts.netloc!r}")
-            return Root(
-                scheme=Scheme.LOCAL, uri=_absolute(unquote(parts.path)), storage_options=options
-            )
+            return Root(scheme=Scheme.LOCAL, uri=_file_path(text, parts), storage_options=options)
         case "s3":
             return Root(scheme=Scheme.S3, uri=_s3_uri(text), storage_options=options)
         case "http" | "https":
@@ -64,8 +67,21 @@ def parse_root(text: str, *, storage_options: Mapping[str, str] | None = None) -
             raise _refused(text, f"the scheme {parts.scheme!r} is not supported")
 
 
+def _file_path(text: str, parts: SplitResult) -> str:
+    if parts.netloc not in {"", "localhost"}:
+        raise _refused(text, f"file:// names the host {parts.netloc!r}")
+    if parts.query or parts.fragment or not parts.path:
+        raise _refused(text, "a file address is file:///path; write ? and # as %3F and %23")
+    return _absolute(unquote(parts.path))
+
+
 def _absolute(path: str) -> str:
-    expanded = Path(path).expanduser()
+    if not path.isprintable():
+        raise _refused(path, "it has control characters or is not valid Unicode")
+    try:
+        expanded = Path(path).expanduser()
+    except RuntimeError as error:
+        raise _refused(path, str(error)) from error
     absolute = expanded if expanded.is_absolute() else Path.cwd() / expanded
     segments: list[str] = []
     for segment in absolute.parts[1:]:
@@ -79,6 +95,8 @@ def _absolute(path: str) -> str:
 
 
 def _s3_uri(text: str) -> str:
+    if not text.isprintable():
+        raise _refused(text, "it has control characters or is not valid Unicode")
     bucket, *rest = text.removeprefix("s3://").split("/")
     prefix = [part for part in rest if part]
     if not bucket or any(part in {".", ".."} for part in prefix):
@@ -86,8 +104,8 @@ def _s3_uri(text: str) -> str:
     return "s3://" + "/".join([bucket, *prefix])
 
 
-def _refused(text: str, why: str) -> InvalidInputError:
+def _refused(text: object, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"cannot use {text!r} as a graph root: {why}",
+        f"cannot use {text!r:.200} as a graph root: {why}",
         next_step="Give a local path, file:///path or s3://bucket/prefix.",
     )

@@ -93,18 +93,28 @@ class GraphHead:
     incarnation: str
     schema_hash: str
     parent_branch: str | None = None
+    folded_operation: str | None = None
+    """The greatest published operation that moved to the history; greater ones are not there."""
+    pruned_operation: str | None = None
+    """Operations up to this one without a row, here or in the history, were never published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCommit:
-    """One commit of the graph; times are ISO 8601 in UTC."""
+    """One commit of the graph; times are ISO 8601 in UTC.
+
+    `tables` lists what it moved: table key, version, and the fork that holds it.
+    """
 
     commit_id: str
     branch: str | None
+    operation_id: str
     actor: str
     created_at: str
     parent_id: str | None = None
     merged_parent_id: str | None = None
+    manifest_version: int = 1
+    tables: tuple[tuple[str, int, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +126,7 @@ class Operation:
     outcome: Outcome
     decided_by: str
     decided_at: str
+    commit_id: str | None = None
 
 
 ManifestRow = Table | TableVersion | Tombstone | GraphHead | GraphCommit | Operation
@@ -144,6 +155,12 @@ def stamp_of(schema: pa.Schema) -> int:
 
 
 def _record(row: ManifestRow) -> dict[str, Any]:
+    if isinstance(row, Table | TableVersion | Tombstone):
+        return _table_record(row)
+    return _graph_record(row)
+
+
+def _table_record(row: Table | TableVersion | Tombstone) -> dict[str, Any]:
     match row:
         case Table():
             return _fields(
@@ -171,6 +188,12 @@ def _record(row: ManifestRow) -> dict[str, Any]:
                 table_version=row.version,
                 table_branch=row.branch,
             )
+        case _:
+            assert_never(row)
+
+
+def _graph_record(row: GraphHead | GraphCommit | Operation) -> dict[str, Any]:
+    match row:
         case GraphHead():
             return _fields(
                 ObjectType.GRAPH_HEAD,
@@ -182,6 +205,8 @@ def _record(row: ManifestRow) -> dict[str, Any]:
                     "incarnation": row.incarnation,
                     "schema_hash": row.schema_hash,
                     "parent_branch": row.parent_branch,
+                    "folded_operation": row.folded_operation,
+                    "pruned_operation": row.pruned_operation,
                 },
             )
         case GraphCommit():
@@ -190,10 +215,13 @@ def _record(row: ManifestRow) -> dict[str, Any]:
                 row.commit_id,
                 table_branch=row.branch,
                 metadata={
+                    "operation_id": row.operation_id,
                     "actor": row.actor,
                     "created_at": row.created_at,
                     "parent_id": row.parent_id,
                     "merged_parent_id": row.merged_parent_id,
+                    "manifest_version": row.manifest_version,
+                    "tables": row.tables or None,
                 },
             )
         case Operation():
@@ -205,6 +233,7 @@ def _record(row: ManifestRow) -> dict[str, Any]:
                     "outcome": row.outcome,
                     "decided_by": row.decided_by,
                     "decided_at": row.decided_at,
+                    "commit_id": row.commit_id,
                 },
             )
         case _:
@@ -267,7 +296,12 @@ def _typed_row(
             return GraphHead(branch=record["table_branch"], **metadata)
         case ObjectType.GRAPH_COMMIT:
             identity = _text(record, "object_id").removeprefix(f"{object_type}:")
-            return GraphCommit(commit_id=identity, branch=record["table_branch"], **metadata)
+            moved = tuple(tuple(table) for table in metadata.get("tables", ()))
+            return GraphCommit(
+                commit_id=identity,
+                branch=record["table_branch"],
+                **{**metadata, "tables": moved},
+            )
         case ObjectType.OPERATION:
             identity = _text(record, "object_id").removeprefix(f"{object_type}:")
             return Operation(
@@ -276,6 +310,7 @@ def _typed_row(
                 outcome=Outcome(metadata["outcome"]),
                 decided_by=metadata["decided_by"],
                 decided_at=metadata["decided_at"],
+                commit_id=metadata.get("commit_id"),
             )
         case _:
             assert_never(object_type)

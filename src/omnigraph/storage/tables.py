@@ -75,6 +75,21 @@ def scan(
         return dataset.scanner(columns=list(columns) if columns else None).to_reader()
 
 
+def orphan_files(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
+    """Data files that no version of the table names, with their sizes."""
+    dataset = open_pinned(root, entry)
+    with translated(root, f"list the files of {entry.table_key}"):
+        known: set[str] = set()
+        for batch in dataset.tracked_files():
+            known.update(batch.column("path").to_pylist())
+        return tuple(
+            (file["path"], int(file["size_bytes"]))
+            for batch in dataset.all_files()
+            for file in batch.to_pylist()
+            if file["path"].startswith("data/") and file["path"] not in known
+        )
+
+
 def table_health(root: Root, entry: TableEntry) -> TableHealth:
     dataset = open_pinned(root, entry)
     with translated(root, f"inspect {entry.table_key}"):

@@ -2,7 +2,7 @@
 
 Earlier stamps kept the commit graph only in the history tables. The new head points at a commit of
 its own, whose parent is the branch's newest commit in that history. Branch names that were never
-claimed get their claim first.
+claimed get their claim first, and history tables of the older shape the columns of today.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.storage.branch_refs import BranchRef, claim_branch
-from omnigraph.storage.history import newest_commit
+from omnigraph.storage.history import ensure_history, newest_commit
 from omnigraph.storage.manifest import ManifestState, manifest_branches, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
 
@@ -23,6 +23,7 @@ ACTOR: Final = "omnigraph:migration"
 
 def migrate(state: ManifestState, context: MigrationContext) -> None:
     root = context.objects.root
+    ensure_history(root, operation_id=context.operation_id)
     claimed = claim_branch(
         context.objects,
         BranchRef(
@@ -34,9 +35,11 @@ def migrate(state: ManifestState, context: MigrationContext) -> None:
     commit = GraphCommit(
         commit_id=context.new_id(),
         branch=state.branch,
+        operation_id=context.operation_id,
         actor=ACTOR,
         created_at=context.now,
         parent_id=newest_commit(root, branch=state.branch),
+        manifest_version=state.version + 1,
     )
     head = GraphHead(
         branch=state.branch,

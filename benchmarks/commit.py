@@ -1,0 +1,250 @@
+"""What a commit costs, beside the bare Lance calls it contains: `just bench commit`.
+
+Prints four things: one small commit against staging, committing and one manifest upsert with bare
+Lance; storage requests after few and after many commits; time after few and after many commits;
+and commits per second of several processes on one table and on tables of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset
+from lance.fragment import write_fragments
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.manifest import read_manifest
+
+TABLES: Final = 8
+SCHEMA: Final = "\n".join(
+    f"node T{number} {{ name: String @key  value: I64? }}" for number in range(TABLES)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """What one commit asked of the store."""
+
+    commits_before: int
+    lance_reads: int
+    files_written: int
+    milliseconds: float
+
+
+def main() -> None:
+    arguments = _arguments()
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
+        ratio = compare_with_bare_lance(Path(folder, "bare"), rounds=arguments.rounds)
+        few, many = measure_history(Path(folder, "history"), arguments.commits)
+        rates = measure_processes(Path(folder, "rates"), seconds=arguments.seconds)
+    print(
+        json.dumps(
+            {
+                "name": "commit",
+                "ratio": ratio,
+                "ratio_requests": (many.lance_reads + many.files_written)
+                / (few.lance_reads + few.files_written),
+                "ratio_time_by_history": many.milliseconds / few.milliseconds,
+                "few": asdict(few),
+                "many": asdict(many),
+                "commits_per_second": rates,
+                "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+                "versions": {"pylance": lance.__version__, "python": sys.version.split()[0]},
+            }
+        )
+    )
+
+
+def compare_with_bare_lance(folder: Path, *, rounds: int) -> float:
+    """Median of one-row appends, ours and bare in turns, on tables with the same history."""
+    graph = omnigraph.init(str(folder / "graph"), schema=SCHEMA)
+    graph.write({"T0": [{"name": "first"}]})
+    bare = _BareLance(folder, graph)
+    ours_seconds: list[float] = []
+    bare_seconds: list[float] = []
+    for number in range(rounds):
+        ours_seconds.append(_seconds(partial(graph.write, {"T0": [{"name": f"n{number}"}]})))
+        bare_seconds.append(_seconds(partial(bare.commit, f"n{number}")))
+    ours, engine = statistics.median(ours_seconds), statistics.median(bare_seconds)
+    print(f"one row, one table ({rounds} rounds)     ms   / bare Lance")
+    print(f"  bare Lance: stage, commit, upsert  {engine * 1e3:6.1f}   1.00")
+    print(f"  omnigraph: validated commit        {ours * 1e3:6.1f}   {ours / engine:.2f}")
+    return ours / engine
+
+
+class _BareLance:
+    """The Lance calls a commit cannot do without, and no protocol around them."""
+
+    def __init__(self, folder: Path, graph: Graph) -> None:
+        state = read_manifest(parse_root(graph.root))
+        self._schema = graph.nodes("T0").schema
+        self._manifest_rows = state.handle.to_table()
+        self._manifest = str(folder / "bare_manifest")
+        self._table = str(folder / "bare_table")
+        lance.write_dataset(self._manifest_rows, self._manifest, enable_stable_row_ids=True)
+        lance.write_dataset(self._row("first"), self._table, enable_stable_row_ids=True)
+
+    def commit(self, name: str) -> None:
+        base = lance.dataset(self._table)
+        staged = write_fragments(self._row(name), base, return_transaction=True)
+        LanceDataset.commit(base, staged)
+        manifest = lance.dataset(self._manifest)
+        (
+            manifest.merge_insert("object_id")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .conflict_retries(0)
+            .use_index(use_index=False)
+            .execute(self._manifest_rows.slice(0, 3))
+        )
+
+    def _row(self, name: str) -> pa.Table:
+        return pa.Table.from_pylist([{"id": name, "name": name}], schema=self._schema)
+
+
+def measure_history(folder: Path, commits: int) -> tuple[Requests, Requests]:
+    """Requests and time of one commit after a hundred and after many."""
+    graph = omnigraph.init(str(folder / "graph"), schema=SCHEMA)
+    print("\ncommits before   lance reads   files written      ms")
+    measured: list[Requests] = []
+    done = 0
+    for target in (100, commits):
+        while done < target:
+            graph.write({"T0": [{"name": "only", "value": done}]}, mode="merge")
+            done += 1
+            if done % 200 == 0:
+                _forget_table_versions(graph)
+        measured.append(_measure_commit(graph, done))
+        cost = measured[-1]
+        print(
+            f"{cost.commits_before:14,}   {cost.lance_reads:11}   {cost.files_written:13}"
+            f"   {cost.milliseconds:6.1f}"
+        )
+    return measured[0], measured[1]
+
+
+def _forget_table_versions(graph: Graph) -> None:
+    """Stands in for `cleanup`: table versions nobody pins would only fill the disk."""
+    entry = graph.snapshot().tables["node:T0"]
+    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    old = [ref["version"] for ref in dataset.version_refs() if ref["version"] < entry.version - 5]
+    if old:
+        dataset.cleanup_old_versions(versions=old)
+
+
+def _measure_commit(graph: Graph, commits: int) -> Requests:
+    """Medians over a few commits, away from the one in a hundred that folds."""
+    reads: list[int] = []
+    files: list[int] = []
+    times: list[float] = []
+    for number in range(15):
+        seen, before = lance.iops_counter(), _files(graph.root)
+        times.append(
+            _seconds(
+                partial(graph.write, {"T0": [{"name": "only", "value": number}]}, mode="merge")
+            )
+        )
+        reads.append(lance.iops_counter() - seen)
+        files.append(_files(graph.root) - before)
+    return Requests(
+        commits_before=commits,
+        lance_reads=int(statistics.median(reads)),
+        files_written=int(statistics.median(files)),
+        milliseconds=statistics.median(times) * 1e3,
+    )
+
+
+def _files(root: str) -> int:
+    return sum(1 for path in Path(root).rglob("*") if path.is_file())
+
+
+WRITER: Final = """
+import sys, time, omnigraph
+root, who, type_name, stop = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+graph = omnigraph.open(root)
+graph.write({type_name: [{"name": who, "value": 0}]}, mode="merge")
+while time.time() < stop - float(sys.argv[5]):
+    time.sleep(0.01)
+count = 0
+while time.time() < stop:
+    graph.write({type_name: [{"name": who, "value": count}]}, mode="merge")
+    count += 1
+print(count)
+"""
+
+
+def measure_processes(folder: Path, *, seconds: float) -> dict[str, list[float]]:
+    """Commits per second with 1, 4 and 8 processes."""
+    rates: dict[str, list[float]] = {}
+    print("\nprocesses               1       4       8   commits/s (slowest process)")
+    for label, same_table in (("one table", True), ("own tables", False)):
+        row: list[float] = []
+        slowest: list[int] = []
+        for processes in (1, 4, 8):
+            counts = _run_writers(
+                folder / f"{label}-{processes}", processes, same_table=same_table, seconds=seconds
+            )
+            row.append(round(sum(counts) / seconds, 1))
+            slowest.append(min(counts))
+        rates[label] = row
+        print(f"{label:18}" + "".join(f"{rate:8.1f}" for rate in row) + f"   {slowest}")
+    return rates
+
+
+def _run_writers(folder: Path, processes: int, *, same_table: bool, seconds: float) -> list[int]:
+    graph = omnigraph.init(str(folder), schema=SCHEMA)
+    stop = time.time() + seconds + 3 + processes
+    writers = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                WRITER,
+                graph.root,
+                f"w{number}",
+                "T0" if same_table else f"T{number}",
+                str(stop),
+                str(seconds),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(processes)
+    ]
+    counts = [int(writer.communicate()[0]) for writer in writers]
+    assert omnigraph.open(graph.root).check().ok
+    return counts
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=60, help="one-row commits to compare")
+    parser.add_argument("--commits", type=int, default=10_000, help="length of the long history")
+    parser.add_argument("--seconds", type=float, default=10, help="how long processes race")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

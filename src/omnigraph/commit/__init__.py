@@ -1,0 +1,1 @@
+"""Staged changes become one published commit, or nothing, whatever crashes, pauses or races."""

@@ -1,0 +1,96 @@
+"""Moving old commits out of the manifest, so that publishing costs the same for ever.
+
+Invariant: a commit is in the history before it leaves the manifest, and exactly the rows that were
+added there leave, by an ordinary swap of the state they were read from. Whoever looks for a
+decision looks in the manifest first, then in the history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.commit.publish import head_of
+from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.history import record_commits
+from omnigraph.storage.manifest import (
+    ManifestState,
+    SwapAnswer,
+    forget_old_versions,
+    swap_manifest,
+)
+from omnigraph.storage.manifest_rows import GraphCommit, ManifestRow, Operation, Outcome
+
+if TYPE_CHECKING:
+    from omnigraph.storage.location import Root
+
+FOLD_EVERY: Final = 100
+_UNPUBLISHED_KEPT_MAX: Final = 500
+
+
+def fold_if_due(root: Root, state: ManifestState) -> bool:
+    """Fold once enough commits have gathered; True if rows left the manifest."""
+    if sum(isinstance(row, GraphCommit) for row in state.rows) <= FOLD_EVERY:
+        return False
+    return fold(root, state)
+
+
+def fold(root: Root, state: ManifestState) -> bool:
+    """Fold the commits of this state, all but the newest, and forget old manifest versions."""
+    head = head_of(state)
+    commits = [
+        row
+        for row in state.rows
+        if isinstance(row, GraphCommit) and row.commit_id != head.commit_id
+    ]
+    reach("fold.post_read")
+    if not left_out("fold_drop_first"):
+        record_commits(root, commits)
+    reach("fold.post_history")
+    reach("fold.pre_drop")
+    answer = swap_manifest(state, _without(state, commits), operation_id=f"fold:{head.sequence}")
+    reach("fold.post_drop")
+    if answer is not SwapAnswer.ACCEPTED:
+        return False
+    forget_old_versions(root, branch=state.branch)
+    reach("manifest.post_clean")
+    return True
+
+
+def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestRow]:
+    head = head_of(state)
+    folded = {commit.commit_id for commit in commits}
+    operations = {commit.operation_id for commit in commits}
+    pruned = _prunable(state)
+    kept = [row for row in state.rows if row is not head and not _leaves(row, folded, pruned)]
+    return [
+        *kept,
+        replace(
+            head,
+            sequence=head.sequence + 1,
+            folded_operation=max(filter(None, [head.folded_operation, *operations]), default=None),
+            pruned_operation=max(filter(None, [head.pruned_operation, *pruned]), default=None),
+        ),
+    ]
+
+
+def _leaves(row: ManifestRow, folded: set[str], pruned: set[str]) -> bool:
+    match row:
+        case GraphCommit():
+            return row.commit_id in folded
+        case Operation(outcome=Outcome.PUBLISHED):
+            return row.commit_id in folded
+        case Operation():
+            return row.operation_id in pruned
+        case _:
+            return False
+
+
+def _prunable(state: ManifestState) -> set[str]:
+    """Undone operations beyond what is worth keeping: all up to a mark, so the mark can speak."""
+    undone = sorted(
+        row.operation_id
+        for row in state.rows
+        if isinstance(row, Operation) and row.outcome is not Outcome.PUBLISHED
+    )
+    return set(undone[: max(0, len(undone) - _UNPUBLISHED_KEPT_MAX)])

@@ -1,0 +1,282 @@
+"""The order of phases of every write; no other function knows it.
+
+    begin      read one manifest state; put the sidecar, before any data file exists
+    prepare    validate and stage on that state's pins; HEADs do not move
+    arm        the sidecar learns which tables will move, from which pins
+    move       each table, to exactly one version past its pin
+    publish    one swap of the manifest decides; read back, then acknowledge
+    finish     delete the sidecar, best effort
+
+A lost race starts again at prepare, under the same operation id and the same sidecar, whose floor
+stays. A failure is reported as definite only when nobody can publish the operation any more: either
+it was never armed, or an `aborted` row for it was read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.commit.politeness import back_off, wait_for_older
+from omnigraph.commit.publish import Decided, Decision, decision_in, pins_of, publish
+from omnigraph.commit.recover import sweep
+from omnigraph.commit.sidecar import (
+    PlannedTable,
+    Sidecar,
+    SidecarState,
+    WriterKind,
+    active_operation,
+    delete_sidecar,
+    put_sidecar,
+    replace_sidecar,
+    this_host,
+    this_process,
+)
+from omnigraph.commit.table_moves import Contended, move_tables
+from omnigraph.errors import (
+    ContentionError,
+    ExpectedVersionMismatchError,
+    NothingWrittenError,
+    OmnigraphError,
+    OperationRolledBackError,
+    OperationRunningError,
+)
+from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.manifest import ManifestState, read_manifest
+from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.staging import StagedChange
+
+_ATTEMPTS_MAX: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Staged changes, and the tables whose pinned content their validation relied on."""
+
+    changes: tuple[StagedChange, ...]
+    read_set: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    """One operation: who, what, and how to prepare it on a given state of the graph."""
+
+    operation_id: str
+    kind: WriterKind
+    actor: str
+    branch: str | None
+    commit_id: str
+    prepare: Callable[[ManifestState], Prepared]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A published operation; `changes` is empty when an earlier call had published it."""
+
+    operation_id: str
+    commit_id: str
+    changes: tuple[StagedChange, ...]
+    state: ManifestState
+
+
+def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Committed | None:
+    """Carry one operation through all phases; None if there was nothing to change."""
+    state = read_manifest(objects.root, branch=request.branch)
+    reach("mutation.begin")
+    earlier = decision_in(objects.root, state, request.operation_id)
+    if earlier is not None:
+        return _acknowledged(Decided(operation=earlier, state=state), ())
+    with active_operation(request.operation_id):
+        sidecar = _put_first_sidecar(objects, request, state, clock)
+        reach("mutation.post_sidecar")
+        return _Attempts(objects, request, clock, sidecar).run(state)
+
+
+class _Attempts:
+    """The attempts of one operation under its one sidecar."""
+
+    def __init__(
+        self, objects: Objects, request: WriteRequest, clock: Clock, sidecar: Sidecar
+    ) -> None:
+        self._objects = objects
+        self._request = request
+        self._clock = clock
+        self._sidecar = sidecar
+
+    def run(self, state: ManifestState) -> Committed | None:
+        try:
+            for attempt in range(_ATTEMPTS_MAX):
+                if self._waited() or attempt:
+                    state = read_manifest(self._objects.root, branch=self._request.branch)
+                prepared = self._request.prepare(state)
+                reach("mutation.validate")
+                if not prepared.changes:
+                    return self._finish_unchanged()
+                decided = self._attempt(state, prepared)
+                if decided is not None:
+                    return self._finish(decided, prepared.changes)
+                reach("mutation.retry")
+                back_off(attempt, self._clock)
+        except (NothingWrittenError, KeyboardInterrupt) as error:
+            return self._finish_failed(error)
+        except BaseException:
+            if self._sidecar.state is SidecarState.STAGING:
+                # Nobody can publish what was never armed, whatever went wrong here.
+                self._delete_sidecar()
+            raise
+        return self._finish_failed(ContentionError(self._request.operation_id, _ATTEMPTS_MAX))
+
+    def _waited(self) -> bool:
+        return wait_for_older(
+            self._objects,
+            self._request.operation_id,
+            self._clock,
+            settle=lambda: sweep(self._objects, self._clock),
+        )
+
+    def _attempt(self, state: ManifestState, prepared: Prepared) -> Decided | None:
+        root = self._objects.root
+        self._arm(state, prepared)
+        moved = move_tables(
+            root,
+            prepared.changes,
+            branch=self._request.branch,
+            operation_id=self._request.operation_id,
+        )
+        if isinstance(moved, Contended):
+            return None
+        try:
+            return publish(root, self._decision(moved), believed=state)
+        except ExpectedVersionMismatchError:
+            return None
+
+    def _arm(self, state: ManifestState, prepared: Prepared) -> None:
+        pins = pins_of(state)
+        written = {change.table_key for change in prepared.changes}
+        self._sidecar = replace(
+            self._sidecar,
+            state=SidecarState.ARMED,
+            read_set={key: pins[key] for key in sorted(prepared.read_set - written)},
+            tables=tuple(
+                PlannedTable(
+                    table_key=change.table_key,
+                    location=change.entry.location,
+                    fork=change.entry.fork,
+                    pin=change.entry.version,
+                )
+                for change in prepared.changes
+            ),
+            beat_at=self._clock.timestamp(),
+        )
+        replace_sidecar(self._objects, self._sidecar)
+        reach("mutation.post_stage")
+
+    def _decision(self, moved: tuple[TableVersion, ...]) -> Decision:
+        request = self._request
+        commit = GraphCommit(
+            commit_id=request.commit_id,
+            branch=request.branch,
+            operation_id=request.operation_id,
+            actor=request.actor,
+            created_at=self._clock.timestamp(),
+            tables=tuple((row.table_key, row.version, row.fork) for row in moved),
+        )
+        return Decision(
+            operation=self._operation(Outcome.PUBLISHED, commit_id=commit.commit_id),
+            expected=self._sidecar.pins,
+            moved=moved,
+            commit=commit,
+        )
+
+    def _give_up(self) -> Decided | None:
+        """Make sure that nobody publishes this operation any more; None if nobody ever could."""
+        if self._sidecar.state is SidecarState.STAGING or left_out("early_fail"):
+            return None
+        reach("mutation.give_up")
+        aborted = self._operation(Outcome.ABORTED, commit_id=None)
+        decided = publish(
+            self._objects.root,
+            Decision(operation=aborted, expected={}),
+            before_swap="publish.pre_abort",
+        )
+        reach("publish.post_abort")
+        return decided
+
+    def _finish(self, decided: Decided, changes: tuple[StagedChange, ...]) -> Committed:
+        self._delete_sidecar()
+        return _acknowledged(decided, changes)
+
+    def _finish_unchanged(self) -> Committed | None:
+        decided = self._give_up()
+        self._delete_sidecar()
+        if decided is not None and decided.operation.outcome is Outcome.PUBLISHED:
+            return _acknowledged(decided, ())
+        return None
+
+    def _finish_failed(self, error: BaseException) -> Committed:
+        decided = self._give_up()
+        self._delete_sidecar()
+        if decided is not None and decided.operation.outcome is Outcome.PUBLISHED:
+            return _acknowledged(decided, ())
+        raise error
+
+    def _delete_sidecar(self) -> None:
+        try:
+            delete_sidecar(self._objects, self._request.operation_id)
+        except OmnigraphError:
+            # The operation is decided; the next sweep finds the decision and removes the file.
+            return
+        reach("mutation.post_sidecar_delete")
+
+    def _operation(self, outcome: Outcome, *, commit_id: str | None) -> Operation:
+        return Operation(
+            operation_id=self._request.operation_id,
+            branch=self._request.branch,
+            outcome=outcome,
+            decided_by=self._request.actor,
+            decided_at=self._clock.timestamp(),
+            commit_id=commit_id,
+        )
+
+
+def _put_first_sidecar(
+    objects: Objects, request: WriteRequest, state: ManifestState, clock: Clock
+) -> Sidecar:
+    now = clock.timestamp()
+    sidecar = Sidecar(
+        operation_id=request.operation_id,
+        nonce=clock.new_id(),
+        kind=request.kind,
+        actor=request.actor,
+        branch=request.branch,
+        commit_id=request.commit_id,
+        state=SidecarState.STAGING,
+        floor=pins_of(state),
+        read_set={},
+        tables=(),
+        started_at=now,
+        beat_at=now,
+        host=this_host(),
+        pid=this_process(),
+    )
+    if not put_sidecar(objects, sidecar):
+        raise OperationRunningError(request.operation_id)
+    return sidecar
+
+
+def _acknowledged(decided: Decided, changes: tuple[StagedChange, ...]) -> Committed:
+    operation = decided.operation
+    if operation.outcome is not Outcome.PUBLISHED:
+        raise OperationRolledBackError(operation.operation_id, by=operation.decided_by)
+    assert operation.commit_id is not None
+    return Committed(
+        operation_id=operation.operation_id,
+        commit_id=operation.commit_id,
+        changes=changes,
+        state=decided.state,
+    )

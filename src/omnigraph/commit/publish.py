@@ -1,0 +1,174 @@
+"""Publishing: the one swap of the manifest by which an operation is decided, for good or ill.
+
+Invariant: an operation is decided once. Every swap checks, in the rows it is made from, that the
+operation has no decision yet and that every pin it depends on stands where it was; the swap itself
+fails if those rows are no longer the latest. Nothing is acknowledged before it was read back.
+
+Where a decision can be found: in the manifest, then in the history, then below the pruned mark, in
+this order, because rows only ever move that way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.errors import (
+    ExpectedVersionMismatchError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
+from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.history import find_published
+from omnigraph.storage.manifest import ManifestState, SwapAnswer, read_manifest, swap_manifest
+from omnigraph.storage.manifest_rows import (
+    GraphCommit,
+    GraphHead,
+    ManifestRow,
+    Operation,
+    Outcome,
+    TableVersion,
+)
+from omnigraph.storage.snapshot import take_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from omnigraph.storage.location import Root
+
+_SWAPS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """How an operation was decided, and the manifest state in which that was read."""
+
+    operation: Operation
+    state: ManifestState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What one swap is meant to say about an operation.
+
+    `expected` holds the pin of every table the decision depends on; `moved` the new pins.
+    """
+
+    operation: Operation
+    expected: Mapping[str, int]
+    moved: tuple[TableVersion, ...] = ()
+    commit: GraphCommit | None = None
+
+
+def publish(
+    root: Root,
+    decision: Decision,
+    *,
+    believed: ManifestState | None = None,
+    before_swap: str = "publish.pre_manifest",
+) -> Decided:
+    """Decide the operation, or learn how it was decided already.
+
+    Args:
+        root: The graph.
+        decision: What to publish.
+        believed: A manifest state to try first; it need not be fresh, only once read.
+        before_swap: The failpoint to reach before every swap.
+
+    Raises:
+        ExpectedVersionMismatchError: a pin moved; this decision can no longer be published.
+        OutcomeUnknownError: the store stopped answering before the outcome could be read.
+    """
+    operation = decision.operation
+    state = believed
+    try:
+        for _ in range(_SWAPS_MAX):
+            if state is None:
+                reach("publish.resolve")
+                state = read_manifest(root, branch=operation.branch, point="publish.resolve")
+            decided = decision_in(root, state, operation.operation_id)
+            if decided is not None and (decided == operation or not left_out("no_op_row")):
+                return Decided(operation=decided, state=state)
+            _require_pins(state, decision)
+            reach(before_swap)
+            answer = swap_manifest(
+                state, _next_rows(state, decision), operation_id=operation.operation_id
+            )
+            reach("publish.post_manifest")
+            if answer is SwapAnswer.ACCEPTED and left_out("ack_on_answer"):
+                return Decided(operation=operation, state=state)
+            if answer is SwapAnswer.REFUSED:
+                reach("publish.refused")
+            if answer is SwapAnswer.UNKNOWN:
+                reach("publish.ambiguous")
+            state = None
+    except StorageUnavailableError as error:
+        raise OutcomeUnknownError.of(operation.operation_id, root.uri) from error
+    raise OutcomeUnknownError.of(operation.operation_id, root.uri)
+
+
+def decision_in(root: Root, state: ManifestState, operation_id: str) -> Operation | None:
+    """How an operation was decided, as far as this manifest state and the history know."""
+    for row in state.rows:
+        if isinstance(row, Operation) and row.operation_id == operation_id:
+            return row
+    head = head_of(state)
+    if head.folded_operation is not None and operation_id <= head.folded_operation:
+        published = find_published(root, operation_id)
+        if published is not None:
+            return published
+    if head.pruned_operation is not None and operation_id <= head.pruned_operation:
+        return Operation(
+            operation_id=operation_id,
+            branch=state.branch,
+            outcome=Outcome.ROLLED_BACK,
+            decided_by="omnigraph:pruned",
+            decided_at="",
+        )
+    return None
+
+
+def head_of(state: ManifestState) -> GraphHead:
+    return next(
+        row for row in state.rows if isinstance(row, GraphHead) and row.branch == state.branch
+    )
+
+
+def pins_of(state: ManifestState) -> dict[str, int]:
+    """The published version of every table the branch sees."""
+    snapshot = take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+    return {key: entry.version for key, entry in snapshot.tables.items()}
+
+
+def _require_pins(state: ManifestState, decision: Decision) -> None:
+    if left_out("no_pin_check"):
+        return
+    pins = pins_of(state)
+    written = {row.table_key for row in decision.moved}
+    for table_key, expected in sorted(decision.expected.items()):
+        if table_key not in written and left_out("no_read_set"):
+            continue
+        actual = pins.get(table_key)
+        if actual != expected:
+            raise ExpectedVersionMismatchError(table_key, expected=expected, actual=actual)
+
+
+def _next_rows(state: ManifestState, decision: Decision) -> Sequence[ManifestRow]:
+    head = head_of(state)
+    replaced = {(row.table_key, row.branch) for row in decision.moved}
+    kept = [
+        row
+        for row in state.rows
+        if row is not head
+        and not (isinstance(row, TableVersion) and (row.table_key, row.branch) in replaced)
+    ]
+    rows: list[ManifestRow] = [*kept, *decision.moved, decision.operation]
+    next_head = replace(head, sequence=head.sequence + 1)
+    if decision.commit is not None:
+        commit = replace(
+            decision.commit, parent_id=head.commit_id, manifest_version=state.version + 1
+        )
+        rows.append(commit)
+        next_head = replace(next_head, commit_id=commit.commit_id)
+    rows.append(next_head)
+    return rows

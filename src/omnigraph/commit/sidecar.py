@@ -1,0 +1,186 @@
+"""The record of a write in progress: enough for another process to finish or undo it.
+
+Invariant: a sidecar exists before the first data file of its operation and until the operation is
+decided. Its `floor` never moves: no version from there on may be cleaned while it exists.
+A sidecar that cannot be read, or was written by a newer program, is refused aloud and kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from omnigraph import names
+from omnigraph.errors import RecoveryRequiredError
+from omnigraph.storage.objects import Objects, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+SIDECAR_FORMAT: Final = 1
+_STALE_AFTER_SECONDS: Final = 60.0
+
+
+class WriterKind(StrEnum):
+    """Which verb is writing."""
+
+    WRITE = "write"
+    DELETE = "delete"
+
+
+class SidecarState(StrEnum):
+    """How far a writer has come: while staging no table has moved yet."""
+
+    STAGING = "staging"
+    ARMED = "armed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTable:
+    """A table the operation moves, from the pin it was staged on."""
+
+    table_key: str
+    location: str
+    fork: str | None
+    pin: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sidecar:
+    """One write in progress."""
+
+    operation_id: str
+    nonce: str
+    kind: WriterKind
+    actor: str
+    branch: str | None
+    commit_id: str
+    state: SidecarState
+    floor: Mapping[str, int]
+    read_set: Mapping[str, int]
+    tables: tuple[PlannedTable, ...]
+    started_at: str
+    beat_at: str
+    host: str
+    pid: int
+
+    @property
+    def pins(self) -> dict[str, int]:
+        """Every pin the decision depends on: what is written and what was read."""
+        return {**self.read_set, **{table.table_key: table.pin for table in self.tables}}
+
+
+def put_sidecar(objects: Objects, sidecar: Sidecar) -> bool:
+    """Create it; False if another attempt of the same operation already has one.
+
+    A store may repeat a put whose answer was lost and then report our own object as existing, so
+    the nonce tells whose it is.
+    """
+    path = names.sidecar(sidecar.operation_id)
+    if objects.put_if_absent(path, _encoded(sidecar)) is Put.CREATED:
+        return True
+    existing = read_sidecar(objects, sidecar.operation_id)
+    return existing is not None and existing.nonce == sidecar.nonce
+
+
+def replace_sidecar(objects: Objects, sidecar: Sidecar) -> None:
+    objects.replace(names.sidecar(sidecar.operation_id), _encoded(sidecar))
+
+
+def read_sidecar(objects: Objects, operation_id: str) -> Sidecar | None:
+    """The sidecar, None if it is gone.
+
+    Raises:
+        RecoveryRequiredError: it cannot be understood; it is kept.
+    """
+    content = objects.read(names.sidecar(operation_id))
+    return None if content is None else _decoded(operation_id, content)
+
+
+def delete_sidecar(objects: Objects, operation_id: str) -> None:
+    objects.delete(names.sidecar(operation_id))
+
+
+def pending_operations(objects: Objects) -> tuple[str, ...]:
+    """The operations that have a sidecar, oldest first."""
+    prefix = f"{names.RECOVERY_DIR}/"
+    return tuple(
+        path.removeprefix(prefix).removesuffix(".json") for path in objects.list(names.RECOVERY_DIR)
+    )
+
+
+_active: set[str] = set()
+
+
+@contextmanager
+def active_operation(operation_id: str) -> Iterator[None]:
+    """Mark an operation as being carried out by this process."""
+    _active.add(operation_id)
+    try:
+        yield
+    finally:
+        _active.discard(operation_id)
+
+
+def is_abandoned(sidecar: Sidecar, *, now: datetime) -> bool:
+    """Whether its writer seems dead. A wrong guess costs that writer a retry, never data."""
+    if sidecar.host == this_host():
+        if sidecar.pid == this_process():
+            return sidecar.operation_id not in _active
+        return not _is_running(sidecar.pid)
+    silence = (now - now.fromisoformat(sidecar.beat_at)).total_seconds()
+    return silence > _STALE_AFTER_SECONDS
+
+
+def this_host() -> str:
+    return socket.gethostname()
+
+
+def this_process() -> int:
+    return os.getpid()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _encoded(sidecar: Sidecar) -> bytes:
+    fields = {"format": SIDECAR_FORMAT, **asdict(sidecar)}
+    return json.dumps(fields, sort_keys=True, indent=1).encode()
+
+
+def _decoded(operation_id: str, content: bytes) -> Sidecar:
+    try:
+        fields: dict[str, Any] = json.loads(content)
+        if int(fields.pop("format")) > SIDECAR_FORMAT:
+            raise RecoveryRequiredError(
+                f"the sidecar of operation {operation_id} was written by a newer Omnigraph",
+                next_step="Upgrade omnigraph, then open the graph again.",
+            )
+        fields["kind"] = WriterKind(fields["kind"])
+        fields["state"] = SidecarState(fields["state"])
+        fields["tables"] = tuple(PlannedTable(**table) for table in fields["tables"])
+        sidecar = Sidecar(**fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecoveryRequiredError(
+            f"the sidecar of operation {operation_id} cannot be understood: {error!r}",
+            next_step=f"Look at {names.sidecar(operation_id)}; it is kept until it is repaired.",
+        ) from error
+    if sidecar.operation_id != operation_id:
+        raise RecoveryRequiredError(
+            f"the sidecar named {operation_id} belongs to operation {sidecar.operation_id}",
+            next_step=f"Look at {names.sidecar(operation_id)}; it is kept until it is repaired.",
+        )
+    return sidecar

@@ -1,0 +1,131 @@
+"""Moving the tables of one operation: each to exactly one version past the pin it was staged on.
+
+Invariant: a move is reported only if the new version holds the pinned content plus our change and
+nothing else. Most moves need one commit on the pinned handle; what stands between the pin and HEAD
+otherwise is either our own kind's unpublished work, which is healed by putting the pin's content
+back on top, or foreign, and then nothing is touched.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.errors import DriftNeedsRepairError
+from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_rows import TableVersion
+from omnigraph.storage.table_versions import (
+    commit_staged,
+    head_version,
+    restore_pin,
+    version_records,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.staging import StagedChange
+
+from omnigraph.commit.publish import pins_of
+
+_TABLES_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contended:
+    """Somebody else was writing the table; staging again on fresh pins may succeed."""
+
+    table_key: str
+
+
+def move_tables(
+    root: Root, staged: Sequence[StagedChange], *, branch: str | None, operation_id: str
+) -> tuple[TableVersion, ...] | Contended:
+    """Move every table, several at a time; all threads have ended when this returns."""
+
+    def move(change: StagedChange) -> int | Contended:
+        return _move(root, change, branch=branch, operation_id=operation_id)
+
+    if len(staged) == 1:
+        versions = [move(staged[0])]
+    else:
+        with ThreadPoolExecutor(min(_TABLES_AT_ONCE, max(1, len(staged)))) as pool:
+            versions = list(pool.map(move, staged))
+    moved: list[TableVersion] = []
+    for change, version in zip(staged, versions, strict=True):
+        if isinstance(version, Contended):
+            return version
+        moved.append(
+            TableVersion(
+                table_key=change.table_key,
+                version=version,
+                branch=branch,
+                row_count=change.row_count,
+                fork=change.entry.fork,
+            )
+        )
+    return tuple(moved)
+
+
+def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str) -> None:
+    """Refuse if a version between the pin and `below` was made by nobody we know."""
+    if left_out("ignore_foreign"):
+        return
+    for record in version_records(root, entry, above=entry.version, below=below):
+        if record.is_foreign:
+            reach(f"{point}.drift")
+            raise DriftNeedsRepairError(
+                entry.table_key, published=entry.version, foreign=record.version, root=root.uri
+            )
+
+
+def _move(
+    root: Root, change: StagedChange, *, branch: str | None, operation_id: str
+) -> int | Contended:
+    pin = change.entry.version
+    reach("mutation.pre_direct_commit")
+    made = commit_staged(root, change, on_version=pin, operation_id=operation_id)
+    reach("mutation.post_direct_commit")
+    if made is not None and (made == pin + 1 or left_out("no_exact")):
+        return made
+    return _move_after_healing(root, change, branch=branch, operation_id=operation_id)
+
+
+def _move_after_healing(
+    root: Root, change: StagedChange, *, branch: str | None, operation_id: str
+) -> int | Contended:
+    contended = Contended(table_key=change.table_key)
+    reach("mutation.open_head")
+    state = read_manifest(root, branch=branch)
+    if pins_of(state).get(change.table_key) != change.entry.version:
+        return contended
+    stand = _standing(root, change.entry, operation_id)
+    if stand is None:
+        return contended
+    reach("mutation.pre_table_commit")
+    made = commit_staged(root, change, on_version=stand, operation_id=operation_id)
+    reach("mutation.post_table_commit")
+    if made is not None and (made == stand + 1 or left_out("no_exact")):
+        return made
+    return contended
+
+
+def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
+    """A version at HEAD with exactly the pinned content, made now if need be."""
+    head = head_version(root, entry)
+    if head is None or head == entry.version or left_out("no_heal"):
+        return head
+    require_no_foreign(root, entry, below=head + 1, point="mutation")
+    records = version_records(root, entry, above=head - 1)
+    if records and records[-1].version == head and records[-1].restores == entry.version:
+        return head
+    reach("mutation.pre_heal")
+    healed = restore_pin(root, entry, head=head, operation_id=operation_id)
+    reach("mutation.post_heal")
+    if healed is not None:
+        require_no_foreign(root, entry, below=healed, point="mutation")
+    return healed

@@ -1,0 +1,168 @@
+"""Named places where a write can be made to fail, die or stand still; free when off.
+
+Invariant: the names are those of the protocol model's steps; reaching a point changes nothing
+unless a test armed it, by `OMNIGRAPH_FAILPOINTS` or by `arm`.
+
+    OMNIGRAPH_FAILPOINTS="publish.pre_manifest=kill,mutation.post_stage=stop@2"
+
+Actions: `error` raises, `kill` and `stop` signal this process, `pause:0.5` sleeps.
+`@2` acts on the second time the point is reached. `OMNIGRAPH_WITHOUT_GUARDS` names guards of the
+protocol to leave out, so that tests can show each one is needed; never set it on data you like.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, assert_never
+
+POINTS: Final = frozenset(
+    {
+        "mutation.begin",
+        "mutation.post_sidecar",
+        "mutation.post_stage",
+        "mutation.validate",
+        "mutation.pre_direct_commit",
+        "mutation.post_direct_commit",
+        "mutation.open_head",
+        "mutation.drift",
+        "mutation.pre_heal",
+        "mutation.post_heal",
+        "mutation.pre_table_commit",
+        "mutation.post_table_commit",
+        "mutation.retry",
+        "mutation.give_up",
+        "mutation.post_sidecar_delete",
+        "publish.pre_manifest",
+        "publish.post_manifest",
+        "publish.refused",
+        "publish.ambiguous",
+        "publish.resolve",
+        "publish.resolve.list",
+        "publish.resolve.verify",
+        "publish.pre_abort",
+        "publish.post_abort",
+        "recovery.post_list",
+        "recovery.post_classify",
+        "recovery.pre_manifest",
+        "recovery.decided",
+        "recovery.decided.list",
+        "recovery.decided.verify",
+        "recovery.post_rollforward",
+        "recovery.post_fence",
+        "recovery.pre_restore",
+        "recovery.post_restore",
+        "recovery.drift",
+        "recovery.pre_restore_publish",
+        "recovery.post_restore_publish",
+        "recovery.restore_publish_refused",
+        "recovery.healed",
+        "recovery.post_sidecar_delete",
+        "manifest.post_clean",
+        "fold.post_read",
+        "fold.post_history",
+        "fold.pre_drop",
+        "fold.post_drop",
+        "init.post_claim",
+        "init.post_contract",
+        "init.post_tables",
+        "init.post_history",
+        "init.post_manifest",
+        "migration.pre_step",
+        "migration.post_step",
+    }
+)
+
+
+class Action(StrEnum):
+    """What happens at an armed point."""
+
+    ERROR = "error"
+    KILL = "kill"
+    STOP = "stop"
+    PAUSE = "pause"
+
+
+class FailpointReached(RuntimeError):  # noqa: N818 - not an error of the product
+    """Raised at a point armed with `error`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Armed:
+    """What to do at a point, and on which of its visits."""
+
+    action: Action
+    visit: int = 1
+    seconds: float = 0.0
+
+
+_lock = threading.Lock()
+_armed: dict[str, Armed] = {}
+_visits: dict[str, int] = {}
+_guards_left_out: frozenset[str] = frozenset()
+
+
+def reach(point: str) -> None:
+    """Mark that the protocol is here."""
+    if _armed:
+        _visit(point)
+
+
+def left_out(guard: str) -> bool:
+    """Whether a test asked to leave this guard of the protocol out."""
+    return guard in _guards_left_out
+
+
+def arm(point: str, armed: Armed) -> None:
+    if point not in POINTS:
+        raise ValueError(f"there is no failpoint {point!r}")
+    _armed[point] = armed
+
+
+def disarm_all() -> None:
+    _armed.clear()
+    _visits.clear()
+
+
+def arm_from(text: str) -> None:
+    """Arm what an environment variable asks for."""
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        point, _, wish = entry.partition("=")
+        wish, _, visit = wish.partition("@")
+        action, _, seconds = wish.partition(":")
+        arm(
+            point,
+            Armed(action=Action(action), visit=int(visit or 1), seconds=float(seconds or 0)),
+        )
+
+
+def leave_out(guards: str) -> None:
+    global _guards_left_out  # noqa: PLW0603 - one switch per process, set before any write
+    _guards_left_out = frozenset(filter(None, guards.split(",")))
+
+
+def _visit(point: str) -> None:
+    with _lock:
+        _visits[point] = _visits.get(point, 0) + 1
+        armed = _armed.get(point)
+        if armed is None or _visits[point] != armed.visit:
+            return
+    match armed.action:
+        case Action.ERROR:
+            raise FailpointReached(point)
+        case Action.KILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case Action.STOP:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case Action.PAUSE:
+            time.sleep(armed.seconds)
+        case _:
+            assert_never(armed.action)
+
+
+arm_from(os.environ.get("OMNIGRAPH_FAILPOINTS", ""))
+leave_out(os.environ.get("OMNIGRAPH_WITHOUT_GUARDS", ""))

@@ -1,0 +1,114 @@
+"""Endpoints of edges exist after the write, for new edges and for pinned ones that stay.
+
+Invariant: a pinned node table is looked at only for ids the write itself does not bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.local.changes import Change
+from omnigraph.local.lookups import PinnedReads, Within
+from omnigraph.names import ID_COLUMN
+from omnigraph.rules.constraints import EndpointExists, TypeRules
+from omnigraph.rules.violations import KEPT_MAX, BadRows, Violation, bad_rows, shown, unplaced
+
+
+def check_endpoints(
+    change: Change, nodes: Change, rule: EndpointExists, reads: PinnedReads
+) -> list[BadRows]:
+    """New edges whose endpoint is neither written by this write nor a staying pinned node."""
+    missing = missing_nodes(change.incoming.column(rule.column), nodes, reads)
+    if not len(missing):
+        return []
+    broken = pc.is_in(change.incoming.column(rule.column), missing).combine_chunks()
+    given = change.given.column(rule.column)
+    return [
+        bad_rows(
+            change.table_key,
+            rule.reason,
+            (rule.column,),
+            change.rows.filter(broken),
+            ids=change.given.column(ID_COLUMN),
+            message=lambda row: _missing_message(given[row].as_py(), rule),
+        )
+    ]
+
+
+_DANGLING: Final = """
+SELECT count(*) AS total,
+       arg_min({'id': p.id, 'node': p.node}, p.id, KEPT) AS first
+FROM pinned AS p(id, node) ANTI JOIN nodes USING (node) ANTI JOIN gone USING (id)
+"""
+
+
+def check_retained_edges(
+    changes: Mapping[str, Change], rules: Mapping[str, TypeRules], reads: PinnedReads
+) -> list[BadRows]:
+    """Pinned edges of any type that stay and point at nodes an overwrite removed."""
+    findings = []
+    for edge_key, edge_rules in rules.items():
+        for rule in edge_rules.keyed_rules:
+            if not isinstance(rule, EndpointExists) or not changes[rule.node_key].overwritten:
+                continue
+            if not changes[edge_key].overwritten:
+                findings += _dangling(changes[edge_key], changes[rule.node_key], rule, reads)
+    return findings
+
+
+def _dangling(
+    change: Change, nodes: Change, rule: EndpointExists, reads: PinnedReads
+) -> list[BadRows]:
+    pinned = reads.rows(change.table_key, (ID_COLUMN, rule.column))
+    if pinned is None:
+        return []
+    found = reads.query(
+        _DANGLING.replace("KEPT", str(KEPT_MAX)),
+        pinned=pinned,
+        nodes=pa.table({"node": nodes.ids}),
+        gone=change.gone,
+    ).to_pylist()[0]
+    if not found["total"]:
+        return []
+    kept = [
+        Violation(
+            table_key=change.table_key,
+            reason=rule.reason,
+            columns=(rule.column,),
+            row=None,
+            id=each["id"],
+            message=_missing_message(each["node"], rule),
+        )
+        for each in found["first"]
+    ]
+    return [unplaced(kept, count=found["total"])]
+
+
+def missing_nodes(wanted: pa.ChunkedArray, nodes: Change, reads: PinnedReads) -> pa.StringArray:
+    """Those of the wanted ids that no node has after the write."""
+    unresolved = pc.unique(wanted).drop_null()
+    unresolved = unresolved.filter(pc.invert(pc.is_in(unresolved, pc.unique(nodes.ids))))
+    if nodes.overwritten or not len(unresolved):
+        return unresolved
+    pinned = reads.rows(
+        nodes.table_key, (ID_COLUMN,), within=Within(column=ID_COLUMN, values=unresolved)
+    )
+    if pinned is None:
+        return unresolved
+    text = "SELECT w.id FROM wanted AS w SEMI JOIN pinned USING (id) ANTI JOIN deleted USING (id)"
+    found = reads.query(
+        text,
+        wanted=pa.table({"id": unresolved}),
+        pinned=pinned,
+        deleted=pa.table({"id": nodes.deleted}),
+    )
+    return unresolved.filter(pc.invert(pc.is_in(unresolved, found.column("id").combine_chunks())))
+
+
+def _missing_message(node: str, rule: EndpointExists) -> str:
+    type_name = rule.node_key.partition(":")[2]
+    return f"found {shown(node)}, expected the id of a {type_name} that exists after the write"

@@ -1,0 +1,102 @@
+"""Reads of pinned tables during one check: few values are pushed down, many are joined.
+
+Invariant: every table whose pinned content an answer depends on is in `read_set`, also when it is
+empty; DuckDB consumes the streams, so Python never holds the rows of a table.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.local.pinned import PinnedTables
+
+PROBE_VALUES_MAX: Final = 2_000
+"""Up to this many values are looked up by a filter, which an index can serve; more by one scan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """Only rows whose column holds one of these values matter."""
+
+    column: str
+    values: pa.Array
+
+
+class PinnedReads:
+    """The reads of one check, and the set of tables they touched."""
+
+    def __init__(self, pinned: PinnedTables) -> None:
+        self._pinned = pinned
+        self._connection = _engine().cursor()
+        self._read: set[str] = set()
+
+    @property
+    def read_set(self) -> frozenset[str]:
+        return frozenset(self._read)
+
+    def depend_on(self, table_key: str) -> None:
+        """Note that the check assumes this table does not move."""
+        self._read.add(table_key)
+
+    def rows(
+        self, table_key: str, columns: Sequence[str], *, within: Within | None = None
+    ) -> pa.RecordBatchReader | None:
+        """Stream pinned rows, at least those within; None if there is nothing to read."""
+        self.depend_on(table_key)
+        if not self._pinned.row_count(table_key) or (within and not len(within.values)):
+            return None
+        return self._pinned.scan(table_key, columns, _filter(within))
+
+    def query(self, text: str, **tables: pa.Table | pa.RecordBatchReader) -> pa.Table:
+        """The answer of one SQL query over the tables and streams, which are named in it."""
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        try:
+            return self._connection.sql(text).to_arrow_table()
+        finally:
+            for name in tables:
+                self._connection.unregister(name)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@functools.cache
+def _engine() -> duckdb.DuckDBPyConnection:
+    """One DuckDB per process: starting it costs 30 ms, a cursor of it nothing."""
+    return duckdb.connect(
+        config={
+            # In the current directory otherwise, which may be read-only or somebody's repository.
+            "temp_directory": str(Path(tempfile.gettempdir(), "omnigraph-duckdb")),
+            # A check never goes to the network, and sees only the tables it was given.
+            "autoinstall_known_extensions": "false",
+            "python_enable_replacements": "false",
+        }
+    )
+
+
+def can_probe(kind: pa.DataType) -> bool:
+    """Whether values of this type can be spelt in a filter without any doubt."""
+    return bool(pat.is_string(kind) or pat.is_integer(kind))
+
+
+def _filter(within: Within | None) -> str | None:
+    if within is None or len(within.values) > PROBE_VALUES_MAX:
+        return None
+    assert can_probe(within.values.type)
+    if pat.is_string(within.values.type):
+        doubled = pc.replace_substring(within.values, pattern="'", replacement="''")
+        spelt = [f"'{each}'" for each in doubled.to_pylist()]
+    else:
+        spelt = [str(each) for each in within.values.to_pylist()]
+    return f"`{within.column}` IN ({', '.join(spelt)})"

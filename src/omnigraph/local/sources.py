@@ -1,0 +1,93 @@
+"""What callers hand in as rows, brought into columns without looking at any type.
+
+Invariant: no row is dropped, added or moved, so a position here is a position in the input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from omnigraph.errors import InvalidInputError
+
+RawColumn: TypeAlias = pa.ChunkedArray | Sequence[object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRows:
+    """Columns as they came: Arrow data, or the Python values of one key of every mapping."""
+
+    columns: Mapping[str, RawColumn]
+    row_count: int
+    repeated: tuple[str, ...] = ()
+    """Column names that occur more than once; the first occurrence is in `columns`."""
+
+
+def read_source(source: object, *, type_name: str) -> RawRows:
+    """Understand an Arrow table, batch or stream, a data frame, or a list of mappings.
+
+    In a pandas frame NaN means missing, as it does everywhere in pandas; elsewhere it is a number.
+    """
+    if isinstance(source, list | tuple):
+        return _from_mappings(source, type_name)
+    if isinstance(source, Mapping):
+        raise _refused(source, type_name, "a mapping of columns could be meant in two ways")
+    table = _table(source)
+    if table is None:
+        raise _refused(source, type_name, "it has no Arrow interface")
+    counts = Counter(table.column_names)
+    columns: dict[str, RawColumn] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        columns.setdefault(name, column)
+    return RawRows(
+        columns=columns,
+        row_count=table.num_rows,
+        repeated=tuple(name for name, count in counts.items() if count > 1),
+    )
+
+
+def _table(source: object) -> pa.Table | None:
+    # Only who has imported pandas can hold one of its frames; its index is not a column.
+    pandas = sys.modules.get("pandas")
+    if isinstance(source, pa.Table):
+        return source
+    if pandas is not None and isinstance(source, pandas.DataFrame):
+        return pa.Table.from_pandas(source, preserve_index=False)
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(source).read_all()
+    if hasattr(source, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(source)])
+    if hasattr(source, "to_arrow"):
+        return _table(source.to_arrow())
+    return None
+
+
+def _from_mappings(rows: Sequence[object], type_name: str) -> RawRows:
+    names: dict[object, None] = {}
+    for position, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidInputError(
+                f"row {position} of the input for {type_name} is {type(row).__name__}, "
+                "expected a mapping from column name to value"
+            )
+        names.update(dict.fromkeys(row))
+    columns: dict[str, RawColumn] = {}
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInputError(
+                f"the input for {type_name} has the column name {name!r:.80}, expected a string"
+            )
+        columns[name] = [row.get(name) for row in rows if isinstance(row, Mapping)]
+    return RawRows(columns=columns, row_count=len(rows))
+
+
+def _refused(source: object, type_name: str, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"cannot read rows for {type_name} from {type(source).__name__}: {why}",
+        next_step="Give an Arrow table or reader, a pandas or polars frame, or a list of dicts.",
+    )

@@ -1,0 +1,156 @@
+"""The one entry to validation: inputs of any origin, checked by every rule, as one write.
+
+Invariant: looks, never writes and never raises for bad rows; the tables are fit to be written if,
+and only if, the report is clean. What cannot be understood at all, such as an unknown type, raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.local.changes import ProposedWrite
+from omnigraph.local.intake import table_key_of, take_in
+from omnigraph.local.keyed_checks import check_keyed
+from omnigraph.local.pinned import PinnedTables
+from omnigraph.local.row_checks import check_rows
+from omnigraph.names import edge_table_key, node_table_key
+from omnigraph.rules.constraints import table_rules
+from omnigraph.rules.modes import WriteMode
+from omnigraph.rules.violations import BadRows, ViolationReport, report_of
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.syntax import did_you_mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidatedWrite:
+    """Everything a commit needs to know about a write, by table key.
+
+    `deletions` holds the ids to delete before the rows are put in place: those named and those of
+    cascaded edges, without the ones a merge or an overwrite removes anyway.
+    `bad_rows` holds the input positions with at least one violation. `read_set` names the tables
+    whose pinned content the answer rests on: if one of them moves, validate again.
+    """
+
+    tables: Mapping[str, pa.Table]
+    mode: WriteMode
+    deletions: Mapping[str, pa.StringArray]
+    report: ViolationReport
+    bad_rows: Mapping[str, pa.Int64Array]
+    read_set: frozenset[str]
+
+
+def validate(
+    inputs: Mapping[str, object],
+    *,
+    mode: WriteMode,
+    catalog: Catalog,
+    pinned: PinnedTables,
+    new_id: Callable[[], str],
+    deleted: Mapping[str, object] | None = None,
+) -> ValidatedWrite:
+    """Check rows and deletes of any number of types against the rules and the pinned graph.
+
+    `deleted` maps types to ids; deleting a node deletes its edges, and an id that does not exist is
+    no fault. Types are named as in the schema, or by table key (`node:X`, `edge:X`) where a node
+    type and an edge type share a name.
+    """
+    rules = table_rules(catalog)
+    findings: list[BadRows] = []
+    tables: dict[str, pa.Table] = {}
+    for declared, source in _resolved(inputs, catalog):
+        taken = take_in(declared, source, new_id=new_id)
+        tables[taken.table_key] = taken.table
+        findings += taken.findings
+        findings += check_rows(taken.table, rules[taken.table_key], unreadable=taken.unreadable)
+    write = ProposedWrite(
+        tables=tables,
+        mode=mode,
+        deleted={
+            table_key_of(declared): _id_array(ids, declared.name)
+            for declared, ids in _resolved(deleted or {}, catalog)
+        },
+    )
+    keyed = check_keyed(write, rules, pinned)
+    findings += keyed.findings
+    return ValidatedWrite(
+        tables=tables,
+        mode=mode,
+        deletions=keyed.deletions,
+        report=report_of(findings),
+        bad_rows=_bad_rows(findings),
+        read_set=keyed.read_set,
+    )
+
+
+def _resolved(
+    by_name: Mapping[str, object], catalog: Catalog
+) -> list[tuple[NodeType | EdgeType, object]]:
+    """The types behind the names, in the order of the catalog."""
+    known: dict[str, NodeType | EdgeType] = {
+        **{node_table_key(node.name): node for node in catalog.nodes.values()},
+        **{edge_table_key(edge.name): edge for edge in catalog.edges.values()},
+    }
+    found = {}
+    for name, value in by_name.items():
+        key = _table_key(name, catalog)
+        if key in found:
+            raise InvalidInputError(f"the input names {key} twice")
+        found[key] = value
+    return [(declared, found[key]) for key, declared in known.items() if key in found]
+
+
+def _table_key(name: object, catalog: Catalog) -> str:
+    keys = [node_table_key(each) for each in catalog.nodes]
+    keys += [edge_table_key(each) for each in catalog.edges]
+    if not isinstance(name, str):
+        raise InvalidInputError(f"the input names a type {name!r:.80}, expected a string")
+    if name in keys:
+        return name
+    matches = [key for key in (node_table_key(name), edge_table_key(name)) if key in keys]
+    if len(matches) > 1:
+        raise InvalidInputError(
+            f"{name} is a node type and an edge type",
+            next_step=f"Name it {matches[0]!r} or {matches[1]!r}.",
+        )
+    if not matches:
+        hint = did_you_mean(name, [*catalog.nodes, *catalog.edges])
+        raise InvalidInputError(
+            f"the schema has no type {name!r}" + (f"; {hint}" if hint else ""),
+            next_step="Name a node type or an edge type of the schema.",
+        )
+    return matches[0]
+
+
+def _id_array(ids: object, type_name: str) -> pa.StringArray:
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise _unreadable_ids(type_name, f"found {type(ids).__name__}")
+    try:
+        given = (
+            ids.cast(pa.string())
+            if isinstance(ids, pa.Array | pa.ChunkedArray)
+            else pa.array(list(ids), pa.string())
+        )
+    except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
+        raise _unreadable_ids(type_name, f"{error!s:.200}") from error
+    return pc.unique(given).drop_null()
+
+
+def _unreadable_ids(type_name: str, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"cannot read the ids of {type_name} to delete: {why}",
+        next_step="Give a list or an Arrow array of strings.",
+    )
+
+
+def _bad_rows(findings: Iterable[BadRows]) -> dict[str, pa.Int64Array]:
+    by_table: dict[str, list[pa.Int64Array]] = {}
+    for finding in findings:
+        if len(finding.rows):
+            by_table.setdefault(finding.table_key, []).append(finding.rows)
+    merged = {key: pc.unique(pa.chunked_array(rows)) for key, rows in by_table.items()}
+    return {key: rows.take(pc.sort_indices(rows)) for key, rows in merged.items()}

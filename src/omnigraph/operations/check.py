@@ -1,0 +1,200 @@
+"""Proving that a graph keeps its promises; read-only.
+
+Invariant: every finding names the thing, what was expected and found, and the next command. An
+empty report means: every pin is readable and holds what it says, HEAD is explained, rows keep the
+schema's rules, and the chain of commits reaches back to the first without a gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from omnigraph.commit.publish import decision_in, head_of
+from omnigraph.commit.sidecar import pending_operations
+from omnigraph.errors import OmnigraphError
+from omnigraph.local.integrity import broken_rules
+from omnigraph.operations.commits import all_commits
+from omnigraph.rules.constraints import table_rules
+from omnigraph.storage.manifest_rows import Operation, Outcome
+from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
+from omnigraph.storage.table_versions import head_version, version_records
+from omnigraph.storage.tables import open_pinned, orphan_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.objects import Objects
+
+
+class Problem(StrEnum):
+    """What a check can find; tokens are stable."""
+
+    UNREADABLE_PIN = "unreadable_pin"
+    WRONG_ROW_COUNT = "wrong_row_count"
+    DRIFT = "drift"
+    BROKEN_RULE = "broken_rule"
+    BROKEN_CHAIN = "broken_chain"
+    OPERATION_WITHOUT_COMMIT = "operation_without_commit"
+    MISSING_TABLE = "missing_table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One promise that is not kept."""
+
+    problem: Problem
+    thing: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """What was checked and what was found.
+
+    Pending operations and orphan files are no findings: writers in progress leave both.
+    """
+
+    root: str
+    branch: str
+    commits: int
+    tables: int
+    rows: int
+    pending_operations: tuple[str, ...]
+    orphan_files: int
+    orphan_bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+def check_graph(objects: Objects, catalog: Catalog, state: ManifestState) -> CheckReport:
+    root = objects.root
+    snapshot = take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+    findings = [
+        *_tables_of_catalog(catalog, snapshot),
+        *_pins(root, snapshot),
+    ]
+    if not findings:
+        findings += _rules(root, catalog, snapshot)
+    findings += _chain(root, state)
+    orphans = [orphan for entry in snapshot.tables.values() for orphan in orphan_files(root, entry)]
+    return CheckReport(
+        root=root.uri,
+        branch=snapshot.branch_name,
+        commits=len(all_commits(root, state)),
+        tables=len(snapshot.tables),
+        rows=sum(entry.row_count for entry in snapshot.tables.values()),
+        pending_operations=pending_operations(objects),
+        orphan_files=len(orphans),
+        orphan_bytes=sum(size for _, size in orphans),
+        findings=tuple(findings),
+    )
+
+
+def _tables_of_catalog(catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding]:
+    expected = set(table_rules(catalog))
+    for table_key in sorted(expected ^ set(snapshot.tables)):
+        where = "schema but not in the manifest" if table_key in expected else "manifest only"
+        yield Finding(
+            problem=Problem.MISSING_TABLE, thing=table_key, message=f"{table_key} is in the {where}"
+        )
+
+
+def _pins(root: Root, snapshot: Snapshot) -> Iterator[Finding]:
+    for entry in snapshot.tables.values():
+        try:
+            rows = open_pinned(root, entry).to_table(columns=[]).num_rows
+            _read_through(root, entry)
+        except (OmnigraphError, OSError, ValueError) as error:
+            yield Finding(
+                problem=Problem.UNREADABLE_PIN,
+                thing=entry.table_key,
+                message=f"version {entry.version} cannot be read: {error}",
+            )
+            continue
+        if rows != entry.row_count:
+            yield Finding(
+                problem=Problem.WRONG_ROW_COUNT,
+                thing=entry.table_key,
+                message=f"version {entry.version} holds {rows} rows, the manifest says "
+                f"{entry.row_count}",
+            )
+        yield from _head(root, entry)
+
+
+def _read_through(root: Root, entry: TableEntry) -> None:
+    for _ in open_pinned(root, entry).scanner().to_batches():
+        pass
+
+
+def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
+    head = head_version(root, entry)
+    if head is None or head < entry.version:
+        yield Finding(
+            problem=Problem.UNREADABLE_PIN,
+            thing=entry.table_key,
+            message=f"HEAD is {head}, behind the published version {entry.version}",
+        )
+        return
+    for record in version_records(root, entry, above=entry.version):
+        if record.is_foreign:
+            yield Finding(
+                problem=Problem.DRIFT,
+                thing=entry.table_key,
+                message=f"version {record.version} was written by something else than Omnigraph; "
+                f"published is {entry.version}. Run `omnigraph repair {root}`.",
+            )
+
+
+def _rules(root: Root, catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding]:
+    for broken in broken_rules(root, snapshot, table_rules(catalog)):
+        yield Finding(
+            problem=Problem.BROKEN_RULE,
+            thing=broken.table_key,
+            message=f"{broken.count} times {broken.reason.value}, such as "
+            f"{', '.join(broken.examples)}",
+        )
+
+
+def _chain(root: Root, state: ManifestState) -> Iterator[Finding]:
+    commits = {commit.commit_id: commit for commit in all_commits(root, state)}
+    wanted: str | None = head_of(state).commit_id
+    seen: set[str] = set()
+    while wanted is not None:
+        commit = commits.get(wanted)
+        if commit is None or wanted in seen:
+            yield Finding(
+                problem=Problem.BROKEN_CHAIN,
+                thing=wanted,
+                message=f"commit {wanted} is a parent but neither in the manifest nor in history",
+            )
+            return
+        seen.add(wanted)
+        wanted = commit.parent_id
+    for row in state.rows:
+        if (
+            isinstance(row, Operation)
+            and row.outcome is Outcome.PUBLISHED
+            and row.commit_id not in commits
+        ):
+            yield Finding(
+                problem=Problem.OPERATION_WITHOUT_COMMIT,
+                thing=row.operation_id,
+                message=f"operation {row.operation_id} is published without its commit",
+            )
+    for commit in commits.values():
+        decided = decision_in(root, state, commit.operation_id) if commit.operation_id else None
+        if decided is not None and decided.outcome is not Outcome.PUBLISHED:
+            yield Finding(
+                problem=Problem.OPERATION_WITHOUT_COMMIT,
+                thing=commit.commit_id,
+                message=f"commit {commit.commit_id} exists, but its operation was "
+                f"{decided.outcome.value}",
+            )

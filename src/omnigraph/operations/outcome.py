@@ -1,0 +1,42 @@
+"""How an operation ended, for callers who lost the answer."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, assert_never
+
+from omnigraph.commit.publish import decision_in
+from omnigraph.commit.sidecar import pending_operations
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_rows import Outcome
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects import Objects
+
+
+class OperationStatus(StrEnum):
+    """What is known of an operation."""
+
+    PUBLISHED = "published"
+    ROLLED_BACK = "rolled_back"
+    PENDING = "pending"
+    UNKNOWN = "unknown"
+
+
+def operation_status(
+    objects: Objects, operation_id: str, *, branch: str | None = None
+) -> OperationStatus:
+    """Pending operations are settled by the next sweep; an unknown one never began."""
+    # The sidecar first: a decision made while we look is then found, never missed.
+    pending = operation_id in pending_operations(objects)
+    state = read_manifest(objects.root, branch=branch)
+    decided = decision_in(objects.root, state, operation_id)
+    if decided is None:
+        return OperationStatus.PENDING if pending else OperationStatus.UNKNOWN
+    match decided.outcome:
+        case Outcome.PUBLISHED:
+            return OperationStatus.PUBLISHED
+        case Outcome.ROLLED_BACK | Outcome.ABORTED:
+            return OperationStatus.ROLLED_BACK
+        case _:
+            assert_never(decided.outcome)

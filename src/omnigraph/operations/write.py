@@ -1,0 +1,168 @@
+"""Small writes in this process: validate against the graph, stage, commit, as one operation.
+
+Invariant: what is published was validated against exactly the pins it was published on. A lost race
+validates again on the new pins; rows that were already staged as an append are used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+import pyarrow as pa
+
+from omnigraph import names
+from omnigraph.commit.fold import fold_if_due
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.errors import OmnigraphError, ValidationFailedError
+from omnigraph.local.pinned import SnapshotTables
+from omnigraph.local.validate import ValidatedWrite, validate
+from omnigraph.rules.modes import WriteMode
+from omnigraph.storage.snapshot import Snapshot, take_snapshot
+from omnigraph.storage.staging import (
+    StagedChange,
+    restage_append,
+    stage_append,
+    stage_delete,
+    stage_merge,
+    stage_overwrite,
+)
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.commit.sidecar import WriterKind
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.objects import Objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """What a caller asks for: rows per type, ids to delete per type, and in whose name."""
+
+    inputs: Mapping[str, object]
+    deleted: Mapping[str, object]
+    mode: WriteMode
+    kind: WriterKind
+    actor: str
+    branch: str | None
+    operation_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCounts:
+    """Rows one commit changed in one table."""
+
+    inserted: int
+    updated: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteResult:
+    """A published write. `commit_id` is None if there was nothing to change.
+
+    `tables` is empty when an earlier call with the same operation id had published it.
+    """
+
+    operation_id: str
+    commit_id: str | None
+    tables: Mapping[str, TableCounts]
+
+
+def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> WriteResult:
+    """Carry out one write as one commit."""
+    committed = commit_write(
+        objects,
+        WriteRequest(
+            operation_id=write.operation_id,
+            kind=write.kind,
+            actor=write.actor,
+            branch=write.branch,
+            commit_id=clock.new_id(),
+            prepare=_Preparation(objects, catalog, write, clock).prepare,
+        ),
+        clock,
+    )
+    if committed is None:
+        return WriteResult(operation_id=write.operation_id, commit_id=None, tables={})
+    with suppress(OmnigraphError):
+        # The write is published; upkeep that fails now is due again at the next one.
+        fold_if_due(objects.root, committed.state)
+    return WriteResult(
+        operation_id=committed.operation_id,
+        commit_id=committed.commit_id,
+        tables={change.table_key: _counts(change) for change in committed.changes},
+    )
+
+
+class _Preparation:
+    """Validates and stages one write, again and again while other writers win."""
+
+    def __init__(self, objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> None:
+        self._root = objects.root
+        self._catalog = catalog
+        self._write = write
+        self._clock = clock
+        self._inputs: Mapping[str, Any] = write.inputs
+        self._appended: dict[str, StagedChange] = {}
+
+    def prepare(self, state: ManifestState) -> Prepared:
+        snapshot = take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+        validated = self._validated(snapshot)
+        changes = [
+            self._staged(snapshot, table_key, rows)
+            for table_key, rows in validated.tables.items()
+            if rows.num_rows or self._write.mode is WriteMode.OVERWRITE
+        ]
+        changes += [
+            stage_delete(self._root, snapshot.tables[table_key], _id_table(ids))
+            for table_key, ids in validated.deletions.items()
+        ]
+        return Prepared(changes=tuple(changes), read_set=validated.read_set)
+
+    def _validated(self, snapshot: Snapshot) -> ValidatedWrite:
+        validated = validate(
+            self._inputs,
+            deleted=self._write.deleted,
+            mode=self._write.mode,
+            catalog=self._catalog,
+            pinned=SnapshotTables(root=self._root, snapshot=snapshot),
+            new_id=self._clock.new_id,
+        )
+        if not validated.report.ok:
+            raise ValidationFailedError(validated.report.summary(), report=validated.report)
+        # Taken in once: a stream cannot be read twice, and generated ids must not change.
+        self._inputs = validated.tables
+        return validated
+
+    def _staged(self, snapshot: Snapshot, table_key: str, rows: pa.Table) -> StagedChange:
+        entry = snapshot.tables[table_key]
+        match self._write.mode:
+            case WriteMode.APPEND:
+                earlier = self._appended.get(table_key)
+                staged = (
+                    stage_append(self._root, entry, rows)
+                    if earlier is None
+                    else restage_append(self._root, earlier, entry)
+                )
+                self._appended[table_key] = staged
+                return staged
+            case WriteMode.MERGE:
+                return stage_merge(self._root, entry, rows)
+            case WriteMode.OVERWRITE:
+                return stage_overwrite(self._root, entry, rows)
+            case _:
+                assert_never(self._write.mode)
+
+
+def _counts(change: StagedChange) -> TableCounts:
+    return TableCounts(
+        inserted=change.rows_inserted, updated=change.rows_updated, deleted=change.rows_deleted
+    )
+
+
+def _id_table(ids: pa.Array) -> pa.Table:
+    return pa.table({names.ID_COLUMN: ids})

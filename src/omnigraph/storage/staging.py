@@ -1,0 +1,132 @@
+"""Staging changes of one table: data files are written, HEAD does not move.
+
+Invariant: nothing here commits. A staged change is an opaque value that only
+`table_versions.commit_staged` can turn into a version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from lance import LanceOperation
+from lance.fragment import write_fragments
+
+from omnigraph import names
+from omnigraph.storage.datasets import translated
+from omnigraph.storage.tables import open_pinned
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+
+class Change(StrEnum):
+    """How a staged change alters its table."""
+
+    APPEND = "append"
+    MERGE = "merge"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedChange:
+    """A change of one table, made from exactly the pinned version, ready to be committed."""
+
+    entry: TableEntry
+    change: Change
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+    operation: LanceOperation.BaseOperation = field(repr=False, compare=False)
+    base: LanceDataset = field(repr=False, compare=False)
+
+    @property
+    def table_key(self) -> str:
+        return self.entry.table_key
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the table once the change is committed."""
+        return self.entry.row_count + self.rows_inserted - self.rows_deleted
+
+
+def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
+    base = open_pinned(root, entry)
+    with translated(root, f"stage rows for {entry.table_key}"):
+        transaction = write_fragments(rows, base, mode="append", return_transaction=True)
+    return StagedChange(
+        entry=entry,
+        change=Change.APPEND,
+        rows_inserted=rows.num_rows,
+        rows_updated=0,
+        rows_deleted=0,
+        operation=transaction.operation,
+        base=base,
+    )
+
+
+def restage_append(root: Root, staged: StagedChange, entry: TableEntry) -> StagedChange:
+    """The same appended files on top of a newer pin: appends depend on nothing they stand on."""
+    assert staged.change is Change.APPEND
+    return replace(staged, entry=entry, base=open_pinned(root, entry))
+
+
+def stage_merge(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
+    """Insert new ids, replace rows of known ones."""
+    base = open_pinned(root, entry)
+    with translated(root, f"stage rows for {entry.table_key}"):
+        transaction, counts = (
+            base.merge_insert(names.ID_COLUMN)
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute_uncommitted(rows)
+        )
+    return StagedChange(
+        entry=entry,
+        change=Change.MERGE,
+        rows_inserted=int(counts["num_inserted_rows"]),
+        rows_updated=int(counts["num_updated_rows"]),
+        rows_deleted=0,
+        operation=transaction.operation,
+        base=base,
+    )
+
+
+def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
+    """Replace the whole table; its schema stays as it is stored."""
+    base = open_pinned(root, entry)
+    with translated(root, f"stage rows for {entry.table_key}"):
+        fragments = write_fragments(rows, base, mode="overwrite") if rows.num_rows else []
+    return StagedChange(
+        entry=entry,
+        change=Change.OVERWRITE,
+        rows_inserted=rows.num_rows,
+        rows_updated=0,
+        rows_deleted=entry.row_count,
+        operation=LanceOperation.Overwrite(base.schema, fragments),
+        base=base,
+    )
+
+
+def stage_delete(root: Root, entry: TableEntry, ids: pa.Table) -> StagedChange:
+    """Delete the rows with these ids; `ids` has the one column `id`."""
+    base = open_pinned(root, entry)
+    with translated(root, f"stage deletions for {entry.table_key}"):
+        transaction, counts = (
+            base.merge_insert(names.ID_COLUMN).when_matched_delete().execute_uncommitted(ids)
+        )
+    return StagedChange(
+        entry=entry,
+        change=Change.DELETE,
+        rows_inserted=0,
+        rows_updated=0,
+        rows_deleted=int(counts["num_deleted_rows"]),
+        operation=transaction.operation,
+        base=base,
+    )

@@ -1,0 +1,199 @@
+"""Versions of one table: commit a staged change, put a pin's content back, read who made what.
+
+Invariant: every version made here carries the operation that made it, its role and the pin it was
+made for, so that anybody can tell our unpublished versions from foreign ones.
+
+Lance rebases most commits in silence and for some kinds even records the version it rebased onto,
+so a commit proves nothing by itself: the caller compares version numbers, and a reader of history
+compares the recorded pin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from lance import LanceDataset, LanceOperation, Transaction
+
+from omnigraph import names
+from omnigraph.storage.datasets import is_not_found, open_dataset, translated
+
+if TYPE_CHECKING:
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.staging import StagedChange
+
+_PRESERVING: Final = (LanceOperation.Rewrite, LanceOperation.CreateIndex)
+
+
+class Role(StrEnum):
+    """Why an operation made a version."""
+
+    OWN = "own"
+    HEAL = "heal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRecord:
+    """Who made a version of a table, and from what."""
+
+    version: int
+    operation_id: str | None
+    role: Role | None
+    made_for_pin: int | None
+    restores: int | None
+    preserves_content: bool
+
+    @property
+    def is_foreign(self) -> bool:
+        """Made by nobody we know, and not mere upkeep: its rows must not be buried."""
+        return self.operation_id is None and not self.preserves_content
+
+
+def head_version(root: Root, entry: TableEntry) -> int | None:
+    dataset = open_dataset(root, entry.location, fork=entry.fork)
+    return None if dataset is None else int(dataset.version)
+
+
+def commit_staged(
+    root: Root, staged: StagedChange, *, on_version: int, operation_id: str
+) -> int | None:
+    """Commit on top of a version; returns the version made, None if refused or not known.
+
+    HEAD is scratch space, so a commit whose answer was lost may simply be made again.
+    """
+    pin = staged.entry.version
+    handle = staged.base
+    if on_version != pin:
+        opened = open_dataset(
+            root, staged.entry.location, fork=staged.entry.fork, version=on_version
+        )
+        if opened is None:
+            return None
+        handle = opened
+    return _commit(
+        handle,
+        Transaction(
+            read_version=on_version,
+            operation=staged.operation,
+            transaction_properties=_properties(operation_id, Role.OWN, pin),
+        ),
+    )
+
+
+def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) -> int | None:
+    """Make a new version with exactly the pinned content; None if refused or not known."""
+    handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
+    if handle is None:
+        return None
+    return _commit(
+        handle,
+        Transaction(
+            read_version=head,
+            operation=LanceOperation.Restore(entry.version),
+            transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
+        ),
+    )
+
+
+def version_records(
+    root: Root, entry: TableEntry, *, above: int, below: int | None = None
+) -> tuple[VersionRecord, ...]:
+    """What is known of the versions between two numbers, both excluded; cleaned ones are absent."""
+    head = open_dataset(root, entry.location, fork=entry.fork)
+    if head is None:
+        return ()
+    stop = head.version + 1 if below is None else min(below, head.version + 1)
+    records = (_record(root, entry, head, version) for version in range(above + 1, stop))
+    return tuple(record for record in records if record is not None)
+
+
+def rows_at(root: Root, entry: TableEntry, version: int) -> int | None:
+    """How many rows a version holds, None if it is gone."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    return None if dataset is None else int(dataset.count_rows())
+
+
+def _commit(handle: LanceDataset, transaction: Transaction) -> int | None:
+    try:
+        return int(LanceDataset.commit(handle, transaction, max_retries=0).version)
+    except OSError:
+        return None
+
+
+def _properties(operation_id: str, role: Role, pin: int) -> dict[str, str]:
+    return {
+        names.OPERATION_PROPERTY: operation_id,
+        names.ROLE_PROPERTY: role.value,
+        names.PIN_PROPERTY: str(pin),
+    }
+
+
+def _record(
+    root: Root, entry: TableEntry, head: LanceDataset, version: int
+) -> VersionRecord | None:
+    with translated(root, f"read version {version} of {entry.table_key}"):
+        try:
+            transaction = head.read_transaction(version)
+        except TypeError as error:
+            # Lance cannot describe a compaction that moved an index.
+            if "RewrittenIndex" not in str(error):
+                raise
+            return _upkeep(version)
+        except (OSError, ValueError) as error:
+            if is_not_found(error):
+                return None
+            raise
+    if transaction is None:
+        return _unknown(version)
+    properties = transaction.transaction_properties or {}
+    operation = transaction.operation
+    return VersionRecord(
+        version=version,
+        operation_id=properties.get(names.OPERATION_PROPERTY),
+        role=Role(properties[names.ROLE_PROPERTY]) if names.ROLE_PROPERTY in properties else None,
+        made_for_pin=_number(properties.get(names.PIN_PROPERTY)),
+        restores=operation.version if isinstance(operation, LanceOperation.Restore) else None,
+        preserves_content=isinstance(operation, _PRESERVING)
+        or _only_reserves(root, entry, operation, version),
+    )
+
+
+def _only_reserves(root: Root, entry: TableEntry, operation: object, version: int) -> bool:
+    """The first half of a compaction: a bare operation that leaves the fragments as they were."""
+    if type(operation) is not LanceOperation.BaseOperation:
+        return False
+    before = open_dataset(root, entry.location, fork=entry.fork, version=version - 1)
+    after = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    if before is None or after is None:
+        return False
+    return [f.metadata for f in before.get_fragments()] == [
+        f.metadata for f in after.get_fragments()
+    ]
+
+
+def _upkeep(version: int) -> VersionRecord:
+    return VersionRecord(
+        version=version,
+        operation_id=None,
+        role=None,
+        made_for_pin=None,
+        restores=None,
+        preserves_content=True,
+    )
+
+
+def _unknown(version: int) -> VersionRecord:
+    return VersionRecord(
+        version=version,
+        operation_id=None,
+        role=None,
+        made_for_pin=None,
+        restores=None,
+        preserves_content=False,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

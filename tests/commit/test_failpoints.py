@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from omnigraph import failpoints
+from omnigraph.failpoints import POINTS, Action, Armed, FailpointReached, arm, arm_from, reach
+from tests.model.labels import StepName
+
+pytestmark = pytest.mark.unit
+
+SOURCE = Path(__file__).parent.parent.parent / "src" / "omnigraph"
+
+NOT_CODED_YET = re.compile(r"(cleanup|optimize|reconcile|fork)\.")
+ABSTRACT_IN_THE_MODEL = {
+    "manifest.post_checkpoint": "a publish replaces the manifest whole, so there is no checkpoint",
+    "manifest.pre_prune": "pruning is part of the fold's own swap",
+    "manifest.post_prune": "pruning is part of the fold's own swap",
+    "mutation.deadline": "callers have no deadline yet; giving up has its own point",
+    "recovery.ambiguous": "the sweep publishes through the same loop as a writer",
+    "fold.read.list": "the fold works on the state its writer has just read back",
+    "fold.read.verify": "the fold works on the state its writer has just read back",
+}
+OUTSIDE_THE_MODEL = re.compile(r"(init|migration)\.")
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> object:
+    failpoints.disarm_all()
+    yield
+    failpoints.disarm_all()
+
+
+def test_the_models_steps_and_the_codes_failpoints_are_the_same_set() -> None:
+    steps = {name for name in get_args(StepName) if not NOT_CODED_YET.match(name)}
+    points = {point for point in POINTS if not OUTSIDE_THE_MODEL.match(point)}
+
+    assert steps - points == set(ABSTRACT_IN_THE_MODEL)
+    assert points - steps == set()
+
+
+def test_every_listed_point_is_reached_somewhere_in_the_code() -> None:
+    text = "\n".join(
+        path.read_text() for path in SOURCE.rglob("*.py") if path.name != "failpoints.py"
+    )
+    named = set(
+        re.findall(
+            r'"((?:mutation|publish|recovery|fold|manifest|init|migration)\.[a-z_.]+)"', text
+        )
+    )
+    for prefix in re.findall(r'point="([a-z.]+)"', text):
+        named |= {f"{prefix}.{suffix}" for suffix in ("drift", "list", "verify")}
+
+    assert POINTS - named == set()
+
+
+def test_an_unarmed_point_does_nothing_and_an_armed_one_acts_on_its_visit() -> None:
+    reach("mutation.begin")
+    arm("mutation.begin", Armed(action=Action.ERROR, visit=2))
+
+    reach("mutation.begin")
+    with pytest.raises(FailpointReached, match=r"mutation\.begin"):
+        reach("mutation.begin")
+    reach("mutation.begin")
+
+
+def test_points_are_armed_by_text() -> None:
+    arm_from("mutation.begin=pause:0.01, publish.refused=error@3")
+
+    reach("mutation.begin")
+    for _ in range(2):
+        reach("publish.refused")
+    with pytest.raises(FailpointReached):
+        reach("publish.refused")
+
+
+def test_a_misspelt_point_or_action_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no failpoint 'mutation\.beginn'"):
+        arm_from("mutation.beginn=kill")
+    with pytest.raises(ValueError, match="explode"):
+        arm_from("mutation.begin=explode")
+
+
+def test_kill_ends_the_process_at_once() -> None:
+    script = "from omnigraph.failpoints import reach; reach('mutation.begin'); print('alive')"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"OMNIGRAPH_FAILPOINTS": "mutation.begin=kill"},
+        capture_output=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (-9, b"")

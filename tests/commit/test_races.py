@@ -1,0 +1,141 @@
+"""Writers of several processes on one graph: everybody progresses, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import ValidationFailedError
+from omnigraph.graph import Graph
+from tests.commit.small_graphs import account, accounts, pay, small_graph
+
+pytestmark = pytest.mark.unit
+
+WRITER = """
+import sys, omnigraph
+root, who, count, kind = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+graph = omnigraph.open(root)
+for number in range(count):
+    if kind == "append":
+        graph.write({"Account": [{"name": f"{who}-{number}", "balance": 1}]}, actor=who)
+    elif kind == "merge":
+        graph.write({"Account": [{"name": "shared", "balance": number}]}, mode="merge", actor=who)
+    else:
+        graph.write({kind: [{"text": f"{who}-{number}"}]}, actor=who)
+print("done")
+"""
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return small_graph(graph_root)
+
+
+def run_writers(graph: Graph, kinds: list[str], count: int) -> None:
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, graph.root, f"w{number}", str(count), kind],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, kind in enumerate(kinds)
+    ]
+    for writer in writers:
+        out, err = writer.communicate(timeout=240)
+        assert out == "done\n", err
+
+
+def test_four_processes_append_to_one_table_and_all_progress(graph: Graph) -> None:
+    run_writers(graph, ["append"] * 4, 8)
+
+    assert len(accounts(graph)) == 32
+    by_actor = Counter(commit.actor for commit in graph.commits())
+    assert [by_actor[f"w{number}"] for number in range(4)] == [8] * 4
+    assert graph.status().pending_sidecars == ()
+    assert graph.check().ok
+
+
+def test_processes_that_merge_one_row_never_double_it(graph: Graph) -> None:
+    run_writers(graph, ["merge"] * 3, 6)
+
+    assert list(accounts(graph)) == ["shared"]
+    assert len(graph.commits()) == 1 + 18
+    assert graph.check().ok
+
+
+def test_processes_on_disjoint_tables_share_one_chain_of_commits(graph: Graph) -> None:
+    run_writers(graph, ["append", "Note"], 8)
+
+    commits = graph.commits()
+    assert len(commits) == 17
+    for child, parent in pairwise(commits):
+        assert child.parent_id == parent.commit_id
+    assert graph.check().ok
+
+
+def test_threads_of_one_process_may_share_a_handle(graph: Graph) -> None:
+    def write(who: int) -> None:
+        for number in range(5):
+            graph.write({"Account": [account(f"{who}-{number}", 1)]})
+
+    threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(accounts(graph)) == 20
+    assert graph.check().ok
+
+
+def test_one_of_several_appends_of_the_same_id_wins_and_the_others_are_told(graph: Graph) -> None:
+    outcomes: list[str] = []
+
+    def append(balance: int) -> None:
+        try:
+            omnigraph.open(graph.root).write({"Account": [account("same", balance)]})
+            outcomes.append("won")
+        except ValidationFailedError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert Counter(outcomes) == {"won": 1, "refused": 3}
+    assert graph.check().ok
+
+
+def test_an_edge_and_the_deletion_of_its_node_never_both_happen(graph: Graph) -> None:
+    graph.write({"Account": [account(f"n{number}", 0) for number in range(16)]})
+    refused: list[int] = []
+
+    def connect() -> None:
+        for number in range(0, 16, 2):
+            try:
+                graph.write({"Paid": [pay(f"n{number}", f"n{number + 1}", 1)]})
+            except ValidationFailedError:
+                refused.append(number)
+
+    def remove() -> None:
+        for number in range(0, 16, 2):
+            graph.delete({"Account": [f"n{number}"]})
+
+    threads = [threading.Thread(target=connect), threading.Thread(target=remove)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(accounts(graph)) == 8
+    assert graph.edges("Paid").read_all().num_rows == 0
+    assert graph.check().ok

@@ -1,0 +1,202 @@
+"""What a dead writer leaves is finished or undone by the next one, and written down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ulid import ULID
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import RecoveryRequiredError
+from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph.graph import Graph
+from omnigraph.operations.outcome import OperationStatus
+from tests.commit.small_graphs import account, accounts, small_graph
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    graph = small_graph(graph_root)
+    graph.write({"Account": [account("a", 1)], "Note": [{"text": "first"}]})
+    return graph
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> object:
+    disarm_all()
+    yield
+    disarm_all()
+
+
+def fail_at(graph: Graph, point: str) -> str:
+    """A write that breaks off at a point, as if its process had died there."""
+    operation_id = str(ULID())
+    arm(point, Armed(action=Action.ERROR))
+    with pytest.raises(FailpointReached):
+        graph.write(
+            {"Account": [account("b", 2)], "Note": [{"text": "second"}]},
+            actor="ada",
+            operation_id=operation_id,
+        )
+    disarm_all()
+    return operation_id
+
+
+def heads_equal_pins(graph: Graph) -> bool:
+    return all(table.head_version == table.version for table in graph.status().tables)
+
+
+@pytest.mark.parametrize(
+    "point", ["mutation.post_sidecar", "mutation.post_stage", "mutation.pre_direct_commit"]
+)
+def test_a_write_that_moved_no_table_is_rolled_back(graph: Graph, point: str) -> None:
+    operation_id = fail_at(graph, point)
+    assert graph.outcome(operation_id) is OperationStatus.PENDING
+
+    reopened = omnigraph.open(graph.root)
+
+    assert accounts(reopened) == {"a": 1}
+    assert reopened.outcome(operation_id) is OperationStatus.ROLLED_BACK
+    (recovery,) = reopened.recoveries()
+    assert (recovery.kind, recovery.original_actor) == ("rolled_back", "ada")
+    assert reopened.status().pending_sidecars == ()
+    assert heads_equal_pins(reopened)
+    assert reopened.check().ok
+
+
+def test_a_write_that_moved_every_table_is_rolled_forward(graph: Graph) -> None:
+    operation_id = fail_at(graph, "publish.pre_manifest")
+    assert accounts(graph) == {"a": 1}
+
+    reopened = omnigraph.open(graph.root)
+
+    assert accounts(reopened) == {"a": 1, "b": 2}
+    assert reopened.outcome(operation_id) is OperationStatus.PUBLISHED
+    (commit,) = reopened.commits(actor="omnigraph:recovery")
+    (recovery,) = reopened.recoveries()
+    assert (recovery.kind, recovery.commit_id) == ("rolled_forward", commit.commit_id)
+    assert heads_equal_pins(reopened)
+    assert reopened.check().ok
+
+
+def test_a_write_that_moved_one_of_two_tables_is_rolled_back_and_head_follows(
+    graph: Graph,
+) -> None:
+    operation_id = fail_at(graph, "mutation.post_direct_commit")
+    assert not heads_equal_pins(graph)
+
+    reopened = omnigraph.open(graph.root)
+
+    if reopened.outcome(operation_id) is OperationStatus.ROLLED_BACK:
+        assert accounts(reopened) == {"a": 1}
+    assert heads_equal_pins(reopened)
+    assert reopened.check().ok
+    assert len(reopened.commits(actor="omnigraph:recovery")) == 1
+
+
+def test_a_write_that_was_published_needs_nothing_but_its_sidecar_removed(graph: Graph) -> None:
+    operation_id = fail_at(graph, "publish.post_manifest")
+    version = graph.snapshot().manifest_version
+
+    reopened = omnigraph.open(graph.root)
+
+    assert reopened.outcome(operation_id) is OperationStatus.PUBLISHED
+    assert reopened.snapshot().manifest_version == version
+    assert reopened.recoveries() == ()
+    assert reopened.status().pending_sidecars == ()
+
+
+def test_the_next_write_in_the_same_process_settles_what_an_earlier_one_left(
+    graph: Graph,
+) -> None:
+    operation_id = fail_at(graph, "publish.pre_manifest")
+
+    graph.write({"Account": [account("c", 3)]})
+
+    assert accounts(graph) == {"a": 1, "b": 2, "c": 3}
+    assert graph.outcome(operation_id) is OperationStatus.PUBLISHED
+
+
+def test_a_second_sweep_changes_nothing(graph: Graph) -> None:
+    fail_at(graph, "publish.pre_manifest")
+    graph.recover()
+    version = graph.snapshot().manifest_version
+
+    assert graph.recover().settled == ()
+    assert graph.snapshot().manifest_version == version
+
+
+def test_opening_for_reading_settles_nothing(graph: Graph) -> None:
+    fail_at(graph, "publish.pre_manifest")
+
+    reader = omnigraph.open(graph.root, mode="r")
+
+    assert accounts(reader) == {"a": 1}
+    assert len(reader.status().pending_sidecars) == 1
+
+
+def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
+    script = (
+        "import sys, omnigraph\n"
+        "graph = omnigraph.open(sys.argv[1])\n"
+        "graph.write({'Account': [{'name': 'slow', 'balance': 7}]})\n"
+        "print('done')\n"
+    )
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=pause:3",
+    }
+    writer = subprocess.Popen(
+        [sys.executable, "-c", script, graph.root],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while not graph.status().pending_sidecars:
+        assert writer.poll() is None
+
+    reopened = omnigraph.open(graph.root)
+    swept = reopened.recover()
+
+    assert swept.settled == ()
+    assert writer.communicate(timeout=60)[0] == "done\n"
+    assert accounts(reopened) == {"a": 1, "slow": 7}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"{", "cannot be understood"),
+        (b"[]", "cannot be understood"),
+        (b'{"format": 1}', "cannot be understood"),
+        (json.dumps({"format": 99}).encode(), "newer Omnigraph"),
+    ],
+)
+def test_a_sidecar_that_cannot_be_read_is_refused_aloud_and_kept(
+    graph: Graph, content: bytes, why: str
+) -> None:
+    path = Path(graph.root, names.sidecar(str(ULID.from_timestamp(1))))
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+
+    with pytest.raises(RecoveryRequiredError, match=why):
+        omnigraph.open(graph.root)
+    with pytest.raises(RecoveryRequiredError, match=why):
+        graph.write({"Account": [account("x", 1)]})
+    assert path.read_bytes() == content
+    assert accounts(omnigraph.open(graph.root, mode="r")) == {"a": 1}
+
+
+def test_a_sidecar_that_vanishes_while_it_is_listed_is_skipped(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnigraph.commit.recover.pending_operations", lambda _: (str(ULID()),))
+
+    assert graph.recover().settled == ()

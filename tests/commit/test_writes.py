@@ -1,0 +1,262 @@
+"""Writes through the public API: one commit or nothing, once, in somebody's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from ulid import ULID
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import (
+    DriftNeedsRepairError,
+    InvalidInputError,
+    OperationRolledBackError,
+    ReadOnlyError,
+    ValidationFailedError,
+)
+from omnigraph.graph import Graph
+from omnigraph.operations.outcome import OperationStatus
+from omnigraph.storage.manifest_rows import Operation, Outcome
+from tests.commit.small_graphs import SCHEMA, account, accounts, pay, small_graph
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return small_graph(graph_root)
+
+
+def test_rows_of_several_types_become_visible_in_one_commit(graph: Graph) -> None:
+    before = graph.snapshot().manifest_version
+    result = graph.write(
+        {"Account": [account("a", 1), account("b", 2)], "Paid": [pay("a", "b", 1)]}, actor="ada"
+    )
+
+    assert graph.snapshot().manifest_version == before + 1
+    assert accounts(graph) == {"a": 1, "b": 2}
+    assert {key: counts.inserted for key, counts in result.tables.items()} == {
+        "node:Account": 2,
+        "edge:Paid": 1,
+    }
+    newest, first = graph.commits()
+    assert (newest.commit_id, newest.actor, newest.parent_id) == (
+        result.commit_id,
+        "ada",
+        first.commit_id,
+    )
+    assert [key for key, _, _ in newest.tables] == ["node:Account", "edge:Paid"]
+    assert graph.check().ok
+    assert graph.status().pending_sidecars == ()
+
+
+def test_a_snapshot_taken_before_a_write_stays_what_it_was(graph: Graph) -> None:
+    graph.write({"Account": [account("a", 1)]})
+    earlier = graph.snapshot()
+    graph.write({"Account": [account("a", 5)]}, mode="merge")
+
+    from omnigraph.operations.read import read_type
+    from omnigraph.storage.location import parse_root
+
+    rows = read_type(parse_root(graph.root), earlier, "node:Account", columns=["id", "balance"])
+    assert rows.read_all().to_pylist() == [{"id": "a", "balance": 1}]
+    assert accounts(graph) == {"a": 5}
+
+
+def test_append_refuses_known_ids_and_writes_nothing(graph: Graph) -> None:
+    graph.write({"Account": [account("a", 1)]})
+    before = graph.snapshot()
+
+    with pytest.raises(ValidationFailedError, match="id_exists"):
+        graph.write({"Account": [account("b", 1), account("a", 2)]})
+    assert graph.snapshot() == before
+    assert graph.status().pending_sidecars == ()
+
+
+def test_merge_replaces_and_inserts(graph: Graph) -> None:
+    graph.write({"Account": [account("a", 1)]})
+    result = graph.write({"Account": [account("a", 9), account("b", 2)]}, mode="merge")
+
+    assert accounts(graph) == {"a": 9, "b": 2}
+    counts = result.tables["node:Account"]
+    assert (counts.inserted, counts.updated, counts.deleted) == (1, 1, 0)
+
+
+def test_overwrite_replaces_the_types_named_and_no_others(graph: Graph) -> None:
+    graph.write({"Account": [account("a", 1), account("b", 2)], "Note": [{"text": "kept"}]})
+    graph.write({"Account": [account("c", 3)]}, mode="overwrite")
+
+    assert accounts(graph) == {"c": 3}
+    assert graph.nodes("Note").read_all().num_rows == 1
+    assert graph.check().ok
+
+
+def test_overwrite_keeps_the_columns_and_their_meaning(graph: Graph) -> None:
+    before = graph.nodes("Account").schema
+    graph.write({"Account": [account("c", 3)]}, mode="overwrite")
+    graph.write({"Account": []}, mode="overwrite")
+
+    assert graph.nodes("Account").schema.equals(before, check_metadata=True)
+    assert accounts(graph) == {}
+    assert graph.check().ok
+
+
+def test_overwrite_that_would_leave_edges_dangling_is_refused(graph: Graph) -> None:
+    graph.write({"Account": [account("a", 1), account("b", 2)], "Paid": [pay("a", "b", 1)]})
+
+    with pytest.raises(ValidationFailedError, match="missing_endpoint"):
+        graph.write({"Account": [account("a", 1)]}, mode="overwrite")
+
+
+def test_deleting_a_node_takes_its_edges_with_it(graph: Graph) -> None:
+    graph.write(
+        {
+            "Account": [account("a", 1), account("b", 2), account("c", 3)],
+            "Paid": [pay("a", "b", 1), pay("b", "c", 2), pay("c", "a", 3)],
+        }
+    )
+    result = graph.delete({"Account": ["b", "nobody"]})
+
+    assert accounts(graph) == {"a": 1, "c": 3}
+    assert graph.edges("Paid").read_all().column("amount").to_pylist() == [3]
+    assert {key: counts.deleted for key, counts in result.tables.items()} == {
+        "node:Account": 1,
+        "edge:Paid": 2,
+    }
+    assert graph.check().ok
+
+
+def test_a_write_without_rows_makes_no_commit(graph: Graph) -> None:
+    before = graph.snapshot()
+
+    assert graph.write({"Account": []}).commit_id is None
+    assert graph.write({}).commit_id is None
+    assert graph.delete({}).commit_id is None
+    assert graph.snapshot() == before
+    assert graph.status().pending_sidecars == ()
+
+
+def test_arrow_pandas_like_and_dict_inputs_write_the_same_rows(graph: Graph) -> None:
+    table = pa.table({"name": ["a"], "balance": [1]})
+    graph.write({"Account": table})
+    graph.write({"Account": pa.table({"name": ["b"], "balance": [2]}).to_reader()})
+
+    assert accounts(graph) == {"a": 1, "b": 2}
+
+
+def test_the_same_operation_id_writes_once_and_answers_the_same(graph: Graph) -> None:
+    operation_id = str(ULID())
+    first = graph.write({"Account": [account("a", 1)]}, operation_id=operation_id)
+    again = graph.write({"Account": [account("a", 1)]}, operation_id=operation_id)
+
+    assert again.commit_id == first.commit_id
+    assert accounts(graph) == {"a": 1}
+    assert graph.outcome(operation_id) is OperationStatus.PUBLISHED
+    assert graph.outcome(str(ULID())) is OperationStatus.UNKNOWN
+
+
+def test_an_operation_id_survives_the_fold_into_history(graph: Graph) -> None:
+    operation_id = str(ULID())
+    first = graph.write({"Account": [account("a", 1)]}, operation_id=operation_id)
+    for number in range(105):
+        graph.write({"Note": [{"text": str(number)}]})
+
+    state = graph._manifest()
+    assert not any(
+        isinstance(row, Operation) and row.operation_id == operation_id for row in state.rows
+    )
+    assert graph.outcome(operation_id) is OperationStatus.PUBLISHED
+    again = graph.write({"Account": [account("a", 1)]}, operation_id=operation_id)
+    assert again.commit_id == first.commit_id
+    assert len(graph.commits()) == 107
+    assert len(state.rows) < 240
+    assert graph.check().ok
+
+
+def test_an_operation_id_must_be_a_ulid(graph: Graph) -> None:
+    for text in ("", "../x", "01ABC", "x" * 26, "8" * 26):
+        if text:
+            with pytest.raises(InvalidInputError, match="ULID"):
+                graph.write({"Account": []}, operation_id=text)
+
+
+def test_a_reading_handle_cannot_write(graph: Graph) -> None:
+    reader = omnigraph.open(graph.root, mode="r")
+
+    for call in (lambda: reader.write({}), lambda: reader.delete({}), reader.recover):
+        with pytest.raises(ReadOnlyError, match="opened for reading"):
+            call()
+
+
+def test_an_unknown_mode_is_refused(graph: Graph) -> None:
+    with pytest.raises(InvalidInputError, match='expected "append", "merge" or "overwrite"'):
+        graph.write({}, mode="upsert")
+
+
+def test_foreign_rows_above_a_pin_stop_the_write_and_stay_where_they_are(graph: Graph) -> None:
+    graph.write({"Account": [account("a", 1)], "Note": [{"text": "x"}]})
+    entry = graph.snapshot().tables["node:Account"]
+    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    foreign = pa.Table.from_pylist(
+        [{"id": "evil", "name": "evil", "balance": 9}], schema=dataset.schema
+    )
+    lance.write_dataset(foreign, dataset.uri, mode="append")
+    operation_id = str(ULID())
+
+    with pytest.raises(DriftNeedsRepairError, match="omnigraph repair"):
+        graph.write(
+            {"Account": [account("b", 2)], "Note": [{"text": "y"}]}, operation_id=operation_id
+        )
+
+    assert accounts(graph) == {"a": 1}
+    assert graph.outcome(operation_id) is OperationStatus.ROLLED_BACK
+    assert graph.status().pending_sidecars == ()
+    assert [finding.problem.value for finding in graph.check().findings] == ["drift"]
+    assert lance.dataset(dataset.uri).count_rows() >= 2
+    graph.write({"Note": [{"text": "z"}]})
+
+
+def test_versions_left_by_our_own_kind_are_healed_not_refused(graph: Graph) -> None:
+    graph.write({"Account": [account("a", 1)]})
+    entry = graph.snapshot().tables["node:Account"]
+    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    orphan = pa.Table.from_pylist(
+        [{"id": "orphan", "name": "orphan", "balance": 9}], schema=dataset.schema
+    )
+    lance.write_dataset(
+        orphan,
+        dataset.uri,
+        mode="append",
+        transaction_properties={names.OPERATION_PROPERTY: str(ULID()), names.ROLE_PROPERTY: "own"},
+    )
+
+    graph.write({"Account": [account("b", 2)]})
+
+    assert accounts(graph) == {"a": 1, "b": 2}
+    assert graph.check().ok
+
+
+def test_an_aborted_operation_cannot_be_revived(graph: Graph) -> None:
+    entry = graph.snapshot().tables["node:Account"]
+    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    lance.write_dataset(dataset.schema.empty_table(), dataset.uri, mode="append")
+    operation_id = str(ULID())
+    with pytest.raises(DriftNeedsRepairError):
+        graph.write({"Account": [account("b", 2)]}, operation_id=operation_id)
+
+    (row,) = [
+        row
+        for row in graph._manifest().rows
+        if isinstance(row, Operation) and row.operation_id == operation_id
+    ]
+    assert row.outcome is Outcome.ABORTED
+    with pytest.raises(OperationRolledBackError, match="new operation id"):
+        graph.write({"Account": [account("b", 2)]}, operation_id=operation_id)
+
+
+def test_the_schema_used_here_is_valid() -> None:
+    assert "node Account" in SCHEMA

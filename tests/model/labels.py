@@ -1,0 +1,118 @@
+"""The names of all protocol steps.
+
+A step of the model is labelled `name: what happened [who]`. The names in `StepName` are the
+failpoints of the code: the same name at the same place, so that a printed trace can be replayed
+there. A type checker refuses a name that is not listed; `test_step_labels.py` refuses a listed
+name that no search reaches.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+StepName = Literal[
+    # a writer, up to its table commits
+    "mutation.begin",
+    "mutation.validate",
+    "mutation.post_sidecar",
+    "mutation.post_stage",
+    "mutation.pre_direct_commit",
+    "mutation.post_direct_commit",
+    "mutation.open_head",
+    "mutation.drift",
+    "mutation.pre_heal",
+    "mutation.post_heal",
+    "mutation.pre_table_commit",
+    "mutation.post_table_commit",
+    "mutation.retry",
+    "mutation.give_up",
+    "mutation.deadline",
+    "mutation.post_sidecar_delete",
+    "optimize.pre_reserve",
+    "optimize.post_reserve",
+    # the publish, and finding out what became of it
+    "publish.pre_manifest",
+    "publish.post_manifest",
+    "publish.refused",
+    "publish.ambiguous",
+    "publish.resolve",
+    "publish.resolve.list",
+    "publish.resolve.verify",
+    "publish.pre_abort",
+    "publish.post_abort",
+    # the sweep
+    "recovery.post_list",
+    "recovery.post_classify",
+    "recovery.decided",
+    "recovery.decided.list",
+    "recovery.decided.verify",
+    "recovery.pre_manifest",
+    "recovery.ambiguous",
+    "recovery.post_rollforward",
+    "recovery.post_fence",
+    "recovery.pre_restore",
+    "recovery.post_restore",
+    "recovery.drift",
+    "recovery.pre_restore_publish",
+    "recovery.post_restore_publish",
+    "recovery.restore_publish_refused",
+    "recovery.healed",
+    "recovery.post_sidecar_delete",
+    # cleanup of table versions
+    "cleanup.post_list",
+    "cleanup.post_sides",
+    "cleanup.read.list",
+    "cleanup.read.verify",
+    "cleanup.post_pins",
+    "cleanup.post_scan",
+    "cleanup.post_delete",
+    # upkeep of the manifest
+    "manifest.post_checkpoint",
+    "manifest.post_clean",
+    "manifest.pre_prune",
+    "manifest.post_prune",
+    # the fold of committed rows into the history table
+    "fold.read.list",
+    "fold.read.verify",
+    "fold.post_read",
+    "fold.post_history",
+    "fold.pre_drop",
+    "fold.post_drop",
+    # table forks of graph branches
+    "fork.post_ref",
+    "reconcile.post_refs",
+    "reconcile.post_sides",
+    "reconcile.post_pins",
+    "reconcile.post_delete",
+]
+"""Steps of the protocol: the code has a failpoint of the same name."""
+
+OutsideName = Literal["env", "net"]
+"""Things that happen to the protocol: foreign and unrelated writes, lost requests."""
+
+UnguardedName = Literal["publish.abort", "publish.resolve.history", "recovery.no_fence"]
+"""Steps that exist only in a model with a guard removed."""
+
+Name = StepName | OutsideName | UnguardedName
+
+STEP_LABELS: frozenset[str] = frozenset(get_args(StepName))
+OUTSIDE_LABELS: frozenset[str] = frozenset(get_args(OutsideName))
+UNGUARDED_LABELS: frozenset[str] = frozenset(get_args(UnguardedName))
+
+
+class ReadNames(NamedTuple):
+    """A manifest read takes two requests: list the latest version, then get and verify it."""
+
+    listing: StepName
+    verify: StepName
+
+
+RESOLVE_READ = ReadNames("publish.resolve.list", "publish.resolve.verify")
+SWEEP_READ = ReadNames("recovery.decided.list", "recovery.decided.verify")
+FOLD_READ = ReadNames("fold.read.list", "fold.read.verify")
+CLEANUP_READ = ReadNames("cleanup.read.list", "cleanup.read.verify")
+
+
+def name_of(label: str) -> str:
+    """The name at the start of a step's label."""
+    return label.split(" ", 1)[0].removesuffix(":")

@@ -1,0 +1,107 @@
+"""Runs searches by hand and prints their size: `python -m tests.model.run quick`.
+
+The exit code is 0 if every bound is exhausted, clean and of the recorded size, every mutant is
+caught in the recorded number of steps, and the unsafe variants are refuted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+from tests.model.bounds import FORKS, QUICK, QUICK_LEAN, Bound, Counts
+from tests.model.bounds_full import FULL, FULL_LEAN
+from tests.model.checker import Model, SearchResult, search
+from tests.model.forks import ForkScope, fork_protocol
+from tests.model.mutant_bounds import (
+    COMMON_FORK_NAME,
+    LEAN_MUTANT_BOUNDS,
+    LOOSE_CLEANUP,
+    MUTANT_BOUNDS,
+    SIDECARS_BEFORE_REFS,
+    in_lean_form,
+    mutated,
+)
+from tests.model.protocol import protocol
+from tests.model.scope import Scope
+
+SETS: dict[str, tuple[Bound, ...]] = {
+    "quick": QUICK + QUICK_LEAN,
+    "lean": QUICK_LEAN + FULL_LEAN,
+    "full": FULL_LEAN + FULL,
+    "mutants": (),
+    "all": QUICK + QUICK_LEAN + FULL_LEAN + FULL,
+}
+WITH_MUTANTS = ("quick", "mutants", "all")
+
+StateT = TypeVar("StateT", bound=Hashable)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Search the model of the commit protocol.")
+    parser.add_argument("what", nargs="?", default="quick", choices=list(SETS))
+    parser.add_argument("-v", "--verbose", action="store_true", help="print every shortest trace")
+    arguments = parser.parse_args()
+    bounds = SETS[arguments.what]
+    good = [_exhausts(bound.name, protocol(bound.scope), bound.counts) for bound in bounds]
+    if arguments.what in WITH_MUTANTS:
+        good += _mutants(verbose=arguments.verbose)
+    return 0 if all(good) else 1
+
+
+def _mutants(*, verbose: bool) -> Iterable[bool]:
+    for mutant, caught in MUTANT_BOUNDS.items():
+        yield _catches(f"mutant {mutant}", mutated(caught.scope, mutant), caught.steps, verbose)
+    for mutant, caught in LEAN_MUTANT_BOUNDS.items():
+        scope = in_lean_form(mutated(caught.scope, mutant))
+        yield _catches(f"lean form, mutant {mutant}", scope, caught.steps, verbose)
+    yield _catches("cleanup of all unpinned", LOOSE_CLEANUP.scope, LOOSE_CLEANUP.steps, verbose)
+    yield _exhausts("forks, unique names", fork_protocol(ForkScope()), FORKS)
+    for name, fork in (
+        ("forks, one name for all", COMMON_FORK_NAME),
+        ("forks, sidecars before refs", SIDECARS_BEFORE_REFS),
+    ):
+        yield _refutes(name, search(fork_protocol(fork.scope)), fork.steps, verbose)
+
+
+def _exhausts(name: str, model: Model[StateT], expected: Counts) -> bool:
+    result = search(model)
+    counts = Counts(result.states, result.transitions, result.depth)
+    verdict = result.violation or ("clean, exhaustive" if result.clean else "stopped: too large")
+    changed = "" if counts == expected else f"; CHANGED, expected {expected}"
+    print(
+        f"{name:66s} states={result.states:>9,} transitions={result.transitions:>10,} "
+        f"depth={result.depth:>3} {result.seconds:>6.1f}s  {verdict}{changed}",
+        flush=True,
+    )
+    _print_trace(result)
+    return result.clean and counts == expected
+
+
+def _catches(name: str, scope: Scope, expected: int, verbose: bool) -> bool:
+    return _refutes(name, search(protocol(scope)), expected, verbose)
+
+
+def _refutes(name: str, result: SearchResult, expected: int, verbose: bool) -> bool:
+    steps = len(result.trace)
+    changed = "" if steps == expected else f" (CHANGED, expected {expected})"
+    verdict = f"caught in {steps:2d} steps{changed}" if result.violation else "MISSED"
+    print(
+        f"{name:38s} {verdict}, {result.states:>8,} states {result.seconds:>6.1f}s: "
+        f"{result.violation}",
+        flush=True,
+    )
+    if verbose:
+        _print_trace(result)
+    return result.violation is not None and steps == expected
+
+
+def _print_trace(result: SearchResult) -> None:
+    for number, label in enumerate(result.trace, 1):
+        print(f"     {number:2d}. {label}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Tables as Lance keeps them: how a commit lands, and what can be told from a table's versions.
+
+What the real engine does, and the guards in `tests/guards` hold it to:
+
+- A commit of rows that read version r, arriving at HEAD h, conflicts if a kept version in (r, h]
+  is a restore or an overwrite (or, for an update, another commit of rows). Otherwise it is
+  *rebased*: the new version h+1 holds the content of h plus the new files, and still names r as
+  its read version.
+- The conflict check silently skips versions that cleanup has removed.
+- Restore(v) always lands: h+1 has the content of v. An overwrite lands only if h is still r.
+- A compaction makes two untagged versions, a reservation and a rewrite. Both keep the content.
+- A commit does not look whether its data files still exist.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from tests.model.scope import Kind, Scope
+from tests.model.state import COMPACTED, FileName, Pins, State, Version, replaced
+
+Versions = tuple[Version, ...]
+
+
+def version_at(versions: Versions, number: int) -> Version | None:
+    for version in versions:
+        if version.number == number:
+            return version
+    return None
+
+
+def above(versions: Versions, number: int) -> list[Version]:
+    return [version for version in versions if version.number > number]
+
+
+def has_foreign(versions: Versions, pin: int) -> bool:
+    """Somebody outside the protocol has written above the pin."""
+    return any(version.origin == "foreign" and version.number > pin for version in versions)
+
+
+@cache
+def writers_in(files: frozenset[FileName]) -> frozenset[int]:
+    """Whose rows a version shows; compacted files have no rows of their own."""
+    return frozenset(writer for writer, _ in files if writer < COMPACTED)
+
+
+def own_file(scope: Scope, writer: int, attempt: int) -> FileName:
+    return (writer, 0 if scope.reuse_files else attempt)
+
+
+def with_version(state: State, table: int, version: Version) -> State:
+    """The state after a version was put into a table."""
+    versions = tuple(sorted((*state.tables[table], version)))
+    return state._replace(tables=replaced(state.tables, table, versions))
+
+
+def restore(versions: Versions, op: int, number: int) -> Version | None:
+    """The version a restore of `number` would put; None if that version is gone."""
+    restored = version_at(versions, number)
+    if restored is None:
+        return None
+    head = versions[-1].number
+    return Version(head + 1, "restore", op, head, number, restored.files)
+
+
+def reserve(versions: Versions, base: int) -> Version:
+    """The first version of a compaction; it keeps the content and never conflicts."""
+    head = versions[-1]
+    return Version(head.number + 1, "maintenance", -1, base, 0, head.files)
+
+
+def commit(
+    scope: Scope,
+    versions: Versions,
+    op: int,
+    kind: Kind | Literal["rewrite"],
+    base: int,
+    file: FileName,
+) -> Version | None:
+    """The version a commit that read `base` would put; None if it conflicts."""
+    head, later = versions[-1], above(versions, base)
+    if kind == "overwrite":
+        return None if later else Version(base + 1, "own", op, base, 0, frozenset({file}))
+    if any(_replaces_content(scope, version) for version in later):
+        return None
+    if kind == "update" and any(version.origin == "own" for version in later):
+        return None
+    if kind == "rewrite":
+        files = head.files | {file} if scope.optimize_forward else head.files
+        return Version(head.number + 1, "maintenance", -1, base, 0, files)
+    return Version(head.number + 1, "own", op, base, 0, head.files | {file})
+
+
+def _replaces_content(scope: Scope, version: Version) -> bool:
+    if version.origin == "own":
+        return scope.kinds[version.op] == "overwrite"
+    return version.origin == "restore"
+
+
+def exact_effect(scope: Scope, versions: Versions, op: int, pin: int) -> int:
+    """The newest version that is the pin's content plus the effect of `op` alone, or 0."""
+    for version in reversed(above(versions, pin)):
+        if version.origin != "own" or version.op != op:
+            continue
+        if scope.mutant == "fwd_inexact" or _is_exact(versions, version, pin):
+            return version.number
+    return 0
+
+
+def _is_exact(versions: Versions, version: Version, pin: int) -> bool:
+    below = version_at(versions, version.number - 1)
+    if below is None or version.read_version != below.number:
+        return False
+    if below.number != pin and not (below.origin == "restore" and below.restored_from == pin):
+        return False
+    return not any(v.origin == "foreign" and pin < v.number < version.number for v in versions)
+
+
+def optimize_effect(scope: Scope, versions: Versions, op: int, pin: int) -> int:
+    """The newest version c that may be published for the compaction `op`, or 0.
+
+    Every version in (pin, c] is there and keeps the content, and every file of c is named by the
+    pinned version or written by this compaction.
+    """
+    if scope.mutant == "opt_any_chain":
+        return max((v.number for v in above(versions, pin) if v.origin == "maintenance"), default=0)
+    pinned, candidate = version_at(versions, pin), 0
+    if pinned is None:
+        return 0
+    for version in above(versions, pin):
+        gap = version.number != (candidate or pin) + 1
+        if version.origin != "maintenance" or (gap and scope.mutant != "opt_gap"):
+            break
+        known = all(f in pinned.files or f[0] == COMPACTED + op for f in version.files)
+        if not known and scope.mutant != "opt_any_file":
+            break
+        candidate = version.number
+    return candidate
+
+
+def visible_writers(state: State) -> frozenset[int]:
+    """Whose rows the published versions show."""
+    shown: frozenset[int] = frozenset()
+    for table, pin in enumerate(state.manifest.pins):
+        if version := version_at(state.tables[table], pin):
+            shown |= writers_in(version.files)
+    return shown
+
+
+def violates_constraint(scope: Scope, state: State, op: int) -> bool:
+    """The published rows already include a writer that `op` must not join."""
+    pairs = scope.forbidden_pairs
+    if not pairs:
+        return False
+    return any((op, other) in pairs or (other, op) in pairs for other in visible_writers(state))
+
+
+def new_pins(pins: Pins, write_set: tuple[int, ...], versions: tuple[int, ...]) -> Pins:
+    """The pins after the tables of a write set have moved to these versions."""
+    moved = dict(zip(write_set, versions, strict=True))
+    return tuple(moved.get(table, pin) for table, pin in enumerate(pins))

@@ -1,0 +1,46 @@
+"""With every guard in place, no schedule breaks a promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.bounds import FORKS, QUICK, QUICK_LEAN, Bound, Counts
+from tests.model.bounds_full import FULL, FULL_LEAN
+from tests.model.checker import SearchResult, search
+from tests.model.forks import ForkScope, fork_protocol
+from tests.model.protocol import protocol
+
+pytestmark = pytest.mark.model
+
+
+def _by_name(bounds: tuple[Bound, ...]) -> list[object]:
+    return [pytest.param(bound, id=bound.name) for bound in bounds]
+
+
+def _assert_clean(result: SearchResult, expected: Counts) -> None:
+    assert result.violation is None, "\n".join((result.violation, *result.trace))
+    assert result.exhausted
+    # Another size means another model: change the recorded counts only on purpose.
+    assert Counts(result.states, result.transitions, result.depth) == expected
+
+
+@pytest.mark.parametrize("bound", _by_name(QUICK + QUICK_LEAN))
+def test_no_schedule_breaks_a_promise(bound: Bound) -> None:
+    result = search(protocol(bound.scope))
+
+    _assert_clean(result, bound.counts)
+
+
+def test_no_schedule_deletes_a_fork_that_the_manifest_names() -> None:
+    result = search(fork_protocol(ForkScope()))
+
+    _assert_clean(result, FORKS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bound", _by_name(FULL + FULL_LEAN))
+def test_no_schedule_of_a_large_search_breaks_a_promise(bound: Bound) -> None:
+    result = search(protocol(bound.scope))
+
+    _assert_clean(result, bound.counts)

@@ -1,0 +1,72 @@
+"""Every guard is needed: without it, some schedule breaks a promise, and the model sees it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from tests.model.checker import SearchResult, search
+from tests.model.forks import fork_protocol
+from tests.model.mutant_bounds import (
+    COMMON_FORK_NAME,
+    LEAN_MUTANT_BOUNDS,
+    LOOSE_CLEANUP,
+    MUTANT_BOUNDS,
+    SIDECARS_BEFORE_REFS,
+    CaughtFork,
+    in_lean_form,
+    mutated,
+)
+from tests.model.mutants import MUTANTS, NOT_A_GUARD, Mutant
+from tests.model.protocol import protocol
+
+pytestmark = pytest.mark.model
+
+
+def _assert_caught(result: SearchResult, steps: int) -> None:
+    assert result.violation is not None, f"{result.states} states, and nothing was found"
+    assert len(result.trace) == steps, "\n".join((result.violation, *result.trace))
+
+
+def test_every_guard_has_a_mutant_and_every_mutant_a_search() -> None:
+    assert len(MUTANTS) == 46
+    assert set(MUTANT_BOUNDS) == set(MUTANTS)
+    assert set(get_args(Mutant)) == {*MUTANTS, NOT_A_GUARD}
+
+
+@pytest.mark.parametrize("mutant", MUTANT_BOUNDS)
+def test_the_protocol_fails_without_the_guard(mutant: Mutant) -> None:
+    scope, steps = MUTANT_BOUNDS[mutant]
+
+    result = search(protocol(mutated(scope, mutant)))
+
+    _assert_caught(result, steps)
+
+
+@pytest.mark.parametrize("mutant", LEAN_MUTANT_BOUNDS)
+def test_the_lean_form_fails_without_the_guard(mutant: Mutant) -> None:
+    scope, steps = LEAN_MUTANT_BOUNDS[mutant]
+
+    result = search(protocol(in_lean_form(mutated(scope, mutant))))
+
+    _assert_caught(result, steps)
+
+
+def test_cleanup_of_every_unpinned_version_loses_a_pin() -> None:
+    result = search(protocol(LOOSE_CLEANUP.scope))
+
+    _assert_caught(result, LOOSE_CLEANUP.steps)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(COMMON_FORK_NAME, id="one name for all"),
+        pytest.param(SIDECARS_BEFORE_REFS, id="sidecars listed before refs"),
+    ],
+)
+def test_reconciling_by_another_rule_deletes_a_placed_fork(variant: CaughtFork) -> None:
+    result = search(fork_protocol(variant.scope))
+
+    _assert_caught(result, variant.steps)

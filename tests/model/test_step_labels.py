@@ -1,0 +1,115 @@
+"""The names in `labels.py` are exactly those that the model emits."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, TypeVar
+
+import pytest
+
+from tests.model.bounds import DISJOINT, ONE, READ_BOTH, SAME_TABLE
+from tests.model.checker import Model, search
+from tests.model.forks import ForkScope, fork_protocol
+from tests.model.labels import OUTSIDE_LABELS, STEP_LABELS, UNGUARDED_LABELS, name_of
+from tests.model.mutant_bounds import MUTANT_BOUNDS, mutated
+from tests.model.mutants import Mutant
+from tests.model.protocol import protocol
+from tests.model.scope import Scope
+
+pytestmark = pytest.mark.model
+
+StateT = TypeVar("StateT", bound=Hashable)
+
+# Small searches that together take every step of the protocol at least once.
+SCOPES: Final = (
+    Scope(write_sets=DISJOINT, read_sets=READ_BOTH, forbidden_pairs=((0, 1),), in_flight=False),
+    Scope(write_sets=SAME_TABLE, attempts=1, in_flight=False),
+    Scope(write_sets=ONE, foreign_writes=1, cleanup_runs=1, caller_deadline=True),
+    Scope(
+        write_sets=SAME_TABLE,
+        kinds=("append", "compact"),
+        freed_slots=True,
+        in_flight=False,
+        sweepers=0,
+        attempts=1,
+    ),
+    Scope(
+        write_sets=SAME_TABLE,
+        direct_commit=True,
+        freed_slots=True,
+        in_flight=False,
+        sweepers=0,
+        attempts=1,
+    ),
+    Scope(write_sets=ONE, folders=1, prunes=1, manifest_cleanups=1, in_flight=False, attempts=1),
+    Scope(write_sets=ONE, folders=1, prunes=1, overwrite_publish=True, sweepers=0, attempts=1),
+    Scope(
+        write_sets=ONE,
+        overwrite_publish=True,
+        torn_reads=True,
+        manifest_cleanups=1,
+        unrelated_publishes=1,
+        attempts=1,
+    ),
+    Scope(
+        write_sets=ONE,
+        overwrite_publish=True,
+        torn_reads=True,
+        caller_deadline=True,
+        unrelated_publishes=1,
+        folders=1,
+        sweepers=0,
+        attempts=1,
+    ),
+    Scope(
+        write_sets=ONE,
+        overwrite_publish=True,
+        torn_reads=True,
+        cleanup_runs=1,
+        unrelated_publishes=1,
+        sweepers=0,
+        attempts=1,
+    ),
+)
+
+
+def _emitted(model: Model[StateT]) -> set[str]:
+    """The names of all steps of a search; a violation ends it early."""
+    names: set[str] = set()
+
+    def recording_steps(state: StateT) -> list[tuple[str, StateT]]:
+        steps = list(model.steps(state))
+        names.update(name_of(label) for label, _ in steps)
+        return steps
+
+    search(Model(initial=model.initial, steps=recording_steps, violation=model.violation))
+    return names
+
+
+def test_the_model_emits_exactly_the_listed_names() -> None:
+    emitted = _emitted(fork_protocol(ForkScope()))
+    for scope in SCOPES:
+        emitted |= _emitted(protocol(scope))
+
+    assert emitted == STEP_LABELS | OUTSIDE_LABELS
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name"),
+    [
+        ("early_fail", "publish.abort"),
+        ("fold_hist_first", "publish.resolve.history"),
+        ("no_fence", "recovery.no_fence"),
+    ],
+)
+def test_a_missing_guard_shows_as_a_step_that_the_code_does_not_have(
+    mutant: Mutant, name: str
+) -> None:
+    emitted = _emitted(protocol(mutated(MUTANT_BOUNDS[mutant].scope, mutant)))
+
+    assert emitted - STEP_LABELS - OUTSIDE_LABELS == {name}
+    assert name in UNGUARDED_LABELS
+
+
+def test_a_label_begins_with_its_name() -> None:
+    assert name_of("publish.resolve: op row says committed [W0]") == "publish.resolve"

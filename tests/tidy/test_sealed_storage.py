@@ -1,0 +1,76 @@
+"""Nothing moves a table behind the protocol's back: calls that commit at once are fenced in."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+SOURCE = Path(__file__).parent.parent.parent / "src" / "omnigraph"
+
+COMMITTING_METHODS = {
+    "add_columns",
+    "alter_columns",
+    "cleanup_old_versions",
+    "commit",
+    "commit_batch",
+    "compact_files",
+    "create_branch",
+    "create_index",
+    "create_scalar_index",
+    "drop_columns",
+    "drop_index",
+    "execute",
+    "optimize_indices",
+    "replace_field_metadata",
+    "replace_schema_metadata",
+    "restore",
+    "truncate_table",
+    "update_config",
+    "update_field_metadata",
+    "update_metadata",
+    "update_schema_metadata",
+    "write_dataset",
+}
+
+ALLOWED = {
+    ("storage/datasets.py", "write_dataset"): "creates a dataset as its one first version",
+    ("storage/manifest.py", "commit"): "the swap: a strict overwrite, decided by one put",
+    ("storage/manifest.py", "cleanup_old_versions"): "manifest versions no reader may believe",
+    ("storage/table_versions.py", "commit"): "turns a staged change or a restore into a version",
+    ("storage/history.py", "execute"): "history is derived and only added to",
+    ("storage/history.py", "add_columns"): "gives older history tables today's columns",
+    ("local/integrity.py", "execute"): "a DuckDB query, not a Lance call",
+    ("local/lookups.py", "execute"): "a DuckDB query, not a Lance call",
+}
+
+
+def committing_calls() -> set[tuple[str, str]]:
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in COMMITTING_METHODS
+            ):
+                found.add((str(path.relative_to(SOURCE)), node.func.attr))
+    return found
+
+
+def test_calls_that_commit_at_once_are_made_where_listed_and_nowhere_else() -> None:
+    assert committing_calls() - set(ALLOWED) == set()
+
+
+def test_the_list_of_exceptions_has_no_dead_entries() -> None:
+    used = committing_calls()
+
+    assert {entry for entry in ALLOWED if entry not in used} <= {("local/lookups.py", "execute")}
+
+
+def test_no_commit_passes_a_lock_of_its_own() -> None:
+    for path in SOURCE.rglob("*.py"):
+        assert "commit_lock" not in path.read_text(), path
