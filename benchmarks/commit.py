@@ -110,7 +110,7 @@ class _BareLance:
             .when_matched_update_all()
             .when_not_matched_insert_all()
             .conflict_retries(0)
-            .use_index(use_index=False)
+            .use_index(False)  # noqa: FBT003 - the signature of Lance
             .execute(self._manifest_rows.slice(0, 3))
         )
 

@@ -226,6 +226,8 @@ def init(
     """
     from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
 
+    if not isinstance(schema, str):
+        raise InvalidInputError(f"schema is {type(schema).__name__}, expected its text")
     location = parse_root(root, storage_options=storage_options)
     by = None if actor is None else _checked_actor(actor)
     catalog = compile_schema(schema, filename=schema_name, identity_domain=_new_id())

@@ -105,6 +105,32 @@ def test_overwrite_keeps_the_columns_and_their_meaning(graph: Graph) -> None:
     assert graph.check().ok
 
 
+def test_overwrite_keeps_every_value_in_its_column_also_behind_a_blob(graph_root: str) -> None:
+    schema = """node All { blob: Blob?  n: I64?  text: String?  m: I64?  tags: [String]?
+        vector: Vector(2)?  day: Date? }"""
+    graph = omnigraph.init(graph_root, schema=schema)
+    row = {"id": "1", "blob": b"abc", "n": 1, "text": "x", "m": 2, "tags": ["t"]}
+
+    for mode in ("append", "overwrite", "merge", "overwrite"):
+        graph.write({"All": [{**row, "vector": [1.0, 2.0]}]}, mode=mode)
+
+        (stored,) = graph.nodes("All").read_all().to_pylist()
+        assert {key: stored[key] for key in ("n", "text", "m", "tags", "vector", "day")} == {
+            "n": 1,
+            "text": "x",
+            "m": 2,
+            "tags": ["t"],
+            "vector": [1.0, 2.0],
+            "day": None,
+        }
+        entry = graph.snapshot().tables["node:All"]
+        dataset = lance.dataset(str(Path(graph.root, entry.location)), version=entry.version)
+        assert dataset.take_blobs("blob", indices=[0])[0].readall() == b"abc"
+    graph.write({"All": []}, mode="overwrite")
+    graph.write({"All": [row]})
+    assert graph.nodes("All", columns=["m"]).read_all().to_pylist() == [{"m": 2}]
+
+
 def test_overwrite_that_would_leave_edges_dangling_is_refused(graph: Graph) -> None:
     graph.write({"Account": [account("a", 1), account("b", 2)], "Paid": [pay("a", "b", 1)]})
 
@@ -130,8 +156,10 @@ def test_deleting_a_node_takes_its_edges_with_it(graph: Graph) -> None:
     assert graph.check().ok
 
 
-def test_a_write_without_rows_makes_no_commit(graph: Graph) -> None:
+def test_a_write_without_effect_makes_no_commit(graph: Graph) -> None:
     before = graph.snapshot()
+
+    assert graph.delete({"Account": ["nobody"]}).commit_id is None
 
     assert graph.write({"Account": []}).commit_id is None
     assert graph.write({}).commit_id is None

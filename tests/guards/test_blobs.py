@@ -7,7 +7,8 @@ compaction included; a constant of the project says that the installed Lance can
 import lance
 import pyarrow as pa
 import pytest
-from lance import BlobFile, LanceDataset
+from lance import BlobFile, LanceDataset, LanceOperation, Transaction
+from lance.fragment import write_fragments
 
 pytestmark = pytest.mark.unit
 
@@ -98,3 +99,25 @@ def test_blob_columns_need_storage_version_2_2(uri: str) -> None:
     """Relied on by: tables are made with the default storage version or a newer one."""
     with pytest.raises(OSError, match="Blob v2 requires file version"):
         lance.write_dataset(_rows([1]), uri, data_storage_version="2.1")
+
+
+def test_an_overwrite_built_from_our_own_schema_swaps_the_columns_behind_a_blob(uri: str) -> None:
+    """Relied on by: overwrites take their operation from the transaction that wrote the files."""
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64()),
+            pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+            pa.field("n", pa.int64()),
+            pa.field("m", pa.int64()),
+        ]
+    )
+    rows = pa.table({"id": [1], "b": [b"x"], "n": [10], "m": [20]}, schema=schema)
+    base = lance.write_dataset(rows, uri)
+    own = LanceOperation.Overwrite(base.schema, write_fragments(rows, base, mode="overwrite"))
+    written = write_fragments(rows, base, mode="overwrite", return_transaction=True)
+
+    swapped = LanceDataset.commit(base, Transaction(base.version, own), max_retries=0)
+    right = LanceDataset.commit(swapped, Transaction(2, written.operation), max_retries=0)
+
+    assert swapped.to_table(columns=["n", "m"]).to_pylist() != [{"n": 10, "m": 20}]
+    assert right.to_table(columns=["n", "m"]).to_pylist() == [{"n": 10, "m": 20}]

@@ -30,6 +30,7 @@ from omnigraph.commit.sidecar import (
     delete_sidecar,
     put_sidecar,
     replace_sidecar,
+    started_at,
     this_host,
     this_process,
 )
@@ -263,6 +264,7 @@ def _put_first_sidecar(
         beat_at=now,
         host=this_host(),
         pid=this_process(),
+        process_started=started_at(this_process()),
     )
     if not put_sidecar(objects, sidecar):
         raise OperationRunningError(request.operation_id)

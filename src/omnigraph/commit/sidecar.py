@@ -13,6 +13,7 @@ import socket
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
@@ -69,6 +70,7 @@ class Sidecar:
     beat_at: str
     host: str
     pid: int
+    process_started: str
 
     @property
     def pins(self) -> dict[str, int]:
@@ -133,7 +135,7 @@ def is_abandoned(sidecar: Sidecar, *, now: datetime) -> bool:
     if sidecar.host == this_host():
         if sidecar.pid == this_process():
             return sidecar.operation_id not in _active
-        return not _is_running(sidecar.pid)
+        return started_at(sidecar.pid) != sidecar.process_started
     silence = (now - now.fromisoformat(sidecar.beat_at)).total_seconds()
     return silence > _STALE_AFTER_SECONDS
 
@@ -146,14 +148,27 @@ def this_process() -> int:
     return os.getpid()
 
 
-def _is_running(pid: int) -> bool:
+def started_at(pid: int) -> str:
+    """What tells a process from a later one of the same number; empty if it is dead.
+
+    Where the system does not say when a process started, every living one answers "running".
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return _running(pid)
+    state, start_ticks = fields[0], fields[19]
+    return "" if state == "Z" else start_ticks
+
+
+def _running(pid: int) -> str:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return ""
     except PermissionError:
-        return True
-    return True
+        return "running"
+    return "" if Path("/proc/self").exists() else "running"
 
 
 def _encoded(sidecar: Sidecar) -> bytes:

@@ -47,6 +47,8 @@ def cast_scalars(source: pa.Array, scalar: Scalar) -> Cast:
     """Take over an array as values of a base type."""
     target = arrow_type(ScalarType(scalar=scalar))
     plain = unwrapped(source)
+    if scalar is Scalar.STRING and _is_text(plain.type):
+        return bisected(plain, target, _valid_text, reason=Reason.WRONG_TYPE)
     if plain.type == target:
         return Cast(values=plain)
     if pat.is_null(plain.type):
@@ -55,6 +57,13 @@ def cast_scalars(source: pa.Array, scalar: Scalar) -> Cast:
         return refused(plain, target)
     reason = Reason.WRONG_TYPE if _is_text(plain.type) else Reason.DOES_NOT_FIT
     return bisected(plain, target, _conversion(scalar, plain.type, target), reason=reason)
+
+
+def _valid_text(texts: pa.Array) -> pa.Array:
+    """Arrow believes whoever says that bytes are text; once stored, such a column is unreadable."""
+    plain = texts.cast(pa.string())
+    plain.validate(full=True)
+    return plain
 
 
 def refused(source: pa.Array, target: pa.DataType) -> Cast:

@@ -37,7 +37,8 @@ _HINTS: Final = (None, pa.uint64(), pa.list_(pa.uint64()))
 def cast_column(column: RawColumn, wanted: PropertyType) -> tuple[pa.ChunkedArray, list[Fault]]:
     """Take over a whole column; the faults say which positions became null."""
     chunks = (
-        [cast_array(each, wanted) for each in column.chunks]
+        # Lance refuses an empty piece sliced out of a list, so empty pieces are left out.
+        [cast_array(each, wanted) for each in column.chunks if len(each)]
         if isinstance(column, pa.ChunkedArray)
         else [_cast_values(column, wanted)]
     )
@@ -160,10 +161,11 @@ def _cast_values(values: Sequence[object], wanted: PropertyType) -> Cast:
     by_kind: dict[type, list[int]] = defaultdict(list)
     for position, value in enumerate(values):
         if value is not None:
-            by_kind[type(value)].append(position)
+            by_kind[_Buried if _is_deep(value) else type(value)].append(position)
     target = arrow_type(wanted)
+    buried = by_kind.pop(_Buried, [])
     parts: list[pa.Array] = [pa.nulls(1, target)]
-    faults: list[Fault] = []
+    faults = [Fault(reason=Reason.WRONG_TYPE, rows=tuple(buried))] if buried else []
     source = np.zeros(len(values), dtype=np.int64)
     filled = 1
     for kind, positions in by_kind.items():
@@ -180,6 +182,19 @@ def _cast_values(values: Sequence[object], wanted: PropertyType) -> Cast:
                 for each in cast.faults
             ]
     return Cast(values=pa.concat_arrays(parts).take(pa.array(source)), faults=tuple(faults))
+
+
+class _Buried:
+    """Stands for values nested deeper than any column is; Arrow recurses into them and dies."""
+
+
+def _is_deep(value: object, levels: int = 4) -> bool:
+    if not isinstance(value, list | tuple | dict):
+        return False
+    if not levels:
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return any(_is_deep(each, levels - 1) for each in inner)
 
 
 def _built(

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from omnigraph.local.changes import Change, ProposedWrite, changes_of, deletions
 from omnigraph.local.count_checks import check_counts
 from omnigraph.local.endpoint_checks import check_endpoints, check_retained_edges
-from omnigraph.local.lookups import PinnedReads, Within, can_probe
+from omnigraph.local.lookups import PROBE_VALUES_MAX, PinnedReads, Within, can_probe
 from omnigraph.local.pinned import PinnedTables
 from omnigraph.names import ID_COLUMN
 from omnigraph.rules.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
@@ -114,6 +114,12 @@ def _taken_rows(change: Change, reads: PinnedReads) -> pa.Int64Array:
     )
     if pinned is None:
         return EMPTY_ROWS
+    if len(wanted) <= PROBE_VALUES_MAX:
+        held = pinned.read_all().column(ID_COLUMN)
+        taken = pc.and_not(
+            pc.is_in(wanted, held.combine_chunks()), pc.is_in(wanted, change.deleted)
+        )
+        return change.rows.filter(taken)
     text = (
         "SELECT i.row FROM incoming AS i SEMI JOIN pinned AS p USING (id)"
         " ANTI JOIN deleted USING (id) ORDER BY i.row"

@@ -37,7 +37,7 @@ class PinnedReads:
 
     def __init__(self, pinned: PinnedTables) -> None:
         self._pinned = pinned
-        self._connection = _engine().cursor()
+        self._opened: duckdb.DuckDBPyConnection | None = None
         self._read: set[str] = set()
 
     @property
@@ -59,16 +59,23 @@ class PinnedReads:
 
     def query(self, text: str, **tables: pa.Table | pa.RecordBatchReader) -> pa.Table:
         """The answer of one SQL query over the tables and streams, which are named in it."""
+        connection = self._connection()
         for name, table in tables.items():
-            self._connection.register(name, table)
+            connection.register(name, table)
         try:
-            return self._connection.sql(text).to_arrow_table()
+            return connection.sql(text).to_arrow_table()
         finally:
             for name in tables:
-                self._connection.unregister(name)
+                connection.unregister(name)
 
     def close(self) -> None:
-        self._connection.close()
+        if self._opened is not None:
+            self._opened.close()
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        if self._opened is None:
+            self._opened = _engine().cursor()
+        return self._opened
 
 
 @functools.cache

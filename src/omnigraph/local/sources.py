@@ -33,11 +33,16 @@ def read_source(source: object, *, type_name: str) -> RawRows:
 
     In a pandas frame NaN means missing, as it does everywhere in pandas; elsewhere it is a number.
     """
-    if isinstance(source, list | tuple):
-        return _from_mappings(source, type_name)
     if isinstance(source, Mapping):
         raise _refused(source, type_name, "a mapping of columns could be meant in two ways")
-    table = _table(source)
+    try:
+        if isinstance(source, list | tuple):
+            return _from_mappings(source, type_name)
+        table = _table(source)
+    except InvalidInputError:
+        raise
+    except Exception as error:  # whatever a caller's object does when it is read
+        raise _refused(source, type_name, f"reading it failed: {error!s:.200}") from error
     if table is None:
         raise _refused(source, type_name, "it has no Arrow interface")
     counts = Counter(table.column_names)

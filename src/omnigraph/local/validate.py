@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.local.changes import ProposedWrite
@@ -87,14 +88,17 @@ def validate(
     )
 
 
-def _resolved(
-    by_name: Mapping[str, object], catalog: Catalog
-) -> list[tuple[NodeType | EdgeType, object]]:
+def _resolved(by_name: object, catalog: Catalog) -> list[tuple[NodeType | EdgeType, object]]:
     """The types behind the names, in the order of the catalog."""
     known: dict[str, NodeType | EdgeType] = {
         **{node_table_key(node.name): node for node in catalog.nodes.values()},
         **{edge_table_key(edge.name): edge for edge in catalog.edges.values()},
     }
+    if not isinstance(by_name, Mapping):
+        raise InvalidInputError(
+            f"the input is {type(by_name).__name__}, expected a mapping",
+            next_step='Give rows or ids by type, as in {"Person": rows}.',
+        )
     found = {}
     for name, value in by_name.items():
         key = _table_key(name, catalog)
@@ -127,17 +131,28 @@ def _table_key(name: object, catalog: Catalog) -> str:
 
 
 def _id_array(ids: object, type_name: str) -> pa.StringArray:
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
         raise _unreadable_ids(type_name, f"found {type(ids).__name__}")
     try:
-        given = (
-            ids.cast(pa.string())
-            if isinstance(ids, pa.Array | pa.ChunkedArray)
-            else pa.array(list(ids), pa.string())
-        )
+        given = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else _texts(ids)
+        if not _is_text(given.type):
+            raise _unreadable_ids(type_name, f"found {given.type}")
+        given = given.cast(pa.string())
     except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
         raise _unreadable_ids(type_name, f"{error!s:.200}") from error
     return pc.unique(given).drop_null()
+
+
+def _texts(ids: Iterable[object]) -> pa.Array:
+    listed = list(ids)
+    if any(isinstance(each, bytes | bytearray) for each in listed):
+        raise TypeError("ids are text, found bytes")
+    return pa.array(listed, pa.string())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    plain = kind.value_type if pat.is_dictionary(kind) else kind
+    return bool(pat.is_string(plain) or pat.is_large_string(plain) or pat.is_string_view(plain))
 
 
 def _unreadable_ids(type_name: str, why: str) -> InvalidInputError:

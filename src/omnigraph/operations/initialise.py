@@ -21,10 +21,21 @@ from omnigraph.errors import (
 from omnigraph.failpoints import reach
 from omnigraph.operations.schema_contract import SchemaContract, contract_objects
 from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.storage.branch_refs import BranchRef, claim_branch, read_branch_ref, release_branch
+from omnigraph.storage.branch_refs import (
+    BranchRef,
+    claim_branch,
+    read_branch_ref,
+    release_branch,
+    replace_branch_ref,
+)
 from omnigraph.storage.datasets import remove_unless_foreign
 from omnigraph.storage.history import HISTORY, create_history
-from omnigraph.storage.manifest import create_manifest, manifest_exists, read_manifest
+from omnigraph.storage.manifest import (
+    create_manifest,
+    manifest_exists,
+    read_manifest,
+    swap_manifest,
+)
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
@@ -94,8 +105,9 @@ def apply_initialise(plan: InitPlan, objects: Objects, *, force: bool) -> None:
     """Create the planned graph, or leave the root as it was found."""
     _refuse_existing_graph(objects)
     if force:
-        _remove_dead_claim(objects)
-    _claim_root(plan, objects)
+        _take_over(plan, objects)
+    else:
+        _claim_root(plan, objects)
     reach("init.post_claim")
     written: list[str] = []
     try:
@@ -137,14 +149,25 @@ def _refuse_existing_graph(objects: Objects) -> None:
         raise AlreadyInitialisedError(objects.root.uri)
 
 
-def _remove_dead_claim(objects: Objects) -> None:
-    claim = read_branch_ref(objects, names.MAIN)
-    if claim is not None:
-        for location in (*claim.creates, *HISTORY):
-            remove_unless_foreign(objects, location, operation_id=claim.incarnation)
+def _take_over(plan: InitPlan, objects: Objects) -> None:
+    """Put our claim in the place of a dead one, then remove what that one left.
+
+    In this order: if the other lives after all, either its graph is seen here and nothing is
+    touched, or it sees our claim before it would acknowledge.
+    """
+    deposed = read_branch_ref(objects, names.MAIN)
+    replace_branch_ref(objects, plan.claim)
+    try:
+        _refuse_existing_graph(objects)
+    except AlreadyInitialisedError:
+        if deposed is not None:
+            replace_branch_ref(objects, deposed)
+        raise
+    if deposed is not None:
+        for location in (*deposed.creates, *HISTORY):
+            remove_unless_foreign(objects, location, operation_id=deposed.incarnation)
     for path in (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE):
         objects.delete(path)
-    release_branch(objects, names.MAIN)
 
 
 def _claim_root(plan: InitPlan, objects: Objects) -> None:
@@ -199,34 +222,58 @@ def _make_visible(plan: InitPlan, objects: Objects, rows: tuple[ManifestRow, ...
         decided_at=plan.commit.created_at,
         commit_id=plan.commit.commit_id,
     )
+    everything = (*rows, plan.commit, head, decision)
+    _require_claim(plan, objects)
     try:
-        create_manifest(
-            objects.root, (*rows, plan.commit, head, decision), operation_id=incarnation
-        )
+        create_manifest(objects.root, everything, operation_id=incarnation)
     except (ConflictError, StorageUnavailableError) as error:
-        _settle(plan, objects, error)
+        _settle(plan, objects, everything, error)
+    _require_claim(plan, objects)
 
 
-def _settle(plan: InitPlan, objects: Objects, error: NothingWrittenError) -> None:
+def _require_claim(plan: InitPlan, objects: Objects) -> None:
+    if not _holds_claim(plan, objects):
+        raise OutcomeUnknownError(
+            f"{objects.root} was taken over by a forced initialisation",
+            next_step=f"Run `omnigraph status {objects.root}` to see whose graph is there.",
+        )
+
+
+def _holds_claim(plan: InitPlan, objects: Objects) -> bool:
+    holder = read_branch_ref(objects, names.MAIN)
+    return holder is not None and holder.incarnation == plan.claim.incarnation
+
+
+def _settle(
+    plan: InitPlan,
+    objects: Objects,
+    everything: tuple[ManifestRow, ...],
+    error: NothingWrittenError,
+) -> None:
     """No answer of the deciding write is believed: read what is there."""
     try:
-        landed = read_manifest(objects.root).rows if manifest_exists(objects.root) else ()
+        state = read_manifest(objects.root) if manifest_exists(objects.root) else None
     except StorageUnavailableError:
         raise OutcomeUnknownError(
             f"the store stopped answering while {objects.root} was being created",
             next_step=f"Run `omnigraph status {objects.root}` to see whether the graph exists.",
         ) from error
-    if not landed:
+    if state is None:
         raise error
-    if plan.commit not in landed:
+    if plan.commit in state.rows:
+        return
+    if not _holds_claim(plan, objects):
+        raise AlreadyInitialisedError(objects.root.uri) from error
+    # A manifest of one we deposed; it sees our claim and does not acknowledge, so it goes.
+    swap_manifest(state, everything, operation_id=plan.claim.incarnation)
+    if plan.commit not in read_manifest(objects.root).rows:
         raise AlreadyInitialisedError(objects.root.uri) from error
 
 
 def _undo(plan: InitPlan, objects: Objects, written: list[str]) -> None:
     """Remove what this attempt wrote, unless a forced one has taken the root over."""
     mine = plan.claim.incarnation
-    holder = read_branch_ref(objects, names.MAIN)
-    if holder is None or holder.incarnation != mine:
+    if not _holds_claim(plan, objects):
         return
     for location in (*plan.claim.creates, *HISTORY):
         remove_unless_foreign(objects, location, operation_id=mine)

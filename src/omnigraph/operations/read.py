@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import NotFoundError
-from omnigraph.storage.tables import scan
+from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.storage.tables import open_pinned, scan
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from omnigraph.storage.location import Root
-    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
 def read_type(
@@ -30,4 +29,24 @@ def read_type(
             f"{root} has no {kind} type {type_name!r}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph schema show {root}` to see the types.",
         )
-    return scan(root, entry, columns=columns)
+    return scan(root, entry, columns=_known_columns(root, entry, columns))
+
+
+def _known_columns(
+    root: Root, entry: TableEntry, columns: Sequence[str] | None
+) -> Sequence[str] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InvalidInputError(f"columns are {columns!r:.80}, expected a list of column names")
+    known = open_pinned(root, entry).schema.names
+    for column in columns:
+        if column not in known:
+            hint = did_you_mean(str(column), known)
+            raise InvalidInputError(
+                f"{entry.table_key} has no column {column!r:.80}" + (f" ({hint})" if hint else ""),
+                next_step=f"Its columns are {', '.join(known)}.",
+            )
+    if not columns:
+        raise InvalidInputError("no columns were asked for", next_step="Leave `columns` out.")
+    return columns

@@ -117,10 +117,11 @@ class _Preparation:
             for table_key, rows in validated.tables.items()
             if rows.num_rows or self._write.mode is WriteMode.OVERWRITE
         ]
-        changes += [
+        deletions = [
             stage_delete(self._root, snapshot.tables[table_key], _id_table(ids))
             for table_key, ids in validated.deletions.items()
         ]
+        changes += [deletion for deletion in deletions if deletion.rows_deleted]
         return Prepared(changes=tuple(changes), read_set=validated.read_set)
 
     def _validated(self, snapshot: Snapshot) -> ValidatedWrite:

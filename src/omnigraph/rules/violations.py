@@ -5,6 +5,7 @@ Invariant: counts are exact; only the first violations are kept as text, in the 
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ KEPT_MAX: Final = 100
 """How many violations one report spells out; the others are only counted."""
 
 SHOWN_VALUE_MAX: Final = 80
+
+_QUOTED: Final = reprlib.Repr()
+_QUOTED.maxlevel = 4
+_QUOTED.maxstring = _QUOTED.maxother = _QUOTED.maxlong = SHOWN_VALUE_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +153,7 @@ def unplaced(violations: Sequence[Violation], *, count: int) -> BadRows:
 
 def shown(value: object) -> str:
     """A value as a message quotes it: never long, never on two lines."""
-    text = repr(value)
+    text = _QUOTED.repr(value)
     return text if len(text) <= SHOWN_VALUE_MAX else f"{text[: SHOWN_VALUE_MAX - 3]}..."
 
 

@@ -1,6 +1,7 @@
 """Claims of branch names: one small object per branch, decided by put-if-absent.
 
-Invariant: a claim never changes after it was created. Its incarnation tells a branch from a later
+Invariant: a claim never changes after it was created, but for a forced initialisation that deposes
+a dead one before any graph exists. Its incarnation tells a branch from a later
 one of the same name, and the claim of `main` is also what proves, at every read-write open, that
 the store honours put-if-absent.
 """
@@ -31,8 +32,7 @@ class BranchRef:
 
 def claim_branch(objects: Objects, ref: BranchRef) -> BranchRef:
     """Claim the name; returns the claim that holds it, ours or an earlier one."""
-    content = json.dumps(asdict(ref), sort_keys=True).encode()
-    return _decoded(claim(objects, names.branch_ref(ref.branch), content), ref.branch)
+    return _decoded(claim(objects, names.branch_ref(ref.branch), _encoded(ref)), ref.branch)
 
 
 def read_branch_ref(objects: Objects, branch: str) -> BranchRef | None:
@@ -40,8 +40,17 @@ def read_branch_ref(objects: Objects, branch: str) -> BranchRef | None:
     return None if content is None else _decoded(content, branch)
 
 
+def replace_branch_ref(objects: Objects, ref: BranchRef) -> None:
+    """Depose whoever holds the name; only a forced initialisation may."""
+    objects.replace(names.branch_ref(ref.branch), _encoded(ref))
+
+
 def release_branch(objects: Objects, branch: str) -> None:
     objects.delete(names.branch_ref(branch))
+
+
+def _encoded(ref: BranchRef) -> bytes:
+    return json.dumps(asdict(ref), sort_keys=True).encode()
 
 
 def _decoded(content: bytes, branch: str) -> BranchRef:

@@ -7,16 +7,13 @@ Local roots become absolute paths without dot segments; `s3://bucket/prefix` sta
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from omnigraph.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Scheme(StrEnum):
@@ -46,7 +43,7 @@ def parse_root(
     root: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
 ) -> Root:
     """Understand a local path, `file://` or `s3://` root."""
-    options = dict(storage_options or {})
+    options = _checked_options(storage_options)
     text: object = os.fspath(root) if isinstance(root, os.PathLike) else root
     if not isinstance(text, str) or not text.strip():
         raise _refused(text, "a graph root must be a path or a URI")
@@ -65,6 +62,15 @@ def parse_root(
             raise _refused(text, "an http address is a server, not a store")
         case _:
             raise _refused(text, f"the scheme {parts.scheme!r} is not supported")
+
+
+def _checked_options(options: object) -> dict[str, str]:
+    given = {} if options is None else options
+    if isinstance(given, Mapping) and all(
+        isinstance(text, str) for pair in given.items() for text in pair
+    ):
+        return dict(given)
+    raise InvalidInputError("storage_options must map option names to texts")
 
 
 def _file_path(text: str, parts: SplitResult) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from lance import LanceOperation
 from lance.fragment import write_fragments
 
 from omnigraph import names
@@ -19,7 +18,7 @@ from omnigraph.storage.tables import open_pinned
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from lance import LanceDataset
+    from lance import LanceDataset, LanceOperation
 
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
@@ -99,17 +98,21 @@ def stage_merge(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
 
 
 def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
-    """Replace the whole table; its schema stays as it is stored."""
+    """Replace the whole table.
+
+    The operation comes from Lance as it wrote the files: a schema of our own would number the
+    fields behind a blob differently than the files do, and columns would swap in silence.
+    """
     base = open_pinned(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
-        fragments = write_fragments(rows, base, mode="overwrite") if rows.num_rows else []
+        transaction = write_fragments(rows, base, mode="overwrite", return_transaction=True)
     return StagedChange(
         entry=entry,
         change=Change.OVERWRITE,
         rows_inserted=rows.num_rows,
         rows_updated=0,
         rows_deleted=entry.row_count,
-        operation=LanceOperation.Overwrite(base.schema, fragments),
+        operation=transaction.operation,
         base=base,
     )
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
 
 from omnigraph import names
 from omnigraph.storage.datasets import is_not_found, open_dataset, translated
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging import StagedChange
 
+_LOST_OR_UNKNOWN: Final = ("conflict", "is unknown", "not found", "concurrent")
 _PRESERVING: Final = (LanceOperation.Rewrite, LanceOperation.CreateIndex)
 
 
@@ -72,14 +74,15 @@ def commit_staged(
         if opened is None:
             return None
         handle = opened
-    return _commit(
-        handle,
-        Transaction(
-            read_version=on_version,
-            operation=staged.operation,
-            transaction_properties=_properties(operation_id, Role.OWN, pin),
-        ),
-    )
+    with translated(root, f"commit to {staged.table_key}"):
+        return _commit(
+            handle,
+            Transaction(
+                read_version=on_version,
+                operation=staged.operation,
+                transaction_properties=_properties(operation_id, Role.OWN, pin),
+            ),
+        )
 
 
 def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) -> int | None:
@@ -87,14 +90,15 @@ def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) 
     handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
     if handle is None:
         return None
-    return _commit(
-        handle,
-        Transaction(
-            read_version=head,
-            operation=LanceOperation.Restore(entry.version),
-            transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
-        ),
-    )
+    with translated(root, f"restore {entry.table_key}"):
+        return _commit(
+            handle,
+            Transaction(
+                read_version=head,
+                operation=LanceOperation.Restore(entry.version),
+                transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
+            ),
+        )
 
 
 def version_records(
@@ -118,8 +122,12 @@ def rows_at(root: Root, entry: TableEntry, version: int) -> int | None:
 def _commit(handle: LanceDataset, transaction: Transaction) -> int | None:
     try:
         return int(LanceDataset.commit(handle, transaction, max_retries=0).version)
-    except OSError:
+    except CommitConflictError:
         return None
+    except OSError as error:
+        if any(sign in str(error).lower() for sign in _LOST_OR_UNKNOWN):
+            return None
+        raise
 
 
 def _properties(operation_id: str, role: Role, pin: int) -> dict[str, str]:
