@@ -8,7 +8,7 @@ from __future__ import annotations
 import getpass
 import random
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 
 _ACTOR_BYTES_MAX: Final = 1024
+_FUTURE_MAX: Final = timedelta(days=1)
 
 
 class OpenMode(StrEnum):
@@ -321,8 +322,14 @@ def _checked_id(operation_id: str) -> str:
     from ulid import ULID  # costs 80 ms that a reader need not pay
 
     try:
-        return str(ULID.from_str(operation_id))
-    except (TypeError, ValueError):
+        given = ULID.from_str(operation_id)
+        if given.datetime - _CLOCK.now() < _FUTURE_MAX:
+            return str(given)
+        raise InvalidInputError(
+            f"operation id {operation_id} is dated {given.datetime:%Y-%m-%d}, in the future",
+            next_step="Make one with `str(ulid.ULID())`, or leave it out.",
+        )
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInputError(
             f"operation id {operation_id!r:.80} is not a ULID",
             next_step="Make one with `str(ulid.ULID())`, or leave it out.",

@@ -125,7 +125,9 @@ def test_overwrite_keeps_every_value_in_its_column_also_behind_a_blob(graph_root
         }
         entry = graph.snapshot().tables["node:All"]
         dataset = lance.dataset(str(Path(graph.root, entry.location)), version=entry.version)
-        assert dataset.take_blobs("blob", indices=[0])[0].readall() == b"abc"
+        (blob,) = dataset.take_blobs("blob", indices=[0])
+        assert blob is not None
+        assert blob.readall() == b"abc"
     graph.write({"All": []}, mode="overwrite")
     graph.write({"All": [row]})
     assert graph.nodes("All", columns=["m"]).read_all().to_pylist() == [{"m": 2}]

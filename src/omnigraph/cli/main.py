@@ -44,11 +44,12 @@ def _root(
 ) -> None:
     """A typed property graph over Lance datasets.
 
+    \b
     Examples:
       omnigraph lint people.pg
       omnigraph init ./g --schema people.pg
       omnigraph status ./g
-    """
+    """  # noqa: D301 - the escape keeps click from wrapping the examples
     if version:
         output.line(f"omnigraph {omnigraph.__version__}")
         raise typer.Exit

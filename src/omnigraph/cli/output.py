@@ -178,8 +178,15 @@ def _draw(
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    # What is listed first is what gets copied: never cut it.
+    first_width = max((len(row[0]) for row in rows), default=0)
     for position, title in enumerate(header):
-        table.add_column(title, justify="right" if position in numbers else "left")
+        table.add_column(
+            title,
+            justify="right" if position in numbers else "left",
+            min_width=first_width if position == 0 else None,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*row)
     Console(soft_wrap=not sys.stdout.isatty()).print(table)

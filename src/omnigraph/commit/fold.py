@@ -62,6 +62,7 @@ def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestR
     folded = {commit.commit_id for commit in commits}
     operations = {commit.operation_id for commit in commits}
     pruned = _prunable(state)
+    marked = set() if left_out("prune_no_watermark") else pruned
     kept = [row for row in state.rows if row is not head and not _leaves(row, folded, pruned)]
     return [
         *kept,
@@ -69,7 +70,7 @@ def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestR
             head,
             sequence=head.sequence + 1,
             folded_operation=max(filter(None, [head.folded_operation, *operations]), default=None),
-            pruned_operation=max(filter(None, [head.pruned_operation, *pruned]), default=None),
+            pruned_operation=max(filter(None, [head.pruned_operation, *marked]), default=None),
         ),
     ]
 

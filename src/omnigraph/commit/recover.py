@@ -222,9 +222,11 @@ def _put_pins_back(root: Root, sidecar: Sidecar, clock: Clock) -> str | None:
         entry = snapshot.tables.get(table.table_key)
         if entry is None or entry.fork != table.fork:
             continue
+        if left_out("restore_stale"):
+            entry = replace(entry, version=table.pin)
         version = _restore(root, entry, sidecar.operation_id)
         if version is not None:
-            expected[entry.table_key] = entry.version
+            expected[entry.table_key] = snapshot.tables[entry.table_key].version
             restored.append(
                 TableVersion(
                     table_key=entry.table_key,
@@ -285,10 +287,11 @@ def _publish_restored(
         decided_at=now,
         commit_id=commit.commit_id,
     )
+    believed = {} if left_out("rpub_blind") else expected
     try:
         publish(
             root,
-            Decision(operation=operation, expected=expected, moved=restored, commit=commit),
+            Decision(operation=operation, expected=believed, moved=restored, commit=commit),
             before_swap="recovery.pre_restore_publish",
         )
     except ExpectedVersionMismatchError:

@@ -75,9 +75,9 @@ def _cast_lists(source: pa.Array, wanted: ListType) -> Cast:
     faults = _parents(items.faults, lengths)
     missing = _mask(len(plain), faults) | _nulls(plain)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    values = pa.ListArray.from_arrays(
-        pa.array(offsets), items.values, type=target, mask=pa.array(missing)
-    )
+    # Lance refuses an empty array that is a slice of another one.
+    flat = items.values if len(items.values) else pa.array([], items.values.type)
+    values = pa.ListArray.from_arrays(pa.array(offsets), flat, type=target, mask=pa.array(missing))
     return Cast(values=values, faults=faults)
 
 

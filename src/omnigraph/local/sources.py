@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from omnigraph.errors import InvalidInputError
 
@@ -39,6 +40,8 @@ def read_source(source: object, *, type_name: str) -> RawRows:
         if isinstance(source, list | tuple):
             return _from_mappings(source, type_name)
         table = _table(source)
+        if table is not None:
+            _require_sound(table)
     except InvalidInputError:
         raise
     except Exception as error:  # whatever a caller's object does when it is read
@@ -70,6 +73,14 @@ def _table(source: object) -> pa.Table | None:
     if hasattr(source, "to_arrow"):
         return _table(source.to_arrow())
     return None
+
+
+def _require_sound(table: pa.Table) -> None:
+    """Refuse what would make Arrow read outside its buffers; texts are looked at later."""
+    table.validate()
+    for column in table.columns:
+        if pat.is_dictionary(column.type):
+            column.validate(full=True)
 
 
 def _from_mappings(rows: Sequence[object], type_name: str) -> RawRows:

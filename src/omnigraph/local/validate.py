@@ -134,16 +134,19 @@ def _id_array(ids: object, type_name: str) -> pa.StringArray:
     if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
         raise _unreadable_ids(type_name, f"found {type(ids).__name__}")
     try:
-        given = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else _texts(ids)
-        if not _is_text(given.type):
-            raise _unreadable_ids(type_name, f"found {given.type}")
-        given = given.cast(pa.string())
-    except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
+        given = _texts(ids)
+    except Exception as error:  # whatever a caller's iterable does when it is read
         raise _unreadable_ids(type_name, f"{error!s:.200}") from error
     return pc.unique(given).drop_null()
 
 
-def _texts(ids: Iterable[object]) -> pa.Array:
+def _texts(ids: Iterable[object]) -> pa.Array | pa.ChunkedArray:
+    if isinstance(ids, pa.Array | pa.ChunkedArray):
+        if not _is_text(ids.type):
+            raise TypeError(f"ids are text, found {ids.type}")
+        texts = ids.cast(pa.string())
+        texts.validate(full=True)
+        return texts
     listed = list(ids)
     if any(isinstance(each, bytes | bytearray) for each in listed):
         raise TypeError("ids are text, found bytes")

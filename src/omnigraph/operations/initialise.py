@@ -28,7 +28,7 @@ from omnigraph.storage.branch_refs import (
     release_branch,
     replace_branch_ref,
 )
-from omnigraph.storage.datasets import remove_unless_foreign
+from omnigraph.storage.datasets import creator_of, open_dataset, remove_unless_foreign
 from omnigraph.storage.history import HISTORY, create_history
 from omnigraph.storage.manifest import (
     create_manifest,
@@ -271,12 +271,17 @@ def _settle(
 
 
 def _undo(plan: InitPlan, objects: Objects, written: list[str]) -> None:
-    """Remove what this attempt wrote, unless a forced one has taken the root over."""
-    mine = plan.claim.incarnation
+    """Remove what this attempt wrote; once it was deposed, only the tables it made."""
+    for location in (*plan.claim.creates, *HISTORY):
+        if _holds_claim(plan, objects) or _is_ours(plan, objects, location):
+            remove_unless_foreign(objects, location, operation_id=plan.claim.incarnation)
     if not _holds_claim(plan, objects):
         return
-    for location in (*plan.claim.creates, *HISTORY):
-        remove_unless_foreign(objects, location, operation_id=mine)
     for path in written:
         objects.delete(path)
     release_branch(objects, names.MAIN)
+
+
+def _is_ours(plan: InitPlan, objects: Objects, location: str) -> bool:
+    dataset = open_dataset(objects.root, location)
+    return dataset is not None and creator_of(dataset) == plan.claim.incarnation

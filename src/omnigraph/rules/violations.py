@@ -43,9 +43,10 @@ class Violation:
 
     def __str__(self) -> str:
         kind, _, type_name = self.table_key.partition(":")
-        place = f"{kind} {type_name}" + "".join(f".{each}" for each in self.columns[:1])
-        if len(self.columns) > 1:
-            place = f"{kind} {type_name}({', '.join(self.columns)})"
+        columns = [_clipped(each) for each in self.columns]
+        place = f"{kind} {type_name}" + "".join(f".{each}" for each in columns[:1])
+        if len(columns) > 1:
+            place = f"{kind} {type_name}({', '.join(columns)})"
         row = "" if self.row is None else f", row {self.row}"
         named = "" if self.id is None else f", id {shown(self.id)}"
         return f"{place}{row}{named}: {self.message} [{self.reason.value}]"
@@ -153,7 +154,10 @@ def unplaced(violations: Sequence[Violation], *, count: int) -> BadRows:
 
 def shown(value: object) -> str:
     """A value as a message quotes it: never long, never on two lines."""
-    text = _QUOTED.repr(value)
+    return _clipped(_QUOTED.repr(value))
+
+
+def _clipped(text: str) -> str:
     return text if len(text) <= SHOWN_VALUE_MAX else f"{text[: SHOWN_VALUE_MAX - 3]}..."
 
 
@@ -161,6 +165,8 @@ def shown_scalar(value: pa.Scalar) -> str:
     """An Arrow value as a message quotes it, also where Python has no such value."""
     try:
         return shown(value.as_py())
+    except UnicodeDecodeError:
+        return "text that is not valid UTF-8"
     except (ValueError, OverflowError):
         # Python has no year 30,000 and no nanoseconds.
         return shown(value.cast(pa.string()).as_py())
