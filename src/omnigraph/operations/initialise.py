@@ -223,15 +223,12 @@ def _make_visible(plan: InitPlan, objects: Objects, rows: tuple[ManifestRow, ...
         commit_id=plan.commit.commit_id,
     )
     everything = (*rows, plan.commit, head, decision)
-    _require_claim(plan, objects)
+    if not _holds_claim(plan, objects):
+        raise ConflictError(f"a forced initialisation has taken {objects.root} over")
     try:
         create_manifest(objects.root, everything, operation_id=incarnation)
     except (ConflictError, StorageUnavailableError) as error:
         _settle(plan, objects, everything, error)
-    _require_claim(plan, objects)
-
-
-def _require_claim(plan: InitPlan, objects: Objects) -> None:
     if not _holds_claim(plan, objects):
         raise OutcomeUnknownError(
             f"{objects.root} was taken over by a forced initialisation",

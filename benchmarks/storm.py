@@ -1,0 +1,273 @@
+"""A storm: writers are killed and paused at random while wrong sweepers and folders run.
+
+    python -m benchmarks.storm --seconds 60 --kills 60 --writers 4
+
+It ends when all of seconds, kills and pauses are reached, or early on SIGTERM or SIGINT.
+Afterwards one sweep and one new write must succeed, and the books of the bank must agree with what
+every writer was told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ulid import ULID
+
+import omnigraph
+from omnigraph.commit.publish import decision_in
+from omnigraph.graph import Graph
+from omnigraph.operations.outcome import OperationStatus
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_rows import Outcome
+from tests.crash.bank import Transfer, carry_out, found_bank, read_books, replay
+from tests.crash.storm_roles import Claims, read_claims
+
+HOME = Path(__file__).parent.parent
+DEADLY_POINTS = (
+    "mutation.post_sidecar",
+    "mutation.post_stage",
+    "mutation.pre_direct_commit",
+    "mutation.post_direct_commit",
+    "mutation.post_heal",
+    "mutation.post_table_commit",
+    "mutation.retry",
+    "publish.pre_manifest",
+    "publish.post_manifest",
+    "publish.resolve.list",
+    "recovery.post_fence",
+    "recovery.post_restore",
+    "fold.post_history",
+    "fold.post_drop",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How long and how hard it blows."""
+
+    seconds: float = 60.0
+    kills: int = 60
+    pauses: int = 30
+    writers: int = 4
+    seed: int = 0
+    between_seconds: float = 0.3
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What happened, and what is wrong: lost, phantom and partial must all be zero."""
+
+    seconds: float = 0.0
+    kills: int = 0
+    pauses: int = 0
+    live_checks: int = 0
+    begun: int = 0
+    commits: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    unknown: int = 0
+    unknown_became: dict[str, int] = field(default_factory=dict)
+    recoveries: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
+    phantom: int = 0
+    partial: int = 0
+    mistakes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.phantom or self.partial)
+
+
+@dataclass(slots=True)
+class _Role:
+    """One place in the storm, whose process is replaced whenever it dies."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    wakes_at: float | None = None
+
+
+class Storm:
+    """The running processes, and the weather."""
+
+    def __init__(self, plan: Plan, home: Path) -> None:
+        self._plan = plan
+        self._root = str(home / "graph")
+        self._logs = home / "logs"
+        self._logs.mkdir()
+        self._chance = random.Random(plan.seed)  # noqa: S311
+        self._started = 0
+        self._tally = Tally()
+        self._is_calmed = False
+
+    def calm(self) -> None:
+        """End early, but still settle and compare."""
+        self._is_calmed = True
+
+    def blow(self) -> Tally:
+        found_bank(self._root)
+        began = time.monotonic()
+        with self._roles() as roles:
+            while not self._is_over(began):
+                time.sleep(self._chance.uniform(0, 2 * self._plan.between_seconds))
+                self._wake_those_who_slept(roles)
+                self._strike(self._chance.choice(roles))
+                self._replace_the_dead(roles)
+                self._look()
+        self._tally.seconds = round(time.monotonic() - began, 1)
+        self._settle()
+        return self._tally
+
+    def _is_over(self, began: float) -> bool:
+        plan, tally = self._plan, self._tally
+        return self._is_calmed or (
+            time.monotonic() - began >= plan.seconds
+            and tally.kills >= plan.kills
+            and tally.pauses >= plan.pauses
+        )
+
+    @contextmanager
+    def _roles(self) -> Iterator[list[_Role]]:
+        names = [*("writer" for _ in range(self._plan.writers)), "sweeper", "folder"]
+        roles = [_Role(name, self._start(name)) for name in names]
+        try:
+            yield roles
+        finally:
+            for role in roles:
+                role.process.kill()
+                role.process.wait()
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        self._started += 1
+        arguments = [self._root]
+        if name == "writer":
+            arguments += [str(self._logs / f"{self._started}.log"), str(self._started)]
+        points = ""
+        if name == "writer" and self._chance.random() < 0.5:
+            visit = self._chance.randint(1, 6)
+            points = f"{self._chance.choice(DEADLY_POINTS)}=kill@{visit}"
+        with (self._logs / "errors").open("ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.storm_roles", name, *arguments],
+                cwd=HOME,
+                env={**os.environ, "OMNIGRAPH_FAILPOINTS": points},
+                stderr=errors,
+            )
+
+    def _strike(self, role: _Role) -> None:
+        """Stop a process, or kill it, asleep or not."""
+        if self._chance.random() < 0.35:
+            if role.wakes_at is None:
+                role.process.send_signal(signal.SIGSTOP)
+                role.wakes_at = time.monotonic() + self._chance.uniform(0.1, 5.0)
+                self._tally.pauses += 1
+        else:
+            role.process.kill()
+            role.process.wait()
+
+    def _wake_those_who_slept(self, roles: list[_Role]) -> None:
+        for role in roles:
+            if role.wakes_at is not None and time.monotonic() > role.wakes_at:
+                role.process.send_signal(signal.SIGCONT)
+                role.wakes_at = None
+
+    def _replace_the_dead(self, roles: list[_Role]) -> None:
+        for role in roles:
+            code = role.process.poll()
+            if code is None:
+                continue
+            if code == -signal.SIGKILL:
+                self._tally.kills += 1
+            else:
+                self._wrong(f"a {role.name} ended with {code}, see its errors")
+            role.process, role.wakes_at = self._start(role.name), None
+
+    def _look(self) -> None:
+        """One reader's view, in the middle of it all."""
+        graph = omnigraph.open(self._root, mode="r")
+        for mistake in read_books(graph).mistakes:
+            self._wrong(f"seen live: {mistake}")
+        self._tally.live_checks += 1
+
+    def _wrong(self, mistake: str) -> None:
+        self._tally.partial += 1
+        self._tally.mistakes.append(mistake)
+
+    def _settle(self) -> None:
+        """One sweep, one new write, then compare what everybody was told with what is there."""
+        graph = omnigraph.open(self._root)
+        graph.recover(also_living=True)
+        last = Transfer(operation_id=str(ULID()), source="a0", target="a1", amount=1, writer=0)
+        if carry_out(graph, last) is None:
+            self._wrong("the write after the storm did nothing")
+        books = read_books(graph)
+        report = graph.check()
+        for mistake in (*books.mistakes, *replay(graph, books), *map(str, report.findings)):
+            self._wrong(mistake)
+        if report.pending_operations:
+            self._wrong(f"still pending: {report.pending_operations}")
+        committed = frozenset(books.transfers) - {last.operation_id}
+        self._tally.recoveries = dict(Counter(each.kind for each in graph.recoveries()))
+        self._compare(graph, committed, read_claims(self._logs))
+
+    def _compare(self, graph: Graph, committed: frozenset[str], claims: Claims) -> None:
+        tally = self._tally
+        tally.begun, tally.commits = len(claims.begun), len(committed)
+        tally.acknowledged, tally.failed = len(claims.acknowledged), len(claims.failed)
+        tally.unknown = len(claims.unknown)
+        tally.lost = len(claims.acknowledged - committed)
+        tally.phantom = len(claims.failed & committed) + len(committed - claims.begun)
+        became = {each: graph.outcome(each) for each in sorted(claims.unknown)}
+        tally.unknown_became = dict(Counter(each.value for each in became.values()))
+        for operation_id, status in became.items():
+            if (status is OperationStatus.PUBLISHED) != (operation_id in committed):
+                self._wrong(f"{operation_id} is said to be {status}")
+            if status is OperationStatus.PENDING:
+                self._wrong(f"{operation_id} is never decided")
+        state = read_manifest(graph._objects.root)  # noqa: SLF001
+        for operation_id in sorted(claims.begun - claims.unknown):
+            decided = decision_in(graph._objects.root, state, operation_id)  # noqa: SLF001
+            published = decided is not None and decided.outcome is Outcome.PUBLISHED
+            if published != (operation_id in committed):
+                self._wrong(f"{operation_id} is decided as {decided}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    plan = Plan()
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, value in asdict(plan).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
+    parser.add_argument("--keep", help="a directory to keep graph and logs in")
+    options = vars(parser.parse_args(arguments))
+    keep = options.pop("keep")
+    with tempfile.TemporaryDirectory() as scratch:
+        home = Path(keep or scratch)
+        home.mkdir(exist_ok=True)
+        storm = Storm(Plan(**options), home)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: storm.calm())
+        tally = storm.blow()
+    for mistake in tally.mistakes[:20]:
+        print(f"WRONG: {mistake}")
+    facts = asdict(tally)
+    for name in ("kills", "pauses", "commits", "acknowledged", "lost", "phantom", "partial"):
+        print(f"{name:>14} {facts[name]}")
+    print(json.dumps({**facts, "mistakes": len(tally.mistakes)}))
+    return 0 if tally.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

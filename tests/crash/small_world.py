@@ -1,0 +1,163 @@
+"""A small graph, what each kind of writer does to it, and what it must look like afterwards."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, assert_never
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.operations.write import WriteResult
+from omnigraph.storage.snapshot import Snapshot
+from omnigraph.storage.tables import scan
+
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node City { name: String @key  size: I32? }
+edge LivesIn: Person -> City
+edge Visited: Person -> City
+"""
+PERSON, CITY, LIVES_IN, VISITED = "node:Person", "node:City", "edge:LivesIn", "edge:Visited"
+
+Content = dict[str, dict[str, dict[str, Any]]]
+"""Rows by id by table."""
+
+
+class Kind(StrEnum):
+    """The kinds of writers; the tables each of them moves are in `TOUCHED`."""
+
+    APPEND = "append"
+    MERGE = "merge"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    APPEND_EVERYWHERE = "append_everywhere"
+    LINK = "link"
+
+
+KINDS = (Kind.APPEND, Kind.MERGE, Kind.OVERWRITE, Kind.DELETE)
+TOUCHED = {
+    Kind.APPEND: (PERSON, CITY),
+    Kind.MERGE: (PERSON, CITY),
+    Kind.OVERWRITE: (PERSON, VISITED),
+    Kind.DELETE: (CITY, LIVES_IN, VISITED),
+    Kind.APPEND_EVERYWHERE: (PERSON, CITY, LIVES_IN, VISITED),
+    Kind.LINK: (LIVES_IN,),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One write: its kind, a mark for the rows it brings, the city it deletes or links to."""
+
+    kind: Kind
+    operation_id: str
+    mark: str = "victim"
+    city: str = "c0"
+
+    def encoded(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def decoded(text: str) -> Job:
+        fields = json.loads(text)
+        return Job(**{**fields, "kind": Kind(fields["kind"])})
+
+
+def small_world(root: str) -> Graph:
+    """Four people, three cities, everybody lives somewhere; two commits after the first."""
+    graph = omnigraph.init(root, schema=SCHEMA)
+    graph.write(
+        {
+            "Person": [{"name": f"p{n}", "age": n} for n in range(4)],
+            "City": [{"name": f"c{n}", "size": n} for n in range(3)],
+            "LivesIn": [{"id": f"l{n}", "src": f"p{n}", "dst": f"c{n % 3}"} for n in range(4)],
+        }
+    )
+    graph.write({"Visited": [{"id": f"v{n}", "src": f"p{n}", "dst": f"c{n}"} for n in range(3)]})
+    return graph
+
+
+def carry_out(graph: Graph, job: Job) -> WriteResult:
+    new = f"{job.mark}-new"
+    rows: dict[str, object]
+    match job.kind:
+        case Kind.APPEND:
+            rows = {"Person": [{"name": new, "age": 50}], "City": [{"name": new, "size": 50}]}
+            return graph.write(rows, operation_id=job.operation_id)
+        case Kind.MERGE:
+            people = [{"name": "p0", "age": len(job.mark)}, {"name": f"{job.mark}-merged"}]
+            rows = {"Person": people, "City": [{"name": "c1", "size": len(job.mark)}]}
+            return graph.write(rows, mode="merge", operation_id=job.operation_id)
+        case Kind.OVERWRITE:
+            people = [{"name": f"p{n}", "age": len(job.mark)} for n in range(4)]
+            visits = [{"id": f"{job.mark}-visit", "src": "p0", "dst": "c1"}]
+            rows = {"Person": people, "Visited": visits}
+            return graph.write(rows, mode="overwrite", operation_id=job.operation_id)
+        case Kind.DELETE:
+            return graph.delete({"City": [job.city]}, operation_id=job.operation_id)
+        case Kind.APPEND_EVERYWHERE:
+            edge = [{"id": new, "src": "p0", "dst": "c1"}]
+            rows = {
+                "Person": [{"name": new}],
+                "City": [{"name": new}],
+                "LivesIn": edge,
+                "Visited": edge,
+            }
+            return graph.write(rows, operation_id=job.operation_id)
+        case Kind.LINK:
+            link = [{"id": new, "src": "p0", "dst": job.city}]
+            return graph.write({"LivesIn": link}, operation_id=job.operation_id)
+        case _:
+            assert_never(job.kind)
+
+
+def after(before: Content, job: Job) -> Content:
+    """What a graph with this content holds once the job is published, and only then."""
+    content = copy.deepcopy(before)
+    new = f"{job.mark}-new"
+    match job.kind:
+        case Kind.APPEND:
+            content[PERSON][new] = _node(new, age=50)
+            content[CITY][new] = _node(new, size=50)
+        case Kind.MERGE:
+            content[PERSON]["p0"] = _node("p0", age=len(job.mark))
+            content[PERSON][f"{job.mark}-merged"] = _node(f"{job.mark}-merged", age=None)
+            content[CITY]["c1"] = _node("c1", size=len(job.mark))
+        case Kind.OVERWRITE:
+            content[PERSON] = {f"p{n}": _node(f"p{n}", age=len(job.mark)) for n in range(4)}
+            content[VISITED] = {f"{job.mark}-visit": _edge(f"{job.mark}-visit")}
+        case Kind.DELETE:
+            content[CITY].pop(job.city, None)
+            for key in (LIVES_IN, VISITED):
+                content[key] = {n: row for n, row in content[key].items() if row["dst"] != job.city}
+        case Kind.APPEND_EVERYWHERE:
+            content[PERSON][new] = _node(new, age=None)
+            content[CITY][new] = _node(new, size=None)
+            content[LIVES_IN][new] = content[VISITED][new] = _edge(new)
+        case Kind.LINK:
+            content[LIVES_IN][new] = {"id": new, "src": "p0", "dst": job.city}
+        case _:
+            assert_never(job.kind)
+    return content
+
+
+def content_of(graph: Graph, snapshot: Snapshot | None = None) -> Content:
+    """All rows of one snapshot; a repeated id is an error, not an overwritten dict entry."""
+    taken = snapshot or graph.snapshot()
+    content: Content = {}
+    for key, entry in taken.tables.items():
+        rows = scan(graph._objects.root, entry).read_all().to_pylist()
+        content[key] = {row["id"]: row for row in rows}
+        assert len(content[key]) == len(rows), f"{key} holds an id twice"
+    return content
+
+
+def _node(name: str, **properties: int | None) -> dict[str, Any]:
+    return {"id": name, "name": name, **properties}
+
+
+def _edge(name: str) -> dict[str, Any]:
+    return {"id": name, "src": "p0", "dst": "c1"}

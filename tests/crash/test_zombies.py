@@ -1,0 +1,223 @@
+"""Whoever was taken for dead and wakes up: it tells the truth, and nobody loses a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ulid import ULID
+
+import omnigraph
+from omnigraph.errors import OmnigraphError
+from omnigraph.failpoints import POINTS
+from omnigraph.graph import Graph
+from omnigraph.operations.outcome import OperationStatus
+from tests.crash.cases import init_deaths
+from tests.crash.processes import start
+from tests.crash.small_world import SCHEMA, Content, Job, Kind, carry_out, content_of
+from tests.crash.verdict import (
+    NOT_DONE,
+    assert_every_kind_of_write_succeeds,
+    assert_sound,
+    assert_sweeping_again_changes_nothing,
+    pending,
+)
+from tests.crash.worlds import Stage, World, Worlds
+from tests.crash.zombies import (
+    FOLDING,
+    RIVAL,
+    Meanwhile,
+    Sleep,
+    SweepSleep,
+    fold_and_clean,
+    pass_time,
+    replayed,
+    sleeps,
+    sweep_sleeps,
+)
+
+pytestmark = pytest.mark.crash
+
+DONE_BEFORE_IT_SLEPT = frozenset(
+    {
+        "publish.post_manifest",
+        "publish.resolve.list",
+        "publish.resolve.verify",
+        "mutation.post_sidecar_delete",
+    }
+)
+BEFORE_THE_GRAPH_EXISTS = init_deaths()[:-1]
+
+
+@pytest.mark.parametrize("case", list(sleeps()), ids=str)
+def test_a_writer_that_wakes_up_tells_the_truth(case: Sleep, worlds: Worlds, root: str) -> None:
+    before = worlds.copy(case.world, root)
+    job = Job(kind=case.kind, operation_id=str(ULID()))
+    armed = f"{case.point}=stop@{case.visit}"
+    sleeper = start("write", root, job.encoded(), failpoints=armed)
+    sleeper.wait_until_stopped()
+    pass_time(case.meanwhile, root)
+    sleeper.wake()
+
+    said = sleeper.end().said
+
+    graph = omnigraph.open(root)
+    outcome = graph.outcome(job.operation_id)
+    if said == "acknowledged":
+        assert outcome is OperationStatus.PUBLISHED
+    else:
+        assert said == "failed"
+        assert outcome in NOT_DONE
+        assert case.point not in DONE_BEFORE_IT_SLEPT
+    _assert_nobody_lost_a_row(graph, before, job)
+
+
+@pytest.mark.parametrize("case", list(sweep_sleeps()), ids=str)
+def test_a_sweep_that_wakes_up_does_no_harm(case: SweepSleep, worlds: Worlds, root: str) -> None:
+    job, before = worlds.copy_after_death(case.stage, Kind.APPEND, root)
+    sleeper = start("sweep", root, failpoints=f"{case.point}=stop")
+    sleeper.wait_until_stopped()
+    pass_time(Meanwhile.SWEPT_AND_WRITTEN, root)
+    decided = omnigraph.open(root, mode="r").outcome(job.operation_id)
+    sleeper.wake()
+
+    said = sleeper.end().said
+
+    assert said == "acknowledged"
+    graph = omnigraph.open(root)
+    forward = case.stage is Stage.ALL_MOVED
+    assert decided is (OperationStatus.PUBLISHED if forward else OperationStatus.ROLLED_BACK)
+    assert graph.outcome(job.operation_id) is decided
+    recoveries = [each for each in graph.recoveries() if each.operation_id == job.operation_id]
+    assert [each.kind for each in recoveries] == ["rolled_forward" if forward else "rolled_back"]
+    _assert_nobody_lost_a_row(graph, before, job)
+
+
+@pytest.mark.parametrize("point", FOLDING)
+def test_a_fold_that_wakes_up_loses_no_commit(point: str, worlds: Worlds, root: str) -> None:
+    before = worlds.copy(World.MANY_COMMITS, root)
+    sleeper = start("fold", root, failpoints=f"{point}=stop")
+    sleeper.wait_until_stopped()
+    graph = omnigraph.open(root)
+    commits = {commit.commit_id for commit in graph.commits()}
+    job = Job(kind=Kind.APPEND, operation_id=str(ULID()))
+    carry_out(graph, job)
+    fold_and_clean(graph)
+    sleeper.wake()
+
+    said = sleeper.end().said
+
+    assert said == "acknowledged"
+    listed = [commit.commit_id for commit in graph.commits()]
+    assert len(listed) == len(set(listed)) == len(commits) + 1
+    assert commits < set(listed)
+    assert graph.outcome(job.operation_id) is OperationStatus.PUBLISHED
+    _assert_nobody_lost_a_row(graph, before, job)
+
+
+@pytest.mark.parametrize("point", init_deaths())
+def test_an_init_that_wakes_up_leaves_the_graph_that_was_forced_meanwhile(
+    point: str, root: str
+) -> None:
+    sleeper = start("init", root, failpoints=f"{point}=stop")
+    sleeper.wait_until_stopped()
+    exists = point == "init.post_manifest"
+    graph = omnigraph.open(root) if exists else omnigraph.init(root, schema=SCHEMA, force=True)
+    job = Job(kind=Kind.APPEND, operation_id=str(ULID()))
+    carry_out(graph, job)
+    content = content_of(graph)
+    sleeper.wake()
+
+    said = sleeper.end().said
+
+    assert (said == "acknowledged") == exists
+    assert content_of(omnigraph.open(root)) == content
+    assert_sound(omnigraph.open(root))
+    assert omnigraph.open(root).catalog == graph.catalog
+
+
+@pytest.mark.parametrize("slow", ["init.post_contract", "init.post_history"])
+@pytest.mark.parametrize("forced", BEFORE_THE_GRAPH_EXISTS)
+def test_a_forced_init_and_the_living_one_it_replaces_do_no_damage(
+    slow: str, forced: str, root: str
+) -> None:
+    said = _force_while_another_is_slow(root, slow=slow, forced=forced)
+
+    assert said.count("acknowledged") <= 1
+    if "acknowledged" not in said:
+        with pytest.raises(OmnigraphError):
+            omnigraph.open(root)
+        return
+    graph = omnigraph.open(root)
+    carry_out(graph, Job(kind=Kind.APPEND, operation_id=str(ULID())))
+    assert_sound(graph)
+
+
+def test_a_forced_init_that_meets_the_tables_of_the_deposed_one_ends_sound(root: str) -> None:
+    said = _force_while_another_is_slow(
+        root, slow="init.post_contract", forced="init.post_contract"
+    )
+
+    graph = (
+        omnigraph.open(root)
+        if "acknowledged" in said
+        else omnigraph.init(root, schema=SCHEMA, force=True)
+    )
+
+    assert_sound(graph)
+
+
+@pytest.mark.parametrize("stamp", [1, 2, 3])
+@pytest.mark.parametrize("point", ["migration.pre_step", "migration.post_step"])
+def test_a_migration_that_wakes_up_changes_nothing(
+    stamp: int, point: str, worlds: Worlds, root: str
+) -> None:
+    worlds.copy_old(stamp, (), root)
+    sleeper = start("open", root, failpoints=f"{point}=stop")
+    sleeper.wait_until_stopped()
+    graph = omnigraph.open(root)
+    graph.write({"Person": [{"name": "a"}], "Company": [{"name": "b"}]})
+    content = content_of(graph)
+    version = graph.snapshot().manifest_version
+    sleeper.wake()
+
+    said = sleeper.end().said
+
+    assert said == "acknowledged"
+    assert content_of(omnigraph.open(root)) == content
+    assert omnigraph.open(root).snapshot().manifest_version == version
+    assert_sound(omnigraph.open(root))
+
+
+def test_the_points_of_the_cases_exist() -> None:
+    points = {case.point for case in sleeps()} | {case.point for case in sweep_sleeps()}
+
+    assert points | set(FOLDING) <= POINTS
+    assert len(list(sleeps())) + len(list(sweep_sleeps())) + len(FOLDING) >= 60
+
+
+def _force_while_another_is_slow(root: str, *, slow: str, forced: str) -> list[str | None]:
+    """Stop an init, stop a forced one that replaces it, wake both in turn: what they said."""
+    replaced = start("init", root, failpoints=f"{slow}=stop")
+    replaced.wait_until_stopped()
+    forcing = start("force_init", root, failpoints=f"{forced}=stop")
+    forcing.wait_until_stopped()
+    replaced.wake()
+    said = [replaced.end().said]
+    forcing.wake()
+    return [*said, forcing.end().said]
+
+
+def _assert_nobody_lost_a_row(graph: Graph, before: Content, job: Job) -> None:
+    assert pending(graph) == ()
+    assert content_of(graph) == replayed(graph, before, RIVAL, job)
+    published = graph.outcome(job.operation_id) is OperationStatus.PUBLISHED
+    assert [commit.operation_id for commit in graph.commits()].count(job.operation_id) == published
+    assert_sound(graph)
+    assert_sweeping_again_changes_nothing(graph.root)
+    assert_every_kind_of_write_succeeds(graph)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "graph")

@@ -1,0 +1,120 @@
+"""What must hold after any crash: all or nothing, one truthful outcome, and life goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from ulid import ULID
+
+import omnigraph
+from omnigraph.commit.sidecar import pending_operations
+from omnigraph.errors import OperationRolledBackError
+from omnigraph.graph import Graph
+from omnigraph.operations.check import Problem
+from omnigraph.operations.outcome import OperationStatus
+from omnigraph.storage.table_versions import head_version, version_records
+from tests.crash.small_world import KINDS, Content, Job, after, carry_out, content_of
+
+NOT_DONE = (OperationStatus.ROLLED_BACK, OperationStatus.UNKNOWN)
+
+
+def looked_at(root: str) -> Content:
+    """What a reader sees; reading must leave every file as it was."""
+    files = _fingerprint(root)
+    content = content_of(omnigraph.open(root, mode="r"))
+    assert _fingerprint(root) == files
+    return content
+
+
+def reopened(root: str) -> Graph:
+    """Open for writing, which settles what the dead left."""
+    graph = omnigraph.open(root)
+    assert pending(graph) == ()
+    return graph
+
+
+def pending(graph: Graph) -> tuple[str, ...]:
+    return pending_operations(graph._objects)
+
+
+def assert_all_or_nothing(
+    root: str, job: Job, *, before: Content, allowed: Collection[Problem] = ()
+) -> OperationStatus:
+    """Recover, and prove that the job happened completely or not at all; returns which."""
+    done = after(before, job)
+    assert looked_at(root) in (before, done)
+
+    graph = reopened(root)
+    outcome = graph.outcome(job.operation_id)
+    content = content_of(graph)
+    if outcome is OperationStatus.PUBLISHED:
+        assert content == done
+    else:
+        assert outcome in NOT_DONE
+        assert content == before
+    assert_sound(graph, allowed=allowed)
+    swept = {each.operation_id for each in graph.recoveries()}
+    if job.operation_id in swept and Problem.DRIFT not in allowed:
+        # Whoever gives up by itself leaves its versions to be healed by the next writer.
+        assert_nothing_left_above_pins(graph, job.operation_id)
+    assert_sweeping_again_changes_nothing(root)
+    return outcome
+
+
+def assert_sound(graph: Graph, *, allowed: Collection[Problem] = ()) -> None:
+    findings = [each for each in graph.check().findings if each.problem not in allowed]
+    assert findings == []
+
+
+def assert_nothing_left_above_pins(graph: Graph, operation_id: str) -> None:
+    """No unpublished version of a settled operation lies above a pin."""
+    for entry in graph.snapshot().tables.values():
+        records = version_records(graph._objects.root, entry, above=entry.version)
+        assert operation_id not in {record.operation_id for record in records}
+
+
+def assert_heads_are_published(graph: Graph) -> None:
+    for entry in graph.snapshot().tables.values():
+        assert head_version(graph._objects.root, entry) == entry.version
+
+
+def assert_sweeping_again_changes_nothing(root: str) -> None:
+    graph = omnigraph.open(root)
+    version = graph.snapshot().manifest_version
+    swept = graph.recover(also_living=True)
+
+    assert swept.settled == ()
+    assert omnigraph.open(root).snapshot().manifest_version == version
+
+
+def assert_asking_again_tells_the_same(graph: Graph, job: Job, outcome: OperationStatus) -> None:
+    """The same operation id never writes twice and never changes its answer."""
+    content = content_of(graph)
+    if outcome is OperationStatus.PUBLISHED:
+        assert carry_out(graph, job).tables == {}
+    elif outcome is OperationStatus.ROLLED_BACK:
+        with pytest.raises(OperationRolledBackError):
+            carry_out(graph, job)
+    assert content_of(graph) == content
+
+
+def assert_every_kind_of_write_succeeds(graph: Graph) -> None:
+    content = content_of(graph)
+    for kind in KINDS:
+        job = Job(kind=kind, operation_id=str(ULID()), mark="follower", city="c2")
+        carry_out(graph, job)
+        content = after(content, job)
+        assert graph.outcome(job.operation_id) is OperationStatus.PUBLISHED
+    assert content_of(graph) == content
+    assert_sound(graph)
+    assert_heads_are_published(graph)
+
+
+def _fingerprint(root: str) -> dict[str, tuple[int, int]]:
+    return {
+        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in Path(root).rglob("*")
+        if path.is_file()
+    }

@@ -1,0 +1,170 @@
+"""Where processes stand still, and what the living do to the graph meanwhile, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import omnigraph
+from omnigraph import names
+from omnigraph.commit.fold import fold
+from omnigraph.commit.publish import head_of
+from omnigraph.graph import Graph
+from omnigraph.storage.location import Root
+from omnigraph.storage.manifest import (
+    SwapAnswer,
+    forget_old_versions,
+    read_manifest,
+    swap_manifest,
+)
+from tests.crash.small_world import KINDS, TOUCHED, Content, Job, Kind, after, carry_out
+from tests.crash.worlds import Stage, World, earlier_id
+
+
+class Meanwhile(StrEnum):
+    """What happens while the victim stands still."""
+
+    WRITTEN = "written"
+    SWEPT = "swept"
+    SWEPT_AND_WRITTEN = "swept_and_written"
+    SWEPT_WRITTEN_AND_CLEANED = "swept_written_and_cleaned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sleep:
+    """A writer stopped at one visit of one point."""
+
+    kind: Kind
+    point: str
+    meanwhile: Meanwhile
+    visit: int = 1
+    world: World = World.PLAIN
+
+    def __str__(self) -> str:
+        return f"{self.world}-{self.kind}-{self.point}@{self.visit}-{self.meanwhile}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSleep:
+    """A sweep stopped while it settles the operation of a dead writer."""
+
+    stage: Stage
+    point: str
+
+    def __str__(self) -> str:
+        return f"{self.stage}-{self.point}"
+
+
+RIVAL = Job(kind=Kind.MERGE, operation_id=earlier_id(), mark="rival")
+
+_ALONG_THE_WAY = (
+    "mutation.begin",
+    "mutation.post_sidecar",
+    "mutation.validate",
+    "mutation.post_stage",
+    "publish.pre_manifest",
+    "publish.post_manifest",
+    "publish.resolve.list",
+    "publish.resolve.verify",
+    "mutation.post_sidecar_delete",
+)
+_PER_TABLE = ("mutation.pre_direct_commit", "mutation.post_direct_commit")
+_HEALING = (
+    "mutation.open_head",
+    "mutation.pre_heal",
+    "mutation.post_heal",
+    "mutation.pre_table_commit",
+    "mutation.post_table_commit",
+)
+_AROUND_THE_SWAP = (
+    "mutation.begin",
+    "mutation.post_stage",
+    "mutation.post_direct_commit",
+    "publish.pre_manifest",
+    "publish.post_manifest",
+    "publish.resolve.list",
+    "publish.resolve.verify",
+)
+_SWEEPING = (
+    "recovery.post_list",
+    "recovery.decided.list",
+    "recovery.decided.verify",
+    "recovery.post_classify",
+    "recovery.pre_manifest",
+    "recovery.decided",
+    "recovery.healed",
+)
+_RESTORING = (
+    "recovery.post_fence",
+    "recovery.pre_restore",
+    "recovery.post_restore",
+    "recovery.pre_restore_publish",
+    "recovery.post_restore_publish",
+)
+FOLDING = ("fold.post_read", "fold.post_history", "fold.post_drop", "manifest.post_clean")
+
+
+def sleeps() -> Iterator[Sleep]:
+    both = Meanwhile.SWEPT_AND_WRITTEN
+    for kind in KINDS:
+        for point in _ALONG_THE_WAY:
+            yield Sleep(kind=kind, point=point, meanwhile=both)
+        for point in _PER_TABLE:
+            for visit in (1, len(TOUCHED[kind])):
+                yield Sleep(kind=kind, point=point, meanwhile=both, visit=visit)
+    for point in _HEALING:
+        for kind in (Kind.APPEND, Kind.OVERWRITE):
+            yield Sleep(kind=kind, point=point, meanwhile=both, world=World.ORPHANS)
+    for point in ("mutation.validate", "mutation.post_direct_commit", "publish.pre_manifest"):
+        yield Sleep(kind=Kind.APPEND, point=point, meanwhile=Meanwhile.SWEPT)
+        yield Sleep(kind=Kind.MERGE, point=point, meanwhile=Meanwhile.WRITTEN)
+    cleaned = Meanwhile.SWEPT_WRITTEN_AND_CLEANED
+    for point in _AROUND_THE_SWAP:
+        yield Sleep(kind=Kind.APPEND, point=point, meanwhile=cleaned)
+
+
+def sweep_sleeps() -> Iterator[SweepSleep]:
+    for point in (*_SWEEPING, *_RESTORING):
+        yield SweepSleep(stage=Stage.ONE_MOVED, point=point)
+    for point in (*_SWEEPING, "recovery.post_rollforward"):
+        yield SweepSleep(stage=Stage.ALL_MOVED, point=point)
+
+
+def pass_time(meanwhile: Meanwhile, root: str) -> None:
+    """Do what the living do; a sweep takes the sleeper for dead."""
+    graph = omnigraph.open(root)
+    if meanwhile is not Meanwhile.WRITTEN:
+        graph.recover(also_living=True)
+    if meanwhile is not Meanwhile.SWEPT:
+        carry_out(graph, RIVAL)
+    if meanwhile is Meanwhile.SWEPT_WRITTEN_AND_CLEANED:
+        fold_and_clean(graph)
+
+
+def fold_and_clean(graph: Graph) -> None:
+    """Fold, and publish so often that every slot a sleeper could know is free again."""
+    root = graph._objects.root
+    assert fold(root, read_manifest(root))
+    push_manifest(root, versions=names.MANIFEST_VERSIONS_KEPT + 5)
+    assert forget_old_versions(root) >= 5
+
+
+def push_manifest(root: Root, *, versions: int) -> None:
+    """Publish that often without changing a table."""
+    for _ in range(versions):
+        state = read_manifest(root)
+        head = head_of(state)
+        rows = [row for row in state.rows if row is not head]
+        rows.append(replace(head, sequence=head.sequence + 1))
+        assert swap_manifest(state, rows, operation_id="push") is SwapAnswer.ACCEPTED
+
+
+def replayed(graph: Graph, before: Content, *jobs: Job) -> Content:
+    """The content that the published ones of these jobs make, in the order of their commits."""
+    content = before
+    for commit in reversed(graph.commits()):
+        for job in jobs:
+            if commit.operation_id == job.operation_id:
+                content = after(content, job)
+    return content
