@@ -54,7 +54,7 @@ fuzz:
 
 # Kill and pause writers at random against a bank whose books must balance (long)
 storm *args:
-    python -m benchmarks.storm --kills 1000 --pauses 500 --writers 8 {{args}}
+    python -m benchmarks.storm --kills 1000 --pauses 500 --writers 8 --rounds 10 {{args}}
 
 # Search the protocol's model at its large bounds (long, several GB)
 model-full:

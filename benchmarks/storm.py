@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from ulid import ULID
@@ -90,6 +90,14 @@ class Tally:
     def ok(self) -> bool:
         return not (self.lost or self.phantom or self.partial)
 
+    def add(self, other: Tally) -> None:
+        """Count another round's facts as well."""
+        for fact in fields(self):
+            mine, theirs = getattr(self, fact.name), getattr(other, fact.name)
+            if isinstance(mine, dict):
+                theirs = dict(Counter(mine) + Counter(theirs))
+            setattr(self, fact.name, theirs if isinstance(mine, dict) else mine + theirs)
+
 
 @dataclass(slots=True)
 class _Role:
@@ -116,6 +124,10 @@ class Storm:
     def calm(self) -> None:
         """End early, but still settle and compare."""
         self._is_calmed = True
+
+    @property
+    def was_calmed(self) -> bool:
+        return self._is_calmed
 
     def blow(self) -> Tally:
         found_bank(self._root)
@@ -245,21 +257,37 @@ class Storm:
                 self._wrong(f"{operation_id} is decided as {decided}")
 
 
+def _share(plan: Plan, number: int, rounds: int) -> Plan:
+    return replace(
+        plan,
+        seconds=plan.seconds / rounds,
+        kills=-(-plan.kills // rounds),
+        pauses=-(-plan.pauses // rounds),
+        seed=plan.seed + number,
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     plan = Plan()
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in asdict(plan).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
-    parser.add_argument("--keep", help="a directory to keep graph and logs in")
+    parser.add_argument("--rounds", type=int, default=1, help="share the blows over new graphs")
+    parser.add_argument("--keep", help="a directory to keep graphs and logs in")
     options = vars(parser.parse_args(arguments))
-    keep = options.pop("keep")
+    rounds, keep = options.pop("rounds"), options.pop("keep")
+    tally = Tally()
     with tempfile.TemporaryDirectory() as scratch:
-        home = Path(keep or scratch)
-        home.mkdir(exist_ok=True)
-        storm = Storm(Plan(**options), home)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: storm.calm())
-        tally = storm.blow()
+        for number in range(rounds):
+            home = Path(keep or scratch, str(number))
+            home.mkdir(parents=True)
+            storm = Storm(_share(Plan(**options), number, rounds), home)
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(signal_number, lambda *_, current=storm: current.calm())
+            tally.add(storm.blow())
+            print(f"round {number + 1}: {tally.kills} kills so far, ok: {tally.ok}", flush=True)
+            if storm.was_calmed or not tally.ok:
+                break
     for mistake in tally.mistakes[:20]:
         print(f"WRONG: {mistake}")
     facts = asdict(tally)
