@@ -21,7 +21,7 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
 from omnigraph.storage.manifest_rows import Operation, Outcome
-from tests.commit.small_graphs import SCHEMA, account, accounts, pay, small_graph
+from tests.commit.small_graphs import account, accounts, pay, small_graph
 
 pytestmark = pytest.mark.unit
 
@@ -286,7 +286,3 @@ def test_an_aborted_operation_cannot_be_revived(graph: Graph) -> None:
     assert row.outcome is Outcome.ABORTED
     with pytest.raises(OperationRolledBackError, match="new operation id"):
         graph.write({"Account": [account("b", 2)]}, operation_id=operation_id)
-
-
-def test_the_schema_used_here_is_valid() -> None:
-    assert "node Account" in SCHEMA

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from omnigraph.commit.publish import pins_of
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.manifest import read_manifest
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging import StagedChange
-
-from omnigraph.commit.publish import pins_of
 
 _TABLES_AT_ONCE: Final = 8
 
