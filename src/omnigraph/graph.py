@@ -39,7 +39,7 @@ from omnigraph.storage.history import Recovery, recorded_recoveries
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.manifest import ManifestState, read_manifest
 from omnigraph.storage.objects import Objects, StoredObjects
-from omnigraph.storage.snapshot import Snapshot, take_snapshot
+from omnigraph.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -295,7 +295,7 @@ def _refuse_unfinished(location: Root) -> None:
 
 
 def _snapshot(state: ManifestState) -> Snapshot:
-    return take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+    return state.snapshot()
 
 
 def _mode(text: str) -> OpenMode:

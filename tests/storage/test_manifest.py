@@ -12,7 +12,9 @@ from omnigraph.storage.manifest import (
     ManifestState,
     SwapAnswer,
     create_manifest,
+    drop_manifest_branch,
     forget_old_versions,
+    manifest_branches,
     manifest_exists,
     read_manifest,
     swap_manifest,
@@ -137,3 +139,23 @@ def test_a_version_that_falls_out_of_the_kept_ones_while_being_read_is_read_agai
 
     assert opened == [1, names.MANIFEST_VERSIONS_KEPT + 1]
     assert state.rows == (head(names.MANIFEST_VERSIONS_KEPT + 1),)
+
+
+def test_branches_can_be_listed_while_others_delete_some(root: Root) -> None:
+    handle = read_manifest(root).handle
+    for number in range(40):
+        handle.create_branch(f"b{number:02}", 1)
+
+    def drop_all() -> None:
+        for number in range(40):
+            drop_manifest_branch(root, f"b{number:02}")
+
+    dropping = threading.Thread(target=drop_all)
+    dropping.start()
+    seen = [len(manifest_branches(root))]
+    while dropping.is_alive():
+        seen.append(len(manifest_branches(root)))
+    dropping.join()
+
+    assert seen == sorted(seen, reverse=True)
+    assert manifest_branches(root) == {}

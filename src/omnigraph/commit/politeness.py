@@ -6,7 +6,7 @@ time and never data.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from ulid import ULID
@@ -14,14 +14,14 @@ from ulid import ULID
 from omnigraph.commit.sidecar import pending_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from omnigraph.commit.clock import Clock
     from omnigraph.storage.objects import Objects
 
 FRESH_SECONDS: Final = 2.0
-_FIRST_PAUSE_SECONDS: Final = 0.002
-_LONGEST_PAUSE_SECONDS: Final = 0.05
+_SHORTEST_PAUSE_SECONDS: Final = 0.002
+_PAUSE_PER_LISTING: Final = 2.0
 
 
 def wait_for_older(
@@ -29,17 +29,20 @@ def wait_for_older(
 ) -> bool:
     """Let older writers go first; True if there were any.
 
-    Dead ones are settled at once, living ones waited for while they are young.
+    Dead ones are settled at once, living ones waited for while they are young. How often to ask
+    follows from what an answer costs, a few milliseconds on a disk and many on a distant store,
+    and from how many are ahead.
     """
     if not _older(objects, operation_id):
         return False
     settle()
-    pause, waited = _FIRST_PAUSE_SECONDS, 0.0
-    while waited < FRESH_SECONDS and _older_and_fresh(objects, operation_id, clock.now()):
-        nap = pause * (0.5 + clock.jitter())
-        clock.sleep(nap)
-        waited += nap
-        pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+    asked = clock.now()
+    deadline = asked + timedelta(seconds=FRESH_SECONDS)
+    while asked < deadline and (ahead := _fresh_ones(_older(objects, operation_id), asked)):
+        listing = (clock.now() - asked).total_seconds()
+        pause = max(_SHORTEST_PAUSE_SECONDS, _PAUSE_PER_LISTING * listing) * ahead
+        clock.sleep(pause * (0.5 + clock.jitter()))
+        asked = clock.now()
     return True
 
 
@@ -60,9 +63,9 @@ def _older(objects: Objects, operation_id: str) -> list[str]:
     return [other for other in pending_operations(objects) if other < operation_id]
 
 
-def _older_and_fresh(objects: Objects, operation_id: str, now: datetime) -> bool:
-    began = (began_at(other) for other in _older(objects, operation_id))
-    return any(
+def _fresh_ones(operations: Iterable[str], now: datetime) -> int:
+    began = (began_at(operation) for operation in operations)
+    return sum(
         moment is not None and (now - moment.astimezone(UTC)).total_seconds() < FRESH_SECONDS
         for moment in began
     )

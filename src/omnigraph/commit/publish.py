@@ -29,7 +29,6 @@ from omnigraph.storage.manifest_rows import (
     Outcome,
     TableVersion,
 )
-from omnigraph.storage.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,7 +135,7 @@ def head_of(state: ManifestState) -> GraphHead:
 
 def pins_of(state: ManifestState) -> dict[str, int]:
     """The published version of every table the branch sees."""
-    snapshot = take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+    snapshot = state.snapshot()
     return {key: entry.version for key, entry in snapshot.tables.items()}
 
 

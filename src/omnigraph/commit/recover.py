@@ -35,7 +35,7 @@ from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.history import Recovery, record_recovery
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
-from omnigraph.storage.snapshot import TableEntry, take_snapshot
+from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_versions import (
     Role,
     VersionRecord,
@@ -217,7 +217,7 @@ def _put_pins_back(root: Root, sidecar: Sidecar, clock: Clock) -> str | None:
     restored: list[TableVersion] = []
     expected: dict[str, int] = {}
     state = read_manifest(root, branch=sidecar.branch)
-    snapshot = take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+    snapshot = state.snapshot()
     for table in sidecar.tables:
         entry = snapshot.tables.get(table.table_key)
         if entry is None or entry.fork != table.fork:

@@ -18,7 +18,7 @@ from omnigraph.local.integrity import broken_rules
 from omnigraph.operations.commits import all_commits
 from omnigraph.rules.constraints import table_rules
 from omnigraph.storage.manifest_rows import Operation, Outcome
-from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
+from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.table_versions import head_version, version_records
 from omnigraph.storage.tables import open_pinned, orphan_files
 
@@ -76,7 +76,7 @@ class CheckReport:
 
 def check_graph(objects: Objects, catalog: Catalog, state: ManifestState) -> CheckReport:
     root = objects.root
-    snapshot = take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+    snapshot = state.snapshot()
     findings = [
         *_tables_of_catalog(catalog, snapshot),
         *_pins(root, snapshot),

@@ -20,7 +20,7 @@ from omnigraph.errors import OmnigraphError, ValidationFailedError
 from omnigraph.local.pinned import SnapshotTables
 from omnigraph.local.validate import ValidatedWrite, validate
 from omnigraph.rules.modes import WriteMode
-from omnigraph.storage.snapshot import Snapshot, take_snapshot
+from omnigraph.storage.snapshot import Snapshot
 from omnigraph.storage.staging import (
     StagedChange,
     restage_append,
@@ -110,7 +110,7 @@ class _Preparation:
         self._appended: dict[str, StagedChange] = {}
 
     def prepare(self, state: ManifestState) -> Prepared:
-        snapshot = take_snapshot(state.rows, branch=state.branch, manifest_version=state.version)
+        snapshot = state.snapshot()
         validated = self._validated(snapshot)
         changes = [
             self._staged(snapshot, table_key, rows)

@@ -23,9 +23,12 @@ from omnigraph.errors import NotFoundError, StorageUnavailableError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.datasets import create_dataset, is_not_found, open_dataset, translated
 from omnigraph.storage.manifest_rows import ManifestRow, decode, encode, stamp_of
+from omnigraph.storage.snapshot import Snapshot, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from lance.dataset import Branch
 
     from omnigraph.storage.location import Root
 
@@ -49,6 +52,10 @@ class ManifestState:
     stamp: int
     rows: tuple[ManifestRow, ...] = field(repr=False)
     handle: LanceDataset = field(repr=False, compare=False)
+
+    def snapshot(self) -> Snapshot:
+        """What a reader of the branch sees."""
+        return take_snapshot(self.rows, branch=self.branch, manifest_version=self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,32 +140,42 @@ def forget_old_versions(root: Root, *, branch: str | None = None) -> int:
 
 
 def manifest_branches(root: Root) -> Mapping[str, BranchOrigin]:
-    """Every Lance branch of the manifest and where it was forked."""
-    handle = _open_main(root)
+    """Every Lance branch of the manifest and where it was forked.
+
+    Lance finds the names first and reads each one after that; a branch deleted in between fails
+    its whole listing, which is then made again.
+    """
     with translated(root, f"list the branches of {names.MANIFEST}"):
         return {
             name: BranchOrigin(
                 parent=branch["parent_branch"], manifest_version=branch["parent_version"]
             )
-            for name, branch in handle.branches.list().items()
+            for name, branch in _branches(_open_main(root), _READ_ATTEMPTS).items()
         }
 
 
-def drop_manifest_branch(root: Root, name: str) -> bool:
-    """Delete a Lance branch of the manifest; False while another branch was forked from it.
+def drop_manifest_branch(root: Root, name: str) -> None:
+    """Try to delete a Lance branch of the manifest; list again to learn whether it is gone.
 
-    A branch that is already gone counts as deleted.
+    Lance refuses while another branch was forked from it, and fails when a third branch
+    disappears while it looks for such forks.
     """
     handle = _open_main(root)
     with translated(root, f"delete branch {name} of {names.MANIFEST}"):
         try:
             handle.branches.delete(name)
         except (ValueError, OSError) as error:
-            if "is referenced by" in str(error):
-                return False
-            if not is_not_found(error):
+            if not is_not_found(error) and "is referenced by" not in str(error):
                 raise
-    return True
+
+
+def _branches(handle: LanceDataset, attempts: int) -> Mapping[str, Branch]:
+    try:
+        return handle.branches.list()
+    except (ValueError, OSError) as error:
+        if attempts == 1 or not is_not_found(error):
+            raise
+        return _branches(handle, attempts - 1)
 
 
 def _open_main(root: Root) -> LanceDataset:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ _COLUMNS: Final = [
     pa.field("table_branch", pa.string()),
     pa.field("row_count", pa.uint64()),
 ]
+_DECODED: Final = tuple(field.name for field in _COLUMNS if field.name != "base_objects")
+# Between two publishes almost every row stays the same: converting it once is enough.
+_REMEMBERED_ROWS: Final = 4096
 
 
 class ObjectType(StrEnum):
@@ -139,7 +143,8 @@ def encode(rows: Iterable[ManifestRow], *, stamp: int) -> pa.Table:
 
 
 def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
-    return tuple(_row(record) for record in table.to_pylist())
+    columns = [table[name].to_pylist() for name in _DECODED]
+    return tuple(_row(*values) for values in zip(*columns, strict=True))
 
 
 def manifest_schema(stamp: int) -> pa.Schema:
@@ -154,7 +159,8 @@ def stamp_of(schema: pa.Schema) -> int:
     return int(raw)
 
 
-def _record(row: ManifestRow) -> dict[str, Any]:
+@lru_cache(_REMEMBERED_ROWS)
+def _record(row: ManifestRow) -> Mapping[str, Any]:
     if isinstance(row, Table | TableVersion | Tombstone):
         return _table_record(row)
     return _graph_record(row)
@@ -256,10 +262,12 @@ def _fields(
     }
 
 
-def _row(record: Mapping[str, Any]) -> ManifestRow:
+@lru_cache(_REMEMBERED_ROWS)
+def _row(*values: object) -> ManifestRow:
+    record = dict(zip(_DECODED, values, strict=True))
     try:
         object_type = ObjectType(record["object_type"])
-        metadata = json.loads(record["metadata"] or "{}")
+        metadata = json.loads(str(record["metadata"] or "{}"))
         return _typed_row(object_type, record, metadata)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedGraphError(

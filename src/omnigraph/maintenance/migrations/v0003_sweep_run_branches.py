@@ -6,7 +6,7 @@ a branch that others were forked from goes after them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.migrations.context import MigrationContext
     from omnigraph.storage.location import Root
 
+_ROUNDS: Final = 20
+
 
 def migrate(state: ManifestState, context: MigrationContext) -> None:
     if state.branch is None:
@@ -29,13 +31,17 @@ def migrate(state: ManifestState, context: MigrationContext) -> None:
 
 
 def _sweep(root: Root) -> None:
-    stale = [name for name in manifest_branches(root) if name.startswith(names.LEGACY_RUN_PREFIX)]
-    while stale:
-        kept = [name for name in stale if not drop_manifest_branch(root, name)]
-        if len(kept) == len(stale):
-            raise DamagedGraphError(
-                f"stale branches {', '.join(sorted(kept))} of {root} cannot be removed: "
-                "other branches were forked from them",
-                next_step="Delete the branches forked from them first.",
-            )
-        stale = kept
+    stale: set[str] = set()
+    for _ in range(_ROUNDS):
+        origins = manifest_branches(root)
+        stale = {name for name in origins if name.startswith(names.LEGACY_RUN_PREFIX)}
+        if not stale:
+            return
+        forked_from = {origin.parent for origin in origins.values()}
+        for name in stale - forked_from:
+            drop_manifest_branch(root, name)
+    raise DamagedGraphError(
+        f"stale branches {', '.join(sorted(stale))} of {root} cannot be removed: "
+        "other branches were forked from them",
+        next_step="Delete the branches forked from them first.",
+    )
