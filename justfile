@@ -12,7 +12,7 @@ setup:
     .venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 
 # Everything CI checks, in the order of how fast it fails
-check: format-check lint types imports test docs
+check: format-check lint types imports test test-spark test-cluster docs
 
 # Rewrite files in the house format
 format:
@@ -34,6 +34,18 @@ imports:
 # The fast tiers: everything but Spark, clusters, S3 and long runs
 test *args:
     pytest -n auto -m "not spark and not cluster and not s3 and not slow" {{args}}
+
+# One real Spark session; then a standalone cluster whose executors and drivers are killed, and a Connect server
+test-spark *args:
+    pytest -m "spark and not cluster" {{args}}
+
+test-cluster *args:
+    pytest -m cluster {{args}}
+
+# Both engines on 300 random loads, and the rules on hashed keys on 1,000, against each other and the oracle (long)
+engines:
+    OMNIGRAPH_EXAMPLES=300 pytest -q tests/spark/test_load_engines.py --timeout 7200
+    OMNIGRAPH_EXAMPLES=1000 pytest -q tests/spark/test_load_rules.py --timeout 7200
 
 # Unit tier only
 unit *args:
@@ -60,7 +72,7 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | open_cost | startup
+# Print one benchmark: commit | load | open_cost | skew | startup
 bench name:
     python -m benchmarks.{{name}}
 

@@ -5,6 +5,7 @@
     │   ├── InvalidInputError            exit 5
     │   │   ├── SchemaInvalidError           carries every diagnostic
     │   │   └── ValidationFailedError        carries the report of broken rules
+    │   │       └── LoadRefusedError             carries the account of a whole load
     │   ├── NotFoundError                exit 3
     │   ├── ConflictError                exit 4
     │   │   ├── AlreadyInitialisedError
@@ -16,6 +17,8 @@
     │   ├── ReadOnlyError                exit 6
     │   ├── StorageUnavailableError      exit 7
     │   │   └── UnsafeStoreError             the store ignores put-if-absent
+    │   ├── SparkUnavailableError        exit 1   no Spark to run on: what to install or start
+    │   ├── SparkJobFailedError          exit 1   Spark gave up on a job
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
     │   ├── DamagedGraphError            exit 8   stored state contradicts itself
     │   └── DriftNeedsRepairError        exit 8   foreign rows stand above a pin
@@ -81,9 +84,22 @@ class SchemaInvalidError(InvalidInputError):
 class ValidationFailedError(InvalidInputError):
     """Rows that break the schema's rules; `report` counts all of them and spells out the first."""
 
-    def __init__(self, summary: str, *, report: object) -> None:
-        super().__init__(summary, next_step="Mend these rows and write again.")
+    def __init__(
+        self, summary: str, *, report: object, next_step: str = "Mend these rows and write again."
+    ) -> None:
+        super().__init__(summary, next_step=next_step)
         self.report = report
+
+
+class LoadRefusedError(ValidationFailedError):
+    """A load with more faults than it was allowed; `report` counts them and lists the first."""
+
+    def __init__(self, what: str, *, report: object, details: str, next_step: str) -> None:
+        super().__init__(what, report=report, next_step=next_step)
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.effect}.\n{self.details}\n{self.next_step}"
 
 
 class NotFoundError(NothingWrittenError):
@@ -192,6 +208,14 @@ class UnsafeStoreError(StorageUnavailableError):
             next_step='Open it for reading (`mode="r"`), or move the graph to another store.',
         )
         self.root = root
+
+
+class SparkUnavailableError(NothingWrittenError):
+    """The work needs Spark, and there is none: not installed, without Java, or not answering."""
+
+
+class SparkJobFailedError(NothingWrittenError):
+    """Spark gave up on a job after its own retries."""
 
 
 class FormatTooNewError(NothingWrittenError):

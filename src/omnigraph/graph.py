@@ -8,7 +8,7 @@ from __future__ import annotations
 import getpass
 import random
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -17,43 +17,47 @@ from omnigraph.commit.clock import Clock
 from omnigraph.commit.recover import Swept, sweep
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import (
-    FormatTooNewError,
-    InitialisationClaimedError,
     InvalidInputError,
-    NotFoundError,
     ReadOnlyError,
-    StorageUnavailableError,
 )
 from omnigraph.maintenance.migrate import migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
+from omnigraph.operations.arguments import checked_actor, checked_id, one_of
 from omnigraph.operations.commits import list_commits
-from omnigraph.operations.initialise import apply_initialise, plan_initialise
+from omnigraph.operations.initialise import (
+    apply_initialise,
+    existing_graph,
+    plan_initialise,
+)
 from omnigraph.operations.notebook import graph_html
 from omnigraph.operations.outcome import OperationStatus, operation_status
 from omnigraph.operations.read import read_type
 from omnigraph.operations.schema_contract import SchemaContract, contract_for, read_contract
 from omnigraph.operations.status import GraphStatus, graph_status
 from omnigraph.rules.modes import WriteMode
-from omnigraph.storage.branch_refs import BranchRef, claim_branch, read_branch_ref
+from omnigraph.storage.branch_refs import BranchRef, claim_branch
 from omnigraph.storage.history import Recovery, recorded_recoveries
-from omnigraph.storage.location import Root, parse_root
+from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import ManifestState, read_manifest
 from omnigraph.storage.objects import Objects, StoredObjects
 from omnigraph.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from os import PathLike
+    from typing import IO
 
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
+    from omnigraph.load.ledger import LoadReport
+    from omnigraph.load.progress import Progress
     from omnigraph.operations.check import CheckReport
+    from omnigraph.operations.export import ExportReport
     from omnigraph.operations.write import WriteResult
     from omnigraph.schema.catalog import Catalog
+    from omnigraph.spark.scan import SparkGraph
     from omnigraph.storage.manifest_rows import GraphCommit
-
-
-_ACTOR_BYTES_MAX: Final = 1024
-_FUTURE_MAX: Final = timedelta(days=1)
 
 
 class OpenMode(StrEnum):
@@ -86,7 +90,7 @@ class Graph:
 
     def snapshot(self) -> Snapshot:
         """The published version of every table, as of now."""
-        return _snapshot(self._manifest())
+        return self._manifest().snapshot()
 
     def nodes(
         self, type_name: str, *, columns: Sequence[str] | None = None
@@ -102,10 +106,27 @@ class Graph:
         key = names.edge_table_key(type_name)
         return read_type(self._objects.root, self.snapshot(), key, columns=columns)
 
+    def spark(self, spark: SparkSession | None = None) -> SparkGraph:
+        """The graph as DataFrames and views, pinned to what is published now.
+
+        Args:
+            spark: The session to work on; the one this process has, or a new one on this machine,
+                if left out.
+
+        Raises:
+            SparkUnavailableError: Spark or Java is not installed.
+        """
+        from omnigraph.spark.session import spark_session
+
+        session = spark_session(spark)
+        from omnigraph.spark.scan import SparkGraph  # needs pyspark, which a session proves
+
+        return SparkGraph(session, self._objects.root, self.snapshot())
+
     def status(self) -> GraphStatus:
         """Types, versions, rows, fragments, index coverage and pending work."""
         state = self._manifest()
-        return graph_status(self._objects, self.catalog, _snapshot(state), stamp=state.stamp)
+        return graph_status(self._objects, self.catalog, state.snapshot(), stamp=state.stamp)
 
     def write(
         self,
@@ -128,7 +149,85 @@ class Graph:
             ValidationFailedError: rows break the schema's rules; nothing was written.
             OutcomeUnknownError: ask `outcome(error.operation_id)` later.
         """
-        return self._commit(tables, {}, _write_mode(mode), WriterKind.WRITE, actor, operation_id)
+        return self._commit(
+            tables,
+            {},
+            one_of(WriteMode, mode, argument="mode"),
+            WriterKind.WRITE,
+            actor,
+            operation_id,
+        )
+
+    def load(  # noqa: PLR0913 - every word of a load is one
+        self,
+        source: object,
+        *,
+        mode: str = "append",
+        type_name: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        order_by: str | None = None,
+        on_error: str = "fail",
+        max_bad: int | str | None = None,
+        engine: str = "auto",
+        spark: object | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+        operation_id: str | None = None,
+        branch: str | None = None,
+        quarantine: str | None = None,
+        progress: Progress | None = None,
+    ) -> LoadReport:
+        """Load files, or frames by type name, as one commit that accounts for every record.
+
+        A source is a path, a pattern, a directory or a list of these, or a mapping from type name
+        to frame: Arrow, pandas, polars, Spark. `on_error="quarantine"` sets records that are at
+        fault aside, up to `max_bad` of them (20, or "0.1%"), and publishes the rest. Small inputs
+        run in this process, large ones on Spark. The reference of loading explains every word.
+
+        Raises:
+            LoadRefusedError: more records are at fault than allowed; nothing was written.
+            OutcomeUnknownError: ask `outcome(error.operation_id)` later.
+        """
+        from omnigraph.load.progress import Progress
+        from omnigraph.operations.load import LoadRequest, load_graph
+
+        if not dry_run:
+            self._require_writable("load")
+        request = LoadRequest(
+            source=source,
+            type_name=type_name,
+            columns=columns,
+            mode=mode,
+            order_by=order_by,
+            on_error=on_error,
+            max_bad=max_bad,
+            engine=engine,
+            spark=spark,
+            dry_run=dry_run,
+            branch=branch,
+            actor=_actor(actor),
+            operation_id=_operation(operation_id),
+            quarantine=quarantine,
+            progress=progress or Progress(),
+        )
+        return load_graph(self._objects, self.catalog, request, _CLOCK)
+
+    def export(
+        self,
+        path: str | PathLike[str] | IO[bytes],
+        *,
+        type_name: str | None = None,
+        format: str = "jsonl",  # noqa: A002 - what everybody calls it
+    ) -> ExportReport:
+        """Write the published rows as files that `load` reads back, nodes before edges.
+
+        `jsonl` goes to a file or an open binary stream; `parquet`, which also holds what JSON
+        cannot spell, to a directory.
+        """
+        from omnigraph.operations.export import export_graph, plan_export
+
+        export = plan_export(path, type_name=type_name, format=format)
+        return export_graph(self._objects.root, self.catalog, self.snapshot(), export)
 
     def delete(
         self,
@@ -142,7 +241,7 @@ class Graph:
 
     def outcome(self, operation_id: str) -> OperationStatus:
         """How an operation ended: published, rolled back, pending, or unknown."""
-        return operation_status(self._objects, _checked_id(operation_id))
+        return operation_status(self._objects, checked_id(operation_id, now=_CLOCK.now()))
 
     def recover(self, *, also_living: bool = False) -> Swept:
         """Settle unfinished writes of dead writers; with `also_living`, of all."""
@@ -159,11 +258,14 @@ class Graph:
         """What was finished or undone after writers died, oldest first."""
         return recorded_recoveries(self._objects.root)
 
-    def check(self) -> CheckReport:
-        """Prove that the graph keeps its promises; reads everything, writes nothing."""
+    def check(self, *, spark: SparkSession | None = None) -> CheckReport:
+        """Prove that the graph keeps its promises; reads everything, writes nothing.
+
+        The rows are read in this process, or by the tasks of a Spark session.
+        """
         from omnigraph.operations.check import check_graph  # DuckDB: 100 ms few readers need
 
-        return check_graph(self._objects, self.catalog, self._manifest())
+        return check_graph(self._objects, self.catalog, self._manifest(), spark=spark)
 
     def __repr__(self) -> str:
         types = f"{len(self.catalog.nodes)} node types, {len(self.catalog.edges)} edge types"
@@ -192,9 +294,9 @@ class Graph:
             deleted=deleted,
             mode=mode,
             kind=kind,
-            actor=getpass.getuser() if actor is None else _checked_actor(actor),
+            actor=_actor(actor),
             branch=None,
-            operation_id=_new_id() if operation_id is None else _checked_id(operation_id),
+            operation_id=_operation(operation_id),
         )
         return write_graph(self._objects, self.catalog, write, _CLOCK)
 
@@ -230,7 +332,7 @@ def init(
     if not isinstance(schema, str):
         raise InvalidInputError(f"schema is {type(schema).__name__}, expected its text")
     location = parse_root(root, storage_options=storage_options)
-    by = None if actor is None else _checked_actor(actor)
+    by = None if actor is None else checked_actor(actor)
     catalog = compile_schema(schema, filename=schema_name, identity_domain=_new_id())
     contract = contract_for(schema, catalog)
     plan = plan_initialise(contract, actor=by, now=_now(), new_id=_new_id)
@@ -251,8 +353,8 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
     format up to date and settles what dead writers left. Opening for reading changes nothing.
     """
     location = parse_root(root, storage_options=storage_options)
-    open_mode = _mode(mode)
-    state = _existing(location)
+    open_mode = one_of(OpenMode, mode, argument="mode", next_step='Open with mode="r" to read.')
+    state = existing_graph(location)
     objects = StoredObjects(location)
     if open_mode is OpenMode.READ_WRITE:
         _prepare_for_writing(objects, state)
@@ -274,80 +376,12 @@ def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:
         )
 
 
-def _existing(location: Root) -> ManifestState:
-    try:
-        state = read_manifest(location)
-    except NotFoundError:
-        _refuse_unfinished(location)
-        raise
-    if state.stamp > names.STAMP:
-        raise FormatTooNewError(location.uri, found=state.stamp, supported=names.STAMP)
-    return state
+def _actor(given: str | None) -> str:
+    return getpass.getuser() if given is None else checked_actor(given)
 
 
-def _refuse_unfinished(location: Root) -> None:
-    try:
-        claim = read_branch_ref(StoredObjects(location), names.MAIN)
-    except StorageUnavailableError:
-        return
-    if claim is not None:
-        raise InitialisationClaimedError(location.uri, claimed_at=claim.claimed_at)
-
-
-def _snapshot(state: ManifestState) -> Snapshot:
-    return state.snapshot()
-
-
-def _mode(text: str) -> OpenMode:
-    try:
-        return OpenMode(text)
-    except ValueError:
-        raise InvalidInputError(
-            f'mode is {text!r}, expected "rw" or "r"',
-            next_step='Open with mode="r" to read, or leave it out to read and write.',
-        ) from None
-
-
-def _write_mode(text: str) -> WriteMode:
-    try:
-        return WriteMode(text)
-    except ValueError:
-        raise InvalidInputError(
-            f'mode is {text!r}, expected "append", "merge" or "overwrite"',
-            next_step="See the reference of `Graph.write`.",
-        ) from None
-
-
-def _checked_id(operation_id: str) -> str:
-    from ulid import ULID  # costs 80 ms that a reader need not pay
-
-    try:
-        given = ULID.from_str(operation_id)
-        if given.datetime - _CLOCK.now() < _FUTURE_MAX:
-            return str(given)
-        raise InvalidInputError(
-            f"operation id {operation_id} is dated {given.datetime:%Y-%m-%d}, in the future",
-            next_step="Make one with `str(ulid.ULID())`, or leave it out.",
-        )
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInputError(
-            f"operation id {operation_id!r:.80} is not a ULID",
-            next_step="Make one with `str(ulid.ULID())`, or leave it out.",
-        ) from None
-
-
-def _checked_actor(actor: object) -> str:
-    if (
-        isinstance(actor, str)
-        and actor.strip()
-        and actor.isprintable()
-        and len(actor.encode(errors="replace")) <= _ACTOR_BYTES_MAX
-    ):
-        return actor
-    raise InvalidInputError(
-        f"actor is {actor!r:.80}, expected a printable name of at most {_ACTOR_BYTES_MAX} bytes",
-        next_step="Name the person or the program that writes.",
-    )
+def _operation(given: str | None) -> str:
+    return _new_id() if given is None else checked_id(given, now=_CLOCK.now())
 
 
 def _now() -> str:

@@ -9,6 +9,8 @@ from typing import Final
 
 MANIFEST: Final = "__manifest"
 RECOVERY_DIR: Final = "__recovery"
+QUARANTINE_DIR: Final = "_quarantine"
+STAGING_DIR: Final = "_staging"
 BRANCH_REFS_DIR: Final = "_refs/branches"
 COMMITS: Final = "_graph_commits.lance"
 COMMIT_ACTORS: Final = "_graph_commit_actors.lance"
@@ -84,3 +86,28 @@ def branch_ref(branch: str) -> str:
 
 def sidecar(operation_id: str) -> str:
     return f"{RECOVERY_DIR}/{operation_id}.json"
+
+
+def quarantine(operation_id: str) -> str:
+    return f"{QUARANTINE_DIR}/{operation_id}"
+
+
+def quarantine_part(operation_id: str, number: int) -> str:
+    return f"{operation_id}-{number:05}.parquet"
+
+
+def staging(operation_id: str) -> str:
+    return f"{STAGING_DIR}/{operation_id}"
+
+
+def export_part(number: int) -> str:
+    return f"part-{number:05}.parquet"
+
+
+def staging_claim(operation_id: str) -> str:
+    """Exists while the tasks of an operation may leave parts; whoever finds none stops."""
+    return f"{staging(operation_id)}/open"
+
+
+def staged_part(operation_id: str, part: str) -> str:
+    return f"{staging(operation_id)}/{part}.arrow"

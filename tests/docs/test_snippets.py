@@ -10,19 +10,28 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.unit
-
 HOME = Path(__file__).parent.parent.parent
 PAGES = [
     HOME / "README.md",
     HOME / "docs/reference/python.md",
+    HOME / "docs/reference/load.md",
     *sorted(HOME.glob("docs/tutorials/*.md")),
 ]
 FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)
 FILE_NAME = re.compile(r"`(?P<name>[\w./-]+\.pg)`")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=page.name,
+            marks=pytest.mark.spark if "with-spark" in page.name else pytest.mark.unit,
+        )
+        for page in PAGES
+    ],
+)
 def test_the_snippets_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     ran = 0
@@ -62,6 +71,7 @@ def _succeeds(command: list[str], folder: Path) -> None:
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.unit
 def test_the_diagnostic_in_the_readme_is_what_lint_prints(tmp_path: Path) -> None:
     (shown,) = [
         block["code"]

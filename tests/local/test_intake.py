@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph.local.intake import TakenIn, take_in
+from omnigraph.local.intake import TakenIn, one_by_one, take_in
 from omnigraph.schema.arrow import edge_schema, node_schema
 from tests.local.graphs import counting_ids
 from tests.schema.compiling import compiled
@@ -32,7 +32,7 @@ ALL, LINK = CATALOG.nodes["All"], CATALOG.edges["Link"]
 
 
 def taken(source: object) -> TakenIn:
-    return take_in(ALL, source, new_id=counting_ids())
+    return take_in(ALL, source, new_ids=one_by_one(counting_ids()))
 
 
 def column(name: str, values: object) -> list[object]:
@@ -59,7 +59,7 @@ def test_the_table_has_exactly_the_columns_of_the_type_in_order() -> None:
 def test_an_edge_table_starts_with_id_and_both_ends() -> None:
     source = [{"dst": "b", "src": "a"}]
 
-    table = take_in(LINK, source, new_id=counting_ids()).table
+    table = take_in(LINK, source, new_ids=one_by_one(counting_ids())).table
 
     assert table.schema.equals(edge_schema(LINK), check_metadata=True)
     assert table.to_pylist() == [{"id": "new1", "src": "a", "dst": "b", "note": None}]
@@ -262,7 +262,7 @@ def test_a_message_names_the_value_and_the_type() -> None:
 
 
 def keyed(rows: Sequence[object]) -> TakenIn:
-    return take_in(CATALOG.nodes["Keyed"], rows, new_id=counting_ids())
+    return take_in(CATALOG.nodes["Keyed"], rows, new_ids=one_by_one(counting_ids()))
 
 
 def test_keyed_nodes_get_the_id_their_key_spells() -> None:
@@ -275,7 +275,7 @@ def test_keyed_nodes_get_the_id_their_key_spells() -> None:
 def test_an_explicit_id_must_be_the_canonical_one() -> None:
     rows = [{"a": 1.0, "id": "1"}, {"a": 1.5, "id": "1.50"}]
 
-    result = take_in(CATALOG.nodes["Single"], rows, new_id=counting_ids())
+    result = take_in(CATALOG.nodes["Single"], rows, new_ids=one_by_one(counting_ids()))
 
     assert result.table["id"].to_pylist() == ["1", "1.5"]
     (finding,) = result.findings

@@ -13,7 +13,8 @@ from typing import Annotated, NoReturn
 import typer
 
 import omnigraph
-from omnigraph.cli import output
+from omnigraph.cli import load_commands, output
+from omnigraph.cli.options import GraphArgument, JsonFlag
 from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
 
 app = typer.Typer(
@@ -29,13 +30,9 @@ app.add_typer(commit_app, name="commit", help="Look at what was committed, and b
 recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(recovery_app, name="recovery", help="Unfinished writes: what became of them.")
 
-GraphArgument = Annotated[
-    str, typer.Argument(metavar="GRAPH", help="A local path, file:// or s3:// address.")
-]
 SchemaFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A schema file (.pg), or - for standard input.")
 ]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -48,6 +45,7 @@ def _root(
     Examples:
       omnigraph lint people.pg
       omnigraph init ./g --schema people.pg
+      omnigraph load ./g people.jsonl
       omnigraph status ./g
     """  # noqa: D301 - the escape keeps click from wrapping the examples
     if version:
@@ -137,6 +135,10 @@ def check(graph: GraphArgument, as_json: JsonFlag = False) -> None:
     output.check(report, as_json=as_json)
     if not report.ok:
         raise typer.Exit(DamagedGraphError.exit_code)
+
+
+app.command()(load_commands.load)
+app.command()(load_commands.export)
 
 
 @commit_app.command("list")

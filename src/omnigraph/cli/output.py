@@ -65,7 +65,7 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
     line(f"graph     {report.root}")
     line(f"branch    {report.branch} at commit {report.commit_id or '(none yet)'}")
     line(f"manifest  version {report.manifest_version}, format {report.format_stamp}")
-    _draw(
+    draw(
         ("type", "kind", "version", "rows", "fragments", "deleted", "indexes"),
         [_status_row(table) for table in report.tables],
         numbers=(2, 3, 4, 5),
@@ -100,7 +100,7 @@ def commits(found: Sequence[GraphCommit], *, as_json: bool) -> None:
     if as_json:
         json_object({"commits": [asdict(commit) for commit in found]})
         return
-    _draw(
+    draw(
         ("commit", "actor", "manifest", "when", "tables"),
         [
             (
@@ -123,7 +123,7 @@ def recoveries(found: Sequence[Recovery], *, as_json: bool) -> None:
     if not found:
         line("no recoveries")
         return
-    _draw(
+    draw(
         ("operation", "kind", "writer", "of", "when", "tables"),
         [
             (
@@ -170,9 +170,10 @@ def _status_json(report: GraphStatus) -> dict[str, object]:
     return content
 
 
-def _draw(
+def draw(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()
 ) -> None:
+    """A table; the columns at `numbers` are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.politeness import back_off, wait_for_older
 from omnigraph.commit.publish import Decided, Decision, decision_in, pins_of, publish
 from omnigraph.commit.recover import sweep
@@ -73,6 +74,8 @@ class WriteRequest:
     branch: str | None
     commit_id: str
     prepare: Callable[[ManifestState], Prepared]
+    is_long: bool = False
+    """Whether preparing may take minutes, and other hosts need a sign of life meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +117,7 @@ class _Attempts:
             for attempt in range(_ATTEMPTS_MAX):
                 if self._waited() or attempt:
                     state = read_manifest(self._objects.root, branch=self._request.branch)
-                prepared = self._request.prepare(state)
+                prepared = self._prepare(state)
                 reach("mutation.validate")
                 if not prepared.changes:
                     return self._finish_unchanged()
@@ -131,6 +134,12 @@ class _Attempts:
                 self._delete_sidecar()
             raise
         return self._finish_failed(ContentionError(self._request.operation_id, _ATTEMPTS_MAX))
+
+    def _prepare(self, state: ManifestState) -> Prepared:
+        if not self._request.is_long:
+            return self._request.prepare(state)
+        with beating(self._objects, self._sidecar, self._clock):
+            return self._request.prepare(state)
 
     def _waited(self) -> bool:
         return wait_for_older(

@@ -33,6 +33,7 @@ class WriterKind(StrEnum):
 
     WRITE = "write"
     DELETE = "delete"
+    LOAD = "load"
 
 
 class SidecarState(StrEnum):

@@ -25,6 +25,18 @@ from omnigraph.schema.catalog import FLOATS, Scalar, ScalarType
 _FAILURES: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _ZONED: Final = r"[T ].*(Z|z|[+-]\d{2}(:?\d{2})?)$"
 _TOO_FINE: Final = re.compile(r"[.,]\d{6}\d*[1-9]")
+_MONTH_AND_DAY: Final = (
+    r"((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
+    r"|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|[12][0-9]))"
+)
+_CLOCK: Final = (
+    r"[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?"
+)
+_ISO_START: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_LIKELY: Final = {
+    Scalar.DATE: f"^[0-9]{{4}}-{_MONTH_AND_DAY}$",
+    Scalar.DATETIME: f"^[0-9]{{4}}-{_MONTH_AND_DAY}({_CLOCK})?$",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +67,58 @@ def cast_scalars(source: pa.Array, scalar: Scalar) -> Cast:
         return Cast(values=pa.nulls(len(plain), target))
     if not _accepts(scalar, plain.type):
         return refused(plain, target)
-    reason = Reason.WRONG_TYPE if _is_text(plain.type) else Reason.DOES_NOT_FIT
-    return bisected(plain, target, _conversion(scalar, plain.type, target), reason=reason)
+    if _is_text(plain.type):
+        return _cast_texts(plain, scalar, target)
+    convert = _conversion(scalar, plain.type, target)
+    return bisected(plain, target, convert, reason=Reason.DOES_NOT_FIT)
+
+
+def cast_whole(source: pa.Array, scalar: Scalar) -> pa.Array | None:
+    """All texts at once as dates or points in time, or None if one of them is none."""
+    target = arrow_type(ScalarType(scalar=scalar))
+    try:
+        return _conversion(scalar, source.type, target)(source)
+    except _FAILURES:
+        return None
+
+
+def likely_times(texts: pa.Array, scalar: Scalar) -> pa.BooleanArray:
+    """Texts of the one form that nearly all dates or points in time have; null for null."""
+    return pc.match_substring_regex(texts, pattern=_LIKELY[scalar])
+
+
+def _cast_texts(source: pa.Array, scalar: Scalar, target: pa.DataType) -> Cast:
+    """Halving would visit every bad text many times, and there can be many of them."""
+    texts = source if pat.is_string(source.type) else source.cast(pa.large_string())
+    whole = cast_whole(texts, scalar)
+    if whole is not None:
+        return Cast(values=whole)
+    likely = likely_times(texts, scalar).fill_null(fill_value=True)
+    convert = _conversion(scalar, texts.type, target)
+    halved = bisected(pc.if_else(likely, texts, None), target, convert, reason=Reason.WRONG_TYPE)
+    bad = [row for fault in halved.faults for row in fault.rows]
+    odd = pc.indices_nonzero(pc.invert(likely)).to_pylist()
+    found = [_time_alone(texts.slice(row, 1), scalar) for row in odd]
+    bad += [row for row, each in zip(odd, found, strict=True) if each is None]
+    values = halved.values
+    if found:
+        null = pa.nulls(1, target)
+        alone = pa.concat_arrays([null if each is None else each for each in found])
+        values = pc.replace_with_mask(values, pc.invert(likely), alone)
+    faults = (Fault(reason=Reason.WRONG_TYPE, rows=tuple(sorted(bad))),) if bad else ()
+    return Cast(values=values, faults=faults)
+
+
+def _time_alone(text: pa.Array, scalar: Scalar) -> pa.Array | None:
+    """One text that is not of the likely form; Arrow reads none that begins otherwise."""
+    try:
+        spelt = text[0].as_py()
+        if scalar is Scalar.DATETIME and _ISO_START.match(spelt):
+            return cast_whole(text, scalar)
+        value = _time_of(spelt) if scalar is Scalar.DATETIME else dt.date.fromisoformat(spelt)
+        return pa.array([value], arrow_type(ScalarType(scalar=scalar)))
+    except _FAILURES:
+        return None
 
 
 def _valid_text(texts: pa.Array) -> pa.Array:
@@ -205,7 +267,7 @@ def _times_to_dates(values: pa.Array) -> pa.Array:
 
 def _texts_to_dates(values: pa.Array) -> pa.Array:
     try:
-        return values.cast(pa.string()).cast(pa.date32())
+        return values.cast(pa.date32())
     except pa.ArrowInvalid:
         if len(values) > 1:
             raise
@@ -214,20 +276,20 @@ def _texts_to_dates(values: pa.Array) -> pa.Array:
 
 def _texts_to_times(values: pa.Array) -> pa.Array:
     target = arrow_type(ScalarType(scalar=Scalar.DATETIME))
-    texts = values.cast(pa.string())
-    zoned = pc.match_substring_regex(texts, pattern=_ZONED)
+    zoned = pc.match_substring_regex(values, pattern=_ZONED)
     try:
-        with_zone = pc.if_else(zoned, texts, None).cast(target)
-        without = pc.if_else(zoned, None, texts).cast(pa.timestamp("us")).cast(target)
+        with_zone = pc.if_else(zoned, values, None).cast(target)
+        without = pc.if_else(zoned, None, values).cast(pa.timestamp("us")).cast(target)
         return pc.coalesce(with_zone, without)
     except pa.ArrowInvalid:
         if len(values) > 1:
             raise
-    text = texts[0].as_py()
+    return pa.array([_time_of(values[0].as_py())], target)
+
+
+def _time_of(text: str) -> dt.datetime:
     # Python drops digits beyond microseconds without a word.
     if _TOO_FINE.search(text):
         raise ValueError(text)
     moment = dt.datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return pa.array([moment], target)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)

@@ -10,7 +10,7 @@ once, with its first row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -58,6 +58,11 @@ class Change:
     def gone(self) -> pa.Table:
         """Ids of pinned rows that do not stay, whether or not such rows exist."""
         return pa.table({ID_COLUMN: pa.chunked_array([*self.ids.chunks, self.deleted])})
+
+    def without(self, rows: pa.Int64Array) -> Change:
+        """The same change if the rows at these positions were not part of it."""
+        left = pc.invert(pc.is_in(self.rows, rows))
+        return replace(self, rows=self.rows.filter(left), incoming=self.incoming.filter(left))
 
     def duplicates(self) -> pa.Int64Array:
         """Positions of the rows that repeat an id of an earlier row."""

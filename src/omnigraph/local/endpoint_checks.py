@@ -15,7 +15,8 @@ from omnigraph.local.changes import Change
 from omnigraph.local.lookups import PinnedReads, Within
 from omnigraph.names import ID_COLUMN
 from omnigraph.rules.constraints import EndpointExists, TypeRules
-from omnigraph.rules.violations import KEPT_MAX, BadRows, Violation, bad_rows, shown, unplaced
+from omnigraph.rules.violations import KEPT_MAX, BadRows, Violation, bad_rows, unplaced
+from omnigraph.rules.wording import missing_text
 
 
 def check_endpoints(
@@ -34,7 +35,7 @@ def check_endpoints(
             (rule.column,),
             change.rows.filter(broken),
             ids=change.given.column(ID_COLUMN),
-            message=lambda row: _missing_message(given[row].as_py(), rule),
+            message=lambda row: missing_text(rule, given[row]),
         )
     ]
 
@@ -81,7 +82,7 @@ def _dangling(
             columns=(rule.column,),
             row=None,
             id=each["id"],
-            message=_missing_message(each["node"], rule),
+            message=missing_text(rule, pa.scalar(each["node"])),
         )
         for each in found["first"]
     ]
@@ -107,8 +108,3 @@ def missing_nodes(wanted: pa.ChunkedArray, nodes: Change, reads: PinnedReads) ->
         deleted=pa.table({"id": nodes.deleted}),
     )
     return unresolved.filter(pc.invert(pc.is_in(unresolved, found.column("id").combine_chunks())))
-
-
-def _missing_message(node: str, rule: EndpointExists) -> str:
-    type_name = rule.node_key.partition(":")[2]
-    return f"found {shown(node)}, expected the id of a {type_name} that exists after the write"

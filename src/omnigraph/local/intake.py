@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,9 @@ from omnigraph.schema.catalog import (
 from omnigraph.schema.identity import key_properties, node_ids
 from omnigraph.syntax import did_you_mean
 
+NewIds: TypeAlias = Callable[[int], pa.StringArray]
+"""Makes so many ids that nobody has used."""
+
 _ID: Final = ScalarType(scalar=Scalar.STRING)
 
 
@@ -58,7 +61,7 @@ class TakenIn:
     unreadable: Mapping[str, pa.Int64Array]
 
 
-def take_in(declared: NodeType | EdgeType, source: object, *, new_id: Callable[[], str]) -> TakenIn:
+def take_in(declared: NodeType | EdgeType, source: object, *, new_ids: NewIds) -> TakenIn:
     """Read the rows of one type: columns by name, safe casts only, ids derived or completed."""
     key = table_key_of(declared)
     raw = read_source(source, type_name=declared.name)
@@ -72,7 +75,7 @@ def take_in(declared: NodeType | EdgeType, source: object, *, new_id: Callable[[
         else:
             columns[name] = pa.chunked_array([pa.nulls(raw.row_count, schema.field(name).type)])
     given = columns[ID_COLUMN]
-    columns[ID_COLUMN] = _ids(declared, columns, new_id, faults.get(ID_COLUMN, []))
+    columns[ID_COLUMN] = _ids(declared, columns, new_ids, faults.get(ID_COLUMN, []))
     # The schema says "not null"; a table with findings may break that and is never written.
     table = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
     return TakenIn(
@@ -85,6 +88,11 @@ def take_in(declared: NodeType | EdgeType, source: object, *, new_id: Callable[[
         ),
         unreadable={name: _positions(found) for name, found in faults.items() if found},
     )
+
+
+def one_by_one(new_id: Callable[[], str]) -> NewIds:
+    """For few rows, where ids may cost what they cost."""
+    return lambda count: pa.array([new_id() for _ in range(count)], pa.string())
 
 
 def table_key_of(declared: NodeType | EdgeType) -> str:
@@ -105,7 +113,7 @@ def _wanted(declared: NodeType | EdgeType) -> dict[str, PropertyType]:
 def _ids(
     declared: NodeType | EdgeType,
     columns: Mapping[str, pa.ChunkedArray],
-    new_id: Callable[[], str],
+    new_ids: NewIds,
     unreadable: list[Fault],
 ) -> pa.ChunkedArray:
     if isinstance(declared, NodeType) and declared.key is not None:
@@ -114,7 +122,7 @@ def _ids(
     absent = given.is_null()
     if unreadable:
         absent = pc.and_(absent, pc.invert(_mask(len(given), _positions(unreadable))))
-    fresh = pa.array([new_id() for _ in range(pc.sum(absent).as_py() or 0)], pa.string())
+    fresh = new_ids(pc.sum(absent).as_py() or 0)
     return pa.chunked_array([pc.replace_with_mask(given, absent, fresh)])
 
 

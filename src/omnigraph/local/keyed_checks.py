@@ -92,7 +92,7 @@ def _check_ids(change: Change, mode: WriteMode, reads: PinnedReads) -> list[BadR
                 message=lambda _: "an earlier row of the input has the same id",
             )
         )
-    taken = _taken_rows(change, reads) if mode is WriteMode.APPEND else EMPTY_ROWS
+    taken = taken_rows(change, reads) if mode is WriteMode.APPEND else EMPTY_ROWS
     if len(taken):
         findings.append(
             bad_rows(
@@ -107,7 +107,8 @@ def _check_ids(change: Change, mode: WriteMode, reads: PinnedReads) -> list[BadR
     return findings
 
 
-def _taken_rows(change: Change, reads: PinnedReads) -> pa.Int64Array:
+def taken_rows(change: Change, reads: PinnedReads) -> pa.Int64Array:
+    """Positions of the rows whose id a staying pinned row has."""
     wanted = change.ids.combine_chunks()
     pinned = reads.rows(
         change.table_key, (ID_COLUMN,), within=Within(column=ID_COLUMN, values=wanted)
@@ -151,19 +152,23 @@ ORDER BY mine.row
 """
 
 
-def _check_unique(change: Change, rule: UniqueTuple, reads: PinnedReads) -> list[BadRows]:
-    """The new rows whose tuple a staying row holds, or an earlier new row."""
-    if not len(change.incoming):
-        return []
+def clashes(change: Change, rule: UniqueTuple, reads: PinnedReads) -> pa.Table:
+    """The new rows whose tuple a staying row holds, or an earlier new row: `row` and `other`."""
     keys = [f"k{number}" for number in range(len(rule.columns))]
     columns = [change.incoming.column(name) for name in rule.columns]
     text = _CLASHES.replace("PRESENT", " AND ".join(f"{key} IS NOT NULL" for key in keys))
-    found = reads.query(
+    return reads.query(
         text.replace("KEYS", ", ".join(keys)),
         incoming=pa.table([change.rows, change.ids, *columns], names=["row", "id", *keys]),
         pinned=_pinned_tuples(change, rule, reads),
         gone=change.gone,
     )
+
+
+def _check_unique(change: Change, rule: UniqueTuple, reads: PinnedReads) -> list[BadRows]:
+    if not len(change.incoming):
+        return []
+    found = clashes(change, rule, reads)
     if not len(found):
         return []
     first = found.slice(0, KEPT_MAX)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -36,18 +37,10 @@ def read_source(source: object, *, type_name: str) -> RawRows:
     """
     if isinstance(source, Mapping):
         raise _refused(source, type_name, "a mapping of columns could be meant in two ways")
-    try:
-        if isinstance(source, list | tuple):
+    if isinstance(source, list | tuple):
+        with _reading(source, type_name):
             return _from_mappings(source, type_name)
-        table = _table(source)
-        if table is not None:
-            _require_sound(table)
-    except InvalidInputError:
-        raise
-    except Exception as error:  # whatever a caller's object does when it is read
-        raise _refused(source, type_name, f"reading it failed: {error!s:.200}") from error
-    if table is None:
-        raise _refused(source, type_name, "it has no Arrow interface")
+    table = read_table(source, type_name=type_name)
     counts = Counter(table.column_names)
     columns: dict[str, RawColumn] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -57,6 +50,48 @@ def read_source(source: object, *, type_name: str) -> RawRows:
         row_count=table.num_rows,
         repeated=tuple(name for name, count in counts.items() if count > 1),
     )
+
+
+def read_table(source: object, *, type_name: str) -> pa.Table:
+    """The columns of a source that has an Arrow interface, as they came."""
+    with _reading(source, type_name):
+        table = _table(source)
+        if table is not None:
+            _require_sound(table)
+            return table
+    raise _refused(source, type_name, "it has no Arrow interface")
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """The same table with plain texts and bytes; Arrow cannot pick rows out of views."""
+    kinds = [_without_views(kind) for kind in table.schema.types]
+    if kinds == table.schema.types:
+        return table
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pat.is_string_view(kind):
+        return pa.string()
+    if pat.is_binary_view(kind):
+        return pa.binary()
+    if pat.is_list(kind):
+        return pa.list_(_without_views(kind.value_type))
+    if pat.is_large_list(kind):
+        return pa.large_list(_without_views(kind.value_type))
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(_without_views(kind.value_type), kind.list_size)
+    return kind
+
+
+@contextmanager
+def _reading(source: object, type_name: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except Exception as error:  # whatever a caller's object does when it is read
+        raise _refused(source, type_name, f"reading it failed: {error!s:.200}") from error
 
 
 def _table(source: object) -> pa.Table | None:

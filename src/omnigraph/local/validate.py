@@ -15,16 +15,15 @@ import pyarrow.types as pat
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.local.changes import ProposedWrite
-from omnigraph.local.intake import table_key_of, take_in
+from omnigraph.local.intake import one_by_one, table_key_of, take_in
 from omnigraph.local.keyed_checks import check_keyed
+from omnigraph.local.named_types import resolved_types
 from omnigraph.local.pinned import PinnedTables
 from omnigraph.local.row_checks import check_rows
-from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.rules.constraints import table_rules
 from omnigraph.rules.modes import WriteMode
 from omnigraph.rules.violations import BadRows, ViolationReport, report_of
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.syntax import did_you_mean
+from omnigraph.schema.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +62,8 @@ def validate(
     rules = table_rules(catalog)
     findings: list[BadRows] = []
     tables: dict[str, pa.Table] = {}
-    for declared, source in _resolved(inputs, catalog):
-        taken = take_in(declared, source, new_id=new_id)
+    for declared, source in resolved_types(inputs, catalog):
+        taken = take_in(declared, source, new_ids=one_by_one(new_id))
         tables[taken.table_key] = taken.table
         findings += taken.findings
         findings += check_rows(taken.table, rules[taken.table_key], unreadable=taken.unreadable)
@@ -73,7 +72,7 @@ def validate(
         mode=mode,
         deleted={
             table_key_of(declared): _id_array(ids, declared.name)
-            for declared, ids in _resolved(deleted or {}, catalog)
+            for declared, ids in resolved_types(deleted or {}, catalog)
         },
     )
     keyed = check_keyed(write, rules, pinned)
@@ -86,48 +85,6 @@ def validate(
         bad_rows=_bad_rows(findings),
         read_set=keyed.read_set,
     )
-
-
-def _resolved(by_name: object, catalog: Catalog) -> list[tuple[NodeType | EdgeType, object]]:
-    """The types behind the names, in the order of the catalog."""
-    known: dict[str, NodeType | EdgeType] = {
-        **{node_table_key(node.name): node for node in catalog.nodes.values()},
-        **{edge_table_key(edge.name): edge for edge in catalog.edges.values()},
-    }
-    if not isinstance(by_name, Mapping):
-        raise InvalidInputError(
-            f"the input is {type(by_name).__name__}, expected a mapping",
-            next_step='Give rows or ids by type, as in {"Person": rows}.',
-        )
-    found = {}
-    for name, value in by_name.items():
-        key = _table_key(name, catalog)
-        if key in found:
-            raise InvalidInputError(f"the input names {key} twice")
-        found[key] = value
-    return [(declared, found[key]) for key, declared in known.items() if key in found]
-
-
-def _table_key(name: object, catalog: Catalog) -> str:
-    keys = [node_table_key(each) for each in catalog.nodes]
-    keys += [edge_table_key(each) for each in catalog.edges]
-    if not isinstance(name, str):
-        raise InvalidInputError(f"the input names a type {name!r:.80}, expected a string")
-    if name in keys:
-        return name
-    matches = [key for key in (node_table_key(name), edge_table_key(name)) if key in keys]
-    if len(matches) > 1:
-        raise InvalidInputError(
-            f"{name} is a node type and an edge type",
-            next_step=f"Name it {matches[0]!r} or {matches[1]!r}.",
-        )
-    if not matches:
-        hint = did_you_mean(name, [*catalog.nodes, *catalog.edges])
-        raise InvalidInputError(
-            f"the schema has no type {name!r}" + (f"; {hint}" if hint else ""),
-            next_step="Name a node type or an edge type of the schema.",
-        )
-    return matches[0]
 
 
 def _id_array(ids: object, type_name: str) -> pa.StringArray:

@@ -7,23 +7,25 @@ schema's rules, and the chain of commits reaches back to the first without a gap
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.publish import decision_in, head_of
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import OmnigraphError
-from omnigraph.local.integrity import broken_rules
-from omnigraph.operations.commits import all_commits
-from omnigraph.rules.constraints import table_rules
+from omnigraph.local.integrity import BrokenRule, broken_rules
+from omnigraph.rules.constraints import TypeRules, table_rules
 from omnigraph.storage.manifest_rows import Operation, Outcome
+from omnigraph.storage.past import all_commits
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.table_versions import head_version, version_records
 from omnigraph.storage.tables import open_pinned, orphan_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pyspark.sql import SparkSession
 
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.location import Root
@@ -74,15 +76,27 @@ class CheckReport:
         return not self.findings
 
 
-def check_graph(objects: Objects, catalog: Catalog, state: ManifestState) -> CheckReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Engine:
+    """Who reads all rows: this process, or the tasks of a cluster."""
+
+    read_through: Callable[[TableEntry], int]
+    broken_rules: Callable[[Mapping[str, TypeRules]], Iterator[BrokenRule]]
+
+
+def check_graph(
+    objects: Objects, catalog: Catalog, state: ManifestState, *, spark: SparkSession | None = None
+) -> CheckReport:
+    """Check one state; with a Spark session, whatever grows with the rows runs there."""
     root = objects.root
     snapshot = state.snapshot()
+    engine = _in_process(root, snapshot) if spark is None else _on_spark(spark, root, snapshot)
     findings = [
         *_tables_of_catalog(catalog, snapshot),
-        *_pins(root, snapshot),
+        *_pins(root, snapshot, engine),
     ]
     if not findings:
-        findings += _rules(root, catalog, snapshot)
+        findings += _rules(engine, catalog)
     findings += _chain(root, state)
     orphans = [orphan for entry in snapshot.tables.values() for orphan in orphan_files(root, entry)]
     return CheckReport(
@@ -98,6 +112,24 @@ def check_graph(objects: Objects, catalog: Catalog, state: ManifestState) -> Che
     )
 
 
+def _in_process(root: Root, snapshot: Snapshot) -> _Engine:
+    return _Engine(
+        read_through=partial(_read_through, root),
+        broken_rules=partial(broken_rules, root, snapshot),
+    )
+
+
+def _on_spark(spark: SparkSession, root: Root, snapshot: Snapshot) -> _Engine:
+    from omnigraph.spark.integrity import broken_rules_on_spark, read_through
+    from omnigraph.spark.scan import SparkGraph
+
+    graph = SparkGraph(spark, root, snapshot)
+    return _Engine(
+        read_through=partial(read_through, graph),
+        broken_rules=partial(broken_rules_on_spark, graph),
+    )
+
+
 def _tables_of_catalog(catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding]:
     expected = set(table_rules(catalog))
     for table_key in sorted(expected ^ set(snapshot.tables)):
@@ -107,11 +139,10 @@ def _tables_of_catalog(catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding
         )
 
 
-def _pins(root: Root, snapshot: Snapshot) -> Iterator[Finding]:
+def _pins(root: Root, snapshot: Snapshot, engine: _Engine) -> Iterator[Finding]:
     for entry in snapshot.tables.values():
         try:
-            rows = open_pinned(root, entry).to_table(columns=[]).num_rows
-            _read_through(root, entry)
+            rows = engine.read_through(entry)
         except (OmnigraphError, OSError, ValueError) as error:
             yield Finding(
                 problem=Problem.UNREADABLE_PIN,
@@ -129,9 +160,8 @@ def _pins(root: Root, snapshot: Snapshot) -> Iterator[Finding]:
         yield from _head(root, entry)
 
 
-def _read_through(root: Root, entry: TableEntry) -> None:
-    for _ in open_pinned(root, entry).scanner().to_batches():
-        pass
+def _read_through(root: Root, entry: TableEntry) -> int:
+    return sum(batch.num_rows for batch in open_pinned(root, entry).scanner().to_batches())
 
 
 def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
@@ -153,8 +183,8 @@ def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
             )
 
 
-def _rules(root: Root, catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding]:
-    for broken in broken_rules(root, snapshot, table_rules(catalog)):
+def _rules(engine: _Engine, catalog: Catalog) -> Iterator[Finding]:
+    for broken in engine.broken_rules(table_rules(catalog)):
         yield Finding(
             problem=Problem.BROKEN_RULE,
             thing=broken.table_key,

@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.storage.history import recorded_commits
-from omnigraph.storage.manifest_rows import GraphCommit
+from omnigraph.storage.past import all_commits
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest import ManifestState
-
-
-def all_commits(root: Root, state: ManifestState) -> tuple[GraphCommit, ...]:
-    """Every commit once, newest first; a commit on its way to the history may be in both."""
-    # The state was read before the history is: a commit that moves meanwhile is then in both.
-    commits = {commit.commit_id: commit for commit in recorded_commits(root)}
-    commits |= {row.commit_id: row for row in state.rows if isinstance(row, GraphCommit)}
-    return tuple(sorted(commits.values(), key=lambda commit: commit.manifest_version, reverse=True))
+    from omnigraph.storage.manifest_rows import GraphCommit
 
 
 def list_commits(

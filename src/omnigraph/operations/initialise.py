@@ -13,7 +13,9 @@ from omnigraph import names
 from omnigraph.errors import (
     AlreadyInitialisedError,
     ConflictError,
+    FormatTooNewError,
     InitialisationClaimedError,
+    NotFoundError,
     NothingWrittenError,
     OutcomeUnknownError,
     StorageUnavailableError,
@@ -31,6 +33,7 @@ from omnigraph.storage.branch_refs import (
 from omnigraph.storage.datasets import creator_of, open_dataset, remove_unless_foreign
 from omnigraph.storage.history import HISTORY, create_history
 from omnigraph.storage.manifest import (
+    ManifestState,
     create_manifest,
     manifest_exists,
     read_manifest,
@@ -45,13 +48,15 @@ from omnigraph.storage.manifest_rows import (
     Table,
     TableVersion,
 )
-from omnigraph.storage.objects import Objects, Put
+from omnigraph.storage.objects import Objects, Put, StoredObjects
 from omnigraph.storage.tables import create_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
+
+    from omnigraph.storage.location import Root
 
 ACTOR: Final = "omnigraph:init"
 
@@ -282,3 +287,24 @@ def _undo(plan: InitPlan, objects: Objects, written: list[str]) -> None:
 def _is_ours(plan: InitPlan, objects: Objects, location: str) -> bool:
     dataset = open_dataset(objects.root, location)
     return dataset is not None and creator_of(dataset) == plan.claim.incarnation
+
+
+def existing_graph(location: Root) -> ManifestState:
+    """The manifest of the graph at a root; a root without a graph is an error that says why."""
+    try:
+        state = read_manifest(location)
+    except NotFoundError:
+        _refuse_unfinished(location)
+        raise
+    if state.stamp > names.STAMP:
+        raise FormatTooNewError(location.uri, found=state.stamp, supported=names.STAMP)
+    return state
+
+
+def _refuse_unfinished(location: Root) -> None:
+    try:
+        claim = read_branch_ref(StoredObjects(location), names.MAIN)
+    except StorageUnavailableError:
+        return
+    if claim is not None:
+        raise InitialisationClaimedError(location.uri, claimed_at=claim.claimed_at)

@@ -11,6 +11,9 @@ import enum
 class Reason(enum.StrEnum):
     """Everything that can be wrong with a row, or with a whole input."""
 
+    MALFORMED = "malformed"
+    UNKNOWN_TYPE = "unknown_type"
+    DUPLICATE_MEMBER = "duplicate_member"
     UNKNOWN_COLUMN = "unknown_column"
     DUPLICATE_COLUMN = "duplicate_column"
     WRONG_TYPE = "wrong_type"
@@ -25,6 +28,7 @@ class Reason(enum.StrEnum):
     BAD_ID = "bad_id"
     DUPLICATE_ID = "duplicate_id"
     ID_EXISTS = "id_exists"
+    SUPERSEDED = "superseded"
     NOT_UNIQUE = "not_unique"
     MISSING_ENDPOINT = "missing_endpoint"
     TOO_MANY_EDGES = "too_many_edges"

@@ -169,4 +169,11 @@ def shown_scalar(value: pa.Scalar) -> str:
         return "text that is not valid UTF-8"
     except (ValueError, OverflowError):
         # Python has no year 30,000 and no nanoseconds.
+        return _shown_as_text(value)
+
+
+def _shown_as_text(value: pa.Scalar) -> str:
+    try:
         return shown(value.cast(pa.string()).as_py())
+    except pa.ArrowException:
+        return f"a value of type {value.type}"

@@ -5,20 +5,29 @@ Invariant: a rule reads the same whichever engine found it broken.
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, assert_never
 
 from omnigraph.rules.constraints import (
     EdgeCount,
+    EndpointExists,
     FiniteKey,
     FullVector,
     InEnum,
     InRange,
+    KeyedRule,
     Matches,
     ProperId,
     Required,
     RowRule,
+    UniqueTuple,
 )
+from omnigraph.rules.reasons import Reason
+from omnigraph.rules.violations import shown_scalar
 from omnigraph.schema.catalog import EnumType, ListType, PropertyType, ScalarType, VectorType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def expectation(rule: RowRule) -> str:
@@ -62,6 +71,41 @@ def type_text(property_type: PropertyType) -> str:
 def count_text(rule: EdgeCount) -> str:
     """The allowed number of edges, as `@card` spells it."""
     return f"{rule.minimum}..{'' if rule.maximum is None else rule.maximum}"
+
+
+def missing_text(rule: EndpointExists, endpoint: pa.Scalar) -> str:
+    """What is wrong with an endpoint that no node has."""
+    type_name = rule.node_key.partition(":")[2]
+    found = shown_scalar(endpoint)
+    return f"found {found}, expected the id of a {type_name} that exists after the write"
+
+
+def keyed_message(reason: Reason, rule: KeyedRule | None, values: Sequence[pa.Scalar]) -> str:
+    """Why a load refuses a record that is well-formed alone; the same words in every engine.
+
+    `values` are what the rule looks at in the record itself: its id where there is no rule, the
+    members of a unique tuple, the endpoint, or the source whose edges are counted.
+    """
+    found = ", ".join(map(shown_scalar, values))
+    match reason, rule:
+        case Reason.DUPLICATE_ID, None:
+            return f"id: found {found}, which an earlier record of the input has too"
+        case Reason.SUPERSEDED, None:
+            return f"id: found {found}, for which another record of the input stands"
+        case Reason.ID_EXISTS, None:
+            return f"id: found {found}, which the graph has already, expected a new one"
+        case Reason.NOT_UNIQUE, UniqueTuple():
+            columns = ", ".join(rule.columns)
+            return (
+                f"{columns}: found {found}, which another row has too, expected a value of its own"
+            )
+        case Reason.MISSING_ENDPOINT, EndpointExists():
+            return f"{rule.column}: {missing_text(rule, *values)}"
+        case ((Reason.TOO_MANY_EDGES | Reason.TOO_FEW_EDGES), EdgeCount()):
+            amount = "many" if reason is Reason.TOO_MANY_EDGES else "few"
+            return f"src: found too {amount} edges of {found}, expected {count_text(rule)}"
+        case _:
+            raise ValueError(f"{reason} is not a reason of {rule}")
 
 
 def _range_text(rule: InRange) -> str:

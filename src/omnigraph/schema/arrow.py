@@ -84,5 +84,18 @@ def edge_schema(edge: EdgeType) -> pa.Schema:
     )
 
 
+def table_schema(declared: NodeType | EdgeType) -> pa.Schema:
+    match declared:
+        case NodeType():
+            return node_schema(declared)
+        case EdgeType():
+            return edge_schema(declared)
+
+
 def _id_field() -> pa.Field:
     return pa.field(ID_COLUMN, pa.string(), nullable=False, metadata={PRIMARY_KEY_KEY: "true"})
+
+
+def has_blob(field: pa.Field) -> bool:
+    """Whether a column holds blobs, which Lance stores apart from their rows."""
+    return BLOB_KEY.encode() in (field.metadata or {})

@@ -93,6 +93,21 @@ def read_manifest(
     )
 
 
+def read_manifest_version(root: Root, version: int, *, branch: str | None = None) -> ManifestState:
+    """One version of a branch's manifest, while it is among those that a reader may believe."""
+    handle = open_dataset(root, names.MANIFEST, fork=branch, version=version)
+    state = None if handle is None else _read_whole(root, branch, handle, None)
+    if state is not None:
+        return state
+    latest = read_manifest(root, branch=branch).version
+    oldest = max(1, latest - names.MANIFEST_VERSIONS_KEPT + 1)
+    raise NotFoundError(
+        f"manifest version {version} of {root} "
+        + ("does not exist yet" if version > latest else "is not kept any more"),
+        next_step=f"Versions {oldest} to {latest} can be read.",
+    )
+
+
 def create_manifest(
     root: Root, rows: Iterable[ManifestRow], *, operation_id: str, stamp: int = names.STAMP
 ) -> None:

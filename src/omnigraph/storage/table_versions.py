@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging import StagedChange
 
-_LOST_OR_UNKNOWN: Final = ("conflict", "is unknown", "not found", "concurrent")
+_LOST_OR_UNKNOWN: Final = (
+    "conflict",
+    "is unknown",
+    "not found",
+    "concurrent",
+    "fragment ids must be unique",  # somebody else's commit took the numbers of ours
+)
 _PRESERVING: Final = (LanceOperation.Rewrite, LanceOperation.CreateIndex)
 
 

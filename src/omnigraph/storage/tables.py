@@ -5,20 +5,20 @@ Invariant: data is read only at the version a snapshot pins; HEAD is looked at f
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import ConflictError, DamagedGraphError
+from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.storage.datasets import create_dataset, creator_of, open_dataset, translated
+from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
     from lance import LanceDataset
 
     from omnigraph.storage.location import Root
-    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,41 @@ def open_pinned(root: Root, entry: TableEntry) -> LanceDataset:
     return dataset
 
 
+def find_entry(root: Root, snapshot: Snapshot, table_key: str) -> TableEntry:
+    """The snapshot's entry of a type that a caller named."""
+    entry = snapshot.tables.get(table_key)
+    if entry is not None:
+        return entry
+    kind, _, type_name = table_key.partition(":")
+    known = [key.partition(":")[2] for key in snapshot.tables if key.startswith(f"{kind}:")]
+    hint = did_you_mean(type_name, known)
+    raise NotFoundError(
+        f"{root} has no {kind} type {type_name!r}" + (f" ({hint})" if hint else ""),
+        next_step=f"Run `omnigraph schema show {root}` to see the types.",
+    )
+
+
+def known_columns(
+    root: Root, entry: TableEntry, columns: Sequence[str] | None
+) -> tuple[str, ...] | None:
+    """The columns a caller asked for, each of which the table has; None asks for all."""
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InvalidInputError(f"columns are {columns!r:.80}, expected a list of column names")
+    known = open_pinned(root, entry).schema.names
+    for column in columns:
+        if column not in known:
+            hint = did_you_mean(str(column), known)
+            raise InvalidInputError(
+                f"{entry.table_key} has no column {column!r:.80}" + (f" ({hint})" if hint else ""),
+                next_step=f"Its columns are {', '.join(known)}.",
+            )
+    if not columns:
+        raise InvalidInputError("no columns were asked for", next_step="Leave `columns` out.")
+    return tuple(columns)
+
+
 def scan(
     root: Root, entry: TableEntry, *, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
@@ -73,6 +108,16 @@ def scan(
     dataset = open_pinned(root, entry)
     with translated(root, f"read {entry.table_key}"):
         return dataset.scanner(columns=list(columns) if columns else None).to_reader()
+
+
+def whole_rows(root: Root, entry: TableEntry, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Stream a table's rows at its pin with everything in them: blobs come as their bytes."""
+    dataset = open_pinned(root, entry)
+    with translated(root, f"read {entry.table_key}"):
+        scanner = dataset.scanner(
+            blob_handling="all_binary", batch_size=batch_rows, batch_readahead=1
+        )
+        yield from scanner.to_batches()
 
 
 def orphan_files(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:

@@ -1,0 +1,105 @@
+"""What a node with very many edges costs the task it lands in: `just bench skew`.
+
+A million edges end at one node, five million elsewhere; keys go through eight buckets as in a load.
+Prints the time of every bucket's check, and the longest beside the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import time
+from collections import defaultdict
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.rules.modes import WriteMode
+from omnigraph.spark.buckets import KeyPlan, check_bucket
+from omnigraph.spark.keys import (
+    Hashing,
+    KeyBuckets,
+    Role,
+    RoleKind,
+    frames_of,
+    incoming_rows,
+)
+
+BUCKETS: Final = 8
+EDGES_PER_SPLIT: Final = 250_000
+ROLES: Final = (
+    Role(kind=RoleKind.ID, table_key="node:P", columns=("id",), pinned=False),
+    *(
+        Role(
+            kind=RoleKind.ENDPOINT,
+            table_key="edge:E",
+            columns=(column,),
+            pinned=False,
+            node_key="node:P",
+        )
+        for column in ("src", "dst")
+    ),
+)
+PLAN: Final = KeyPlan(
+    roles=ROLES,
+    mode=WriteMode.APPEND,
+    counts={},
+    overwritten=frozenset(),
+    tracked=frozenset(),
+)
+
+
+def main() -> None:
+    options = _options()
+    blobs: dict[int, list[bytes]] = defaultdict(list)
+    chance = np.random.default_rng(7)
+    names = pa.array([f"person-{number}" for number in range(options.nodes)])
+    _send(blobs, 0, 0, names)
+    splits = -(-options.edges // EDGES_PER_SPLIT)
+    hub_share = options.hub / options.edges
+    for split in range(1, splits + 1):
+        ends = chance.integers(0, options.nodes, (2, EDGES_PER_SPLIT))
+        ends[1][chance.random(EDGES_PER_SPLIT) < hub_share] = 0
+        for role in (1, 2):
+            _send(blobs, role, split, names.take(pa.array(ends[role - 1])))
+    seconds = []
+    print("bucket   MB of keys   ms")
+    for bucket in sorted(blobs):
+        began = time.perf_counter()
+        assert not list(check_bucket(frames_of(blobs[bucket]), PLAN))
+        seconds.append(time.perf_counter() - began)
+        size = sum(map(len, blobs[bucket])) / 1e6
+        print(f"{bucket:6}   {size:10.1f}   {seconds[-1] * 1e3:6.0f}")
+    ratio = max(seconds) / statistics.median(seconds)
+    print(
+        json.dumps(
+            {
+                "name": "skew",
+                "ratio": round(ratio, 2),
+                "rows": options.nodes + options.edges,
+                "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            }
+        )
+    )
+
+
+def _send(blobs: dict[int, list[bytes]], role: int, split: int, keys: pa.Array) -> None:
+    buckets = KeyBuckets(Hashing(seeds=(1, 2), buckets=BUCKETS))
+    buckets.add(role, [keys], incoming_rows(split, 0, len(keys)))
+    for bucket, blob in buckets.buckets():
+        blobs[bucket].append(blob)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--edges", type=int, default=6_000_000)
+    parser.add_argument("--hub", type=int, default=1_000_000, help="edges that end at one node")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

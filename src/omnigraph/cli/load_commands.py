@@ -1,0 +1,270 @@
+"""Getting data into a graph and out of it again: `omnigraph load` and `omnigraph export`.
+
+Invariant: one JSON object, or the exported rows, on stdout; progress and everything else on stderr.
+An interrupted load says what became of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final, assert_never
+
+import typer
+
+import omnigraph
+from omnigraph import names
+from omnigraph.cli import output
+from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
+from omnigraph.errors import InvalidInputError, LoadRefusedError, OmnigraphError
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+    from omnigraph.load.ledger import LoadReport
+    from omnigraph.load.progress import Progress
+    from omnigraph.operations.export import ExportReport
+
+STDOUT: Final = "-"
+INTERRUPTED: Final = 130
+
+Files = Annotated[
+    list[str], typer.Argument(metavar="FILE...", help="Files, patterns or directories to load.")
+]
+Mode = Annotated[str, typer.Option("--mode", help="append, merge or overwrite.")]
+Branch = Annotated[str | None, typer.Option("--branch", help="The branch to work on.")]
+Base = Annotated[str | None, typer.Option("--from", help="Make the branch from this one first.")]
+Engine = Annotated[str, typer.Option("--engine", help="auto, local or spark; auto goes by size.")]
+OnFault = Annotated[
+    str, typer.Option("--on-error", help="fail, or quarantine: set bad records aside.")
+]
+MaxBad = Annotated[
+    str | None,
+    typer.Option("--max-bad", metavar="N|P%", help="How many a quarantine accepts; 10% if not."),
+]
+As = Annotated[
+    str | None, typer.Option("--as", metavar="TYPE", help="The type of CSV and Parquet records.")
+]
+Mapped = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="PROP=COLUMN", help="The file's own name of a property."),
+]
+OrderBy = Annotated[
+    str | None,
+    typer.Option("--order-by", metavar="PROP", help="In a merge, the greatest value stands."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check all, write nothing.")]
+Quarantine = Annotated[
+    str | None, typer.Option("--quarantine", metavar="DIR", help="Where bad records go.")
+]
+Master = Annotated[str | None, typer.Option("--master", help="The Spark cluster to run on.")]
+Remote = Annotated[str | None, typer.Option("--remote", help="The Spark Connect server to use.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="One type, not all.")]
+Format = Annotated[str, typer.Option("--format", help="jsonl or parquet.")]
+Target = Annotated[
+    str,
+    typer.Option("-o", "--output", metavar="PATH", help="A file, or a directory for parquet."),
+]
+
+
+def load(  # noqa: PLR0913 - one parameter per option
+    graph: GraphArgument,
+    files: Files,
+    *,
+    mode: Mode = "append",
+    branch: Branch = None,
+    base: Base = None,
+    engine: Engine = "auto",
+    on_error: OnFault = "fail",
+    max_bad: MaxBad = None,
+    type_name: As = None,
+    mapped: Mapped = None,
+    order_by: OrderBy = None,
+    dry_run: DryRun = False,
+    quarantine: Quarantine = None,
+    master: Master = None,
+    remote: Remote = None,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+    quiet: Quiet = False,
+) -> None:
+    """Load files as one commit that accounts for every record."""
+    _require_no_base(base)
+    opened = omnigraph.open(graph, mode="r" if dry_run else "rw")
+    operation_id = _new_operation()
+    try:
+        report = opened.load(
+            files,
+            mode=mode,
+            type_name=type_name,
+            columns=_columns(mapped),
+            order_by=order_by,
+            on_error=on_error,
+            max_bad=max_bad,
+            engine=engine,
+            spark=_spark(master, remote),
+            dry_run=dry_run,
+            actor=actor,
+            operation_id=operation_id,
+            branch=branch,
+            quarantine=quarantine,
+            progress=_progress(silent=quiet or as_json),
+        )
+    except LoadRefusedError as error:
+        if as_json:
+            output.line(_report_of(error).to_json())
+        raise
+    except KeyboardInterrupt:
+        output.note(_fate(opened, operation_id))
+        raise typer.Exit(INTERRUPTED) from None
+    _show_load(report, as_json=as_json)
+
+
+def export(
+    graph: GraphArgument,
+    *,
+    branch: Branch = None,
+    type_name: Type = None,
+    format_name: Format = "jsonl",
+    target: Target = STDOUT,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the published rows as files that load reads back."""
+    _require_main(branch)
+    if target == STDOUT and as_json:
+        raise typer.BadParameter("the rows themselves go to stdout", param_hint="--json")
+    opened = omnigraph.open(graph, mode="r")
+    try:
+        report = opened.export(
+            sys.stdout.buffer if target == STDOUT else target,
+            type_name=type_name,
+            format=format_name,
+        )
+    except BrokenPipeError:
+        # Whoever read the rows has enough; Python would complain when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    _show_export(report, as_json=as_json)
+
+
+def _columns(mapped: list[str] | None) -> dict[str, str]:
+    columns = {}
+    for text in mapped or ():
+        name, equals, column = text.partition("=")
+        if not (name and equals and column):
+            raise typer.BadParameter(f"{text!r}: write PROP=COLUMN", param_hint="--map")
+        columns[name] = column
+    return columns
+
+
+def _spark(master: str | None, remote: str | None) -> object | None:
+    if master is None and remote is None:
+        return None
+    from omnigraph.spark.session import SparkTarget
+
+    return SparkTarget(master=master, remote=remote)
+
+
+def _progress(*, silent: bool) -> Progress | None:
+    if silent:
+        return None
+    from omnigraph.load.progress import watching
+
+    return watching(sys.stderr)
+
+
+def _new_operation() -> str:
+    from ulid import ULID
+
+    return str(ULID())
+
+
+def _require_no_base(base: str | None) -> None:
+    if base is not None:
+        raise InvalidInputError(
+            f"cannot make a branch from {base!r:.80}: this version has no branches but main",
+            next_step="Leave `--from` out.",
+        )
+
+
+def _require_main(branch: str | None) -> None:
+    if branch not in {None, names.MAIN}:
+        raise InvalidInputError(
+            f"cannot export branch {branch!r:.80}: this version has no branches but main",
+            next_step="Leave `--branch` out.",
+        )
+
+
+def _report_of(error: LoadRefusedError) -> LoadReport:
+    from omnigraph.load.ledger import LoadReport
+
+    assert isinstance(error.report, LoadReport)
+    return error.report
+
+
+def _fate(opened: Graph, operation_id: str) -> str:
+    """What an interrupted load left behind, in one sentence."""
+    from omnigraph.operations.outcome import OperationStatus
+
+    try:
+        status = opened.outcome(operation_id)
+    except OmnigraphError:
+        status = OperationStatus.PENDING
+    match status:
+        case OperationStatus.PUBLISHED:
+            return f"interrupted; operation {operation_id} had been published already"
+        case OperationStatus.PENDING:
+            return (
+                f"interrupted; operation {operation_id} is not decided yet\n"
+                f"Run `omnigraph recovery run {opened.root}` to settle it."
+            )
+        case OperationStatus.ROLLED_BACK | OperationStatus.UNKNOWN:
+            return "interrupted; nothing was written"
+        case _:
+            assert_never(status)
+
+
+def _show_load(report: LoadReport, *, as_json: bool) -> None:
+    if as_json:
+        output.line(report.to_json())
+        return
+    if report.repeated:
+        output.line(f"loaded before, as commit {report.commit}")
+        return
+    types = dict.fromkeys([*report.written, *report.inserted])
+    output.draw(
+        ("type", "written", "inserted", "updated"),
+        [(name, *(f"{count.get(name, 0):,}" for count in _counts(report))) for name in types],
+        numbers=(1, 2, 3),
+    )
+    for reason, count in report.quarantined.items():
+        output.line(f"quarantined  {count:,} {reason}")
+    if report.quarantine:
+        output.line(f"see          {report.quarantine}")
+    output.line(_last_line(report))
+
+
+def _counts(report: LoadReport) -> tuple[dict[str, int], ...]:
+    return dict(report.written), dict(report.inserted), dict(report.updated)
+
+
+def _last_line(report: LoadReport) -> str:
+    speed = f"read {report.read:,} records in {report.seconds:.1f} s ({report.engine.value})"
+    if report.dry_run:
+        return f"{speed}; dry run, nothing was written"
+    if report.commit is None:
+        return f"{speed}; there was nothing to write"
+    return f"{speed}, commit {report.commit}"
+
+
+def _show_export(report: ExportReport, *, as_json: bool) -> None:
+    if as_json:
+        output.json_object(asdict(report))
+        return
+    rows = sum(report.rows.values())
+    said = f"exported {rows:,} rows, {report.bytes:,} bytes"
+    if report.path == STDOUT:
+        output.note(said)
+    else:
+        output.line(f"{said} to {report.path}")

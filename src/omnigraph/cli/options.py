@@ -1,0 +1,15 @@
+"""Arguments and options that several commands share, so that they look the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+GraphArgument = Annotated[
+    str, typer.Argument(metavar="GRAPH", help="A local path, file:// or s3:// address.")
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+ActorOption = Annotated[
+    str | None, typer.Option("--actor", help="Who the commit is attributed to.")
+]

@@ -1,0 +1,318 @@
+"""`spark.read.format("omnigraph")` and `df.write.format("omnigraph")`, without a jar.
+
+    spark.dataSource.register(OmnigraphDataSource)
+    people = spark.read.format("omnigraph").option("type", "Person").load(root)
+    people.write.format("omnigraph").option("type", "Person").mode("append").save(other_root)
+
+Invariant: a DataFrame reads the state that was published when it was loaded, however often it is
+evaluated. A write is one commit that went through every check, or nothing.
+
+Spark tells a source of this kind neither which columns nor which rows a query needs, so ask for
+them: by `columns` and `filter` here, or better by `graph.spark(...)`, which starts fewer processes.
+Filters that Spark offers to push down are not taken: in Spark 4.3 a source that takes them returns
+wrong rows for the next query of the same DataFrame.
+
+Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where both exist),
+`columns` (separated by commas), `filter` (a condition in SQL), one of `version` (of the manifest),
+`commit` or `timestampAsOf`, and `branch`. Options of a write: `type`, `actor` and `branch`.
+Both take `storage.NAME` for each option NAME of the store.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from omnigraph import names
+from omnigraph.errors import (
+    FormatTooNewError,
+    InvalidInputError,
+    NotFoundError,
+    OperationRolledBackError,
+)
+from omnigraph.rules.modes import WriteMode
+from omnigraph.spark.scan import ScanPlan, read_group, scan_plan
+from omnigraph.storage.location import Root, parse_root
+from omnigraph.storage.manifest import ManifestState, read_manifest, read_manifest_version
+from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.past import moment_of, state_at_commit, state_at_time
+from omnigraph.storage.snapshot import Snapshot
+from omnigraph.syntax import did_you_mean
+
+_PART_BYTES: Final = 64 << 20
+_STORAGE_PREFIX: Final = "storage."
+_PAST: Final = ("version", "commit", "timestampAsOf")
+_READ_OPTIONS: Final = ("path", "type", "columns", "filter", *_PAST, "branch")
+_WRITE_OPTIONS: Final = ("path", "type", "actor", "branch")
+
+
+class OmnigraphDataSource(DataSource):
+    """One type of one graph as a source and a sink of Spark."""
+
+    _plan: ScanPlan | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "omnigraph"
+
+    def schema(self) -> StructType:
+        """Pin the scan; Spark keeps this object, and with it the pin, for the DataFrame's life."""
+        self._plan = planned_read(self.options)
+        return self._plan.schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        plan = planned_read(self.options) if self._plan is None else self._plan
+        if schema != plan.schema:
+            raise InvalidInputError(
+                f"{plan.entry.table_key} was to be read as {schema.simpleString()}, expected "
+                f"{plan.schema.simpleString()}",
+                next_step="Leave `.schema(...)` out and choose columns by the option `columns`.",
+            )
+        return GraphReader(plan)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
+        return GraphWriter(planned_write(self.options, overwrite=overwrite), schema.fieldNames())
+
+
+class GraphReader(DataSourceReader):
+    """Reads a planned scan, one group of fragments per partition."""
+
+    def __init__(self, plan: ScanPlan) -> None:
+        self._plan = plan
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(group) for group in range(len(self._plan.groups))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes up one partition without a value for a source that has none.
+        return iter(()) if partition.value is None else read_group(self._plan, partition.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWrite:
+    """Where the rows of one write go, and under which operation."""
+
+    root: Root
+    table_key: str
+    mode: WriteMode
+    operation_id: str
+    actor: str | None
+
+
+@dataclass
+class WrittenParts(WriterCommitMessage):
+    """The parts one successful task left in the staging area."""
+
+    paths: tuple[str, ...]
+
+
+class GraphWriter(DataSourceArrowWriter):
+    """Tasks leave their rows in the staging area; the commit writes them as one operation.
+
+    What tasks that failed or ran twice left there is in no message, so it is never read. Tasks can
+    outlive the write, and Spark does not wait for them: the claim is deleted before the parts are,
+    so a task that finds it gone after leaving a part takes that part away itself.
+    """
+
+    def __init__(self, write: PlannedWrite, columns: Sequence[str]) -> None:
+        self._write = write
+        self._columns = tuple(columns)
+        StoredObjects(write.root).replace(names.staging_claim(write.operation_id), b"")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        objects = StoredObjects(self._write.root)
+        operation_id = self._write.operation_id
+        attempt = uuid.uuid4().hex
+        paths = []
+        for number, part in enumerate(_parts(iterator)):
+            path = names.staged_part(operation_id, f"{attempt}-{number:05}")
+            objects.replace(path, _encoded(part))
+            paths.append(path)
+            if objects.read(names.staging_claim(operation_id)) is None:
+                objects.delete(path)
+                raise OperationRolledBackError(operation_id, by="another task or its driver")
+        return WrittenParts(paths=tuple(paths))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        from omnigraph.graph import open as open_graph
+
+        write = self._write
+        paths = [path for each in messages if isinstance(each, WrittenParts) for path in each.paths]
+        try:
+            graph = open_graph(write.root.uri, storage_options=write.root.storage_options)
+            graph.write(
+                {write.table_key: self._rows(paths)},
+                mode=write.mode.value,
+                actor=write.actor,
+                operation_id=write.operation_id,
+            )
+        finally:
+            self._remove_parts()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        self._remove_parts()
+
+    def _rows(self, paths: Sequence[str]) -> pa.RecordBatchReader:
+        objects = StoredObjects(self._write.root)
+        batches = (batch for path in paths for batch in _decoded(objects, path))
+        first = next(batches, None)
+        if first is None:
+            nothing = pa.schema([pa.field(name, pa.null()) for name in self._columns])
+            return pa.RecordBatchReader.from_batches(nothing, [])
+        return pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+
+    def _remove_parts(self) -> None:
+        objects = StoredObjects(self._write.root)
+        objects.delete(names.staging_claim(self._write.operation_id))
+        for path in objects.list(names.staging(self._write.operation_id)):
+            objects.delete(path)
+
+
+def planned_read(options: Mapping[str, str]) -> ScanPlan:
+    """What a read with these options means, against what is published now."""
+    _require_known(options, _READ_OPTIONS)
+    root = _root(options)
+    snapshot = _state(root, options).snapshot()
+    columns = options.get("columns")
+    return scan_plan(
+        root,
+        snapshot.tables[_table_key(root, snapshot, options)],
+        columns=None if columns is None else [each.strip() for each in columns.split(",")],
+        where=options.get("filter"),
+    )
+
+
+def planned_write(options: Mapping[str, str], *, overwrite: bool) -> PlannedWrite:
+    """What a write with these options means."""
+    from ulid import ULID
+
+    _require_known(options, _WRITE_OPTIONS)
+    root = _root(options)
+    return PlannedWrite(
+        root=root,
+        table_key=_table_key(root, _state(root, options).snapshot(), options),
+        mode=WriteMode.OVERWRITE if overwrite else WriteMode.APPEND,
+        operation_id=str(ULID()),
+        actor=options.get("actor"),
+    )
+
+
+def _require_known(options: Mapping[str, str], known: Sequence[str]) -> None:
+    folded = {name.lower() for name in known}
+    for name in options:
+        if name.lower() not in folded and not name.lower().startswith(_STORAGE_PREFIX):
+            hint = did_you_mean(name, known)
+            raise InvalidInputError(
+                f"there is no option {name!r:.80}" + (f" ({hint})" if hint else ""),
+                next_step=f"The options are {', '.join(known)} and {_STORAGE_PREFIX}NAME.",
+            )
+
+
+def _root(options: Mapping[str, str]) -> Root:
+    path = options.get("path")
+    if path is None:
+        raise InvalidInputError(
+            "there is no graph to use",
+            next_step="Give its root to `.load(root)` or `.save(root)`.",
+        )
+    storage_options = {
+        name[len(_STORAGE_PREFIX) :]: value
+        for name, value in options.items()
+        if name.lower().startswith(_STORAGE_PREFIX)
+    }
+    return parse_root(path, storage_options=storage_options)
+
+
+def _state(root: Root, options: Mapping[str, str]) -> ManifestState:
+    branch = options.get("branch", names.MAIN)
+    if branch != names.MAIN:
+        raise NotFoundError(
+            f"{root} has no branch {branch!r:.80}; it has {names.MAIN!r} only",
+            next_step="Leave the option `branch` out.",
+        )
+    given = [name for name in _PAST if name in options]
+    if len(given) > 1:
+        raise InvalidInputError(
+            f"a state was chosen twice, by {' and by '.join(given)}", next_step="Choose one way."
+        )
+    state = read_manifest(root)
+    if state.stamp > names.STAMP:
+        raise FormatTooNewError(root.uri, found=state.stamp, supported=names.STAMP)
+    match given:
+        case ["version"]:
+            return read_manifest_version(root, _version(options["version"]))
+        case ["commit"]:
+            return state_at_commit(root, state, options["commit"])
+        case ["timestampAsOf"]:
+            return state_at_time(root, state, moment_of(options["timestampAsOf"]))
+        case _:
+            return state
+
+
+def _version(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text):
+        return int(text)
+    raise InvalidInputError(f"version is {text!r:.80}, expected the number of a manifest version")
+
+
+def _table_key(root: Root, snapshot: Snapshot, options: Mapping[str, str]) -> str:
+    wanted = options.get("type")
+    if wanted is None:
+        raise InvalidInputError(
+            f"no type of {root} was chosen", next_step='Add `.option("type", NAME)`.'
+        )
+    found = [key for key in snapshot.tables if wanted in (key, key.partition(":")[2])]
+    if not found:
+        hint = did_you_mean(wanted, [key.partition(":")[2] for key in snapshot.tables])
+        raise NotFoundError(
+            f"{root} has no type {wanted!r:.80}" + (f" ({hint})" if hint else ""),
+            next_step=f"Run `omnigraph schema show {root}` to see the types.",
+        )
+    if len(found) > 1:
+        raise InvalidInputError(
+            f"{root} has a node type and an edge type {wanted!r}",
+            next_step=f"Choose {found[0]!r} or {found[1]!r}.",
+        )
+    return found[0]
+
+
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches in lists of a bounded size, so that a task never holds all of its rows."""
+    part: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            part.append(batch)
+        if sum(each.nbytes for each in part) >= _PART_BYTES:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _encoded(part: Sequence[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, part[0].schema, options=options) as stream:
+        for batch in part:
+            stream.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _decoded(objects: StoredObjects, path: str) -> Iterator[pa.RecordBatch]:
+    content = objects.read(path)
+    if content is None:
+        raise NotFoundError(f"{objects.root.child(path)} is gone before it was committed")
+    yield from pa.ipc.open_stream(content)

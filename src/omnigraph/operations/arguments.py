@@ -1,0 +1,64 @@
+"""What callers hand to a graph beside data: words, ids and names, checked once at the door.
+
+Invariant: what passes is what everything below may believe; what does not pass is named, with what
+was expected instead.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from omnigraph.errors import InvalidInputError
+
+_ACTOR_BYTES_MAX: Final = 1024
+_FUTURE_MAX: Final = timedelta(days=1)
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def one_of(words: type[Word], given: object, *, argument: str, next_step: str = "") -> Word:
+    """The member of an enum that a caller names by its value."""
+    for word in words:
+        if word == given:
+            return word
+    *others, last = (f'"{word.value}"' for word in words)
+    raise InvalidInputError(
+        f"{argument} is {given!r:.80}, expected {', '.join(others)} or {last}",
+        next_step=next_step,
+    )
+
+
+def checked_id(operation_id: str, *, now: datetime) -> str:
+    """An operation id of the caller's: a ULID that is not dated in the future."""
+    from ulid import ULID  # costs 80 ms that a reader need not pay
+
+    try:
+        given = ULID.from_str(operation_id)
+        if given.datetime - now < _FUTURE_MAX:
+            return str(given)
+        raise InvalidInputError(
+            f"operation id {operation_id} is dated {given.datetime:%Y-%m-%d}, in the future",
+            next_step="Make one with `str(ulid.ULID())`, or leave it out.",
+        )
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInputError(
+            f"operation id {operation_id!r:.80} is not a ULID",
+            next_step="Make one with `str(ulid.ULID())`, or leave it out.",
+        ) from None
+
+
+def checked_actor(actor: object) -> str:
+    """Who a commit is attributed to: printable, and not too long to be shown."""
+    if (
+        isinstance(actor, str)
+        and actor.strip()
+        and actor.isprintable()
+        and len(actor.encode(errors="replace")) <= _ACTOR_BYTES_MAX
+    ):
+        return actor
+    raise InvalidInputError(
+        f"actor is {actor!r:.80}, expected a printable name of at most {_ACTOR_BYTES_MAX} bytes",
+        next_step="Name the person or the program that writes.",
+    )

@@ -1,0 +1,58 @@
+"""What went wrong on executors, as the error it would have been here.
+
+Invariant: an error of ours that a task raised arrives as the same class with the same words; every
+other failure of a job says which line ended it. A failed job has published nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from omnigraph.errors import (
+    DamagedGraphError,
+    InvalidInputError,
+    NotFoundError,
+    NothingWrittenError,
+    SparkJobFailedError,
+    StorageUnavailableError,
+)
+
+_CARRIED: Final[dict[str, type[NothingWrittenError]]] = {
+    each.__name__: each
+    for each in (DamagedGraphError, InvalidInputError, NotFoundError, StorageUnavailableError)
+}
+_OURS: Final = re.compile(
+    r"^omnigraph\.errors\.(?P<name>\w+): (?P<what>.*?)(?:; nothing was written)?\.?$"
+    r"(?:\n(?P<next>[A-Z].*)$)?",
+    re.MULTILINE,
+)
+_RAISED: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception)): .*$", re.MULTILINE)
+_SHOWN_MAX: Final = 300
+
+
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Turn failures of Spark jobs into errors of ours."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise _translated(str(error)) from error
+
+
+def _translated(text: str) -> NothingWrittenError:
+    ours = list(_OURS.finditer(text))
+    if ours and ours[-1]["name"] in _CARRIED:
+        last = ours[-1]
+        return _CARRIED[last["name"]](last["what"], next_step=last["next"] or "")
+    raised = _RAISED.findall(text) or [
+        text.strip().splitlines()[0] if text.strip() else "no reason"
+    ]
+    return SparkJobFailedError(
+        f"a Spark job failed: {raised[-1][:_SHOWN_MAX]}",
+        next_step="Look at the executors' logs; if they were lost or out of memory, run it again.",
+    )

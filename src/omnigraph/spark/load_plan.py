@@ -1,0 +1,210 @@
+"""What every task of a load knows: the types, the pins, the keys to send, the files to read.
+
+Invariant: picklable and read-only; two tasks with the same plan and the same input stage the same
+rows at the same positions, so a task may run twice and either result may be used.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+
+from omnigraph.load.ledger import FaultPolicy
+from omnigraph.local.named_types import declared_types
+from omnigraph.names import EDGE_PREFIX, ID_COLUMN, SOURCE_COLUMN
+from omnigraph.rules.constraints import EdgeCount, TypeRules, table_rules
+from omnigraph.rules.modes import WriteMode
+from omnigraph.schema.arrow import table_schema
+from omnigraph.spark.buckets import KeyPlan
+from omnigraph.spark.keys import Hashing, Role, RoleKind, roles_of
+from omnigraph.storage.bulk_staging import StagedFragment
+
+if TYPE_CHECKING:
+    from omnigraph.load.ledger import SparkLoad
+    from omnigraph.load.records import Split
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
+
+SPLIT_BYTES: Final = 64 << 20
+"""How much input one task takes: it holds the rows of one split in memory."""
+
+_BUCKET_BYTES: Final = 64 << 20
+_BUCKETS_MIN: Final = 8
+_BUCKETS_MAX: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """One load, as its tasks see it."""
+
+    operation_id: str
+    root: Root
+    catalog: Catalog
+    rules: Mapping[str, TypeRules]
+    entries: Mapping[str, TableEntry]
+    splits: tuple[Split, ...]
+    mode: WriteMode
+    order_by: str | None
+    keep_refused: bool
+    hashing: Hashing
+    ids_at: int
+    """Milliseconds since 1970 that generated ids carry."""
+
+    def on(self, snapshot: Snapshot) -> LoadPlan:
+        """The same load on other pins."""
+        return replace(self, entries=snapshot.tables)
+
+    def schema(self, table_key: str) -> pa.Schema:
+        return table_schema(declared_types(self.catalog)[table_key])
+
+    def relies_on(self, overwritten: frozenset[str], touched: frozenset[str]) -> frozenset[str]:
+        """The tables whose pinned rows the checks of a pass rest on, empty ones included."""
+        asked = {
+            role.table_key
+            for rules in self.rules.values()
+            for role in roles_of(rules, pinned=True)
+            if self._is_asked(role, overwritten)
+        }
+        nodes = {
+            role.node_key
+            for key in touched
+            for role in roles_of(self.rules[key], pinned=False)
+            if role.node_key is not None
+        }
+        edges = {key for key in asked if key.startswith(EDGE_PREFIX)}
+        return frozenset(touched | (nodes & asked) | (edges if overwritten else set()))
+
+    def keys(self, *, overwritten: frozenset[str]) -> KeyPlan:
+        """The roles of a pass: all incoming keys, and those pinned ones a rule may ask for."""
+        incoming = [role for rules in self.rules.values() for role in roles_of(rules, pinned=False)]
+        return KeyPlan(
+            roles=(*incoming, *self._pinned_roles(overwritten)),
+            mode=self.mode,
+            counts={key: rule for key in self.rules if (rule := self.count_rule(key))},
+            overwritten=overwritten,
+            tracked=self.tracked(),
+        )
+
+    def id_keys(self, table_key: str) -> KeyPlan:
+        """The one pass that brings staged and pinned rows of a table together by their ids."""
+        roles = tuple(
+            Role(kind=RoleKind.ID, table_key=table_key, columns=(ID_COLUMN,), pinned=pinned)
+            for pinned in (False, True)
+        )
+        return KeyPlan(
+            roles=roles,
+            mode=self.mode,
+            counts={},
+            overwritten=frozenset(),
+            tracked=frozenset(),
+        )
+
+    def count_rule(self, table_key: str) -> EdgeCount | None:
+        rules = self.rules[table_key].keyed_rules
+        return next((rule for rule in rules if isinstance(rule, EdgeCount)), None)
+
+    def tracked(self) -> frozenset[str]:
+        """Tables of which it must be known what a merge replaces, because a rule rests on it."""
+        if self.mode is not WriteMode.MERGE:
+            return frozenset()
+        return frozenset(
+            key
+            for key, rules in self.rules.items()
+            if self.entries[key].row_count
+            and (
+                self.count_rule(key)
+                or any(role.kind is RoleKind.TUPLE for role in roles_of(rules, pinned=False))
+            )
+        )
+
+    def _pinned_roles(self, overwritten: frozenset[str]) -> Iterable[Role]:
+        for key, rules in self.rules.items():
+            if not self.entries[key].row_count:
+                continue
+            for role in roles_of(rules, pinned=True):
+                if self._is_asked(role, overwritten):
+                    yield role
+
+    def _is_asked(self, role: Role, overwritten: frozenset[str]) -> bool:
+        gone = role.table_key in overwritten
+        if role.kind is RoleKind.ENDPOINT:
+            counted = self.count_rule(role.table_key) is not None and role.columns == (
+                SOURCE_COLUMN,
+            )
+            return counted or (not gone and role.node_key in overwritten)
+        return not gone
+
+
+def plan_load(load: SparkLoad, snapshot: Snapshot) -> LoadPlan:
+    size = sum(split.end - split.start for split in load.splits)
+    pinned = sum(entry.row_count for entry in snapshot.tables.values()) * 48
+    buckets = max(_BUCKETS_MIN, (size + pinned) // _BUCKET_BYTES)
+    return LoadPlan(
+        operation_id=load.operation_id,
+        root=load.objects.root,
+        catalog=load.catalog,
+        rules=table_rules(load.catalog),
+        entries=snapshot.tables,
+        splits=load.splits,
+        mode=load.mode,
+        order_by=load.order_by,
+        keep_refused=load.on_error is FaultPolicy.QUARANTINE and not load.dry_run,
+        hashing=Hashing(
+            seeds=(secrets.randbits(63), secrets.randbits(63)), buckets=min(buckets, _BUCKETS_MAX)
+        ),
+        ids_at=int(load.clock.now().timestamp() * 1000),
+    )
+
+
+class FirstRefused(msgspec.Struct, frozen=True, array_like=True):
+    """A refused record as far as a report shows it."""
+
+    place: int
+    type: str | None
+    reason: str
+    message: str
+
+
+class SplitReport(msgspec.Struct, frozen=True):
+    """What became of one split, in a size that does not grow with it."""
+
+    split: int
+    source: str
+    lines: int
+    records: int
+    refused: dict[str, int]
+    first_refused: list[FirstRefused]
+    fragments: dict[str, list[tuple[str, int]]]
+    given_ids: dict[str, int]
+    """Rows whose id came with the input, by table."""
+    generated: str
+    """What the ids begin with that were made here."""
+
+    def staged(self, table_key: str) -> tuple[StagedFragment, ...]:
+        return tuple(
+            StagedFragment(description=description, rows=rows)
+            for description, rows in self.fragments.get(table_key, ())
+        )
+
+    def only(self, table_key: str) -> SplitReport:
+        """The same split as if it had rows of one table alone."""
+        return msgspec.structs.replace(self, fragments={table_key: self.fragments[table_key]})
+
+    def rows(self, table_key: str) -> int:
+        return sum(rows for _, rows in self.fragments.get(table_key, ()))
+
+
+def key_columns(plan: LoadPlan, table_key: str) -> tuple[str, ...]:
+    """The columns of a table that any of its roles needs, and what orders its rows."""
+    found = {ID_COLUMN: None}
+    for role in roles_of(plan.rules[table_key], pinned=False):
+        found |= dict.fromkeys(role.columns)
+    if plan.order_by is not None and plan.order_by in plan.schema(table_key).names:
+        found |= {plan.order_by: None}
+    return tuple(found)

@@ -1,0 +1,293 @@
+"""Where Spark comes from: a session handed in, a cluster, a Connect server, or one started here.
+
+Invariant: whoever starts a session stops it. A session that was handed in, or that the process had
+already, is used as it is and never stopped, and no setting of it is changed.
+
+Nothing else is asked of a session than what Spark Connect has too: no JVM, no context, no jar.
+Executors import this package, so it must be installed where they run; for a session started here
+on this machine they run the interpreter of this process.
+
+Not here: credentials. Settings of a session end up on a command line and in event logs; the options
+of a store travel inside the tasks instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from omnigraph.errors import InvalidInputError, SparkUnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_INSTALL: Final = "Run `pip install 'omnigraph[spark]'`, and install Java 17 or newer."
+_LOCAL: Final = "local[*]"
+_LOOPBACK: Final = "127.0.0.1"
+_CONNECT_PORT: Final = 15002
+_ANSWER_SECONDS: Final = 10
+_STDERR: Final = 2
+_LOG_LINES_SHOWN: Final = 5
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.app.name": "omnigraph",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Points in time are stored in UTC; a result must not depend on where it is printed.
+    "spark.sql.session.timeZone": "UTC",
+}
+_WAREHOUSE: Final = "spark.sql.warehouse.dir"
+_OWN_MACHINE_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkTarget:
+    """Which Spark to work on: a cluster's master, a Connect address, or neither for this machine.
+
+    `settings` are for a session that is started here; an existing one keeps its own.
+    """
+
+    master: str | None = None
+    remote: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.master is not None and self.remote is not None:
+            raise InvalidInputError(
+                f"Spark is given as master {self.master!r} and as remote "
+                f"{_without_parameters(self.remote)!r}",
+                next_step="Give one of them.",
+            )
+
+    @property
+    def address(self) -> str:
+        return self.remote or self.master or _LOCAL
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any Spark will do."""
+        return self.master is None and self.remote is None
+
+    @property
+    def on_this_machine(self) -> bool:
+        return self.address.startswith("local")
+
+
+THIS_MACHINE: Final = SparkTarget()
+
+
+def spark_session(
+    spark: SparkSession | None = None, *, target: SparkTarget = THIS_MACHINE
+) -> SparkSession:
+    """The session handed in, else the one this process has already, else a new one.
+
+    A new session lives until it is stopped or the process ends.
+
+    Raises:
+        SparkUnavailableError: Spark or Java is missing, or the target does not answer.
+    """
+    if spark is not None:
+        return spark
+    running = _running_session(target)
+    return _started(target) if running is None else running
+
+
+@contextmanager
+def spark_for_a_while(
+    spark: SparkSession | None = None, *, target: SparkTarget = THIS_MACHINE
+) -> Iterator[SparkSession]:
+    """As `spark_session`; a session that had to be started is stopped afterwards."""
+    session = spark if spark is not None else _running_session(target)
+    if session is not None:
+        yield session
+        return
+    session = _started(target)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def without_noise() -> Iterator[None]:
+    """Silence what Spark and Lance say to this process without being asked, around calls of ours.
+
+    PySpark repeats that it has not been tested with this pandas, which nothing here uses. Lance
+    warns of forks; the one fork is the start of Spark's JVM, a different program at once.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
+        )
+        warnings.filterwarnings("ignore", message="lance is not fork-safe", category=UserWarning)
+        yield
+
+
+def _running_session(target: SparkTarget) -> SparkSession | None:
+    if find_spec("pyspark") is None:
+        raise SparkUnavailableError(
+            "this needs Spark, and pyspark is not installed", next_step=_INSTALL
+        )
+    with without_noise():
+        # 300 ms that work without Spark need not pay.
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+
+        try:
+            running = SparkSession.active()
+        except PySparkRuntimeError:
+            return None
+    if target.is_open:
+        return running
+    master = running.conf.get("spark.master", None)
+    if target.master is not None and target.master == master:
+        return running
+    raise InvalidInputError(
+        f"Spark is to be {_without_parameters(target.address)!r}, but this process already has a "
+        f"session on {master!r}",
+        next_step="Stop that session first, or hand it in.",
+    )
+
+
+def _started(target: SparkTarget) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    if target.is_open and "SPARK_REMOTE" in os.environ:
+        target = SparkTarget(remote=os.environ["SPARK_REMOTE"], settings=target.settings)
+    if target.remote is not None and not target.on_this_machine:
+        _require_answer(target.remote)
+    elif _java() is None:
+        raise SparkUnavailableError("this needs Spark, and there is no Java", next_step=_INSTALL)
+    builder = SparkSession.builder
+    if target.remote is None:
+        builder = builder.master(target.address)
+    else:
+        builder = builder.remote(target.remote)
+    for name, value in _settings(target).items():
+        builder = builder.config(name, value)
+    with _stderr_to_a_file() as log, _environment(target), without_noise():
+        try:
+            return builder.getOrCreate()
+        except Exception as error:  # Spark, py4j and grpc each have errors of their own
+            raise SparkUnavailableError(
+                f"Spark did not start on {_without_parameters(target.address)!r}: "
+                f"{_reason(error, log)}",
+                next_step="Check the address, and that Java is 17 or newer.",
+            ) from error
+
+
+def _settings(target: SparkTarget) -> Mapping[str, str]:
+    # A Connect server has its settings already and warns of each that it does not take.
+    settings = dict(_SETTINGS) if target.remote is None else {}
+    if target.on_this_machine and target.remote is None:
+        settings |= _OWN_MACHINE_SETTINGS
+    settings |= target.settings
+    if target.on_this_machine and _WAREHOUSE not in settings:
+        settings[_WAREHOUSE] = _warehouse()
+    return settings
+
+
+def _warehouse() -> str:
+    """A folder for tables that a query may save; Spark would make one where the process stands."""
+    folder = Path(tempfile.mkdtemp(prefix="omnigraph-spark-warehouse-"))
+    atexit.register(_remove_if_empty, folder)
+    return str(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _require_answer(remote: str) -> None:
+    """Refuse a server that is not there at once; the first query would try for ten minutes."""
+    if getproxies():
+        # Then nobody can say from here whether the way through the proxy is open.
+        return
+    try:
+        server = urlsplit(remote)
+        address = (server.hostname or "", server.port or _CONNECT_PORT)
+        socket.create_connection(address, timeout=_ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise SparkUnavailableError(
+            f"no Spark Connect server answers at {_without_parameters(remote)}: {error}",
+            next_step="Start one with Spark's `sbin/start-connect-server.sh`, or mend the address.",
+        ) from error
+
+
+def _without_parameters(remote: str) -> str:
+    """The address without what follows it, which may be a token."""
+    return remote.partition(";")[0]
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin" if home else None)
+
+
+@contextmanager
+def _environment(target: SparkTarget) -> Iterator[None]:
+    """What a JVM started here must find; processes started later see nothing of it."""
+    wanted: dict[str, str] = {}
+    if target.on_this_machine:
+        wanted = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
+        if target.address.startswith("local-cluster"):
+            wanted["SPARK_HOME"] = os.environ.get("SPARK_HOME") or _spark_home()
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _spark_home() -> str:
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent)
+
+
+@contextmanager
+def _stderr_to_a_file() -> Iterator[BinaryIO]:
+    """Give a JVM that starts meanwhile a nameless file as its stderr, for as long as it lives.
+
+    Some of what a JVM prints no setting of Spark or of its log can switch off.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(_STDERR)
+        os.dup2(log.fileno(), _STDERR)
+        try:
+            yield log
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, _STDERR)
+            os.close(kept)
+
+
+def _reason(error: Exception, log: BinaryIO) -> str:
+    log.seek(0)
+    said = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    first = str(error).splitlines()[0] if str(error) else repr(error)
+    return "\n".join([first, *said[-_LOG_LINES_SHOWN:]])

@@ -1,0 +1,125 @@
+"""Catalog types as Spark types, and the casts between the two Arrow shapes of a row.
+
+Invariant: a value that goes to Spark and comes back is the same value. The catalog's Arrow schema
+is the truth; Spark's schema is derived from it and never the other way round.
+
+    | catalog        | Arrow in the table              | Spark            | Arrow on the way     |
+    |----------------|---------------------------------|------------------|----------------------|
+    | String, enum   | string                          | string           | string               |
+    | Blob           | large_binary                    | binary           | binary               |
+    | Bool           | bool                            | boolean          | bool                 |
+    | I32            | int32                           | int              | int32                |
+    | I64            | int64                           | bigint           | int64                |
+    | U32            | uint32                          | bigint           | int64                |
+    | U64            | uint64                          | decimal(20,0)    | decimal128(20,0)     |
+    | F32            | float                           | float            | float                |
+    | F64            | double                          | double           | double               |
+    | Date           | date32                          | date             | date32               |
+    | DateTime       | timestamp[us, UTC]              | timestamp        | timestamp[us, UTC]   |
+    | [T]            | list<T>                         | array<T>         | list<T>              |
+    | Vector(n)      | fixed_size_list<float>[n]       | array<float>     | list<float>          |
+
+Spark has no unsigned integers and no lists of a fixed size; a longer or shorter vector, and a
+number that does not fit, are refused on the way back. "Not null" is the same on both sides.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.types as pat
+from pyspark.sql import types as spark_types
+
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.catalog import PropertyType
+
+_UNSIGNED_64: Final = pa.decimal128(20, 0)
+_MOMENT: Final = pa.timestamp("us", tz="UTC")
+_ITEM: Final = "element"
+
+_SAME: Final[dict[pa.DataType, type[spark_types.DataType]]] = {
+    pa.string(): spark_types.StringType,
+    pa.binary(): spark_types.BinaryType,
+    pa.bool_(): spark_types.BooleanType,
+    pa.int32(): spark_types.IntegerType,
+    pa.int64(): spark_types.LongType,
+    pa.float32(): spark_types.FloatType,
+    pa.float64(): spark_types.DoubleType,
+    pa.date32(): spark_types.DateType,
+    _MOMENT: spark_types.TimestampType,
+}
+_OTHER: Final = {
+    pa.large_binary(): pa.binary(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): _UNSIGNED_64,
+}
+
+
+def property_spark_type(property_type: PropertyType) -> spark_types.DataType:
+    """The Spark type of a property."""
+    return spark_type(carried_type(arrow_type(property_type)))
+
+
+def carried_type(stored: pa.DataType) -> pa.DataType:
+    """The Arrow type in which values of a table's column travel to Spark and back."""
+    if pat.is_list(stored) or pat.is_fixed_size_list(stored):
+        items = stored.value_field
+        carried = pa.field(_ITEM, carried_type(items.type), nullable=items.nullable)
+        return pa.list_(carried)
+    carried = _OTHER.get(stored, stored)
+    assert carried in _SAME or carried == _UNSIGNED_64, f"{stored} is no type of the catalog"
+    return carried
+
+
+def carried_schema(stored: pa.Schema) -> pa.Schema:
+    """The shape in which rows of a table travel; names, order and "not null" stay."""
+    return pa.schema(
+        [pa.field(each.name, carried_type(each.type), nullable=each.nullable) for each in stored]
+    )
+
+
+def spark_type(carried: pa.DataType) -> spark_types.DataType:
+    """The Spark type of an Arrow type that `carried_type` gave."""
+    if pat.is_list(carried):
+        items = carried.value_field
+        return spark_types.ArrayType(spark_type(items.type), containsNull=items.nullable)
+    if carried == _UNSIGNED_64:
+        return spark_types.DecimalType(_UNSIGNED_64.precision, _UNSIGNED_64.scale)
+    return _SAME[carried]()
+
+
+def spark_schema(stored: pa.Schema) -> spark_types.StructType:
+    """The Spark schema of rows of a table, or of some of its columns."""
+    return spark_types.StructType(
+        [
+            spark_types.StructField(each.name, spark_type(each.type), nullable=each.nullable)
+            for each in carried_schema(stored)
+        ]
+    )
+
+
+def spark_ddl(stored: pa.Schema) -> str:
+    """The Spark schema as the column list of a CREATE TABLE statement."""
+    return ", ".join(
+        f"`{each.name}` {each.dataType.simpleString()}{'' if each.nullable else ' NOT NULL'}"
+        for each in spark_schema(stored)
+    )
+
+
+def to_spark(rows: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:
+    """Rows of a table as Spark takes them; `carried` is from `carried_schema`."""
+    return rows.cast(carried)
+
+
+def from_spark(rows: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
+    """Rows from Spark, columns in any order, as rows of the table with this schema.
+
+    Raises:
+        ValueError: a value does not fit its column, a vector has another length, a null stands
+            where none may be, or a column is missing.
+    """
+    missing = [name for name in stored.names if name not in rows.schema.names]
+    if missing:
+        raise ValueError(f"the rows have no column {missing[0]!r}")
+    return rows.select(stored.names).cast(stored)

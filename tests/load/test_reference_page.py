@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from omnigraph.load.ledger import Engine, FaultPolicy, LoadReport, Offender
+from omnigraph.load.quarantine import QUARANTINE_SCHEMA
+from omnigraph.operations.load import LOCAL_BYTES_MAX
+from omnigraph.rules.modes import WriteMode
+from omnigraph.rules.reasons import Reason
+
+pytestmark = pytest.mark.unit
+
+PAGE = (Path(__file__).parent.parent.parent / "docs/reference/load.md").read_text()
+WORDS = [*Reason, *WriteMode, *Engine, *FaultPolicy]
+KEYS = [*(each.name for each in (*fields(LoadReport), *fields(Offender))), *QUARANTINE_SCHEMA.names]
+
+
+@pytest.mark.parametrize("word", sorted({*(each.value for each in WORDS), *KEYS}))
+def test_every_word_of_a_report_is_explained(word: str) -> None:
+    assert f"`{word}`" in PAGE
+
+
+def test_the_limit_of_the_engine_of_this_process_is_said() -> None:
+    assert f"{LOCAL_BYTES_MAX >> 20} MiB" in PAGE

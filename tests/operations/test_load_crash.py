@@ -1,0 +1,62 @@
+"""A load whose process dies is there as a whole or not at all, and the next writer goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+
+pytestmark = pytest.mark.crash
+
+SCHEMA = "node N { k: I64 @key }\nnode M { k: I64 @key }\nedge E: N -> M\n"
+COMMAND = str(Path(sys.executable).parent / "omnigraph")
+POINTS = [
+    "load.settled",
+    "load.gathered",
+    "mutation.post_stage",
+    "mutation.post_direct_commit",
+    "publish.pre_manifest",
+    "publish.post_manifest",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_load_is_there_as_a_whole_or_not_at_all(
+    graph_root: str, tmp_path: Path, point: str
+) -> None:
+    omnigraph.init(graph_root, schema=SCHEMA)
+    source = tmp_path / "input.jsonl"
+    source.write_text(
+        '{"type": "N", "data": {"k": 1}}\n'
+        '{"type": "M", "data": {"k": 2}}\n'
+        '{"edge": "E", "from": "1", "to": "2"}\n'
+        "oops\n"
+    )
+    load = [COMMAND, "load", graph_root, str(source), "--on-error", "quarantine"]
+
+    killed = subprocess.run(
+        [*load, "--max-bad", "1"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "OMNIGRAPH_FAILPOINTS": f"{point}=kill"},
+    )
+    graph = omnigraph.open(graph_root)
+    counts = [
+        graph.nodes("N").read_all().num_rows,
+        graph.nodes("M").read_all().num_rows,
+        graph.edges("E").read_all().num_rows,
+    ]
+
+    assert killed.returncode == -signal.SIGKILL
+    assert counts in ([0, 0, 0], [1, 1, 1])
+    assert counts == [1, 1, 1] or point != "publish.post_manifest"
+    assert graph.status().pending_sidecars == ()
+    again = graph.load(source, mode="merge", on_error="quarantine", max_bad=1)
+    assert again.written == {"N": 1, "M": 1, "E": 1}
+    assert graph.check().ok

@@ -1,0 +1,244 @@
+"""Loads on a real session: frames, races, formats, refusals, and what they leave behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import omnigraph
+from omnigraph import failpoints
+from omnigraph.errors import InvalidInputError, LoadRefusedError
+from omnigraph.failpoints import Action, Armed, arm
+from omnigraph.graph import Graph
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  size: U64?  v: Vector(2)?  tags: [String]? }
+node File { name: String @key  content: Blob? }
+edge Knows: Person -> Person { since: Date?  weight: F64? }
+"""
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return omnigraph.init(graph_root, schema=SCHEMA)
+
+
+def rows(graph: Graph, type_name: str = "Person") -> dict[str, dict[str, object]]:
+    found = graph.nodes(type_name).read_all().to_pylist()
+    return {row["id"]: row for row in found}
+
+
+def write_lines(path: Path, *records: object) -> str:
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return str(path)
+
+
+def person(name: str, **data: object) -> dict[str, object]:
+    return {"type": "Person", "data": {"name": name, **data}}
+
+
+def staged_files(graph: Graph) -> list[Path]:
+    return [each for each in Path(graph.root, "_staging").rglob("*") if each.is_file()]
+
+
+def test_frames_are_loaded_with_all_types_and_their_bad_rows_set_aside(
+    spark: SparkSession, graph: Graph
+) -> None:
+    people = spark.sql(
+        "SELECT concat('p', id) AS name, CAST(id AS INT) AS age, "
+        "CAST(18446744073709551615 AS DECIMAL(20,0)) AS size, "
+        "array(CAST(id AS FLOAT), 0.5F) AS v, array('x') AS tags FROM range(100)"
+    )
+    knows = spark.sql(
+        "SELECT concat('p', id) AS src, concat('p', id + 1) AS dst, DATE'2026-01-02' AS since "
+        "FROM range(100)"
+    )
+
+    report = graph.load({"Person": people, "Knows": knows}, on_error="quarantine", spark=spark)
+
+    assert report.written == {"Person": 100, "Knows": 99}
+    assert report.quarantined == {"missing_endpoint": 1}
+    (refused,) = pq.read_table(report.quarantine).to_pylist()
+    assert (refused["file"], refused["type"]) == ("<Knows>", "Knows")
+    assert json.loads(refused["raw"])["dst"] == "p100"
+    assert rows(graph)["p7"] == {
+        "id": "p7",
+        "name": "p7",
+        "age": 7,
+        "size": 2**64 - 1,
+        "v": [7.0, 0.5],
+        "tags": ["x"],
+    }
+    assert graph.check().ok
+
+
+def test_a_merge_keeps_row_ids_and_replaces_rows_as_a_whole(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    graph.write({"Person": [{"name": f"p{each}", "age": each} for each in range(50)]})
+    before = _row_ids(graph)
+    file = write_lines(
+        tmp_path / "a.jsonl", *(person(f"p{each}", size=each) for each in range(40, 60))
+    )
+
+    report = graph.load(file, mode="merge", spark=spark)
+
+    assert (report.inserted, report.updated) == ({"Person": 10}, {"Person": 10})
+    after = _row_ids(graph)
+    assert {name: after[name] for name in before} == before
+    assert len(set(after.values())) == 60
+    assert (rows(graph)["p45"]["age"], rows(graph)["p45"]["size"]) == (None, 45)
+    assert rows(graph)["p3"]["age"] == 3
+    assert graph.check().ok
+
+
+def _row_ids(graph: Graph) -> dict[str, int]:
+    from omnigraph.storage.tables import open_pinned
+
+    entry = graph.snapshot().tables["node:Person"]
+    table = open_pinned(graph._objects.root, entry).to_table(columns=["id", "_rowid"])
+    return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def test_the_greatest_value_of_an_ordering_column_wins(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    file = write_lines(
+        tmp_path / "a.jsonl",
+        person("a", age=3, tags=["older"]),
+        person("a", age=7, tags=["newest"]),
+        person("a", age=5, tags=["between"]),
+        person("a", tags=["never"]),
+    )
+
+    report = graph.load(file, mode="merge", order_by="age", engine="spark", spark=spark)
+
+    assert report.quarantined == {"superseded": 3}
+    assert rows(graph)["a"]["tags"] == ["newest"]
+
+
+def test_files_of_every_format_are_loaded_together(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    plain = write_lines(tmp_path / "a.jsonl", person("a"))
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as packed:
+        packed.write(json.dumps(person("b")) + "\n")
+    (tmp_path / "Person.csv").write_text("name,age\nc,3\nd,old\n")
+    parquet = tmp_path / "nodes" / "Person" / "part-0.parquet"
+    parquet.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"name": ["e", "e"], "age": [1, 2]}), parquet)
+    names = [plain, tmp_path / "b.jsonl.gz", tmp_path / "Person.csv", parquet]
+
+    report = graph.load(
+        [str(each) for each in names], engine="spark", on_error="quarantine", max_bad=2, spark=spark
+    )
+
+    assert set(rows(graph)) == {"a", "b", "c", "e"}
+    assert report.quarantined == {"wrong_type": 1, "duplicate_id": 1}
+    listed = pq.read_table(report.quarantine).to_pylist()
+    places = {(Path(each["file"]).name, each["line"], each["reason"]) for each in listed}
+    assert places == {("Person.csv", 3, "wrong_type"), ("part-0.parquet", 2, "duplicate_id")}
+
+
+def test_a_refused_load_leaves_nothing_behind(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", person("a"), person("a"))
+    before = {each for each in Path(graph.root).rglob("*") if each.is_file()}
+
+    with pytest.raises(LoadRefusedError, match="duplicate_id") as refused:
+        graph.load(file, engine="spark", spark=spark)
+
+    assert refused.value.report.offenders[0].line == 2  # type: ignore[attr-defined]
+    after = {each for each in Path(graph.root).rglob("*") if each.is_file()}
+    assert {each.name for each in after - before if each.parent.name == "data"} == set()
+    assert staged_files(graph) == []
+    assert rows(graph) == {}
+    assert graph.check().ok
+
+
+def test_a_dry_run_gives_the_account_and_writes_nothing(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", person("a"), person("b"))
+
+    report = graph.load(file, engine="spark", dry_run=True, spark=spark)
+
+    assert (report.read, report.written, report.commit) == (2, {"Person": 2}, None)
+    assert rows(graph) == {}
+    assert staged_files(graph) == []
+    assert graph.recover().left_alone == ()
+
+
+def test_a_load_that_loses_a_race_is_checked_again_on_the_new_state(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", *(person(f"p{each}") for each in range(20)))
+    failpoints.disarm_all()
+    arm("load.settled", Armed(action=Action.PAUSE, seconds=4.0))
+    rival = omnigraph.open(graph.root)
+
+    def interfere() -> None:
+        rival.write({"Person": [{"name": "p7", "age": 1}]})
+
+    thread = threading.Timer(2.0, interfere)
+    thread.start()
+    try:
+        report = graph.load(file, engine="spark", on_error="quarantine", spark=spark)
+    finally:
+        failpoints.disarm_all()
+        thread.join()
+
+    assert (report.written, report.quarantined) == ({"Person": 19}, {"id_exists": 1})
+    assert rows(graph)["p7"]["age"] == 1
+    assert len(rows(graph)) == 20
+    assert graph.check().ok
+
+
+def test_a_load_is_done_once_however_often_it_is_asked_for(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", person("a"))
+    operation = "01J9ZZZZZZ0000000000000000"
+
+    first = graph.load(file, engine="spark", operation_id=operation, spark=spark)
+    second = graph.load(file, engine="spark", operation_id=operation, spark=spark)
+
+    assert (second.commit, second.repeated) == (first.commit, True)
+    assert len(rows(graph)) == 1
+
+
+def test_merging_into_rows_with_blobs_is_refused_by_name(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    file = write_lines(
+        tmp_path / "a.jsonl", {"type": "File", "data": {"name": "f", "content": "base64:aGk="}}
+    )
+    graph.load(file, engine="spark", mode="merge", spark=spark)
+    assert graph.nodes("File").read_all().num_rows == 1
+
+    with pytest.raises(InvalidInputError, match="File has Blob properties"):
+        graph.load(file, engine="spark", mode="merge", spark=spark)
+
+    assert graph.load(file, engine="local", mode="merge").updated == {"File": 1}
+
+
+def test_a_file_that_cannot_be_read_fails_the_load_by_its_name(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"{}\n" * 1000)[:-9])
+
+    with pytest.raises(InvalidInputError, match=r"a\.jsonl\.gz is not a whole gzip file"):
+        graph.load(str(tmp_path / "a.jsonl.gz"), engine="spark", spark=spark)
+
+    assert graph.recover().left_alone == ()
+    assert rows(graph) == {}

@@ -1,0 +1,100 @@
+"""The engines of a load give the same graph, the same account and the same quarantine."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from pyspark.sql import SparkSession
+
+import omnigraph
+from omnigraph.errors import LoadRefusedError
+from omnigraph.graph import Graph
+from tests.load.oracle import SCHEMA, TABLES, Case
+from tests.load.random_loads import loads
+from tests.operations.test_load_random import any_records, spelt
+
+if TYPE_CHECKING:
+    from omnigraph.load.ledger import LoadReport
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "12"))
+
+
+def outcome(graph: Graph, files: list[str], case: Case, **engine: Any) -> dict[str, Any]:
+    """All that a load leaves behind, but for what differs by nature: times and ids made up."""
+    try:
+        report = graph.load(
+            files,
+            mode=case.mode,
+            order_by=case.order_by,
+            on_error="quarantine",
+            max_bad="100%",
+            **engine,
+        )
+    except LoadRefusedError as error:
+        report = cast("LoadReport", error.report)
+        return {"refused": bool(report.broken), "graph": contents(graph)}
+    quarantine = pq.read_table(report.quarantine).to_pylist() if report.quarantine else []
+    return {
+        "read": report.read,
+        "written": dict(report.written),
+        "inserted": dict(report.inserted),
+        "updated": dict(report.updated),
+        "quarantined": dict(report.quarantined),
+        "quarantine": sorted(quarantine, key=lambda each: (each["file"], each["line"])),
+        "offenders": report.offenders,
+        "graph": contents(graph),
+        "check": graph.check().ok,
+    }
+
+
+def contents(graph: Graph) -> dict[str, Any]:
+    found = {}
+    for table in TABLES:
+        kind, _, name = table.partition(":")
+        rows = graph.nodes(name) if kind == "node" else graph.edges(name)
+        found[table] = {row["id"]: row for row in rows.read_all().to_pylist()}
+    return found
+
+
+def test_random_loads_end_alike_in_both_engines(spark: SparkSession, tmp_path: Path) -> None:
+    omnigraph.init(str(tmp_path / "template"), schema=SCHEMA)
+    numbers = itertools.count()
+
+    @seed(20261115)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=loads(records=any_records()))
+    def check(case: Case) -> None:
+        home = tmp_path / str(next(numbers))
+        home.mkdir()
+        middle = len(case.records) // 2
+        for number, part in enumerate((case.records[:middle], case.records[middle:])):
+            (home / f"{number}.jsonl").write_text("".join(f"{spelt(each)}\n" for each in part))
+        files = [str(home / "0.jsonl"), str(home / "1.jsonl")]
+        outcomes = []
+        for engine in ({"engine": "local"}, {"engine": "spark", "spark": spark}):
+            root = home / str(engine["engine"])
+            shutil.copytree(tmp_path / "template", root)
+            graph = omnigraph.open(str(root))
+            published = {key: list(rows.values()) for key, rows in case.published.items() if rows}
+            if published:
+                graph.write(published)
+            outcomes.append(outcome(graph, files, case, **engine))
+        shutil.rmtree(home)
+
+        assert outcomes[0] == outcomes[1]
+
+    check()

@@ -1,0 +1,127 @@
+"""Where Spark comes from: what is started is quiet, what is missing is said with the way out."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from omnigraph.errors import InvalidInputError, SparkUnavailableError
+from omnigraph.spark.session import SparkTarget, spark_for_a_while, spark_session
+from tests.spark.conftest import TEST_TARGET
+
+pytestmark = pytest.mark.spark
+
+STARTING = "from omnigraph.spark.session import spark_session\nspark_session()\n"
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "always", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_session_handed_in_is_used_as_it_is(spark: SparkSession) -> None:
+    assert spark_session(spark, target=SparkTarget(remote="sc://elsewhere")) is spark
+
+
+def test_the_session_of_the_process_is_found_and_not_stopped(spark: SparkSession) -> None:
+    with spark_for_a_while() as borrowed:
+        assert borrowed is spark
+
+    assert spark.range(3).count() == 3
+    assert spark_session(target=TEST_TARGET) is spark
+    assert spark_session(target=SparkTarget(settings={"spark.driver.memory": "4g"})) is spark
+
+
+def test_another_target_than_the_running_session_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(InvalidInputError, match=r"already has a session on 'local\[2\]'"):
+        spark_session(target=SparkTarget(master="local[1]"))
+
+
+def test_a_target_is_a_master_or_a_remote_but_not_both() -> None:
+    with pytest.raises(InvalidInputError, match=r"and as remote 'sc://h/'") as caught:
+        SparkTarget(master="spark://h:7077", remote="sc://h/;token=abc")
+
+    assert "abc" not in str(caught.value)
+
+
+def test_without_pyspark_the_error_says_what_to_install() -> None:
+    tried = python("import sys\nsys.modules['pyspark'] = None\n" + STARTING)
+
+    assert "SparkUnavailableError: this needs Spark, and pyspark is not installed" in tried.stderr
+    assert "pip install 'omnigraph[spark]'" in tried.stderr
+
+
+def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
+    tried = python(STARTING, PATH=str(tmp_path), JAVA_HOME="")
+
+    assert "SparkUnavailableError: this needs Spark, and there is no Java" in tried.stderr
+    assert "install Java 17 or newer" in tried.stderr
+
+
+def test_a_java_that_does_not_run_is_quoted(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'this Java is from 1996' >&2\nexit 1\n")
+    java.chmod(0o755)
+
+    tried = python(STARTING, JAVA_HOME=str(tmp_path))
+
+    assert "SparkUnavailableError: Spark did not start on 'local[*]'" in tried.stderr
+    assert "this Java is from 1996" in tried.stderr
+
+
+def test_a_connect_server_that_is_not_there_is_refused_at_once() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    script = (
+        "from omnigraph.spark.session import SparkTarget, spark_session\n"
+        f"spark_session(target=SparkTarget(remote='sc://127.0.0.1:{port}/;token=abc'))\n"
+    )
+
+    tried = python(script)
+
+    error = tried.stderr.splitlines()[-2]
+    assert f"no Spark Connect server answers at sc://127.0.0.1:{port}/" in error
+    assert SparkUnavailableError.__name__ in error
+    assert "abc" not in error
+
+
+@pytest.mark.slow
+def test_a_session_started_here_says_nothing_and_leaves_no_trace(
+    people_schema: str, graph_root: str, tmp_path: Path
+) -> None:
+    script = f"""
+import os, lance, omnigraph
+from omnigraph.spark.session import spark_for_a_while, SparkTarget
+before = dict(os.environ)
+os.chdir({str(tmp_path)!r})
+graph = omnigraph.init({graph_root!r}, schema={people_schema!r})
+target = SparkTarget(master="local[1]", settings={dict(TEST_TARGET.settings)!r})
+with spark_for_a_while(target=target) as spark:
+    on_spark = graph.spark()
+    assert on_spark.spark is spark
+    print(len(on_spark.register_views()), spark.conf.get("spark.sql.session.timeZone"))
+    print(spark.sql("SELECT count(*) FROM Person").first()[0], spark.catalog.tableExists("x"))
+for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP"):
+    assert os.environ.get(name) == before.get(name)
+"""  # noqa: S608 - a program, with a query in it
+
+    ran = python(script)
+
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines()[0].endswith("UTC")
+    assert ran.stdout.splitlines()[1] == "0 False"
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
