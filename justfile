@@ -66,7 +66,7 @@ fuzz:
 
 # Kill and pause writers at random against a bank whose books must balance (long)
 storm *args:
-    python -m benchmarks.storm --kills 1000 --pauses 500 --writers 8 --rounds 10 {{args}}
+    python -m benchmarks.storm --kills 1000 --pauses 500 --writers 8 --rounds 10 --between-seconds 0.1 {{args}}
 
 # Search the protocol's model at its large bounds (long, several GB)
 model-full:
