@@ -16,6 +16,22 @@ PEOPLE = 500
 WRITTEN = {"Person": FILES * PEOPLE, "Knows": FILES * PEOPLE}
 QUARANTINED = {"malformed": FILES, "missing_endpoint": FILES, "duplicate_id": FILES - 1}
 
+DRIVER_POINTS = (
+    "mutation.post_sidecar",
+    "load.staged",
+    "load.settled",
+    "load.gathered",
+    "mutation.validate",
+    "mutation.post_stage",
+    "mutation.post_direct_commit",
+    "publish.pre_manifest",
+    "publish.post_manifest",
+    "mutation.post_sidecar_delete",
+)
+"""Where drivers of loads are killed, in the order of their phases."""
+TASK_POINT = "load.split_staged"
+"""Where tasks on executors are killed."""
+
 
 def write_files(folder: Path) -> str:
     """Six files with a few bad records each; returns a pattern that names them."""

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from tests.cluster.inputs import QUARANTINED, SCHEMA, WRITTEN, require_loaded
+from tests.cluster.inputs import (
+    DRIVER_POINTS,
+    QUARANTINED,
+    SCHEMA,
+    TASK_POINT,
+    WRITTEN,
+    require_loaded,
+)
 from tests.cluster.servers import executors
 
 pytestmark = pytest.mark.cluster
@@ -90,22 +97,25 @@ def test_a_load_with_speculation_writes_every_row_once(
     require_loaded(omnigraph.open(graph_root))
 
 
-POINTS = (
-    "mutation.post_sidecar",
-    "load.staged",
-    "load.settled",
-    "load.gathered",
-    "mutation.validate",
-    "mutation.post_stage",
-    "mutation.post_direct_commit",
-    "publish.pre_manifest",
-    "publish.post_manifest",
-    "mutation.post_sidecar_delete",
-)
+def test_a_load_whose_tasks_keep_dying_fails_and_leaves_nothing(
+    cluster: str, files: str, graph_root: str
+) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    deadly = f"spark.executorEnv.OMNIGRAPH_FAILPOINTS={TASK_POINT}=kill"
+    driver = start_load(graph_root, files, cluster, *SMALL, deadly)
+
+    _, err = driver.communicate(timeout=200)
+
+    assert driver.returncode == 1
+    assert "SparkJobFailedError: a Spark job failed" in err
+    assert "nothing was written" in err
+    assert graph.nodes("Person").read_all().num_rows == 0
+    assert graph.recover().left_alone == ()
+    assert graph.check().ok
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_a_load_whose_driver_is_killed_is_there_whole_or_not_at_all(
     point: str, files: str, graph_root: str
 ) -> None:
@@ -119,7 +129,7 @@ def test_a_load_whose_driver_is_killed_is_there_whole_or_not_at_all(
     graph = omnigraph.open(graph_root)
     people = graph.nodes("Person").read_all().num_rows
     assert people in {0, WRITTEN["Person"]}
-    assert people == 0 or POINTS.index(point) > POINTS.index("mutation.post_stage")
+    assert people == 0 or DRIVER_POINTS.index(point) > DRIVER_POINTS.index("mutation.post_stage")
     if people:
         require_loaded(graph)
     else:

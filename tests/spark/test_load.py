@@ -230,6 +230,8 @@ def test_merging_into_rows_with_blobs_is_refused_by_name(
         graph.load(file, engine="spark", mode="merge", spark=spark)
 
     assert graph.load(file, engine="local", mode="merge").updated == {"File": 1}
+    people = write_lines(tmp_path / "b.jsonl", person("a"))
+    assert graph.load(people, engine="spark", mode="merge", spark=spark).inserted == {"Person": 1}
 
 
 def test_a_file_that_cannot_be_read_fails_the_load_by_its_name(
@@ -242,3 +244,20 @@ def test_a_file_that_cannot_be_read_fails_the_load_by_its_name(
 
     assert graph.recover().left_alone == ()
     assert rows(graph) == {}
+
+
+def test_rows_of_a_load_that_died_after_its_publish_are_kept(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", *(person(f"p{each}") for each in range(20)))
+    arm("publish.post_manifest", Armed(action=Action.ERROR))
+    try:
+        with pytest.raises(failpoints.FailpointReached):
+            graph.load(file, engine="spark", spark=spark)
+    finally:
+        failpoints.disarm_all()
+
+    graph.recover(also_living=True)
+
+    assert len(rows(graph)) == 20
+    assert graph.check().ok

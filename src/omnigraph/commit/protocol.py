@@ -30,6 +30,7 @@ from omnigraph.commit.sidecar import (
     active_operation,
     delete_sidecar,
     put_sidecar,
+    read_sidecar,
     replace_sidecar,
     started_at,
     this_host,
@@ -99,6 +100,18 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Commi
         sidecar = _put_first_sidecar(objects, request, state, clock)
         reach("mutation.post_sidecar")
         return _Attempts(objects, request, clock, sidecar).run(state)
+
+
+def is_surely_unpublished(objects: Objects, operation_id: str, branch: str | None) -> bool:
+    """Whether nobody has published an operation whose writer has stopped, and nobody can.
+
+    While its sidecar exists a sweep may still roll it forward.
+    """
+    if read_sidecar(objects, operation_id) is not None:
+        return False
+    state = read_manifest(objects.root, branch=branch)
+    decided = decision_in(objects.root, state, operation_id)
+    return decided is None or decided.outcome is not Outcome.PUBLISHED
 
 
 class _Attempts:

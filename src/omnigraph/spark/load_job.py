@@ -22,7 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.fold import fold_if_due
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import (
+    Prepared,
+    WriteRequest,
+    commit_write,
+    is_surely_unpublished,
+)
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
@@ -107,7 +112,6 @@ class _LoadJob:
         self._plan: LoadPlan | None = None
         self._reports: Mapping[int, SplitReport] = {}
         self._account: LoadReport | None = None
-        self._is_published = False
 
     def run(self) -> LoadReport:
         load = self._load
@@ -127,7 +131,6 @@ class _LoadJob:
         if committed is None:
             assert self._account is not None
             return self._account
-        self._is_published = True
         with suppress(OmnigraphError):
             fold_if_due(load.objects.root, committed.state)
         if self._account is None or not committed.changes:
@@ -141,17 +144,16 @@ class _LoadJob:
         )
 
     def clean_up(self) -> None:
-        """Remove what only this load could use."""
+        """Remove what only this load could use; of staged rows only what nobody will publish."""
         if self._plan is None:
             return
+        load = self._load
         with suppress(OmnigraphError):
             remove_all(self._plan.root, self._plan.operation_id)
-        if self._is_published:
-            return
-        with suppress(OmnigraphError):
-            for table_key, entry in self._plan.entries.items():
-                staged = [each for r in self._reports.values() for each in r.staged(table_key)]
-                discard(self._load.objects, entry, staged)
+            if is_surely_unpublished(load.objects, load.operation_id, load.branch):
+                for table_key, entry in self._plan.entries.items():
+                    staged = [each for r in self._reports.values() for each in r.staged(table_key)]
+                    discard(load.objects, entry, staged)
 
     def _prepare(self, state: ManifestState) -> Prepared:
         with job_errors():
@@ -160,7 +162,6 @@ class _LoadJob:
     def _prepared(self, snapshot: Snapshot) -> Prepared:
         if self._plan is None:
             plan = self._plan = plan_load(self._load, snapshot)
-            _refuse_blobs(plan)
             standing = self._stage(plan)
         else:
             plan = self._plan = self._plan.on(snapshot)
@@ -309,6 +310,7 @@ class _LoadJob:
         by_split: Mapping[int, tuple[StagedFragment, ...]],
     ) -> StagedChange:
         self._load.progress.phase(f"merging {table_key.partition(':')[2]}")
+        _refuse_blobs(plan, table_key)
         entry = plan.entries[table_key]
         staged = [
             replace(each, report=each.report.only(table_key))
@@ -326,17 +328,14 @@ class _LoadJob:
         )
 
 
-def _refuse_blobs(plan: LoadPlan) -> None:
+def _refuse_blobs(plan: LoadPlan, table_key: str) -> None:
     """A merge writes staged rows again, and Lance cannot read blobs before they are committed."""
-    if plan.mode is not WriteMode.MERGE:
-        return
-    for table_key, entry in plan.entries.items():
-        if entry.row_count and any(has_blob(field) for field in plan.schema(table_key)):
-            raise InvalidInputError(
-                f"{table_key.partition(':')[2]} has Blob properties and rows already, and merging "
-                "into such a type does not run on Spark",
-                next_step="Load it in this process, with `--engine local`.",
-            )
+    if any(has_blob(field) for field in plan.schema(table_key)):
+        raise InvalidInputError(
+            f"{table_key.partition(':')[2]} has Blob properties and rows already, and merging "
+            "into such a type does not run on Spark",
+            next_step="Load it in this process, with `--engine local`.",
+        )
 
 
 def _left_out(
