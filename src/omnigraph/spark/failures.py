@@ -36,11 +36,12 @@ _SHOWN_MAX: Final = 300
 @contextmanager
 def job_errors() -> Iterator[None]:
     """Turn failures of Spark jobs into errors of ours."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise _translated(str(error)) from error
 
 

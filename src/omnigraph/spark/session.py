@@ -41,6 +41,8 @@ _CONNECT_PORT: Final = 15002
 _ANSWER_SECONDS: Final = 10
 _STDERR: Final = 2
 _LOG_LINES_SHOWN: Final = 5
+# A Connect session leaves these behind, and no classic one can be started while they are set.
+_CONNECT_VARIABLES: Final = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE", "SPARK_REMOTE")
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "omnigraph",
     "spark.log.level": "ERROR",
@@ -117,11 +119,17 @@ def spark_for_a_while(
     if session is not None:
         yield session
         return
+    before = {name: os.environ.get(name) for name in _CONNECT_VARIABLES}
     session = _started(target)
     try:
         yield session
     finally:
         session.stop()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
