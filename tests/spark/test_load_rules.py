@@ -21,7 +21,7 @@ from tests.spark.loop_session import LoopSession
 
 pytestmark = pytest.mark.unit
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "25"))
 
 
 def line(table: str, row: dict[str, object]) -> str:

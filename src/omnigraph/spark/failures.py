@@ -36,7 +36,7 @@ _SHOWN_MAX: Final = 300
 @contextmanager
 def job_errors() -> Iterator[None]:
     """Turn failures of Spark jobs into errors of ours."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
