@@ -289,13 +289,24 @@ omnigraph.open(sys.argv[1]).load(sys.argv[2], engine="spark", on_error="quaranti
 def _watch(process: psutil.Process) -> tuple[int, int]:
     driver = worker = 0
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        driver = max(driver, _resident(process))
         with suppress(psutil.Error):
-            driver = max(driver, process.memory_info().rss)
             for child in process.children(recursive=True):
-                if "pyspark" in " ".join(child.cmdline()) and "java" not in child.name():
-                    worker = max(worker, child.memory_info().rss)
+                worker = max(worker, _resident(child) if _is_worker(child) else 0)
         time.sleep(0.05)
     return driver >> 20, worker >> 20
+
+
+def _resident(process: psutil.Process) -> int:
+    with suppress(psutil.Error):
+        return int(process.memory_info().rss)
+    return 0
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return "pyspark.daemon" in process.cmdline()
+    return False
 
 
 def _print(measured: Mapping[str, Measured], size: int | None) -> None:
