@@ -38,7 +38,6 @@ from omnigraph.load.parse import parse_split
 from omnigraph.load.records import ParsedRows, Split
 from omnigraph.load.sources import find_sources
 from omnigraph.load.splits import plan_splits
-from omnigraph.spark.load_plan import SPLIT_BYTES
 from omnigraph.spark.session import SparkTarget, spark_session
 
 if TYPE_CHECKING:
@@ -204,7 +203,7 @@ def parse_only(spark: SparkSession, home: Path, data: Path) -> None:
     """The load's own parser and row checks; Parquet from the worker; no keys."""
     graph = omnigraph.open(str(home / "graph"), mode="r")
     catalog = graph.catalog
-    splits = plan_splits(find_sources([str(data)], catalog=catalog), split_bytes=SPLIT_BYTES)
+    splits = plan_splits(find_sources([str(data)], catalog=catalog))
     target = home / "bare"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()

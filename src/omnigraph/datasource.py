@@ -35,6 +35,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
+from ulid import ULID
 
 from omnigraph import names
 from omnigraph.errors import (
@@ -43,6 +44,7 @@ from omnigraph.errors import (
     NotFoundError,
     OperationRolledBackError,
 )
+from omnigraph.graph import open as open_graph
 from omnigraph.rules.modes import WriteMode
 from omnigraph.spark.scan import ScanPlan, read_group, scan_plan
 from omnigraph.storage.location import Root, parse_root
@@ -147,8 +149,6 @@ class GraphWriter(DataSourceArrowWriter):
         return WrittenParts(paths=tuple(paths))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        from omnigraph.graph import open as open_graph
-
         write = self._write
         paths = [path for each in messages if isinstance(each, WrittenParts) for path in each.paths]
         try:
@@ -197,8 +197,6 @@ def planned_read(options: Mapping[str, str]) -> ScanPlan:
 
 def planned_write(options: Mapping[str, str], *, overwrite: bool) -> PlannedWrite:
     """What a write with these options means."""
-    from ulid import ULID
-
     _require_known(options, _WRITE_OPTIONS)
     root = _root(options)
     return PlannedWrite(

@@ -116,7 +116,7 @@ class Graph:
         Raises:
             SparkUnavailableError: Spark or Java is not installed.
         """
-        from omnigraph.spark.session import spark_session
+        from omnigraph.spark.session import spark_session  # few graphs are read with Spark
 
         session = spark_session(spark)
         from omnigraph.spark.scan import SparkGraph  # needs pyspark, which a session proves
@@ -188,7 +188,7 @@ class Graph:
             LoadRefusedError: more records are at fault than allowed; nothing was written.
             OutcomeUnknownError: ask `outcome(error.operation_id)` later.
         """
-        from omnigraph.load.progress import Progress
+        from omnigraph.load.progress import Progress  # parsers and Parquet: 150 ms, as below
         from omnigraph.operations.load import LoadRequest, load_graph
 
         if not dry_run:
@@ -224,7 +224,7 @@ class Graph:
         `jsonl` goes to a file or an open binary stream; `parquet`, which also holds what JSON
         cannot spell, to a directory.
         """
-        from omnigraph.operations.export import export_graph, plan_export
+        from omnigraph.operations.export import export_graph, plan_export  # Parquet
 
         export = plan_export(path, type_name=type_name, format=format)
         return export_graph(self._objects.root, self.catalog, self.snapshot(), export)

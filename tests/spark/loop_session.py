@@ -5,7 +5,6 @@ For thousands of small cases, whose point is the rules and not the engine.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -50,8 +49,3 @@ class LoopSession:
 
     def interruptAll(self) -> None:  # noqa: N802
         return
-
-
-def picklable(value: object) -> None:
-    """What tasks carry must reach another process."""
-    pickle.loads(pickle.dumps(value))  # noqa: S301

@@ -16,8 +16,8 @@ from omnigraph.load.jsonl import parse_lines
 from omnigraph.load.judge import Judge
 from omnigraph.load.lines import BLOCK_BYTES
 from omnigraph.load.records import FileFormat, Parsed, Split
-from omnigraph.load.type_names import type_names
 from omnigraph.local.intake import NewIds
+from omnigraph.local.named_types import type_named
 from omnigraph.rules.constraints import rules_of
 from omnigraph.schema.catalog import Catalog
 
@@ -51,7 +51,7 @@ def parse_split(
             return parse_lines(split, catalog, new_ids=new_ids, block_bytes=block_bytes)
         case FileFormat.CSV | FileFormat.PARQUET:
             assert split.file.type_name is not None, "sources give such files a type"
-            declared = type_names(catalog).called(split.file.type_name)
+            declared = type_named(split.file.type_name, catalog)
             judge = Judge(declared=declared, rules=rules_of(declared), new_ids=new_ids)
             if split.file.format is FileFormat.CSV:
                 return parse_csv(split, judge)

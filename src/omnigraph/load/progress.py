@@ -39,7 +39,10 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        return
+        self._end()
+
+    def _end(self) -> None:
+        """Nobody watches this one."""
 
     def phase(self, what: str, *, total_bytes: int = 0) -> None:
         """Begin something of its own, such as reading so many bytes."""
@@ -71,12 +74,7 @@ class Heartbeat(Progress):
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _end(self) -> None:
         self._over.set()
         self._thread.join()
 
@@ -108,12 +106,7 @@ class Bar(Progress):
         self._drawn.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _end(self) -> None:
         self._drawn.stop()
 
     def phase(self, what: str, *, total_bytes: int = 0) -> None:

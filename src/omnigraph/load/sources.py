@@ -20,6 +20,7 @@ from urllib.request import url2pathname
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.load.records import FileFormat, SourceFile
 from omnigraph.load.type_names import TypeNames, type_names
+from omnigraph.local.named_types import type_named
 from omnigraph.names import EDGE_PREFIX, NODE_PREFIX
 from omnigraph.rules.violations import shown
 from omnigraph.schema.catalog import Catalog
@@ -66,7 +67,7 @@ def find_sources(
     if not given:
         raise NotFoundError("no input was named", next_step="Name a file, a folder or a pattern.")
     if type_name is not None:
-        names.called(type_name)
+        type_named(type_name, catalog)
     found: dict[str, SourceFile] = {}
     for each in given:
         for path in _paths(os.fspath(each)):

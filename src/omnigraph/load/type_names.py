@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.errors import InvalidInputError
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.rules.violations import shown
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
@@ -49,27 +48,6 @@ class TypeNames:
         keys = {*map(node_table_key, self.nodes), *map(edge_table_key, self.edges)}
         meant = (name, node_table_key(name), edge_table_key(name))
         return tuple(key for key in meant if key in keys)
-
-    def called(self, name: str) -> NodeType | EdgeType:
-        """The type a caller names for a whole file, by its name or its table key.
-
-        Raises:
-            InvalidInputError: no type, or a node type and an edge type, are called so.
-        """
-        found = self.matches(name)
-        if len(found) > 1:
-            raise InvalidInputError(
-                f"{name} is a node type and an edge type",
-                next_step=f"Name it {found[0]!r} or {found[1]!r}.",
-            )
-        if not found:
-            hint = did_you_mean(name, [*self.nodes, *self.edges])
-            raise InvalidInputError(
-                f"the schema has no type {shown(name)}" + (f"; {hint}" if hint else ""),
-                next_step="Name a node type or an edge type of the schema.",
-            )
-        bare = found[0].partition(":")[2]
-        return self.nodes[bare] if found[0] == node_table_key(bare) else self.edges[bare]
 
 
 def type_names(catalog: Catalog) -> TypeNames:

@@ -32,8 +32,7 @@ def resolved_types(by_name: object, catalog: Catalog) -> list[tuple[NodeType | E
 
 def table_key_named(name: object, catalog: Catalog) -> str:
     """The table that a caller means by a name of the schema, or by its key."""
-    keys = [node_table_key(each) for each in catalog.nodes]
-    keys += [edge_table_key(each) for each in catalog.edges]
+    keys = declared_types(catalog)
     if not isinstance(name, str):
         raise InvalidInputError(f"the input names a type {name!r:.80}, expected a string")
     if name in keys:
@@ -51,6 +50,11 @@ def table_key_named(name: object, catalog: Catalog) -> str:
             next_step="Name a node type or an edge type of the schema.",
         )
     return matches[0]
+
+
+def type_named(name: object, catalog: Catalog) -> NodeType | EdgeType:
+    """The type that a caller means by a name of the schema, or by its table key."""
+    return declared_types(catalog)[table_key_named(name, catalog)]
 
 
 def declared_types(catalog: Catalog) -> dict[str, NodeType | EdgeType]:

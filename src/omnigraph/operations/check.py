@@ -120,7 +120,7 @@ def _in_process(root: Root, snapshot: Snapshot) -> _Engine:
 
 
 def _on_spark(spark: SparkSession, root: Root, snapshot: Snapshot) -> _Engine:
-    from omnigraph.spark.integrity import broken_rules_on_spark, read_through
+    from omnigraph.spark.integrity import broken_rules_on_spark, read_through  # need pyspark
     from omnigraph.spark.scan import SparkGraph
 
     graph = SparkGraph(spark, root, snapshot)

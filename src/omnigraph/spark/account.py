@@ -6,6 +6,7 @@ the few that a report shows as first offenders.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from omnigraph.load.ledger import (
     type_labels,
 )
 from omnigraph.rules.reasons import Reason
+from omnigraph.spark.load_plan import with_lines_before
 from omnigraph.spark.refusals import keyed_refusals, split_refusals
 from omnigraph.spark.rounds import RefusedRows
 
@@ -77,17 +79,12 @@ def _broken(standing: Standing) -> tuple[str, ...]:
 def _first_offenders(
     plan: LoadPlan, reports: Mapping[int, SplitReport], standing: Standing
 ) -> Iterator[Offender]:
-    shown = 0
-    before: Counter[str] = Counter()
-    for report in reports.values():
-        if shown == OFFENDERS_MAX:
-            return
-        for offender in _offenders(plan, report, standing, before[report.source]):
-            yield offender
-            shown += 1
-            if shown == OFFENDERS_MAX:
-                return
-        before[report.source] += report.lines
+    found = (
+        offender
+        for report, before in with_lines_before(reports.values())
+        for offender in _offenders(plan, report, standing, before)
+    )
+    return itertools.islice(found, OFFENDERS_MAX)
 
 
 def _offenders(

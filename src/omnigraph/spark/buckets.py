@@ -100,7 +100,7 @@ class _Bucket:
 
     def ids(self, role: Role) -> Iterator[Finding | Replaced]:
         given = self._frame(role)
-        stage = Stage.NODE_IDS if _is_node(role.table_key) else Stage.EDGE_IDS
+        stage = Stage.NODE_IDS if is_node(role.table_key) else Stage.EDGE_IDS
         losers, winners = self._contest(given)
         if len(losers):
             reason = (
@@ -125,7 +125,7 @@ class _Bucket:
         repeated = _shared(given).filter(pl.col("row") > first)
         refused = pl.concat([held.select("row"), repeated.select("row")]).unique()
         if len(refused):
-            stage = Stage.NODE_TUPLES if _is_node(role.table_key) else Stage.EDGE_TUPLES
+            stage = Stage.NODE_TUPLES if is_node(role.table_key) else Stage.EDGE_TUPLES
             yield _finding(stage, role, Reason.NOT_UNIQUE, refused)
 
     def endpoints(self, role: Role) -> Iterator[Finding]:
@@ -242,7 +242,7 @@ def _shared(given: pl.DataFrame) -> pl.DataFrame:
     return given.filter(pl.struct(_KEY).is_duplicated())
 
 
-def _is_node(table_key: str) -> bool:
+def is_node(table_key: str) -> bool:
     return table_key.startswith(NODE_PREFIX)
 
 

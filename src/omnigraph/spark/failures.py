@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
 from omnigraph.errors import (
     DamagedGraphError,
     InvalidInputError,
@@ -36,9 +39,6 @@ _SHOWN_MAX: Final = 300
 @contextmanager
 def job_errors() -> Iterator[None]:
     """Turn failures of Spark jobs into errors of ours."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except (PySparkException, Py4JError) as error:

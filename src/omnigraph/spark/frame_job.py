@@ -12,6 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.load.frames import parse_batches
@@ -58,8 +59,6 @@ def _stage(
     declared = declared_types(plan.catalog)[table_key]
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
         context = TaskContext.get()
         assert context is not None
         stager = SplitStager(plan, keys, context.partitionId(), source=source)

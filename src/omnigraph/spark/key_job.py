@@ -21,7 +21,7 @@ from omnigraph.spark.buckets import Finding, KeyPlan, Replaced, Stage, check_buc
 from omnigraph.spark.keys import KeyBuckets, Role, frames_of
 from omnigraph.spark.load_plan import LoadPlan, SplitReport
 from omnigraph.spark.stage_task import KEYS_TAG, SPLIT_TAG, SplitStager, send_again
-from omnigraph.storage.fragments import FragmentSize, grouped, plan_scan, scan_fragments
+from omnigraph.storage.fragments import grouped, plan_scan, scan_fragments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,11 +101,10 @@ def pinned_work(
     for table_key in dict.fromkeys(role.table_key for role in keys.roles if role.pinned):
         entry = plan.entries[table_key]
         scan = plan_scan(plan.root, entry, columns=["id"], where=None)
-        sizes: Sequence[FragmentSize] = scan.fragments
         gone = replaced.get(table_key, np.empty(0, np.uint64))
         work += [
             SendPinned(table_key=table_key, fragments=group, gone=gone)
-            for group in grouped(sizes, rows_max=_PINNED_ROWS_PER_TASK)
+            for group in grouped(scan.fragments, rows_max=_PINNED_ROWS_PER_TASK)
         ]
     return tuple(work)
 

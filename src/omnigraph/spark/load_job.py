@@ -12,7 +12,6 @@ to no version.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -55,7 +54,7 @@ from omnigraph.spark.key_job import (
     sent_by,
 )
 from omnigraph.spark.keys import split_and_position
-from omnigraph.spark.load_plan import LoadPlan, SplitReport, plan_load
+from omnigraph.spark.load_plan import LoadPlan, SplitReport, plan_load, with_lines_before
 from omnigraph.spark.refusals import set_aside, split_refusals
 from omnigraph.spark.rounds import Standing, after_pass
 from omnigraph.spark.session import SparkTarget, spark_for_a_while, without_noise
@@ -253,7 +252,7 @@ class _LoadJob:
             return
         spots = [
             (report, split_refusals(standing, report.split), before)
-            for report, before in self._lines_before()
+            for report, before in with_lines_before(self._reports.values())
         ]
         parts = tuple(spot for spot in spots if spot[0].refused or spot[1])
         place, verdicts = self._load.quarantine, standing.verdicts
@@ -273,13 +272,6 @@ class _LoadJob:
         written = sum(row.rows for row in counts.collect())
         assert written == sum(self._account.quarantined.values()), "every refused record is kept"
         self._account = replace(self._account, quarantine=place.uri)
-
-    def _lines_before(self) -> Iterator[tuple[SplitReport, int]]:
-        """Each split, and the lines of its file that earlier splits own."""
-        before: Counter[str] = Counter()
-        for report in self._reports.values():
-            yield report, before[report.source]
-            before[report.source] += report.lines
 
     def _gather(self, plan: LoadPlan, standing: Standing) -> tuple[StagedChange, ...]:
         objects = self._load.objects

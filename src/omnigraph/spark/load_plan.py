@@ -7,7 +7,8 @@ rows at the same positions, so a task may run twice and either result may be use
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry
-
-SPLIT_BYTES: Final = 64 << 20
-"""How much input one task takes: it holds the rows of one split in memory."""
 
 _BUCKET_BYTES: Final = 64 << 20
 _BUCKETS_MIN: Final = 8
@@ -198,6 +196,14 @@ class SplitReport(msgspec.Struct, frozen=True):
 
     def rows(self, table_key: str) -> int:
         return sum(rows for _, rows in self.fragments.get(table_key, ()))
+
+
+def with_lines_before(reports: Iterable[SplitReport]) -> Iterator[tuple[SplitReport, int]]:
+    """Each split, in input order, and the lines of its file that earlier splits own."""
+    before: Counter[str] = Counter()
+    for report in reports:
+        yield report, before[report.source]
+        before[report.source] += report.lines
 
 
 def key_columns(plan: LoadPlan, table_key: str) -> tuple[str, ...]:

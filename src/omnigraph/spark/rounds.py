@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from omnigraph.names import NODE_PREFIX, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.rules.constraints import EndpointExists
 from omnigraph.rules.modes import WriteMode
-from omnigraph.spark.buckets import Finding, KeyPlan, Stage
+from omnigraph.spark.buckets import Finding, KeyPlan, Stage, is_node
 from omnigraph.spark.keys import SPLIT_BITS, RoleKind
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _Disturbed:
     def replaced(self, table_key: str) -> None:
         """The pass did not know what a merge replaces there."""
         if self._has_tuples(table_key):
-            self._marks.add(Stage.NODE_TUPLES if _is_node(table_key) else Stage.EDGE_TUPLES)
+            self._marks.add(Stage.NODE_TUPLES if is_node(table_key) else Stage.EDGE_TUPLES)
         if table_key in self._keys.counts:
             self._marks.add(Stage.COUNTS)
 
@@ -210,7 +210,3 @@ def _order(finding: Finding) -> tuple[int, int, tuple[str, ...]]:
     """Stages first; among endpoints, the source before the target."""
     order = {SOURCE_COLUMN: 0, TARGET_COLUMN: 1}
     return finding.stage, order.get(finding.columns[0], 2), finding.columns
-
-
-def _is_node(table_key: str) -> bool:
-    return table_key.startswith(NODE_PREFIX)
