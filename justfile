@@ -72,7 +72,7 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | load | open_cost | skew | startup
+# Print one benchmark: commit | load | merge | open_cost | skew | startup
 bench name:
     python -m benchmarks.{{name}}
 

@@ -131,7 +131,7 @@ def measure_open(root: Root, commits: int) -> OpenCost:
     CountedObjects.touched.clear()
     reads, read_bytes = lance.iops_counter(), lance.bytes_read_counter()
     started = time.perf_counter()
-    with patch("omnigraph.graph.StoredObjects", CountedObjects):
+    with patch("omnigraph.opening.StoredObjects", CountedObjects):
         snapshot = omnigraph.open(root.uri, mode="r").snapshot()
     elapsed = time.perf_counter() - started
     cost_reads, cost_bytes = lance.iops_counter() - reads, lance.bytes_read_counter() - read_bytes

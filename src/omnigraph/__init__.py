@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.errors import OmnigraphError
-    from omnigraph.graph import Graph, OpenMode, init, open  # noqa: A004 - as in open(path)
+    from omnigraph.graph import Graph, OpenMode
+    from omnigraph.opening import init, open  # noqa: A004 - as in open(path)
 
 __version__ = "0.1.0"
 
@@ -28,8 +29,8 @@ _HOMES: Final[Mapping[str, str]] = {
     "Graph": "omnigraph.graph",
     "OmnigraphError": "omnigraph.errors",
     "OpenMode": "omnigraph.graph",
-    "init": "omnigraph.graph",
-    "open": "omnigraph.graph",
+    "init": "omnigraph.opening",
+    "open": "omnigraph.opening",
 }
 
 

@@ -12,10 +12,16 @@ them: by `columns` and `filter` here, or better by `graph.spark(...)`, which sta
 Filters that Spark offers to push down are not taken: in Spark 4.3 a source that takes them returns
 wrong rows for the next query of the same DataFrame.
 
+Changes are read as a stream that says where it starts, see `change_source`:
+
+    changes = spark.readStream.format("omnigraph").option("type", "Person")
+    changes.option("startingCommit", "now").load(root)
+
 Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where both exist),
 `columns` (separated by commas), `filter` (a condition in SQL), one of `version` (of the manifest),
-`commit` or `timestampAsOf`, and `branch`. Options of a write: `type`, `actor` and `branch`.
-Both take `storage.NAME` for each option NAME of the store.
+`commit` or `timestampAsOf`, and `branch`. Options of a stream: `type`, `branch`, `startingCommit`
+("now", "beginning" or the id of a commit) and `maxCommitsPerBatch`. Options of a write: `type`,
+`actor` and `branch`. All take `storage.NAME` for each option NAME of the store.
 """
 
 from __future__ import annotations
@@ -31,6 +37,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
@@ -38,19 +45,26 @@ from pyspark.sql.types import StructType
 from ulid import ULID
 
 from omnigraph import names
+from omnigraph.change_source import (
+    COMMITS_PER_BATCH,
+    ChangeStreamReader,
+    StreamPlan,
+    checked_commits,
+    checked_start,
+)
 from omnigraph.errors import (
-    FormatTooNewError,
     InvalidInputError,
     NotFoundError,
     OperationRolledBackError,
 )
-from omnigraph.graph import open as open_graph
+from omnigraph.opening import open as open_graph
+from omnigraph.operations.reference_names import is_commit_id, manifest_version
+from omnigraph.operations.references import branch_ref, branch_state, resolve
 from omnigraph.rules.modes import WriteMode
 from omnigraph.spark.scan import ScanPlan, read_group, scan_plan
 from omnigraph.storage.location import Root, parse_root
-from omnigraph.storage.manifest import ManifestState, read_manifest, read_manifest_version
 from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.past import moment_of, state_at_commit, state_at_time
+from omnigraph.storage.past import moment_of
 from omnigraph.storage.snapshot import Snapshot
 from omnigraph.syntax import did_you_mean
 
@@ -58,6 +72,8 @@ _PART_BYTES: Final = 64 << 20
 _STORAGE_PREFIX: Final = "storage."
 _PAST: Final = ("version", "commit", "timestampAsOf")
 _READ_OPTIONS: Final = ("path", "type", "columns", "filter", *_PAST, "branch")
+_STREAM_ONLY: Final = ("startingCommit", "maxCommitsPerBatch")
+_STREAM_OPTIONS: Final = ("path", "type", "branch", *_STREAM_ONLY)
 _WRITE_OPTIONS: Final = ("path", "type", "actor", "branch")
 
 
@@ -65,17 +81,44 @@ class OmnigraphDataSource(DataSource):
     """One type of one graph as a source and a sink of Spark."""
 
     _plan: ScanPlan | None = None
+    _stream: StreamPlan | None = None
 
     @classmethod
     def name(cls) -> str:
         return "omnigraph"
 
     def schema(self) -> StructType:
-        """Pin the scan; Spark keeps this object, and with it the pin, for the DataFrame's life."""
+        """Pin the scan; Spark keeps this object, and with it the pin, for the DataFrame's life.
+
+        Spark does not say whether it is about to read or to stream; only options can tell.
+        """
+        if _is_stream(self.options):
+            self._stream = planned_stream(self.options)
+            return self._stream.schema
         self._plan = planned_read(self.options)
         return self._plan.schema
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if not _is_stream(self.options):
+            raise InvalidInputError(
+                "a stream of changes has to say where it starts",
+                next_step='Add `.option("startingCommit", "now")`, or "beginning", or a commit.',
+            )
+        plan = planned_stream(self.options) if self._stream is None else self._stream
+        if schema != plan.schema:
+            raise InvalidInputError(
+                f"changes of {plan.table_key} were to be read as {schema.simpleString()}, expected "
+                f"{plan.schema.simpleString()}",
+                next_step="Leave `.schema(...)` out.",
+            )
+        return ChangeStreamReader(plan)
+
     def reader(self, schema: StructType) -> DataSourceReader:
+        if _is_stream(self.options):
+            raise InvalidInputError(
+                f"{' and '.join(_STREAM_ONLY)} are options of a stream",
+                next_step="Use `spark.readStream`, or leave them out.",
+            )
         plan = planned_read(self.options) if self._plan is None else self._plan
         if schema != plan.schema:
             raise InvalidInputError(
@@ -108,6 +151,7 @@ class PlannedWrite:
     """Where the rows of one write go, and under which operation."""
 
     root: Root
+    branch: str
     table_key: str
     mode: WriteMode
     operation_id: str
@@ -153,7 +197,7 @@ class GraphWriter(DataSourceArrowWriter):
         paths = [path for each in messages if isinstance(each, WrittenParts) for path in each.paths]
         try:
             graph = open_graph(write.root.uri, storage_options=write.root.storage_options)
-            graph.write(
+            graph.branch(write.branch).write(
                 {write.table_key: self._rows(paths)},
                 mode=write.mode.value,
                 actor=write.actor,
@@ -185,7 +229,7 @@ def planned_read(options: Mapping[str, str]) -> ScanPlan:
     """What a read with these options means, against what is published now."""
     _require_known(options, _READ_OPTIONS)
     root = _root(options)
-    snapshot = _state(root, options).snapshot()
+    snapshot = _snapshot(root, options)
     columns = options.get("columns")
     return scan_plan(
         root,
@@ -195,17 +239,40 @@ def planned_read(options: Mapping[str, str]) -> ScanPlan:
     )
 
 
+def planned_stream(options: Mapping[str, str]) -> StreamPlan:
+    """What a stream with these options means; its columns are those of now."""
+    _require_known(options, _STREAM_OPTIONS)
+    root = _root(options)
+    snapshot = _snapshot(root, options)
+    table_key = _table_key(root, snapshot, options)
+    return StreamPlan(
+        root=root,
+        branch=options.get("branch"),
+        table_key=table_key,
+        start=checked_start(options.get("startingCommit", "now")),
+        commits_per_batch=checked_commits(
+            options.get("maxCommitsPerBatch", str(COMMITS_PER_BATCH))
+        ),
+        stored=scan_plan(root, snapshot.tables[table_key]).stored,
+    )
+
+
 def planned_write(options: Mapping[str, str], *, overwrite: bool) -> PlannedWrite:
     """What a write with these options means."""
     _require_known(options, _WRITE_OPTIONS)
     root = _root(options)
     return PlannedWrite(
         root=root,
-        table_key=_table_key(root, _state(root, options).snapshot(), options),
+        branch=options.get("branch", names.MAIN),
+        table_key=_table_key(root, _snapshot(root, options), options),
         mode=WriteMode.OVERWRITE if overwrite else WriteMode.APPEND,
         operation_id=str(ULID()),
         actor=options.get("actor"),
     )
+
+
+def _is_stream(options: Mapping[str, str]) -> bool:
+    return any(name in options for name in _STREAM_ONLY)
 
 
 def _require_known(options: Mapping[str, str], known: Sequence[str]) -> None:
@@ -234,36 +301,28 @@ def _root(options: Mapping[str, str]) -> Root:
     return parse_root(path, storage_options=storage_options)
 
 
-def _state(root: Root, options: Mapping[str, str]) -> ManifestState:
-    branch = options.get("branch", names.MAIN)
-    if branch != names.MAIN:
-        raise NotFoundError(
-            f"{root} has no branch {branch!r:.80}; it has {names.MAIN!r} only",
-            next_step="Leave the option `branch` out.",
-        )
+def _snapshot(root: Root, options: Mapping[str, str]) -> Snapshot:
     given = [name for name in _PAST if name in options]
     if len(given) > 1:
         raise InvalidInputError(
             f"a state was chosen twice, by {' and by '.join(given)}", next_step="Choose one way."
         )
-    state = read_manifest(root)
-    if state.stamp > names.STAMP:
-        raise FormatTooNewError(root.uri, found=state.stamp, supported=names.STAMP)
+    objects = StoredObjects(root)
+    branch = options.get("branch")
     match given:
-        case ["version"]:
-            return read_manifest_version(root, _version(options["version"]))
-        case ["commit"]:
-            return state_at_commit(root, state, options["commit"])
-        case ["timestampAsOf"]:
-            return state_at_time(root, state, moment_of(options["timestampAsOf"]))
+        case [way]:
+            return resolve(objects, _reference(way, options[way]), branch=branch).snapshot
         case _:
-            return state
+            return branch_state(objects, branch_ref(objects, branch)).snapshot()
 
 
-def _version(text: str) -> int:
-    if text.isascii() and text.isdigit() and int(text):
-        return int(text)
-    raise InvalidInputError(f"version is {text!r:.80}, expected the number of a manifest version")
+def _reference(way: str, text: str) -> str:
+    fits = {"version": manifest_version(text), "commit": is_commit_id(text)}
+    if way == "timestampAsOf":
+        return moment_of(text).isoformat()
+    if not fits[way]:
+        raise InvalidInputError(f"{way} is {text!r:.80}, expected the number or id of one")
+    return text
 
 
 def _table_key(root: Root, snapshot: Snapshot, options: Mapping[str, str]) -> str:

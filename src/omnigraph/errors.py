@@ -13,7 +13,8 @@
     │   │   ├── ExpectedVersionMismatchError a pin moved under the write
     │   │   ├── ContentionError              lost every race it was allowed to run
     │   │   ├── OperationRunningError        the same operation id is in use
-    │   │   └── OperationRolledBackError     somebody else decided against it
+    │   │   ├── OperationRolledBackError     somebody else decided against it
+    │   │   └── MergeConflictError           carries every conflict as a table
     │   ├── ReadOnlyError                exit 6
     │   ├── StorageUnavailableError      exit 7
     │   │   └── UnsafeStoreError             the store ignores put-if-absent
@@ -22,6 +23,7 @@
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
     │   ├── DamagedGraphError            exit 8   stored state contradicts itself
     │   └── DriftNeedsRepairError        exit 8   foreign rows stand above a pin
+    ├── BranchGoneError              exit 4   what was written went with its branch
     ├── RecoveryRequiredError        exit 8   an unfinished write cannot be settled by itself
     └── OutcomeUnknownError          exit 1   may or may not have been written
 
@@ -141,7 +143,7 @@ class InitialisationClaimedError(ConflictError):
 class ExpectedVersionMismatchError(ConflictError):
     """A table the write depends on was published by somebody else meanwhile."""
 
-    def __init__(self, table_key: str, *, expected: int, actual: int | None) -> None:
+    def __init__(self, table_key: str, *, expected: object, actual: object | None) -> None:
         super().__init__(
             f"{table_key} moved: expected version {expected}, found "
             f"{'no published version' if actual is None else f'version {actual}'}",
@@ -185,6 +187,17 @@ class OperationRolledBackError(ConflictError):
         )
         self.operation_id = operation_id
         self.by = by
+
+
+class MergeConflictError(ConflictError):
+    """Both sides changed the same things, or the merged rows break rules of the schema.
+
+    `conflicts` is an Arrow table, one row per conflict.
+    """
+
+    def __init__(self, what: str, *, conflicts: object, next_step: str) -> None:
+        super().__init__(what, next_step=next_step)
+        self.conflicts = conflicts
 
 
 class ReadOnlyError(NothingWrittenError):
@@ -251,6 +264,21 @@ class DriftNeedsRepairError(NothingWrittenError):
         self.table_key = table_key
         self.published = published
         self.foreign = foreign
+
+
+class BranchGoneError(OmnigraphError):
+    """The branch was deleted, and perhaps made anew, while something was written to it."""
+
+    exit_code = 4
+    effect = "what was written went with it, though others may have read it before"
+
+    def __init__(self, branch: str, *, root: str) -> None:
+        super().__init__(
+            f"branch {branch!r} of {root} was deleted meanwhile",
+            next_step=f"Run `omnigraph branch list {root}`; a branch of that name made since is "
+            "another one.",
+        )
+        self.branch = branch
 
 
 class RecoveryRequiredError(OmnigraphError):

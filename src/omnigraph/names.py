@@ -5,6 +5,7 @@ Invariant: no other module spells one of these names (tests/tidy looks for them)
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 MANIFEST: Final = "__manifest"
@@ -12,6 +13,7 @@ RECOVERY_DIR: Final = "__recovery"
 QUARANTINE_DIR: Final = "_quarantine"
 STAGING_DIR: Final = "_staging"
 BRANCH_REFS_DIR: Final = "_refs/branches"
+TAG_REFS_DIR: Final = "_refs/tags"
 COMMITS: Final = "_graph_commits.lance"
 COMMIT_ACTORS: Final = "_graph_commit_actors.lance"
 RECOVERIES: Final = "_graph_commit_recoveries.lance"
@@ -53,6 +55,7 @@ LANCE_COLUMNS: Final = (
     "_row_last_updated_at_version",
 )
 
+_SLUG_MAX: Final = 60
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _U64: Final = 0xFFFFFFFFFFFFFFFF
@@ -80,12 +83,71 @@ def table_location(table_key: str) -> str:
     return f"{kind}s/{fnv1a64_hex(type_name)}"
 
 
-def branch_ref(branch: str) -> str:
-    return f"{BRANCH_REFS_DIR}/{branch}.json"
+def branch_ref(branch: str, entry: int = 1) -> str:
+    """An entry of a branch's log: the first beside the others' first, later ones in a folder.
+
+    No branch has `@` in its name, so the folder cannot be taken for one.
+    """
+    name = f"{branch}.json" if entry == 1 else f"{branch}@/{entry:08}.json"
+    return f"{BRANCH_REFS_DIR}/{name}"
 
 
-def sidecar(operation_id: str) -> str:
-    return f"{RECOVERY_DIR}/{operation_id}.json"
+def later_branch_refs(branch: str) -> str:
+    return f"{BRANCH_REFS_DIR}/{branch}@"
+
+
+def branch_entry(path: str) -> tuple[str, int]:
+    """The branch and the number of the log entry at a path; the inverse of `branch_ref`."""
+    name = path.removeprefix(f"{BRANCH_REFS_DIR}/").removesuffix(".json")
+    branch, later, number = name.partition("@/")
+    return branch, int(number) if later else 1
+
+
+def manifest_fork(branch: str, incarnation: str) -> str:
+    """The Lance branch of the manifest that one incarnation of a graph branch writes."""
+    return f"{_slug(branch)}.{incarnation}"
+
+
+def table_fork(branch: str, incarnation: str, operation_id: str, *, attempt: int = 1) -> str:
+    """The Lance branch of a table that an operation makes for its first write on a branch."""
+    again = "" if attempt == 1 else f"-{attempt}"
+    return f"{_slug(branch)}.{incarnation}.{operation_id}{again}"
+
+
+def fork_owner(fork: str) -> tuple[str, str]:
+    """The incarnation of a graph branch, and its operation, that a table's fork is named after.
+
+    Forks of the manifest, and all that are older than these names, have neither.
+    """
+    _, _, rest = fork.partition(".")
+    incarnation, _, operation = rest.rpartition(".")
+    return incarnation, operation.partition("-")[0]
+
+
+def _slug(branch: str) -> str:
+    """A branch's name as far as Lance sees it: the rest of a fork's name makes it unique.
+
+    No slash, because with a branch Lance deletes folders above it, even the dataset's own; and
+    nothing that Lance would spell longer than a file name may be.
+    """
+    return re.sub(r"[^A-Za-z0-9_-]", "-", branch)[:_SLUG_MAX]
+
+
+def tag_ref(tag: str) -> str:
+    return f"{TAG_REFS_DIR}/{tag}.json"
+
+
+def sidecar(operation_id: str, incarnation: str | None = None) -> str:
+    """The record of a write in progress; on a branch it belongs to one incarnation of it."""
+    name = operation_id if incarnation is None else f"{operation_id}@{incarnation}"
+    return f"{RECOVERY_DIR}/{name}.json"
+
+
+def sidecar_owner(path: str) -> tuple[str, str | None]:
+    """The operation and the incarnation of the sidecar at a path; the inverse of `sidecar`."""
+    name = path.removeprefix(f"{RECOVERY_DIR}/").removesuffix(".json")
+    operation_id, _, incarnation = name.partition("@")
+    return operation_id, incarnation or None
 
 
 def quarantine(operation_id: str) -> str:

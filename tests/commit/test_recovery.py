@@ -197,6 +197,7 @@ def test_a_sidecar_that_cannot_be_read_is_refused_aloud_and_kept(
 def test_a_sidecar_that_vanishes_while_it_is_listed_is_skipped(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.commit.recover.pending_operations", lambda _: (str(ULID()),))
+    gone = names.sidecar(str(ULID()))
+    monkeypatch.setattr("omnigraph.commit.recover.pending_sidecars", lambda _: (gone,))
 
     assert graph.recover().settled == ()

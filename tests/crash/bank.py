@@ -21,11 +21,12 @@ from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Committed, Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import _CLOCK, Graph
+from omnigraph.graph import Graph
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.snapshot import Snapshot, take_snapshot
 from omnigraph.storage.staging import StagedChange, restage_append, stage_append, stage_merge
 from omnigraph.storage.tables import open_pinned, scan
+from omnigraph.system_clock import SYSTEM_CLOCK
 
 SCHEMA = """
 node Account { name: String @key  balance: I64 }
@@ -75,7 +76,7 @@ def carry_out(graph: Graph, transfer: Transfer) -> Committed | None:
         commit_id=str(ULID()),
         prepare=_Preparation(graph, transfer).prepare,
     )
-    committed = commit_write(graph._objects, request, _CLOCK)
+    committed = commit_write(graph._objects, request, SYSTEM_CLOCK)
     if committed is not None:
         with suppress(OmnigraphError):
             fold_if_due(graph._objects.root, committed.state)

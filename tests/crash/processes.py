@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import itertools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,59 +36,127 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    """A running process of ours."""
+    """A running process of ours; what it writes goes to `out`, and to a file beside it."""
 
-    process: subprocess.Popen[str]
+    pid: int
+    out: Path
 
     def wait_until_stopped(self) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while _state(self.process.pid) != "T":
-            if self.process.poll() is not None:
-                raise AssertionError(f"ended instead of stopping: {self.process.communicate()}")
+        while (state := _state(self.pid)) != "T":
+            assert state not in "ZX", f"ended instead of stopping: {self._said()}"
             assert time.monotonic() < deadline, "never reached the point it should stop at"
-            time.sleep(0.005)
+            time.sleep(0.002)
+
+    @property
+    def has_ended(self) -> bool:
+        return _state(self.pid) in "ZX"
+
+    def stop(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
 
     def interrupt(self) -> None:
-        os.kill(self.process.pid, signal.SIGINT)
+        os.kill(self.pid, signal.SIGINT)
 
     def wake(self) -> None:
-        os.kill(self.process.pid, signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        self.process.kill()
+        os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> Ended:
-        out, err = self.process.communicate(timeout=_PATIENCE_SECONDS)
-        code = self.process.returncode
-        assert code in (0, -signal.SIGKILL), f"exit {code}\n{out}\n{err}"
-        answer: dict[str, Any] = json.loads(out.splitlines()[-1]) if code == 0 else {}
+        """Wait for its end; to be called once."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not self.has_ended:
+            assert time.monotonic() < deadline, f"does not end: {self._said()}"
+            time.sleep(0.002)
+        code = int(_zygote().ask({"wait": self.pid})["code"])
+        assert code in (0, -signal.SIGKILL), f"exit {code}\n{self._said()}"
+        answer: dict[str, Any] = {}
+        if code == 0:
+            answer = json.loads(self.out.read_text().splitlines()[-1])
         return Ended(code=code, said=answer.get("said"), answer=answer)
+
+    def _said(self) -> str:
+        files = (self.out, Path(f"{self.out}.err"))
+        return "\n".join(file.read_text() for file in files if file.exists())
 
 
 def start(
-    verb: str, root: str, *arguments: str, failpoints: str = "", without_guard: str = ""
+    verb: str,
+    root: str,
+    *arguments: str,
+    failpoints: str = "",
+    without_guard: str = "",
+    module: str = "tests.crash.victim",
 ) -> Victim:
-    environment = {
-        **os.environ,
-        "OMNIGRAPH_FAILPOINTS": failpoints,
-        "OMNIGRAPH_WITHOUT_GUARDS": without_guard,
+    zygote = _zygote()
+    out = zygote.next_file()
+    request = {
+        "module": module,
+        "arguments": [verb, root, *arguments],
+        "failpoints": failpoints,
+        "guards": without_guard,
+        "out": str(out),
     }
-    command = [sys.executable, "-m", "tests.crash.victim", verb, root, *arguments]
-    process = subprocess.Popen(
-        command,
-        cwd=HOME,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    return Victim(process=process)
+    return Victim(pid=int(zygote.ask(request)["pid"]), out=out)
 
 
 def run(
-    verb: str, root: str, *arguments: str, failpoints: str = "", without_guard: str = ""
+    verb: str,
+    root: str,
+    *arguments: str,
+    failpoints: str = "",
+    without_guard: str = "",
+    module: str = "tests.crash.victim",
 ) -> Ended:
-    return start(verb, root, *arguments, failpoints=failpoints, without_guard=without_guard).end()
+    return start(
+        verb, root, *arguments, failpoints=failpoints, without_guard=without_guard, module=module
+    ).end()
+
+
+class _Zygote:
+    """The process that victims are forks of, started with the first of them."""
+
+    def __init__(self) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="omnigraph-victims-")
+        self._numbers = itertools.count(1)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.zygote"],
+            cwd=HOME,
+            env={**os.environ, "OMNIGRAPH_FAILPOINTS": "", "OMNIGRAPH_WITHOUT_GUARDS": ""},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        atexit.register(self.close)
+
+    def next_file(self) -> Path:
+        return Path(self._home.name, str(next(self._numbers)))
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        ready, _, _ = select.select([self._process.stdout], [], [], _PATIENCE_SECONDS)
+        assert ready, f"the zygote does not answer {request}"
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        """Its victims end with it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(_PATIENCE_SECONDS)
+        self._process.stdout.close()
+        self._home.cleanup()
+
+
+@cache
+def _zygote() -> _Zygote:
+    return _Zygote()
 
 
 def _state(pid: int) -> str:

@@ -9,7 +9,6 @@ from enum import StrEnum
 import omnigraph
 from omnigraph import names
 from omnigraph.commit.fold import fold
-from omnigraph.commit.publish import head_of
 from omnigraph.graph import Graph
 from omnigraph.storage.location import Root
 from omnigraph.storage.manifest import (
@@ -154,7 +153,7 @@ def push_manifest(root: Root, *, versions: int) -> None:
     """Publish that often without changing a table."""
     for _ in range(versions):
         state = read_manifest(root)
-        head = head_of(state)
+        head = state.head
         rows = [row for row in state.rows if row is not head]
         rows.append(replace(head, sequence=head.sequence + 1))
         assert swap_manifest(state, rows, operation_id="push") is SwapAnswer.ACCEPTED

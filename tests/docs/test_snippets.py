@@ -15,6 +15,7 @@ PAGES = [
     HOME / "README.md",
     HOME / "docs/reference/python.md",
     HOME / "docs/reference/load.md",
+    HOME / "docs/reference/branches.md",
     *sorted(HOME.glob("docs/tutorials/*.md")),
 ]
 FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)

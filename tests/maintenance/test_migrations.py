@@ -13,6 +13,7 @@ from omnigraph import names
 from omnigraph.errors import FormatTooNewError
 from omnigraph.maintenance.migrate import STEPS, migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
+from omnigraph.storage.branch_refs import BranchRef
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import manifest_branches, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
@@ -34,6 +35,11 @@ def test_a_new_graph_carries_the_current_stamp_and_needs_no_migration(graph_root
 
     assert read_manifest(parse_root(graph_root)).stamp == names.STAMP
     assert contents(graph_root) == before
+
+
+def legacy(branch: str | None) -> BranchRef | None:
+    """A branch of an old format, whose Lance branch has its name."""
+    return None if branch is None else BranchRef(branch=branch, incarnation="", claimed_at="")
 
 
 @pytest.mark.parametrize("stamp", [1, 2, 3])
@@ -121,7 +127,7 @@ def test_branches_migrate_with_main(graph_root: str, stamp: int) -> None:
 
     root = parse_root(graph_root)
     for branch, parent in (("dev", None), ("dev/sub", "dev")):
-        state = read_manifest(root, branch=branch)
+        state = read_manifest(root, branch=legacy(branch))
         head = next(
             row for row in state.rows if isinstance(row, GraphHead) and row.branch == branch
         )
@@ -134,11 +140,11 @@ def test_branches_migrate_with_main(graph_root: str, stamp: int) -> None:
 def test_main_is_stamped_last_so_a_walk_that_died_is_taken_up_again(graph_root: str) -> None:
     old_graph(graph_root, stamp=3, branches=("dev",))
     root = parse_root(graph_root)
-    dev = read_manifest(root, branch="dev")
+    dev = read_manifest(root, branch=legacy("dev"))
     context = _context(graph_root)
     STEPS[3](dev, context)
 
-    assert read_manifest(root, branch="dev").stamp == 4
+    assert read_manifest(root, branch=legacy("dev")).stamp == 4
     assert read_manifest(root).stamp == 3
     walks = migrate(context)
 
@@ -176,7 +182,7 @@ def test_two_processes_may_migrate_at_once(graph_root: str) -> None:
     assert [out.strip() for out, _ in outputs] == ["migrated"] * 3, outputs
     root = parse_root(graph_root)
     for branch in (None, "dev"):
-        rows = read_manifest(root, branch=branch).rows
+        rows = read_manifest(root, branch=legacy(branch)).rows
         assert sum(isinstance(row, GraphCommit) for row in rows) == 1
         assert sum(isinstance(row, GraphHead) and row.branch == branch for row in rows) == 1
     assert list(manifest_branches(root)) == ["dev"]

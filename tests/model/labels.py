@@ -87,15 +87,52 @@ StepName = Literal[
 ]
 """Steps of the protocol: the code has a failpoint of the same name."""
 
+BranchStepName = Literal[
+    # a creator: `branch.clone` and `branch.fork_clone` lie inside one call of Lance
+    "branch.begin",
+    "branch.post_abandon",
+    "branch.post_claim",
+    "branch.clone",
+    "branch.post_manifest",
+    "branch.post_parent",
+    "branch.post_ready",
+    # a deleter
+    "branch.pre_delete",
+    "branch.post_delete",
+    # a writer on a branch
+    "branch.fork_clone",
+    "branch.post_fork",
+    "branch.pre_verify",
+    # a merge that points at versions of its source, a tag, a reader
+    "merge.begin",
+    "merge.verify",
+    "tag.begin",
+    "tag.post_put",
+    "tag.verify",
+    "read.begin",
+    "read.post_manifest",
+    "read.verify",
+    # the sweep, and reconciling several branches
+    "recovery.post_log",
+    "recovery.post_source",
+    "reconcile.post_logs",
+    "reconcile.verify",
+    "reconcile.check",
+]
+"""Steps of graph branches: the code takes these names over as it comes to them."""
+
 OutsideName = Literal["env", "net"]
 """Things that happen to the protocol: foreign and unrelated writes, lost requests."""
 
-UnguardedName = Literal["publish.abort", "publish.resolve.history", "recovery.no_fence"]
+UnguardedName = Literal[
+    "publish.abort", "publish.resolve.history", "recovery.no_fence", "branch.post_drop"
+]
 """Steps that exist only in a model with a guard removed."""
 
 Name = StepName | OutsideName | UnguardedName
 
 STEP_LABELS: frozenset[str] = frozenset(get_args(StepName))
+BRANCH_STEP_LABELS: frozenset[str] = frozenset(get_args(BranchStepName))
 OUTSIDE_LABELS: frozenset[str] = frozenset(get_args(OutsideName))
 UNGUARDED_LABELS: frozenset[str] = frozenset(get_args(UnguardedName))
 

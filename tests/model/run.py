@@ -9,10 +9,21 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from tests.model.bounds import FORKS, QUICK, QUICK_LEAN, Bound, Counts
 from tests.model.bounds_full import FULL, FULL_LEAN
+from tests.model.branch_bounds import (
+    BRANCH_MUTANT_BOUNDS,
+    FINISHING_A_TORN_CREATION,
+    FINISHING_WITHOUT_A_PARENT,
+    FULL_BRANCHES,
+    QUICK_BRANCHES,
+    SWEEP_ON_A_DEAD_BRANCH,
+    BranchBound,
+)
+from tests.model.branches import branch_protocol
 from tests.model.checker import Model, SearchResult, search
 from tests.model.forks import ForkScope, fork_protocol
 from tests.model.mutant_bounds import (
@@ -31,9 +42,17 @@ SETS: dict[str, tuple[Bound, ...]] = {
     "quick": QUICK + QUICK_LEAN,
     "lean": QUICK_LEAN + FULL_LEAN,
     "full": FULL_LEAN + FULL,
+    "branches": (),
     "mutants": (),
     "all": QUICK + QUICK_LEAN + FULL_LEAN + FULL,
 }
+BRANCH_SETS: dict[str, tuple[BranchBound, ...]] = {
+    "quick": QUICK_BRANCHES,
+    "full": (*FULL_BRANCHES, SWEEP_ON_A_DEAD_BRANCH),
+    "branches": (*QUICK_BRANCHES, *FULL_BRANCHES, SWEEP_ON_A_DEAD_BRANCH),
+    "all": (*QUICK_BRANCHES, *FULL_BRANCHES, SWEEP_ON_A_DEAD_BRANCH),
+}
+WITH_BRANCH_MUTANTS = ("quick", "branches", "mutants", "all")
 WITH_MUTANTS = ("quick", "mutants", "all")
 
 StateT = TypeVar("StateT", bound=Hashable)
@@ -46,6 +65,12 @@ def main() -> int:
     arguments = parser.parse_args()
     bounds = SETS[arguments.what]
     good = [_exhausts(bound.name, protocol(bound.scope), bound.counts) for bound in bounds]
+    good += [
+        _exhausts(branch.name, branch_protocol(branch.scope), branch.counts)
+        for branch in BRANCH_SETS.get(arguments.what, ())
+    ]
+    if arguments.what in WITH_BRANCH_MUTANTS:
+        good += _branch_mutants(verbose=arguments.verbose)
     if arguments.what in WITH_MUTANTS:
         good += _mutants(verbose=arguments.verbose)
     return 0 if all(good) else 1
@@ -64,6 +89,17 @@ def _mutants(*, verbose: bool) -> Iterable[bool]:
         ("forks, sidecars before refs", SIDECARS_BEFORE_REFS),
     ):
         yield _refutes(name, search(fork_protocol(fork.scope)), fork.steps, verbose)
+
+
+def _branch_mutants(*, verbose: bool) -> Iterable[bool]:
+    for mutant, caught in BRANCH_MUTANT_BOUNDS.items():
+        result = search(branch_protocol(replace(caught.scope, mutant=mutant)))
+        yield _refutes(f"branches, mutant {mutant}", result, caught.steps, verbose)
+    for name, refuted in (
+        ("branches, finish a torn creation", FINISHING_A_TORN_CREATION),
+        ("branches, finish without a parent", FINISHING_WITHOUT_A_PARENT),
+    ):
+        yield _refutes(name, search(branch_protocol(refuted.scope)), refuted.steps, verbose)
 
 
 def _exhausts(name: str, model: Model[StateT], expected: Counts) -> bool:

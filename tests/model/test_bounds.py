@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.model.bounds import FORKS, QUICK, QUICK_LEAN, Bound, Counts
 from tests.model.bounds_full import FULL, FULL_LEAN
+from tests.model.branch_bounds import (
+    FULL_BRANCHES,
+    QUICK_BRANCHES,
+    SWEEP_ON_A_DEAD_BRANCH,
+    BranchBound,
+)
+from tests.model.branches import branch_protocol
 from tests.model.checker import SearchResult, search
 from tests.model.forks import ForkScope, fork_protocol
 from tests.model.protocol import protocol
@@ -13,7 +22,7 @@ from tests.model.protocol import protocol
 pytestmark = pytest.mark.model
 
 
-def _by_name(bounds: tuple[Bound, ...]) -> list[object]:
+def _by_name(bounds: Sequence[Bound | BranchBound]) -> list[object]:
     return [pytest.param(bound, id=bound.name) for bound in bounds]
 
 
@@ -35,6 +44,22 @@ def test_no_schedule_deletes_a_fork_that_the_manifest_names() -> None:
     result = search(fork_protocol(ForkScope()))
 
     _assert_clean(result, FORKS)
+
+
+@pytest.mark.parametrize("bound", _by_name(QUICK_BRANCHES))
+def test_no_schedule_mixes_or_loses_branches(bound: BranchBound) -> None:
+    result = search(branch_protocol(bound.scope))
+
+    _assert_clean(result, bound.counts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bound", _by_name((*FULL_BRANCHES, SWEEP_ON_A_DEAD_BRANCH)))
+def test_no_schedule_of_a_large_search_mixes_or_loses_branches(bound: BranchBound) -> None:
+    result = search(branch_protocol(bound.scope))
+
+    _assert_clean(result, bound.counts)
 
 
 @pytest.mark.slow

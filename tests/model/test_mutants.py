@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
+from tests.model.branch_bounds import (
+    BRANCH_MUTANT_BOUNDS,
+    FINISHING_A_TORN_CREATION,
+    FINISHING_WITHOUT_A_PARENT,
+    CaughtBranch,
+)
+from tests.model.branch_scope import BRANCH_MUTANTS, BRANCH_NOT_A_GUARD, BranchMutant
+from tests.model.branches import branch_protocol
 from tests.model.checker import SearchResult, search
 from tests.model.forks import fork_protocol
 from tests.model.mutant_bounds import (
@@ -33,6 +42,35 @@ def test_every_guard_has_a_mutant_and_every_mutant_a_search() -> None:
     assert len(MUTANTS) == 46
     assert set(MUTANT_BOUNDS) == set(MUTANTS)
     assert set(get_args(Mutant)) == {*MUTANTS, NOT_A_GUARD}
+
+
+def test_every_guard_of_branches_has_a_mutant_and_every_mutant_a_search() -> None:
+    assert set(BRANCH_MUTANT_BOUNDS) == set(BRANCH_MUTANTS)
+    assert set(get_args(BranchMutant)) == {*BRANCH_MUTANTS, BRANCH_NOT_A_GUARD}
+
+
+@pytest.mark.parametrize("mutant", BRANCH_MUTANT_BOUNDS)
+def test_branches_fail_without_the_guard(mutant: BranchMutant) -> None:
+    scope, steps = BRANCH_MUTANT_BOUNDS[mutant]
+
+    result = search(branch_protocol(replace(scope, mutant=mutant)))
+
+    _assert_caught(result, steps)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(FINISHING_A_TORN_CREATION, id="Lance did not finish"),
+        pytest.param(FINISHING_WITHOUT_A_PARENT, id="the parent is gone"),
+    ],
+)
+def test_a_creation_that_others_have_to_finish_can_be_stuck_for_ever(
+    variant: CaughtBranch,
+) -> None:
+    result = search(branch_protocol(variant.scope))
+
+    _assert_caught(result, variant.steps)
 
 
 @pytest.mark.parametrize("mutant", MUTANT_BOUNDS)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import pytest
 
 from tests.model.bounds import DISJOINT, ONE, READ_BOTH, SAME_TABLE
+from tests.model.branch_bounds import BRANCH_MUTANT_BOUNDS
+from tests.model.branch_scope import MAIN, BranchScope
+from tests.model.branches import branch_protocol
 from tests.model.checker import Model, search
 from tests.model.forks import ForkScope, fork_protocol
-from tests.model.labels import OUTSIDE_LABELS, STEP_LABELS, UNGUARDED_LABELS, name_of
+from tests.model.labels import (
+    BRANCH_STEP_LABELS,
+    OUTSIDE_LABELS,
+    STEP_LABELS,
+    UNGUARDED_LABELS,
+    name_of,
+)
 from tests.model.mutant_bounds import MUTANT_BOUNDS, mutated
 from tests.model.mutants import Mutant
 from tests.model.protocol import protocol
@@ -72,6 +82,13 @@ SCOPES: Final = (
     ),
 )
 
+BRANCH_SCOPES: Final = (
+    BranchScope(creators=(0, 0), writers=(0,), fork_tries=2),
+    BranchScope(parents=(MAIN, 0), living=(0,), creators=(1,), deleters=(0,), reconciles=1),
+    BranchScope(living=(0,), mergers=(0,), deleters=(0,), sweeps=1),
+    BranchScope(living=(0,), taggers=(0,), readers=(0,)),
+)
+
 
 def _emitted(model: Model[StateT]) -> set[str]:
     """The names of all steps of a search; a violation ends it early."""
@@ -92,6 +109,21 @@ def test_the_model_emits_exactly_the_listed_names() -> None:
         emitted |= _emitted(protocol(scope))
 
     assert emitted == STEP_LABELS | OUTSIDE_LABELS
+
+
+def test_the_model_of_branches_emits_exactly_the_listed_names_and_shares_the_others() -> None:
+    emitted = {name for scope in BRANCH_SCOPES for name in _emitted(branch_protocol(scope))}
+
+    assert emitted - STEP_LABELS == BRANCH_STEP_LABELS
+    assert not BRANCH_STEP_LABELS & STEP_LABELS
+
+
+def test_a_delete_that_drops_forks_itself_is_a_step_that_the_code_does_not_have() -> None:
+    scope = replace(BRANCH_MUTANT_BOUNDS["delete_own_forks"].scope, mutant="delete_own_forks")
+
+    emitted = _emitted(branch_protocol(scope))
+
+    assert emitted - STEP_LABELS - BRANCH_STEP_LABELS == {"branch.post_drop"}
 
 
 @pytest.mark.parametrize(

@@ -421,7 +421,6 @@ def test_records_get_ids_of_their_own_where_they_bring_none(graph: Graph, tmp_pa
         ({"on_error": "quarantine", "max_bad": "half"}, "a number of records or a share"),
         ({"on_error": "quarantine", "max_bad": -1}, "a number of records or a share"),
         ({"on_error": "quarantine", "max_bad": "101%"}, "a number of records or a share"),
-        ({"branch": "dev"}, "no branches but main"),
         ({"order_by": "age"}, "append keeps the first record of an id"),
         ({"mode": "merge", "order_by": "aged"}, "no type has the property 'aged'"),
         ({"operation_id": "nope"}, "is not a ULID"),

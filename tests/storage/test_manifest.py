@@ -6,6 +6,7 @@ import pytest
 
 from omnigraph import names
 from omnigraph.errors import NotFoundError
+from omnigraph.storage.branch_refs import BranchRef
 from omnigraph.storage.datasets import open_dataset
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.manifest import (
@@ -54,7 +55,7 @@ def test_a_missing_manifest_says_how_to_create_a_graph(graph_root: str) -> None:
 
 def test_a_missing_branch_is_named(root: Root) -> None:
     with pytest.raises(NotFoundError, match="branch 'dev' does not exist"):
-        read_manifest(root, branch="dev")
+        read_manifest(root, branch=BranchRef(branch="dev", incarnation="i", claimed_at=""))
 
 
 def test_a_swap_puts_exactly_the_next_version(root: Root) -> None:
@@ -122,14 +123,14 @@ def test_a_version_that_falls_out_of_the_kept_ones_while_being_read_is_read_agai
         opened.append(handle.version)
         if len(opened) == 1:
             state = ManifestState(
-                branch=None, version=handle.version, stamp=4, rows=(head(1),), handle=handle
+                ref=None, version=handle.version, stamp=4, rows=(head(1),), handle=handle
             )
             for sequence in range(2, names.MANIFEST_VERSIONS_KEPT + 2):
                 swap_manifest(state, [head(sequence)], operation_id="op")
                 latest = open_dataset(root, names.MANIFEST)
                 assert latest is not None
                 state = ManifestState(
-                    branch=None, version=latest.version, stamp=4, rows=(), handle=latest
+                    ref=None, version=latest.version, stamp=4, rows=(), handle=latest
                 )
         return handle
 

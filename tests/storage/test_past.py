@@ -12,13 +12,13 @@ from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import (
-    ManifestState,
     SwapAnswer,
     read_manifest,
     read_manifest_version,
     swap_manifest,
 )
-from omnigraph.storage.past import moment_of, state_at_commit, state_at_time
+from omnigraph.storage.past import moment_of, snapshot_at_commit, snapshot_at_time
+from omnigraph.storage.snapshot import Snapshot
 
 pytestmark = pytest.mark.unit
 
@@ -32,8 +32,9 @@ def graph(graph_root: str) -> Graph:
     return graph
 
 
-def rows_in(state: ManifestState) -> int:
-    return state.snapshot().tables["node:Note"].row_count
+def rows_in(snapshot: Snapshot | None) -> int:
+    assert snapshot is not None
+    return snapshot.tables["node:Note"].row_count
 
 
 def publish_much_later(graph: Graph) -> None:
@@ -47,14 +48,18 @@ def publish_much_later(graph: Graph) -> None:
 def test_a_state_is_found_by_its_manifest_version(graph: Graph) -> None:
     root = parse_root(graph.root)
 
-    assert [rows_in(read_manifest_version(root, version)) for version in (1, 2, 3)] == [0, 1, 2]
+    assert [rows_in(read_manifest_version(root, version).snapshot()) for version in (1, 2, 3)] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_a_state_is_found_by_the_commit_that_left_it(graph: Graph) -> None:
     root = parse_root(graph.root)
     state = read_manifest(root)
 
-    found = [rows_in(state_at_commit(root, state, each.commit_id)) for each in graph.commits()]
+    found = [rows_in(snapshot_at_commit(root, state, each.commit_id)) for each in graph.commits()]
 
     assert found == [2, 1, 0]
 
@@ -64,11 +69,11 @@ def test_a_state_is_found_by_time(graph: Graph) -> None:
     state = read_manifest(root)
     newest, middle, _ = (datetime.fromisoformat(each.created_at) for each in graph.commits())
 
-    assert rows_in(state_at_time(root, state, middle)) == 1
-    assert rows_in(state_at_time(root, state, newest - timedelta(microseconds=1))) == 1
-    assert rows_in(state_at_time(root, state, newest + timedelta(days=1))) == 2
+    assert rows_in(snapshot_at_time(root, state, middle)) == 1
+    assert rows_in(snapshot_at_time(root, state, newest - timedelta(microseconds=1))) == 1
+    assert rows_in(snapshot_at_time(root, state, newest + timedelta(days=1))) == 2
     with pytest.raises(NotFoundError, match="its first commit is of"):
-        state_at_time(root, state, datetime(2001, 1, 1, tzinfo=UTC))
+        snapshot_at_time(root, state, datetime(2001, 1, 1, tzinfo=UTC))
 
 
 def test_a_version_or_commit_that_never_was_is_not_found(graph: Graph) -> None:
@@ -77,21 +82,34 @@ def test_a_version_or_commit_that_never_was_is_not_found(graph: Graph) -> None:
     with pytest.raises(NotFoundError, match=r"version 9 of .* does not exist yet") as caught:
         read_manifest_version(root, 9)
     assert caught.value.next_step == "Versions 1 to 3 can be read."
-    with pytest.raises(NotFoundError, match="has no commit 'nope' on main"):
-        state_at_commit(root, read_manifest(root), "nope")
+    assert snapshot_at_commit(root, read_manifest(root), "nope") is None
 
 
 def test_a_state_that_may_not_be_believed_any_more_is_refused(graph: Graph) -> None:
     root = parse_root(graph.root)
-    oldest = graph.commits()[-1]
     publish_much_later(graph)
 
     with pytest.raises(NotFoundError, match=r"version 3 of .* is not kept any more") as caught:
         read_manifest_version(root, 3)
     assert caught.value.next_step == "Versions 4 to 103 can be read."
-    assert rows_in(read_manifest_version(root, 4)) == 2
-    with pytest.raises(NotFoundError, match="is known, but the state it left is not kept"):
-        state_at_commit(root, read_manifest(root), oldest.commit_id)
+    assert rows_in(read_manifest_version(root, 4).snapshot()) == 2
+
+
+def test_a_commit_is_put_together_when_its_manifest_version_is_gone(graph: Graph) -> None:
+    root = parse_root(graph.root)
+    state = read_manifest(root)
+    commits = [each.commit_id for each in graph.commits()]
+    before = [snapshot_at_commit(root, state, each) for each in commits]
+    publish_much_later(graph)
+
+    after = [snapshot_at_commit(root, read_manifest(root), each) for each in commits]
+
+    assert [rows_in(each) for each in after] == [2, 1, 0]
+    for one, other in zip(before, after, strict=True):
+        assert one is not None
+        assert other is not None
+        assert dict(one.tables) == dict(other.tables)
+        assert one.commit_id == other.commit_id
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,9 @@ COMMITTING_METHODS = {
 ALLOWED = {
     ("storage/datasets.py", "write_dataset"): "creates a dataset as its one first version",
     ("storage/manifest.py", "commit"): "the swap: a strict overwrite, decided by one put",
+    ("storage/manifest.py", "create_branch"): "the manifest of a graph branch",
+    ("cli/branch_commands.py", "create_branch"): "a branch of the graph, not a Lance call",
+    ("storage/forks.py", "create_branch"): "a table's fork, named after its operation",
     ("storage/manifest.py", "cleanup_old_versions"): "manifest versions no reader may believe",
     ("storage/table_versions.py", "commit"): "turns a staged change or a restore into a version",
     ("storage/history.py", "execute"): "history is derived and only added to",

@@ -17,7 +17,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.cli import output
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
-from omnigraph.errors import InvalidInputError, LoadRefusedError, OmnigraphError
+from omnigraph.errors import LoadRefusedError, OmnigraphError
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -33,7 +33,17 @@ Files = Annotated[
 ]
 Mode = Annotated[str, typer.Option("--mode", help="append, merge or overwrite.")]
 Branch = Annotated[str | None, typer.Option("--branch", help="The branch to work on.")]
-Base = Annotated[str | None, typer.Option("--from", help="Make the branch from this one first.")]
+Base = Annotated[
+    str | None, typer.Option("--from", metavar="REF", help="Make the branch from this first.")
+]
+MergeInto = Annotated[
+    str | None,
+    typer.Option("--merge-into", metavar="BRANCH", help="Check the branch, then merge it there."),
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="REF", help="A tag, commit, version or point in time."),
+]
 Engine = Annotated[str, typer.Option("--engine", help="auto, local or spark; auto goes by size.")]
 OnFault = Annotated[
     str, typer.Option("--on-error", help="fail, or quarantine: set bad records aside.")
@@ -75,6 +85,7 @@ def load(  # noqa: PLR0913 - one parameter per option
     mode: Mode = "append",
     branch: Branch = None,
     base: Base = None,
+    merge_into: MergeInto = None,
     engine: Engine = "auto",
     on_error: OnFault = "fail",
     max_bad: MaxBad = None,
@@ -90,7 +101,6 @@ def load(  # noqa: PLR0913 - one parameter per option
     quiet: Quiet = False,
 ) -> None:
     """Load files as one commit that accounts for every record."""
-    _require_no_base(base)
     opened = omnigraph.open(graph, mode="r" if dry_run else "rw")
     operation_id = _new_operation()
     try:
@@ -108,6 +118,8 @@ def load(  # noqa: PLR0913 - one parameter per option
             actor=actor,
             operation_id=operation_id,
             branch=branch,
+            from_=base,
+            merge_into=merge_into,
             quarantine=quarantine,
             progress=_progress(silent=quiet or as_json),
         )
@@ -121,22 +133,23 @@ def load(  # noqa: PLR0913 - one parameter per option
     _show_load(report, as_json=as_json)
 
 
-def export(
+def export(  # noqa: PLR0913 - one parameter per option
     graph: GraphArgument,
     *,
     branch: Branch = None,
+    at: At = None,
     type_name: Type = None,
     format_name: Format = "jsonl",
     target: Target = STDOUT,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the published rows as files that load reads back."""
-    _require_main(branch)
     if target == STDOUT and as_json:
         raise typer.BadParameter("the rows themselves go to stdout", param_hint="--json")
-    opened = omnigraph.open(graph, mode="r")
+    opened = omnigraph.open(graph, mode="r").branch(branch or names.MAIN)
+    readable = opened if at is None else opened.at(at)
     try:
-        report = opened.export(
+        report = readable.export(
             sys.stdout.buffer if target == STDOUT else target,
             type_name=type_name,
             format=format_name,
@@ -178,22 +191,6 @@ def _new_operation() -> str:
     from ulid import ULID
 
     return str(ULID())
-
-
-def _require_no_base(base: str | None) -> None:
-    if base is not None:
-        raise InvalidInputError(
-            f"cannot make a branch from {base!r:.80}: this version has no branches but main",
-            next_step="Leave `--from` out.",
-        )
-
-
-def _require_main(branch: str | None) -> None:
-    if branch not in {None, names.MAIN}:
-        raise InvalidInputError(
-            f"cannot export branch {branch!r:.80}: this version has no branches but main",
-            next_step="Leave `--branch` out.",
-        )
 
 
 def _report_of(error: LoadRefusedError) -> LoadReport:
@@ -255,7 +252,8 @@ def _last_line(report: LoadReport) -> str:
         return f"{speed}; dry run, nothing was written"
     if report.commit is None:
         return f"{speed}; there was nothing to write"
-    return f"{speed}, commit {report.commit}"
+    merged = f", merged as commit {report.merged}" if report.merged else ""
+    return f"{speed}, commit {report.commit}{merged}"
 
 
 def _show_export(report: ExportReport, *, as_json: bool) -> None:

@@ -13,8 +13,8 @@ from typing import Annotated, NoReturn
 import typer
 
 import omnigraph
-from omnigraph.cli import load_commands, output
-from omnigraph.cli.options import GraphArgument, JsonFlag
+from omnigraph.cli import branch_commands, diff_commands, load_commands, output
+from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
 from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
 
 app = typer.Typer(
@@ -29,6 +29,8 @@ commit_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(commit_app, name="commit", help="Look at what was committed, and by whom.")
 recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(recovery_app, name="recovery", help="Unfinished writes: what became of them.")
+app.add_typer(branch_commands.branch_app, name="branch", help="Make, list and delete branches.")
+app.add_typer(branch_commands.tag_app, name="tag", help="Name commits, and keep what they left.")
 
 SchemaFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A schema file (.pg), or - for standard input.")
@@ -74,9 +76,9 @@ def init(
 
 
 @app.command()
-def status(graph: GraphArgument, as_json: JsonFlag = False) -> None:
+def status(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFlag = False) -> None:
     """Show types, versions, rows, fragments, index coverage and pending work."""
-    output.status(omnigraph.open(graph, mode="r").status(), as_json=as_json)
+    output.status(omnigraph.open(graph, mode="r").branch(branch).status(), as_json=as_json)
 
 
 @app.command()
@@ -129,9 +131,9 @@ def schema_show(
 
 
 @app.command()
-def check(graph: GraphArgument, as_json: JsonFlag = False) -> None:
+def check(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFlag = False) -> None:
     """Prove that a graph keeps its promises; reads everything, writes nothing."""
-    report = omnigraph.open(graph, mode="r").check()
+    report = omnigraph.open(graph, mode="r").branch(branch).check()
     output.check(report, as_json=as_json)
     if not report.ok:
         raise typer.Exit(DamagedGraphError.exit_code)
@@ -139,6 +141,9 @@ def check(graph: GraphArgument, as_json: JsonFlag = False) -> None:
 
 app.command()(load_commands.load)
 app.command()(load_commands.export)
+app.command()(branch_commands.merge)
+app.command()(diff_commands.diff)
+app.command()(diff_commands.changes)
 
 
 @commit_app.command("list")
@@ -149,10 +154,11 @@ def commit_list(
         typer.Option("--filter", metavar="actor=NAME", help="Only commits of this actor."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")] = 20,
+    branch: BranchOption = "main",
     as_json: JsonFlag = False,
 ) -> None:
     """List commits, newest first."""
-    opened = omnigraph.open(graph, mode="r")
+    opened = omnigraph.open(graph, mode="r").branch(branch)
     output.commits(opened.commits(actor=_actor(only), limit=limit), as_json=as_json)
 
 

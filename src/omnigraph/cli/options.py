@@ -10,6 +10,7 @@ GraphArgument = Annotated[
     str, typer.Argument(metavar="GRAPH", help="A local path, file:// or s3:// address.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+BranchOption = Annotated[str, typer.Option("--branch", help="The branch to work on.")]
 ActorOption = Annotated[
     str | None, typer.Option("--actor", help="Who the commit is attributed to.")
 ]

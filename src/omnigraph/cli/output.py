@@ -11,6 +11,8 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from omnigraph.names import MAIN
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -101,18 +103,17 @@ def commits(found: Sequence[GraphCommit], *, as_json: bool) -> None:
         json_object({"commits": [asdict(commit) for commit in found]})
         return
     draw(
-        ("commit", "actor", "manifest", "when", "tables"),
+        ("commit", "branch", "actor", "when", "tables"),
         [
             (
                 commit.commit_id,
+                (commit.branch or MAIN) + (" (merge)" if commit.merged_parent_id else ""),
                 commit.actor,
-                str(commit.manifest_version),
                 commit.created_at[:19].replace("T", " "),
                 ", ".join(table_key for table_key, _, _ in commit.tables),
             )
             for commit in found
         ],
-        numbers=(2,),
     )
 
 

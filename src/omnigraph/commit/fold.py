@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.commit.publish import head_of
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.history import record_commits
 from omnigraph.storage.manifest import (
@@ -37,7 +36,7 @@ def fold_if_due(root: Root, state: ManifestState) -> bool:
 
 def fold(root: Root, state: ManifestState) -> bool:
     """Fold the commits of this state, all but the newest, and forget old manifest versions."""
-    head = head_of(state)
+    head = state.head
     commits = [
         row
         for row in state.rows
@@ -52,13 +51,13 @@ def fold(root: Root, state: ManifestState) -> bool:
     reach("fold.post_drop")
     if answer is not SwapAnswer.ACCEPTED:
         return False
-    forget_old_versions(root, branch=state.branch)
+    forget_old_versions(root, branch=state.ref)
     reach("manifest.post_clean")
     return True
 
 
 def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestRow]:
-    head = head_of(state)
+    head = state.head
     folded = {commit.commit_id for commit in commits}
     operations = {commit.operation_id for commit in commits}
     pruned = _prunable(state)

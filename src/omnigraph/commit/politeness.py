@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from ulid import ULID
 
-from omnigraph.commit.sidecar import pending_operations
+from omnigraph import names
+from omnigraph.commit.sidecar import pending_sidecars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from omnigraph.commit.clock import Clock
+    from omnigraph.commit.sidecar import Sidecar
     from omnigraph.storage.objects import Objects
 
 FRESH_SECONDS: Final = 2.0
@@ -25,20 +27,20 @@ _PAUSE_PER_LISTING: Final = 2.0
 
 
 def wait_for_older(
-    objects: Objects, operation_id: str, clock: Clock, *, settle: Callable[[], object]
+    objects: Objects, own: Sidecar, clock: Clock, *, settle: Callable[[], object]
 ) -> bool:
-    """Let older writers go first; True if there were any.
+    """Let older writers of the same branch go first; True if there were any.
 
     Dead ones are settled at once, living ones waited for while they are young. How often to ask
     follows from what an answer costs, a few milliseconds on a disk and many on a distant store,
     and from how many are ahead.
     """
-    if not _older(objects, operation_id):
+    if not _older(objects, own):
         return False
     settle()
     asked = clock.now()
     deadline = asked + timedelta(seconds=FRESH_SECONDS)
-    while asked < deadline and (ahead := _fresh_ones(_older(objects, operation_id), asked)):
+    while asked < deadline and (ahead := _fresh_ones(_older(objects, own), asked)):
         listing = (clock.now() - asked).total_seconds()
         pause = max(_SHORTEST_PAUSE_SECONDS, _PAUSE_PER_LISTING * listing) * ahead
         clock.sleep(pause * (0.5 + clock.jitter()))
@@ -59,8 +61,13 @@ def began_at(operation_id: str) -> datetime | None:
         return None
 
 
-def _older(objects: Objects, operation_id: str) -> list[str]:
-    return [other for other in pending_operations(objects) if other < operation_id]
+def _older(objects: Objects, own: Sidecar) -> list[str]:
+    owners = [names.sidecar_owner(path) for path in pending_sidecars(objects)]
+    return [
+        operation_id
+        for operation_id, incarnation in owners
+        if incarnation == own.incarnation and operation_id < own.operation_id
+    ]
 
 
 def _fresh_ones(operations: Iterable[str], now: datetime) -> int:

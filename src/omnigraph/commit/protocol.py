@@ -18,12 +18,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from omnigraph import names
+from omnigraph.commit.effects import commit_of, pointed_rows
 from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.politeness import back_off, wait_for_older
 from omnigraph.commit.publish import Decided, Decision, decision_in, pins_of, publish
 from omnigraph.commit.recover import sweep
 from omnigraph.commit.sidecar import (
+    MergedFrom,
     PlannedTable,
+    PointedTable,
     Sidecar,
     SidecarState,
     WriterKind,
@@ -38,19 +42,23 @@ from omnigraph.commit.sidecar import (
 )
 from omnigraph.commit.table_moves import Contended, move_tables
 from omnigraph.errors import (
+    BranchGoneError,
     ContentionError,
     ExpectedVersionMismatchError,
+    NotFoundError,
     NothingWrittenError,
     OmnigraphError,
     OperationRolledBackError,
     OperationRunningError,
 )
 from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.branch_refs import is_living
 from omnigraph.storage.manifest import ManifestState, read_manifest
-from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
+from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
+    from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.staging import StagedChange
 
@@ -59,10 +67,21 @@ _ATTEMPTS_MAX: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Staged changes, and the tables whose pinned content their validation relied on."""
+    """Staged changes, and the tables whose pinned content their validation relied on.
+
+    A merge may also point tables at versions that exist, and is recorded even if nothing moves.
+    """
 
     changes: tuple[StagedChange, ...]
     read_set: frozenset[str]
+    pointed: tuple[PointedTable, ...] = ()
+    merged: MergedFrom | None = None
+    verify: Callable[[tuple[TableVersion, ...]], None] | None = None
+    """Looks at the moved tables before they are published; raising leaves the graph as it was."""
+
+    @property
+    def changes_nothing(self) -> bool:
+        return not self.changes and not self.pointed and self.merged is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +91,15 @@ class WriteRequest:
     operation_id: str
     kind: WriterKind
     actor: str
-    branch: str | None
+    branch: BranchRef | None
     commit_id: str
     prepare: Callable[[ManifestState], Prepared]
     is_long: bool = False
     """Whether preparing may take minutes, and other hosts need a sign of life meanwhile."""
+
+    @property
+    def branch_name(self) -> str | None:
+        return None if self.branch is None else self.branch.branch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +125,13 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Commi
         return _Attempts(objects, request, clock, sidecar).run(state)
 
 
-def is_surely_unpublished(objects: Objects, operation_id: str, branch: str | None) -> bool:
+def is_surely_unpublished(objects: Objects, operation_id: str, branch: BranchRef | None) -> bool:
     """Whether nobody has published an operation whose writer has stopped, and nobody can.
 
     While its sidecar exists a sweep may still roll it forward.
     """
-    if read_sidecar(objects, operation_id) is not None:
+    incarnation = None if branch is None else branch.incarnation
+    if read_sidecar(objects, names.sidecar(operation_id, incarnation)) is not None:
         return False
     state = read_manifest(objects.root, branch=branch)
     decided = decision_in(objects.root, state, operation_id)
@@ -132,7 +156,7 @@ class _Attempts:
                     state = read_manifest(self._objects.root, branch=self._request.branch)
                 prepared = self._prepare(state)
                 reach("mutation.validate")
-                if not prepared.changes:
+                if prepared.changes_nothing:
                     return self._finish_unchanged()
                 decided = self._attempt(state, prepared)
                 if decided is not None:
@@ -157,7 +181,7 @@ class _Attempts:
     def _waited(self) -> bool:
         return wait_for_older(
             self._objects,
-            self._request.operation_id,
+            self._sidecar,
             self._clock,
             settle=lambda: sweep(self._objects, self._clock),
         )
@@ -169,18 +193,23 @@ class _Attempts:
             root,
             prepared.changes,
             branch=self._request.branch,
+            expected=self._sidecar.pins,
             operation_id=self._request.operation_id,
         )
         if isinstance(moved, Contended):
             return None
+        if prepared.verify is not None:
+            prepared.verify((*moved, *pointed_rows(self._sidecar)))
         try:
-            return publish(root, self._decision(moved), believed=state)
+            decision = self._decision(moved)
+            return publish(root, decision, branch=self._request.branch, believed=state)
         except ExpectedVersionMismatchError:
             return None
 
     def _arm(self, state: ManifestState, prepared: Prepared) -> None:
         pins = pins_of(state)
         written = {change.table_key for change in prepared.changes}
+        written |= {table.table_key for table in prepared.pointed}
         self._sidecar = replace(
             self._sidecar,
             state=SidecarState.ARMED,
@@ -191,9 +220,12 @@ class _Attempts:
                     location=change.entry.location,
                     fork=change.entry.fork,
                     pin=change.entry.version,
+                    expected=pins[change.table_key],
                 )
                 for change in prepared.changes
             ),
+            pointed=prepared.pointed,
+            merged=prepared.merged,
             beat_at=self._clock.timestamp(),
         )
         replace_sidecar(self._objects, self._sidecar)
@@ -201,18 +233,13 @@ class _Attempts:
 
     def _decision(self, moved: tuple[TableVersion, ...]) -> Decision:
         request = self._request
-        commit = GraphCommit(
-            commit_id=request.commit_id,
-            branch=request.branch,
-            operation_id=request.operation_id,
-            actor=request.actor,
-            created_at=self._clock.timestamp(),
-            tables=tuple((row.table_key, row.version, row.fork) for row in moved),
+        commit = commit_of(
+            self._sidecar, moved, actor=request.actor, created_at=self._clock.timestamp()
         )
         return Decision(
             operation=self._operation(Outcome.PUBLISHED, commit_id=commit.commit_id),
             expected=self._sidecar.pins,
-            moved=moved,
+            moved=(*moved, *pointed_rows(self._sidecar)),
             commit=commit,
         )
 
@@ -225,6 +252,7 @@ class _Attempts:
         decided = publish(
             self._objects.root,
             Decision(operation=aborted, expected={}),
+            branch=self._request.branch,
             before_swap="publish.pre_abort",
         )
         reach("publish.post_abort")
@@ -232,7 +260,17 @@ class _Attempts:
 
     def _finish(self, decided: Decided, changes: tuple[StagedChange, ...]) -> Committed:
         self._delete_sidecar()
+        self._require_living_branch()
         return _acknowledged(decided, changes)
+
+    def _require_living_branch(self) -> None:
+        """What was published for an earlier incarnation of a branch nobody will ever see."""
+        branch = self._request.branch
+        if branch is None or left_out("no_incarnation_check"):
+            return
+        reach("branch.pre_verify")
+        if not is_living(self._objects, branch):
+            raise BranchGoneError(branch.branch, root=self._objects.root.uri)
 
     def _finish_unchanged(self) -> Committed | None:
         decided = self._give_up()
@@ -242,15 +280,20 @@ class _Attempts:
         return None
 
     def _finish_failed(self, error: BaseException) -> Committed:
-        decided = self._give_up()
+        try:
+            decided = self._give_up()
+        except NotFoundError:
+            # The manifest of a deleted branch is gone: nobody can publish there any more.
+            decided = None
         self._delete_sidecar()
+        self._require_living_branch()
         if decided is not None and decided.operation.outcome is Outcome.PUBLISHED:
             return _acknowledged(decided, ())
         raise error
 
     def _delete_sidecar(self) -> None:
         try:
-            delete_sidecar(self._objects, self._request.operation_id)
+            delete_sidecar(self._objects, self._sidecar.path)
         except OmnigraphError:
             # The operation is decided; the next sweep finds the decision and removes the file.
             return
@@ -259,7 +302,7 @@ class _Attempts:
     def _operation(self, outcome: Outcome, *, commit_id: str | None) -> Operation:
         return Operation(
             operation_id=self._request.operation_id,
-            branch=self._request.branch,
+            branch=self._request.branch_name,
             outcome=outcome,
             decided_by=self._request.actor,
             decided_at=self._clock.timestamp(),
@@ -276,12 +319,15 @@ def _put_first_sidecar(
         nonce=clock.new_id(),
         kind=request.kind,
         actor=request.actor,
-        branch=request.branch,
+        branch=request.branch_name,
+        incarnation=None if request.branch is None else request.branch.incarnation,
         commit_id=request.commit_id,
         state=SidecarState.STAGING,
         floor=pins_of(state),
         read_set={},
         tables=(),
+        pointed=(),
+        merged=None,
         started_at=now,
         beat_at=now,
         host=this_host(),

@@ -23,7 +23,6 @@ from omnigraph.storage.history import find_published
 from omnigraph.storage.manifest import ManifestState, SwapAnswer, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
-    GraphHead,
     ManifestRow,
     Operation,
     Outcome,
@@ -33,7 +32,9 @@ from omnigraph.storage.manifest_rows import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import Pin
 
 _SWAPS_MAX: Final = 200
 
@@ -54,7 +55,7 @@ class Decision:
     """
 
     operation: Operation
-    expected: Mapping[str, int]
+    expected: Mapping[str, Pin]
     moved: tuple[TableVersion, ...] = ()
     commit: GraphCommit | None = None
 
@@ -63,6 +64,7 @@ def publish(
     root: Root,
     decision: Decision,
     *,
+    branch: BranchRef | None,
     believed: ManifestState | None = None,
     before_swap: str = "publish.pre_manifest",
 ) -> Decided:
@@ -71,6 +73,7 @@ def publish(
     Args:
         root: The graph.
         decision: What to publish.
+        branch: The incarnation of the branch it is published on; None is main.
         believed: A manifest state to try first; it need not be fresh, only once read.
         before_swap: The failpoint to reach before every swap.
 
@@ -84,7 +87,7 @@ def publish(
         for _ in range(_SWAPS_MAX):
             if state is None:
                 reach("publish.resolve")
-                state = read_manifest(root, branch=operation.branch, point="publish.resolve")
+                state = read_manifest(root, branch=branch, point="publish.resolve")
             decided = decision_in(root, state, operation.operation_id)
             if decided is not None and (decided == operation or not left_out("no_op_row")):
                 return Decided(operation=decided, state=state)
@@ -111,7 +114,7 @@ def decision_in(root: Root, state: ManifestState, operation_id: str) -> Operatio
     for row in state.rows:
         if isinstance(row, Operation) and row.operation_id == operation_id:
             return row
-    head = head_of(state)
+    head = state.head
     if head.folded_operation is not None and operation_id <= head.folded_operation:
         published = find_published(root, operation_id)
         if published is not None:
@@ -127,16 +130,10 @@ def decision_in(root: Root, state: ManifestState, operation_id: str) -> Operatio
     return None
 
 
-def head_of(state: ManifestState) -> GraphHead:
-    return next(
-        row for row in state.rows if isinstance(row, GraphHead) and row.branch == state.branch
-    )
-
-
-def pins_of(state: ManifestState) -> dict[str, int]:
+def pins_of(state: ManifestState) -> dict[str, Pin]:
     """The published version of every table the branch sees."""
     snapshot = state.snapshot()
-    return {key: entry.version for key, entry in snapshot.tables.items()}
+    return {key: entry.pin for key, entry in snapshot.tables.items()}
 
 
 def _require_pins(state: ManifestState, decision: Decision) -> None:
@@ -153,7 +150,7 @@ def _require_pins(state: ManifestState, decision: Decision) -> None:
 
 
 def _next_rows(state: ManifestState, decision: Decision) -> Sequence[ManifestRow]:
-    head = head_of(state)
+    head = state.head
     replaced = {(row.table_key, row.branch) for row in decision.moved}
     kept = [
         row

@@ -5,6 +5,7 @@ an ordinary publish, so a writer that wakes up later finds it and stops.
 
 | Sidecar | Tables | Pins it depends on | Decision |
 |---|---|---|---|
+| any | any | its branch is gone | note it, delete the sidecar |
 | any | any | the operation is decided already | delete the sidecar |
 | staging | none moved | any | roll back |
 | armed | each has an exact version of this operation | unmoved | roll forward: publish them |
@@ -19,29 +20,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from omnigraph.commit.effects import RECOVERY_ACTOR, own_versions, roll_forward
 from omnigraph.commit.publish import Decision, decision_in, publish
 from omnigraph.commit.sidecar import (
-    PlannedTable,
     Sidecar,
-    SidecarState,
     delete_sidecar,
     is_abandoned,
-    pending_operations,
+    pending_sidecars,
     read_sidecar,
 )
 from omnigraph.commit.table_moves import require_no_foreign
-from omnigraph.errors import DriftNeedsRepairError, ExpectedVersionMismatchError
+from omnigraph.errors import (
+    DriftNeedsRepairError,
+    ExpectedVersionMismatchError,
+    NotFoundError,
+)
 from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.branch_refs import find_branch, is_living
 from omnigraph.storage.history import Recovery, record_recovery
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_versions import (
-    Role,
-    VersionRecord,
     head_version,
     restore_pin,
-    rows_at,
     version_records,
 )
 
@@ -49,12 +51,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.commit.clock import Clock
+    from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import Pin
 
-ACTOR: Final = "omnigraph:recovery"
 ROLLED_FORWARD: Final = "rolled_forward"
 ROLLED_BACK: Final = "rolled_back"
+BRANCH_DELETED: Final = "branch_deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +77,12 @@ def sweep(objects: Objects, clock: Clock, *, also_living: bool = False) -> Swept
     """
     settled: list[Recovery] = []
     left_alone: list[str] = []
-    for operation_id in pending_operations(objects):
-        sidecar = read_sidecar(objects, operation_id)
+    for path in pending_sidecars(objects):
+        sidecar = read_sidecar(objects, path)
         if sidecar is None:
             continue
         if not also_living and not is_abandoned(sidecar, now=clock.now()):
-            left_alone.append(operation_id)
+            left_alone.append(sidecar.operation_id)
             continue
         recovery = _settle(objects, sidecar, clock)
         if recovery is not None:
@@ -87,40 +91,74 @@ def sweep(objects: Objects, clock: Clock, *, also_living: bool = False) -> Swept
 
 
 def _settle(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery | None:
-    root = objects.root
     reach("recovery.post_list")
-    state = read_manifest(root, branch=sidecar.branch, point="recovery.decided")
+    branch = None
+    if sidecar.branch is not None:
+        branch = find_branch(objects, sidecar.branch)
+        reach("recovery.post_log")
+        if branch is None or branch.incarnation != sidecar.incarnation:
+            return _discard(objects, sidecar, clock)
+    try:
+        return _settle_on(objects, branch, sidecar, clock)
+    except NotFoundError:
+        if branch is None or is_living(objects, branch):
+            raise
+        return _discard(objects, sidecar, clock)
+
+
+def _settle_on(
+    objects: Objects, branch: BranchRef | None, sidecar: Sidecar, clock: Clock
+) -> Recovery | None:
+    root = objects.root
+    state = read_manifest(root, branch=branch, point="recovery.decided")
     decided = decision_in(root, state, sidecar.operation_id)
-    if decided is not None and decided.decided_by != ACTOR:
+    if decided is not None and decided.decided_by != RECOVERY_ACTOR:
         _remove(objects, sidecar)
         return None
-    own = _own_versions(root, sidecar)
+    own = own_versions(root, sidecar)
     reach("recovery.post_classify")
     if decided is None:
-        decided = _decide(root, sidecar, own, clock)
+        decided = _decide(root, branch, sidecar, own, clock)
     reach("recovery.decided")
-    if decided.decided_by != ACTOR:
+    if decided.decided_by != RECOVERY_ACTOR:
         _remove(objects, sidecar)
         return None
-    recovery = _recovery(sidecar, decided, clock)
-    if decided.outcome is Outcome.ROLLED_BACK:
-        reach("recovery.post_fence")
-        commit_id = _put_pins_back(root, sidecar, clock)
-        recovery = replace(recovery, commit_id=commit_id)
-    else:
+    forward = decided.outcome is Outcome.PUBLISHED
+    recovery = _recovery(sidecar, ROLLED_FORWARD if forward else ROLLED_BACK, clock)
+    if forward:
         reach("recovery.post_rollforward")
+        recovery = replace(recovery, commit_id=decided.commit_id)
+    else:
+        reach("recovery.post_fence")
+        recovery = replace(recovery, commit_id=_put_pins_back(root, branch, sidecar, clock))
     record_recovery(root, recovery)
     reach("recovery.healed")
     _remove(objects, sidecar)
     return recovery
 
 
-def _decide(root: Root, sidecar: Sidecar, own: Mapping[str, int] | None, clock: Clock) -> Operation:
+def _discard(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery:
+    """Forget an operation whose branch is gone: nobody reads what it may still publish there."""
+    recovery = _recovery(sidecar, BRANCH_DELETED, clock)
+    record_recovery(objects.root, recovery)
+    reach("recovery.healed")
+    _remove(objects, sidecar)
+    return recovery
+
+
+def _decide(
+    root: Root,
+    branch: BranchRef | None,
+    sidecar: Sidecar,
+    own: Mapping[str, int] | None,
+    clock: Clock,
+) -> Operation:
     if own is not None:
         try:
             return publish(
                 root,
-                _roll_forward(root, sidecar, own, clock),
+                roll_forward(root, sidecar, own, clock),
+                branch=branch,
                 before_swap="recovery.pre_manifest",
             ).operation
         except ExpectedVersionMismatchError:
@@ -129,94 +167,26 @@ def _decide(root: Root, sidecar: Sidecar, own: Mapping[str, int] | None, clock: 
         operation_id=sidecar.operation_id,
         branch=sidecar.branch,
         outcome=Outcome.ROLLED_BACK,
-        decided_by=ACTOR,
+        decided_by=RECOVERY_ACTOR,
         decided_at=clock.timestamp(),
     )
     if left_out("no_fence"):
         return fence
     return publish(
-        root, Decision(operation=fence, expected={}), before_swap="recovery.pre_manifest"
+        root,
+        Decision(operation=fence, expected={}),
+        branch=branch,
+        before_swap="recovery.pre_manifest",
     ).operation
 
 
-def _roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Clock) -> Decision:
-    moved = tuple(
-        TableVersion(
-            table_key=table.table_key,
-            version=own[table.table_key],
-            branch=sidecar.branch,
-            row_count=rows_at(root, _entry(table), own[table.table_key]) or 0,
-            fork=table.fork,
-        )
-        for table in sidecar.tables
-    )
-    commit = GraphCommit(
-        commit_id=sidecar.commit_id,
-        branch=sidecar.branch,
-        operation_id=sidecar.operation_id,
-        actor=ACTOR,
-        created_at=clock.timestamp(),
-        tables=tuple((row.table_key, row.version, row.fork) for row in moved),
-    )
-    operation = Operation(
-        operation_id=sidecar.operation_id,
-        branch=sidecar.branch,
-        outcome=Outcome.PUBLISHED,
-        decided_by=ACTOR,
-        decided_at=commit.created_at,
-        commit_id=commit.commit_id,
-    )
-    expected = {} if left_out("fwd_no_pins") else dict(sidecar.pins)
-    if left_out("fwd_no_read_set"):
-        expected = {table.table_key: table.pin for table in sidecar.tables}
-    return Decision(operation=operation, expected=expected, moved=moved, commit=commit)
-
-
-def _own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
-    """The exact version of every planned table, or None if one has none."""
-    if sidecar.state is SidecarState.STAGING or not sidecar.tables:
-        return None
-    versions: dict[str, int] = {}
-    for table in sidecar.tables:
-        exact = _exact_version(root, table, sidecar.operation_id)
-        if exact is None:
-            return None
-        versions[table.table_key] = exact
-    return versions
-
-
-def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | None:
-    records = version_records(root, _entry(table), above=table.pin)
-    by_version = {record.version: record for record in records}
-    for record in reversed(records):
-        if not _is_own(record, operation_id, table.pin):
-            continue
-        if left_out("fwd_inexact"):
-            return record.version
-        below = by_version.get(record.version - 1)
-        stands_on_pin = record.version - 1 == table.pin or (
-            below is not None and below.restores == table.pin
-        )
-        if stands_on_pin and not any(
-            each.is_foreign for each in records if each.version < record.version
-        ):
-            return record.version
-    return None
-
-
-def _is_own(record: VersionRecord, operation_id: str, pin: int) -> bool:
-    return (
-        record.operation_id == operation_id
-        and record.role is Role.OWN
-        and (record.made_for_pin == pin or left_out("fwd_inexact"))
-    )
-
-
-def _put_pins_back(root: Root, sidecar: Sidecar, clock: Clock) -> str | None:
+def _put_pins_back(
+    root: Root, branch: BranchRef | None, sidecar: Sidecar, clock: Clock
+) -> str | None:
     """Restore and publish every table the operation left above its pin; returns the commit."""
     restored: list[TableVersion] = []
-    expected: dict[str, int] = {}
-    state = read_manifest(root, branch=sidecar.branch)
+    expected: dict[str, Pin] = {}
+    state = read_manifest(root, branch=branch)
     snapshot = state.snapshot()
     for table in sidecar.tables:
         entry = snapshot.tables.get(table.table_key)
@@ -226,7 +196,7 @@ def _put_pins_back(root: Root, sidecar: Sidecar, clock: Clock) -> str | None:
             entry = replace(entry, version=table.pin)
         version = _restore(root, entry, sidecar.operation_id)
         if version is not None:
-            expected[entry.table_key] = snapshot.tables[entry.table_key].version
+            expected[entry.table_key] = snapshot.tables[entry.table_key].pin
             restored.append(
                 TableVersion(
                     table_key=entry.table_key,
@@ -238,7 +208,7 @@ def _put_pins_back(root: Root, sidecar: Sidecar, clock: Clock) -> str | None:
             )
     if not restored:
         return None
-    return _publish_restored(root, sidecar, tuple(restored), expected, clock)
+    return _publish_restored(root, branch, sidecar, tuple(restored), expected, clock)
 
 
 def _restore(root: Root, entry: TableEntry, operation_id: str) -> int | None:
@@ -265,9 +235,10 @@ def _restore(root: Root, entry: TableEntry, operation_id: str) -> int | None:
 
 def _publish_restored(
     root: Root,
+    branch: BranchRef | None,
     sidecar: Sidecar,
     restored: tuple[TableVersion, ...],
-    expected: Mapping[str, int],
+    expected: Mapping[str, Pin],
     clock: Clock,
 ) -> str | None:
     now = clock.timestamp()
@@ -275,7 +246,7 @@ def _publish_restored(
         commit_id=clock.new_id(),
         branch=sidecar.branch,
         operation_id=clock.new_id(),
-        actor=ACTOR,
+        actor=RECOVERY_ACTOR,
         created_at=now,
         tables=tuple((row.table_key, row.version, row.fork) for row in restored),
     )
@@ -283,7 +254,7 @@ def _publish_restored(
         operation_id=commit.operation_id,
         branch=sidecar.branch,
         outcome=Outcome.PUBLISHED,
-        decided_by=ACTOR,
+        decided_by=RECOVERY_ACTOR,
         decided_at=now,
         commit_id=commit.commit_id,
     )
@@ -292,6 +263,7 @@ def _publish_restored(
         publish(
             root,
             Decision(operation=operation, expected=believed, moved=restored, commit=commit),
+            branch=branch,
             before_swap="recovery.pre_restore_publish",
         )
     except ExpectedVersionMismatchError:
@@ -302,12 +274,11 @@ def _publish_restored(
     return commit.commit_id
 
 
-def _recovery(sidecar: Sidecar, decided: Operation, clock: Clock) -> Recovery:
-    forward = decided.outcome is Outcome.PUBLISHED
+def _recovery(sidecar: Sidecar, kind: str, clock: Clock) -> Recovery:
     return Recovery(
         operation_id=sidecar.operation_id,
-        commit_id=decided.commit_id,
-        kind=ROLLED_FORWARD if forward else ROLLED_BACK,
+        commit_id=None,
+        kind=kind,
         original_actor=sidecar.actor,
         writer_kind=sidecar.kind.value,
         tables=tuple(table.table_key for table in sidecar.tables),
@@ -316,16 +287,5 @@ def _recovery(sidecar: Sidecar, decided: Operation, clock: Clock) -> Recovery:
 
 
 def _remove(objects: Objects, sidecar: Sidecar) -> None:
-    delete_sidecar(objects, sidecar.operation_id)
+    delete_sidecar(objects, sidecar.path)
     reach("recovery.post_sidecar_delete")
-
-
-def _entry(table: PlannedTable) -> TableEntry:
-    return TableEntry(
-        table_key=table.table_key,
-        location=table.location,
-        version=table.pin,
-        fork=table.fork,
-        branch=None,
-        row_count=0,
-    )

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from omnigraph import names
 from omnigraph.errors import RecoveryRequiredError
 from omnigraph.storage.objects import Objects, Put
+from omnigraph.storage.snapshot import Pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-SIDECAR_FORMAT: Final = 1
+SIDECAR_FORMAT: Final = 2
 _STALE_AFTER_SECONDS: Final = 60.0
 
 
@@ -34,6 +35,7 @@ class WriterKind(StrEnum):
     WRITE = "write"
     DELETE = "delete"
     LOAD = "load"
+    MERGE = "merge"
 
 
 class SidecarState(StrEnum):
@@ -45,12 +47,35 @@ class SidecarState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable:
-    """A table the operation moves, from the pin it was staged on."""
+    """A table the operation moves: from the version `pin` of a fork, published as `expected`.
+
+    The two differ in their forks when the operation made the fork for its first write on a branch.
+    """
 
     table_key: str
     location: str
     fork: str | None
     pin: int
+    expected: Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointedTable:
+    """A table that the operation moves without writing: to a version that others published."""
+
+    table_key: str
+    version: int
+    fork: str | None
+    row_count: int
+    expected: Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedFrom:
+    """What a merge brings in: the commit of the other side, and how conflicts were resolved."""
+
+    commit_id: str
+    resolution: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +87,14 @@ class Sidecar:
     kind: WriterKind
     actor: str
     branch: str | None
+    incarnation: str | None
     commit_id: str
     state: SidecarState
-    floor: Mapping[str, int]
-    read_set: Mapping[str, int]
+    floor: Mapping[str, Pin]
+    read_set: Mapping[str, Pin]
     tables: tuple[PlannedTable, ...]
+    pointed: tuple[PointedTable, ...]
+    merged: MergedFrom | None
     started_at: str
     beat_at: str
     host: str
@@ -74,9 +102,14 @@ class Sidecar:
     process_started: str
 
     @property
-    def pins(self) -> dict[str, int]:
+    def path(self) -> str:
+        return names.sidecar(self.operation_id, self.incarnation)
+
+    @property
+    def pins(self) -> dict[str, Pin]:
         """Every pin the decision depends on: what is written and what was read."""
-        return {**self.read_set, **{table.table_key: table.pin for table in self.tables}}
+        moved: list[PlannedTable | PointedTable] = [*self.tables, *self.pointed]
+        return {**self.read_set, **{table.table_key: table.expected for table in moved}}
 
 
 def put_sidecar(objects: Objects, sidecar: Sidecar) -> bool:
@@ -85,37 +118,38 @@ def put_sidecar(objects: Objects, sidecar: Sidecar) -> bool:
     A store may repeat a put whose answer was lost and then report our own object as existing, so
     the nonce tells whose it is.
     """
-    path = names.sidecar(sidecar.operation_id)
-    if objects.put_if_absent(path, _encoded(sidecar)) is Put.CREATED:
+    if objects.put_if_absent(sidecar.path, _encoded(sidecar)) is Put.CREATED:
         return True
-    existing = read_sidecar(objects, sidecar.operation_id)
+    existing = read_sidecar(objects, sidecar.path)
     return existing is not None and existing.nonce == sidecar.nonce
 
 
 def replace_sidecar(objects: Objects, sidecar: Sidecar) -> None:
-    objects.replace(names.sidecar(sidecar.operation_id), _encoded(sidecar))
+    objects.replace(sidecar.path, _encoded(sidecar))
 
 
-def read_sidecar(objects: Objects, operation_id: str) -> Sidecar | None:
+def read_sidecar(objects: Objects, path: str) -> Sidecar | None:
     """The sidecar, None if it is gone.
 
     Raises:
         RecoveryRequiredError: it cannot be understood; it is kept.
     """
-    content = objects.read(names.sidecar(operation_id))
-    return None if content is None else _decoded(operation_id, content)
+    content = objects.read(path)
+    return None if content is None else _decoded(path, content)
 
 
-def delete_sidecar(objects: Objects, operation_id: str) -> None:
-    objects.delete(names.sidecar(operation_id))
+def delete_sidecar(objects: Objects, path: str) -> None:
+    objects.delete(path)
+
+
+def pending_sidecars(objects: Objects) -> tuple[str, ...]:
+    """The paths of all sidecars, oldest operation first."""
+    return objects.list(names.RECOVERY_DIR)
 
 
 def pending_operations(objects: Objects) -> tuple[str, ...]:
     """The operations that have a sidecar, oldest first."""
-    prefix = f"{names.RECOVERY_DIR}/"
-    return tuple(
-        path.removeprefix(prefix).removesuffix(".json") for path in objects.list(names.RECOVERY_DIR)
-    )
+    return tuple(names.sidecar_owner(path)[0] for path in pending_sidecars(objects))
 
 
 _active: set[str] = set()
@@ -177,7 +211,39 @@ def _encoded(sidecar: Sidecar) -> bytes:
     return json.dumps(fields, sort_keys=True, indent=1).encode()
 
 
-def _decoded(operation_id: str, content: bytes) -> Sidecar:
+def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a sidecar; the first format knew no branches and wrote a pin as a number."""
+    merged = fields.get("merged")
+    return {
+        "incarnation": None,
+        **fields,
+        "floor": _pins(fields["floor"]),
+        "read_set": _pins(fields["read_set"]),
+        "tables": tuple(_planned(table) for table in fields["tables"]),
+        "pointed": tuple(
+            PointedTable(**{**table, "expected": _pin(table["expected"])})
+            for table in fields.get("pointed", ())
+        ),
+        "merged": None if merged is None else MergedFrom(**merged),
+    }
+
+
+def _planned(fields: Mapping[str, Any]) -> PlannedTable:
+    expected = fields.get("expected", [fields["pin"], fields["fork"]])
+    return PlannedTable(**{**fields, "expected": _pin(expected)})
+
+
+def _pins(fields: Mapping[str, Any]) -> dict[str, Pin]:
+    return {key: _pin(pin) for key, pin in fields.items()}
+
+
+def _pin(value: Any) -> Pin:
+    return Pin(int(value)) if isinstance(value, int) else Pin(int(value[0]), value[1])
+
+
+def _decoded(path: str, content: bytes) -> Sidecar:
+    operation_id, _ = names.sidecar_owner(path)
+    look = f"Look at {path}; it is kept until it is repaired."
     try:
         fields: dict[str, Any] = json.loads(content)
         if int(fields.pop("format")) > SIDECAR_FORMAT:
@@ -187,16 +253,15 @@ def _decoded(operation_id: str, content: bytes) -> Sidecar:
             )
         fields["kind"] = WriterKind(fields["kind"])
         fields["state"] = SidecarState(fields["state"])
-        fields["tables"] = tuple(PlannedTable(**table) for table in fields["tables"])
-        sidecar = Sidecar(**fields)
+        sidecar = Sidecar(**_of_today(fields))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecoveryRequiredError(
             f"the sidecar of operation {operation_id} cannot be understood: {error!r}",
-            next_step=f"Look at {names.sidecar(operation_id)}; it is kept until it is repaired.",
+            next_step=look,
         ) from error
-    if sidecar.operation_id != operation_id:
+    if sidecar.path != path:
         raise RecoveryRequiredError(
             f"the sidecar named {operation_id} belongs to operation {sidecar.operation_id}",
-            next_step=f"Look at {names.sidecar(operation_id)}; it is kept until it is repaired.",
+            next_step=look,
         )
     return sidecar

@@ -25,10 +25,11 @@ from omnigraph.storage.table_versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
-    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.snapshot import Pin, TableEntry
     from omnigraph.storage.staging import StagedChange
 
 _TABLES_AT_ONCE: Final = 8
@@ -42,12 +43,27 @@ class Contended:
 
 
 def move_tables(
-    root: Root, staged: Sequence[StagedChange], *, branch: str | None, operation_id: str
+    root: Root,
+    staged: Sequence[StagedChange],
+    *,
+    branch: BranchRef | None,
+    expected: Mapping[str, Pin],
+    operation_id: str,
 ) -> tuple[TableVersion, ...] | Contended:
-    """Move every table, several at a time; all threads have ended when this returns."""
+    """Move every table, several at a time; all threads have ended when this returns.
+
+    `expected` tells what was published of each table when the changes were staged.
+    """
 
     def move(change: StagedChange) -> int | Contended:
-        return _move(root, change, branch=branch, operation_id=operation_id)
+        move = _Move(
+            root=root,
+            change=change,
+            branch=branch,
+            expected=expected[change.table_key],
+            operation_id=operation_id,
+        )
+        return move.run()
 
     if len(staged) == 1:
         versions = [move(staged[0])]
@@ -62,7 +78,7 @@ def move_tables(
             TableVersion(
                 table_key=change.table_key,
                 version=version,
-                branch=branch,
+                branch=None if branch is None else branch.branch,
                 row_count=change.row_count,
                 fork=change.entry.fork,
             )
@@ -82,35 +98,45 @@ def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str)
             )
 
 
-def _move(
-    root: Root, change: StagedChange, *, branch: str | None, operation_id: str
-) -> int | Contended:
-    pin = change.entry.version
-    reach("mutation.pre_direct_commit")
-    made = commit_staged(root, change, on_version=pin, operation_id=operation_id)
-    reach("mutation.post_direct_commit")
-    if made is not None and (made == pin + 1 or left_out("no_exact")):
-        return made
-    return _move_after_healing(root, change, branch=branch, operation_id=operation_id)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    """The move of one table."""
 
+    root: Root
+    change: StagedChange
+    branch: BranchRef | None
+    expected: Pin
+    operation_id: str
 
-def _move_after_healing(
-    root: Root, change: StagedChange, *, branch: str | None, operation_id: str
-) -> int | Contended:
-    contended = Contended(table_key=change.table_key)
-    reach("mutation.open_head")
-    state = read_manifest(root, branch=branch)
-    if pins_of(state).get(change.table_key) != change.entry.version:
+    def run(self) -> int | Contended:
+        pin = self.change.entry.version
+        reach("mutation.pre_direct_commit")
+        made = self._commit(on_version=pin)
+        reach("mutation.post_direct_commit")
+        if made is not None and (made == pin + 1 or left_out("no_exact")):
+            return made
+        return self._run_after_healing()
+
+    def _run_after_healing(self) -> int | Contended:
+        contended = Contended(table_key=self.change.table_key)
+        reach("mutation.open_head")
+        state = read_manifest(self.root, branch=self.branch)
+        if pins_of(state).get(self.change.table_key) != self.expected:
+            return contended
+        stand = _standing(self.root, self.change.entry, self.operation_id)
+        if stand is None:
+            return contended
+        reach("mutation.pre_table_commit")
+        made = self._commit(on_version=stand)
+        reach("mutation.post_table_commit")
+        if made is not None and (made == stand + 1 or left_out("no_exact")):
+            return made
         return contended
-    stand = _standing(root, change.entry, operation_id)
-    if stand is None:
-        return contended
-    reach("mutation.pre_table_commit")
-    made = commit_staged(root, change, on_version=stand, operation_id=operation_id)
-    reach("mutation.post_table_commit")
-    if made is not None and (made == stand + 1 or left_out("no_exact")):
-        return made
-    return contended
+
+    def _commit(self, *, on_version: int) -> int | None:
+        return commit_staged(
+            self.root, self.change, on_version=on_version, operation_id=self.operation_id
+        )
 
 
 def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:

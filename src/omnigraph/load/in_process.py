@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.first_write import writable_entry
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
@@ -57,7 +58,7 @@ from omnigraph.storage.staging import (
 if TYPE_CHECKING:
     from omnigraph.load.ledger import LoadJob
     from omnigraph.storage.manifest import ManifestState
-    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
 def load_in_process(job: LoadJob) -> LoadReport:
@@ -118,7 +119,7 @@ class _Loading:
         report = self._set_aside(settled, report)
         self._job.progress.phase("writing")
         changes = tuple(
-            self._staged(snapshot, key, rows)
+            self._staged(self._writable(snapshot, key), rows)
             for key, rows in settled.kept.items()
             if len(rows) or (key in self._overwritten and snapshot.tables[key].row_count)
         )
@@ -194,11 +195,19 @@ class _Loading:
         put_part(self._job.quarantine, 0, listed)
         return replace(report, quarantine=self._job.quarantine.uri)
 
-    def _staged(self, snapshot: Snapshot, key: str, kept: pa.Int64Array) -> StagedChange:
-        root, entry = self._job.objects.root, snapshot.tables[key]
+    def _writable(self, snapshot: Snapshot, key: str) -> TableEntry:
+        return writable_entry(
+            self._job.objects.root,
+            snapshot.tables[key],
+            branch=self._job.branch,
+            operation_id=self._job.operation_id,
+        )
+
+    def _staged(self, entry: TableEntry, kept: pa.Int64Array) -> StagedChange:
+        root, key = self._job.objects.root, entry.table_key
         match self._job.mode:
             case WriteMode.APPEND:
-                earlier = self._earlier(key, kept)
+                earlier = self._earlier(entry, kept)
                 if earlier is not None:
                     return restage_append(root, earlier, entry)
                 return stage_append(root, entry, self._rows(key, kept))
@@ -209,12 +218,13 @@ class _Loading:
             case _:
                 assert_never(self._job.mode)
 
-    def _earlier(self, key: str, kept: pa.Int64Array) -> StagedChange | None:
-        """What a lost race staged, if the same rows are left."""
+    def _earlier(self, entry: TableEntry, kept: pa.Int64Array) -> StagedChange | None:
+        """What a lost race staged, if the same rows are left for the same line of versions."""
+        key = entry.table_key
         if self._accepted is None or not self._accepted.kept[key].equals(kept):
             return None
-        changes = {change.table_key: change for change in self._accepted.changes}
-        return changes.get(key)
+        staged = {change.table_key: change for change in self._accepted.changes}.get(key)
+        return staged if staged is not None and staged.entry.fork == entry.fork else None
 
     def _rows(self, key: str, kept: pa.Int64Array) -> pa.Table:
         rows = self._gathered.tables.get(key)

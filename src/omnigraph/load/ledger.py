@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.load.records import Split
     from omnigraph.rules.modes import WriteMode
     from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.objects import Objects
 
 OFFENDERS_MAX: Final = 20
@@ -113,6 +114,7 @@ class LoadReport:
     `offenders` are the first faults in input order. `broken` says what the load would leave broken
     among published rows, which no record can be blamed for. All counts are zero and `repeated` is
     true if an earlier load with the same operation id had been published: nothing was read then.
+    `merged` is the commit that brought a load through a branch into another one.
     """
 
     read: int
@@ -130,6 +132,7 @@ class LoadReport:
     repeated: bool = False
     offenders: tuple[Offender, ...] = ()
     broken: tuple[str, ...] = ()
+    merged: str | None = None
 
     @property
     def faults(self) -> int:
@@ -176,7 +179,7 @@ class LoadJob:
     on_error: FaultPolicy
     ceiling: Ceiling
     dry_run: bool
-    branch: str | None
+    branch: BranchRef | None
     actor: str
     operation_id: str
     quarantine: QuarantinePlace

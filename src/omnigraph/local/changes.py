@@ -3,8 +3,8 @@
 Invariant: a pinned row is gone if it is deleted, replaced by a row with its id, or its type is
 overwritten; all other pinned rows stay. Deletes come before the rows of the same write.
 
-Deleting a node deletes every edge that starts or ends there. An id that an input names twice counts
-once, with its first row.
+Deleting a node deletes every edge that starts or ends there, unless the write says that it names
+all edges that go. An id that an input names twice counts once, with its first row.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class ProposedWrite:
     tables: Mapping[str, pa.Table]
     mode: WriteMode
     deleted: Mapping[str, pa.StringArray]
+    cascades: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ def cascade(
     """
     found: dict[str, pa.Table] = {}
     for edge_key, edge_rules in rules.items():
-        if _overwritten(write, edge_key):
+        if not write.cascades or _overwritten(write, edge_key):
             continue
         parts: list[pa.StringArray] = []
         for rule in edge_rules.keyed_rules:

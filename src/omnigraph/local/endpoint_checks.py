@@ -43,34 +43,45 @@ def check_endpoints(
 _DANGLING: Final = """
 SELECT count(*) AS total,
        arg_min({'id': p.id, 'node': p.node}, p.id, KEPT) AS first
-FROM pinned AS p(id, node) ANTI JOIN nodes USING (node) ANTI JOIN gone USING (id)
+FROM pinned AS p(id, node) HOW JOIN nodes USING (node) ANTI JOIN gone USING (id)
 """
 
 
 def check_retained_edges(
-    changes: Mapping[str, Change], rules: Mapping[str, TypeRules], reads: PinnedReads
+    changes: Mapping[str, Change],
+    rules: Mapping[str, TypeRules],
+    reads: PinnedReads,
+    *,
+    cascades: bool,
 ) -> list[BadRows]:
-    """Pinned edges of any type that stay and point at nodes an overwrite removed."""
+    """Pinned edges that stay and point at nodes that do not.
+
+    Nodes go by an overwrite of their type, or by a delete that does not take their edges along.
+    """
     findings = []
     for edge_key, edge_rules in rules.items():
         for rule in edge_rules.keyed_rules:
-            if not isinstance(rule, EndpointExists) or not changes[rule.node_key].overwritten:
+            if not isinstance(rule, EndpointExists) or changes[edge_key].overwritten:
                 continue
-            if not changes[edge_key].overwritten:
-                findings += _dangling(changes[edge_key], changes[rule.node_key], rule, reads)
+            nodes = changes[rule.node_key]
+            if nodes.overwritten or (len(nodes.deleted) and not cascades):
+                findings += _dangling(changes[edge_key], nodes, rule, reads)
     return findings
 
 
 def _dangling(
     change: Change, nodes: Change, rule: EndpointExists, reads: PinnedReads
 ) -> list[BadRows]:
-    pinned = reads.rows(change.table_key, (ID_COLUMN, rule.column))
+    within = None if nodes.overwritten else Within(column=rule.column, values=nodes.deleted)
+    pinned = reads.rows(change.table_key, (ID_COLUMN, rule.column), within=within)
     if pinned is None:
         return []
     found = reads.query(
-        _DANGLING.replace("KEPT", str(KEPT_MAX)),
+        _DANGLING.replace("KEPT", str(KEPT_MAX)).replace(
+            "HOW", "ANTI" if nodes.overwritten else "SEMI"
+        ),
         pinned=pinned,
-        nodes=pa.table({"node": nodes.ids}),
+        nodes=pa.table({"node": nodes.ids if nodes.overwritten else nodes.deleted}),
         gone=change.gone,
     ).to_pylist()[0]
     if not found["total"]:

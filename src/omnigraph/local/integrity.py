@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
-import duckdb
-
 from omnigraph import names
+from omnigraph.local.lookups import engine
 from omnigraph.rules.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
 from omnigraph.rules.reasons import Reason
 from omnigraph.storage.tables import scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import duckdb
 
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Snapshot
@@ -64,7 +65,7 @@ def _duplicates(
         f"SELECT concat_ws(', ', {listed}) AS example, count(*) AS n FROM this "  # noqa: S608
         f"WHERE {present} GROUP BY {listed} HAVING count(*) > 1"
     )
-    with duckdb.connect() as database:
+    with engine().cursor() as database:
         database.register("this", scan(root, snapshot.tables[table_key], columns=list(columns)))
         yield from _broken(database, query, table_key, reason)
 
@@ -76,7 +77,7 @@ def _dangling(
         f"SELECT edge.id || ' -> ' || edge.{_quoted(rule.column)} AS example "  # noqa: S608
         f"FROM edge ANTI JOIN node ON edge.{_quoted(rule.column)} = node.id"
     )
-    with duckdb.connect() as database:
+    with engine().cursor() as database:
         database.register(
             "edge", scan(root, snapshot.tables[table_key], columns=[names.ID_COLUMN, rule.column])
         )
@@ -96,7 +97,7 @@ def _edge_counts(
         bounds.append((f"count(*) < {rule.minimum}", Reason.TOO_FEW_EDGES))
     for broken, reason in bounds:
         query = f"SELECT src AS example FROM edge GROUP BY src HAVING {broken}"  # noqa: S608
-        with duckdb.connect() as database:
+        with engine().cursor() as database:
             edges = scan(root, snapshot.tables[table_key], columns=[names.SOURCE_COLUMN])
             database.register("edge", edges)
             yield from _broken(database, query, table_key, reason)

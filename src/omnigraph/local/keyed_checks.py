@@ -50,7 +50,7 @@ def check_keyed(
                 reads.depend_on(key)
                 findings += _check_ids(change, write.mode, reads)
                 findings += _check_rules(change, changes, rules[key], reads)
-        findings += check_retained_edges(changes, rules, reads)
+        findings += check_retained_edges(changes, rules, reads, cascades=write.cascades)
         return KeyedOutcome(
             findings=tuple(findings),
             deletions=deletions(changes, write.mode),

@@ -74,12 +74,12 @@ class PinnedReads:
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._opened is None:
-            self._opened = _engine().cursor()
+            self._opened = engine().cursor()
         return self._opened
 
 
 @functools.cache
-def _engine() -> duckdb.DuckDBPyConnection:
+def engine() -> duckdb.DuckDBPyConnection:
     """One DuckDB per process: starting it costs 30 ms, a cursor of it nothing."""
     return duckdb.connect(
         config={

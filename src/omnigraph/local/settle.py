@@ -109,7 +109,7 @@ class _Settlement:
                 self._settle_endpoints(key)
                 self._settle_ids(key)
                 broken += self._settle_unique_and_counts(key)
-        broken += check_retained_edges(self._changes, self._rules, self._reads)
+        broken += check_retained_edges(self._changes, self._rules, self._reads, cascades=True)
         return Settled(
             kept={key: self._changes[key].rows for key in touched},
             refused={

@@ -17,14 +17,16 @@ from omnigraph.maintenance.migrations import (
     v0003_sweep_run_branches,
     v0004_record_heads,
 )
+from omnigraph.storage.branch_refs import BranchRef
 from omnigraph.storage.manifest import manifest_branches, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from omnigraph.maintenance.migrations.context import MigrationContext
+    from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest import ManifestState
+from omnigraph.storage.manifest import ManifestState
 
 STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = {
     1: v0002_annotate_object_id.migrate,
@@ -55,7 +57,7 @@ def migrate(context: MigrationContext) -> tuple[Migrated, ...]:
 def _walk(context: MigrationContext, branch: str | None) -> Migrated:
     reached: list[int] = []
     for _ in range(_ATTEMPTS):
-        state = read_manifest(context.objects.root, branch=branch)
+        state = read_manifest(context.objects.root, branch=_as_before(branch))
         _refuse_newer(context.objects.root, state.stamp)
         if reached and state.stamp > reached[-1]:
             reached.append(state.stamp)
@@ -72,8 +74,13 @@ def _walk(context: MigrationContext, branch: str | None) -> Migrated:
     )
 
 
+def _as_before(branch: str | None) -> BranchRef | None:
+    """Branches that old formats know share their name with their Lance branch."""
+    return None if branch is None else BranchRef(branch=branch, incarnation="", claimed_at="")
+
+
 def _stamp(root: Root, branch: str | None) -> int:
-    stamp = read_manifest(root, branch=branch).stamp
+    stamp = read_manifest(root, branch=_as_before(branch)).stamp
     _refuse_newer(root, stamp)
     return stamp
 

@@ -13,13 +13,14 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from omnigraph.commit.publish import decision_in, head_of
+from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import OmnigraphError
 from omnigraph.local.integrity import BrokenRule, broken_rules
 from omnigraph.rules.constraints import TypeRules, table_rules
+from omnigraph.storage.commit_graph import commit_graph
 from omnigraph.storage.manifest_rows import Operation, Outcome
-from omnigraph.storage.past import all_commits
+from omnigraph.storage.past import branch_commits
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.table_versions import head_version, version_records
 from omnigraph.storage.tables import open_pinned, orphan_files
@@ -102,7 +103,7 @@ def check_graph(
     return CheckReport(
         root=root.uri,
         branch=snapshot.branch_name,
-        commits=len(all_commits(root, state)),
+        commits=len(branch_commits(root, state)),
         tables=len(snapshot.tables),
         rows=sum(entry.row_count for entry in snapshot.tables.values()),
         pending_operations=pending_operations(objects),
@@ -194,8 +195,8 @@ def _rules(engine: _Engine, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _chain(root: Root, state: ManifestState) -> Iterator[Finding]:
-    commits = {commit.commit_id: commit for commit in all_commits(root, state)}
-    wanted: str | None = head_of(state).commit_id
+    commits = {commit.commit_id: commit for commit in branch_commits(root, state)}
+    wanted: str | None = state.head.commit_id
     seen: set[str] = set()
     while wanted is not None:
         commit = commits.get(wanted)
@@ -208,11 +209,13 @@ def _chain(root: Root, state: ManifestState) -> Iterator[Finding]:
             return
         seen.add(wanted)
         wanted = commit.parent_id
+    # A branch that was made from an older commit also has the rows of what came after that.
+    known = commit_graph(root, state).commits
     for row in state.rows:
         if (
             isinstance(row, Operation)
             and row.outcome is Outcome.PUBLISHED
-            and row.commit_id not in commits
+            and row.commit_id not in known
         ):
             yield Finding(
                 problem=Problem.OPERATION_WITHOUT_COMMIT,

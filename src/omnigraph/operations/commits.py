@@ -1,26 +1,44 @@
-"""The commits of a graph, newest in the manifest, older ones in the history."""
+"""The commits of a branch, newest in the manifests, older ones in the history."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.storage.past import all_commits
+from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.storage.branch_refs import living_branches
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.past import branch_commits
 
 if TYPE_CHECKING:
-    from omnigraph.storage.location import Root
+    from collections.abc import Iterator
+
     from omnigraph.storage.manifest import ManifestState
     from omnigraph.storage.manifest_rows import GraphCommit
+    from omnigraph.storage.objects import Objects
 
 
 def list_commits(
-    root: Root, state: ManifestState, *, actor: str | None = None, limit: int | None = None
+    objects: Objects, state: ManifestState, *, actor: str | None = None, limit: int | None = None
 ) -> tuple[GraphCommit, ...]:
-    """Commits newest first, of one actor if asked."""
+    """Commits newest first, merged ones too, of one actor if asked."""
     wanted: object = limit
     if wanted is not None and not (isinstance(wanted, int) and wanted >= 0):
         raise InvalidInputError(f"limit is {wanted!r:.80}, expected a number of commits")
-    found = [
-        commit for commit in all_commits(root, state) if actor is None or commit.actor == actor
-    ]
-    return tuple(found[:limit])
+    commits = branch_commits(objects.root, state)
+    if _misses_merged(commits):
+        commits = branch_commits(objects.root, state, *all_branches(objects))
+    return tuple(each for each in commits if actor is None or each.actor == actor)[:limit]
+
+
+def all_branches(objects: Objects) -> Iterator[ManifestState]:
+    """The state of every living branch."""
+    for ref in (None, *living_branches(objects).values()):
+        with suppress(NotFoundError):
+            # Deleted meanwhile: its commits are in the history.
+            yield read_manifest(objects.root, branch=ref)
+
+
+def _misses_merged(commits: tuple[GraphCommit, ...]) -> bool:
+    known = {each.commit_id for each in commits}
+    return any(each.merged_parent_id not in {None, *known} for each in commits)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from omnigraph import names
 from omnigraph.commit.publish import decision_in
 from omnigraph.errors import InvalidInputError, OmnigraphError
 from omnigraph.load.ledger import (
@@ -34,6 +33,7 @@ from omnigraph.local.intake import table_key_of
 from omnigraph.local.named_types import resolved_types, table_key_named
 from omnigraph.operations.arguments import one_of
 from omnigraph.operations.outcome import OperationStatus, operation_status
+from omnigraph.operations.references import branch_ref
 from omnigraph.rules.modes import WriteMode
 from omnigraph.schema.catalog import Scalar, ScalarType
 from omnigraph.storage.manifest import read_manifest
@@ -90,7 +90,6 @@ def load_graph(
     mode = one_of(WriteMode, request.mode, argument="mode")
     on_error = one_of(FaultPolicy, request.on_error, argument="on_error")
     wanted = one_of(Engine, request.engine, argument="engine")
-    _require_main(request.branch)
     _require_order(request.order_by, mode, catalog)
     found = _Input.of(request, catalog)
     engine = (
@@ -108,7 +107,7 @@ def load_graph(
         on_error=on_error,
         ceiling=_ceiling(request.max_bad, on_error),
         dry_run=request.dry_run,
-        branch=None,
+        branch=branch_ref(objects, request.branch),
         actor=request.actor,
         operation_id=request.operation_id,
         quarantine=quarantine_place(objects.root, request.operation_id, request.quarantine),
@@ -141,7 +140,7 @@ def _carried_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadRepo
 def _withdraw(job: LoadJob) -> None:
     """Remove the quarantine of a load that nobody will publish any more."""
     with suppress(OmnigraphError):
-        known = operation_status(job.objects, job.operation_id, branch=job.branch)
+        known = operation_status(job.objects, job.operation_id)
         if known not in {OperationStatus.PUBLISHED, OperationStatus.PENDING}:
             remove_parts(job.quarantine)
 
@@ -259,14 +258,6 @@ def _require_texts(request: LoadRequest) -> None:
         raise InvalidInputError(
             f"columns is {columns!r:.80}, expected a mapping of names",
             next_step='Map properties to columns, as in {"name": "full_name"}.',
-        )
-
-
-def _require_main(branch: str | None) -> None:
-    if branch not in {None, names.MAIN}:
-        raise InvalidInputError(
-            f"cannot load into branch {branch!r:.80}: this version has no branches but main",
-            next_step="Leave the branch out.",
         )
 
 

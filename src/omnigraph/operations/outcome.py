@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
 from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import pending_operations
+from omnigraph.errors import NotFoundError
+from omnigraph.storage.branch_refs import living_branches
 from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.manifest_rows import Outcome
+from omnigraph.storage.manifest_rows import Operation, Outcome
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
@@ -23,14 +26,14 @@ class OperationStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
-def operation_status(
-    objects: Objects, operation_id: str, *, branch: str | None = None
-) -> OperationStatus:
-    """Pending operations are settled by the next sweep; an unknown one never began."""
+def operation_status(objects: Objects, operation_id: str) -> OperationStatus:
+    """Pending operations are settled by the next sweep; an unknown one never began.
+
+    What was published on a branch that is deleted now is unknown again.
+    """
     # The sidecar first: a decision made while we look is then found, never missed.
     pending = operation_id in pending_operations(objects)
-    state = read_manifest(objects.root, branch=branch)
-    decided = decision_in(objects.root, state, operation_id)
+    decided = _decided(objects, operation_id)
     if decided is None:
         return OperationStatus.PENDING if pending else OperationStatus.UNKNOWN
     match decided.outcome:
@@ -40,3 +43,15 @@ def operation_status(
             return OperationStatus.ROLLED_BACK
         case _:
             assert_never(decided.outcome)
+
+
+def _decided(objects: Objects, operation_id: str) -> Operation | None:
+    """The decision, looked for on main and then on every other branch."""
+    branches = [None, *living_branches(objects).values()]
+    for branch in branches:
+        with suppress(NotFoundError):
+            state = read_manifest(objects.root, branch=branch)
+            decided = decision_in(objects.root, state, operation_id)
+            if decided is not None:
+                return decided
+    return None

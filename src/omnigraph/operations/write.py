@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import pyarrow as pa
 
 from omnigraph import names
+from omnigraph.commit.first_write import writable_entry
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.errors import OmnigraphError, ValidationFailedError
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
     from omnigraph.commit.sidecar import WriterKind
     from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.manifest import ManifestState
     from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import TableEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ class Write:
     mode: WriteMode
     kind: WriterKind
     actor: str
-    branch: str | None
+    branch: BranchRef | None
     operation_id: str
 
 
@@ -113,12 +116,12 @@ class _Preparation:
         snapshot = state.snapshot()
         validated = self._validated(snapshot)
         changes = [
-            self._staged(snapshot, table_key, rows)
+            self._staged(self._writable(snapshot, table_key), rows)
             for table_key, rows in validated.tables.items()
             if rows.num_rows or self._write.mode is WriteMode.OVERWRITE
         ]
         deletions = [
-            stage_delete(self._root, snapshot.tables[table_key], _id_table(ids))
+            stage_delete(self._root, self._writable(snapshot, table_key), _id_table(ids))
             for table_key, ids in validated.deletions.items()
         ]
         changes += [deletion for deletion in deletions if deletion.rows_deleted]
@@ -139,17 +142,24 @@ class _Preparation:
         self._inputs = validated.tables
         return validated
 
-    def _staged(self, snapshot: Snapshot, table_key: str, rows: pa.Table) -> StagedChange:
-        entry = snapshot.tables[table_key]
+    def _writable(self, snapshot: Snapshot, table_key: str) -> TableEntry:
+        return writable_entry(
+            self._root,
+            snapshot.tables[table_key],
+            branch=self._write.branch,
+            operation_id=self._write.operation_id,
+        )
+
+    def _staged(self, entry: TableEntry, rows: pa.Table) -> StagedChange:
         match self._write.mode:
             case WriteMode.APPEND:
-                earlier = self._appended.get(table_key)
+                earlier = self._appended.get(entry.table_key)
                 staged = (
-                    stage_append(self._root, entry, rows)
-                    if earlier is None
-                    else restage_append(self._root, earlier, entry)
+                    restage_append(self._root, earlier, entry)
+                    if earlier is not None and earlier.entry.fork == entry.fork
+                    else stage_append(self._root, entry, rows)
                 )
-                self._appended[table_key] = staged
+                self._appended[entry.table_key] = staged
                 return staged
             case WriteMode.MERGE:
                 return stage_merge(self._root, entry, rows)

@@ -41,6 +41,11 @@ from omnigraph.load.quarantine import remove_parts
 from omnigraph.rules.modes import WriteMode
 from omnigraph.schema.arrow import has_blob
 from omnigraph.spark.account import account_of
+from omnigraph.spark.branch_lines import (
+    drop_unused_forks,
+    require_same_lines,
+    writable_snapshot,
+)
 from omnigraph.spark.failures import job_errors
 from omnigraph.spark.frame_job import FrameInput
 from omnigraph.spark.key_job import (
@@ -111,6 +116,7 @@ class _LoadJob:
         self._plan: LoadPlan | None = None
         self._reports: Mapping[int, SplitReport] = {}
         self._account: LoadReport | None = None
+        self._written: frozenset[str] = frozenset()
 
     def run(self) -> LoadReport:
         load = self._load
@@ -150,26 +156,30 @@ class _LoadJob:
         with suppress(OmnigraphError):
             remove_all(self._plan.root, self._plan.operation_id)
             if is_surely_unpublished(load.objects, load.operation_id, load.branch):
+                self._written = frozenset()
                 for table_key, entry in self._plan.entries.items():
                     staged = [each for r in self._reports.values() for each in r.staged(table_key)]
                     discard(load.objects, entry, staged)
+            drop_unused_forks(load, self._plan.entries, written=self._written)
 
     def _prepare(self, state: ManifestState) -> Prepared:
         with job_errors():
             return self._prepared(state.snapshot())
 
-    def _prepared(self, snapshot: Snapshot) -> Prepared:
+    def _prepared(self, published: Snapshot) -> Prepared:
+        snapshot = writable_snapshot(self._load, published)
         if self._plan is None:
             plan = self._plan = plan_load(self._load, snapshot)
             standing = self._stage(plan)
         else:
+            require_same_lines(self._plan.entries, snapshot)
             plan = self._plan = self._plan.on(snapshot)
             standing = self._settle(plan, Standing())
         reach("load.settled")
         self._judge(plan, standing)
         changes = self._gather(plan, standing)
         reach("load.gathered")
-        touched = frozenset(change.table_key for change in changes)
+        self._written = touched = frozenset(change.table_key for change in changes)
         relied = plan.relies_on(self._overwritten(plan), touched)
         return Prepared(changes=changes, read_set=relied)
 

@@ -172,14 +172,15 @@ def gather_merge(
     inserted: Sequence[StagedFragment],
     replacing: Sequence[StagedFragment],
     shrunk: Sequence[Shrunk],
+    rows_deleted: int = 0,
 ) -> StagedChange:
-    """New rows, new contents of known rows, and the pinned fragments without the old contents."""
+    """New rows, new contents of known rows, and the pinned fragments without what goes."""
     return StagedChange(
         entry=entry,
         change=Change.MERGE,
         rows_inserted=_kept(inserted),
         rows_updated=_kept(replacing),
-        rows_deleted=0,
+        rows_deleted=rows_deleted,
         operation=LanceOperation.Update(
             removed_fragment_ids=[each.fragment_id for each in shrunk if each.description is None],
             updated_fragments=[_metadata(each.description) for each in shrunk if each.description],

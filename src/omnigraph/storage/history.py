@@ -37,6 +37,7 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
             pa.field("created_at", _UTC_MICROSECONDS, nullable=False),
             pa.field("operation_id", pa.string()),
             pa.field("tables", pa.string()),
+            pa.field("resolution", pa.string()),
         ]
     ),
     names.COMMIT_ACTORS: pa.schema(
@@ -109,6 +110,7 @@ def record_commits(root: Root, commits: Sequence[GraphCommit]) -> None:
                 "created_at": datetime.fromisoformat(commit.created_at),
                 "operation_id": commit.operation_id,
                 "tables": json.dumps(commit.tables),
+                "resolution": commit.resolution,
             }
             for commit in commits
         ],
@@ -157,6 +159,7 @@ def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
             created_at=row["created_at"].isoformat(timespec="microseconds"),
             parent_id=row["parent_commit_id"],
             merged_parent_id=row["merged_parent_commit_id"],
+            resolution=row.get("resolution"),
             manifest_version=row["manifest_version"],
             tables=tuple(tuple(table) for table in json.loads(row.get("tables") or "[]")),
         )

@@ -10,7 +10,7 @@ may have been cleaned and taken by a late write between finding the version and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -22,14 +22,24 @@ from omnigraph import names
 from omnigraph.errors import NotFoundError, StorageUnavailableError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.datasets import create_dataset, is_not_found, open_dataset, translated
-from omnigraph.storage.manifest_rows import ManifestRow, decode, encode, stamp_of
-from omnigraph.storage.snapshot import Snapshot, take_snapshot
+from omnigraph.storage.manifest_rows import (
+    GraphHead,
+    ManifestRow,
+    TableVersion,
+    Tombstone,
+    decode,
+    encode,
+    stamp_of,
+)
+from omnigraph.storage.pinned_tables import entries
+from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lance.dataset import Branch
 
+    from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
 
 _READ_ATTEMPTS: Final = 20
@@ -47,11 +57,23 @@ class SwapAnswer(Enum):
 class ManifestState:
     """One version of a branch's manifest, read whole."""
 
-    branch: str | None
+    ref: BranchRef | None
+    """The incarnation of the branch; None is main."""
     version: int
     stamp: int
     rows: tuple[ManifestRow, ...] = field(repr=False)
     handle: LanceDataset = field(repr=False, compare=False)
+
+    @property
+    def branch(self) -> str | None:
+        return None if self.ref is None else self.ref.branch
+
+    @property
+    def head(self) -> GraphHead:
+        """The branch's own head; every manifest since format 4 has one."""
+        return next(
+            row for row in self.rows if isinstance(row, GraphHead) and row.branch == self.branch
+        )
 
     def snapshot(self) -> Snapshot:
         """What a reader of the branch sees."""
@@ -71,7 +93,7 @@ def manifest_exists(root: Root) -> bool:
 
 
 def read_manifest(
-    root: Root, *, branch: str | None = None, point: str | None = None
+    root: Root, *, branch: BranchRef | None = None, point: str | None = None
 ) -> ManifestState:
     """The latest version of a branch's manifest.
 
@@ -79,7 +101,7 @@ def read_manifest(
     names the failpoints between them.
     """
     for _ in range(_READ_ATTEMPTS):
-        handle = open_dataset(root, names.MANIFEST, fork=branch)
+        handle = open_dataset(root, names.MANIFEST, fork=_lance_branch(branch))
         if handle is None:
             raise _no_graph(root, branch)
         if point is not None:
@@ -88,22 +110,29 @@ def read_manifest(
         if state is not None:
             return state
     raise StorageUnavailableError(
-        f"the manifest of {root} moved {_READ_ATTEMPTS} times while it was being read",
-        next_step="Run it again.",
+        f"the manifest of {root} moved {_READ_ATTEMPTS} times while it was being read, or files of "
+        "it are missing",
+        next_step="Run it again. Branches read files at the address where they were made: a copy "
+        "of the graph elsewhere has none of them.",
     )
 
 
-def read_manifest_version(root: Root, version: int, *, branch: str | None = None) -> ManifestState:
+def read_manifest_version(
+    root: Root, version: int, *, branch: BranchRef | None = None
+) -> ManifestState:
     """One version of a branch's manifest, while it is among those that a reader may believe."""
-    handle = open_dataset(root, names.MANIFEST, fork=branch, version=version)
+    handle = open_dataset(root, names.MANIFEST, fork=_lance_branch(branch), version=version)
     state = None if handle is None else _read_whole(root, branch, handle, None)
     if state is not None:
         return state
     latest = read_manifest(root, branch=branch).version
-    oldest = max(1, latest - names.MANIFEST_VERSIONS_KEPT + 1)
+    origin = None if branch is None else branch.forked_from
+    first = 1 if origin is None else origin.manifest_version
+    oldest = max(first, latest - names.MANIFEST_VERSIONS_KEPT + 1)
+    gone = "is not kept any more" if first <= version else "never was"
     raise NotFoundError(
         f"manifest version {version} of {root} "
-        + ("does not exist yet" if version > latest else "is not kept any more"),
+        + ("does not exist yet" if version > latest else gone),
         next_step=f"Versions {oldest} to {latest} can be read.",
     )
 
@@ -142,7 +171,7 @@ def swap_manifest(
     return SwapAnswer.ACCEPTED
 
 
-def forget_old_versions(root: Root, *, branch: str | None = None) -> int:
+def forget_old_versions(root: Root, *, branch: BranchRef | None = None) -> int:
     """Delete manifest versions that no reader may believe any more; returns how many."""
     state = read_manifest(root, branch=branch)
     with translated(root, f"clean {names.MANIFEST}"):
@@ -152,6 +181,16 @@ def forget_old_versions(root: Root, *, branch: str | None = None) -> int:
         if old:
             state.handle.cleanup_old_versions(versions=old, error_if_tagged_old_versions=False)
     return len(old)
+
+
+def fork_manifest(root: Root, branch: BranchRef) -> None:
+    """Give a branch that is being created its manifest: the rows of what it was forked from."""
+    origin = branch.forked_from
+    assert origin is not None
+    with translated(root, f"make branch {branch.branch}"):
+        _open_main(root).create_branch(
+            branch.lance_branch, (origin.lance_branch, origin.manifest_version)
+        )
 
 
 def manifest_branches(root: Root) -> Mapping[str, BranchOrigin]:
@@ -201,7 +240,7 @@ def _open_main(root: Root) -> LanceDataset:
 
 
 def _read_whole(
-    root: Root, branch: str | None, handle: LanceDataset, point: str | None
+    root: Root, branch: BranchRef | None, handle: LanceDataset, point: str | None
 ) -> ManifestState | None:
     with translated(root, f"read {names.MANIFEST}"):
         try:
@@ -216,22 +255,59 @@ def _read_whole(
     too_old = handle.version <= latest - names.MANIFEST_VERSIONS_KEPT
     if too_old and not left_out("no_verify"):
         return None
+    rows = decode(table)
     return ManifestState(
-        branch=branch,
+        ref=branch,
         version=handle.version,
         stamp=stamp_of(handle.schema),
-        rows=decode(table),
+        rows=rows if branch is None else _with_head(rows, branch),
         handle=handle,
     )
 
 
-def _no_graph(root: Root, branch: str | None) -> NotFoundError:
+def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[ManifestRow, ...]:
+    """Until its first publish a branch has its parent's rows and no head of its own."""
+    heads = {row.branch: row for row in rows if isinstance(row, GraphHead)}
+    origin = branch.forked_from
+    if origin is None or branch.branch in heads:
+        return rows
+    parent = heads.get(origin.branch, heads[None])
+    head = replace(
+        parent,
+        branch=branch.branch,
+        sequence=0,
+        commit_id=origin.commit_id,
+        incarnation=branch.incarnation,
+        parent_branch=origin.branch,
+    )
+    if origin.tables is None:
+        return (*rows, head)
+    kept = [row for row in rows if not isinstance(row, TableVersion | Tombstone)]
+    pinned = entries(origin.tables, branch=branch.branch).values()
+    return (*kept, *map(_published, pinned), head)
+
+
+def _published(entry: TableEntry) -> TableVersion:
+    return TableVersion(
+        table_key=entry.table_key,
+        version=entry.version,
+        branch=entry.branch,
+        row_count=entry.row_count,
+        fork=entry.fork,
+    )
+
+
+def _lance_branch(branch: BranchRef | None) -> str | None:
+    return None if branch is None else branch.lance_branch
+
+
+def _no_graph(root: Root, branch: BranchRef | None) -> NotFoundError:
     if branch is None:
         return NotFoundError(
             f"there is no graph at {root}",
             next_step=f"Run `omnigraph init {root} --schema FILE` to create one.",
         )
     return NotFoundError(
-        f"branch {branch!r} does not exist in {root}",
+        f"branch {branch.branch!r} does not exist in {root}",
         next_step=f"Run `omnigraph branch list {root}`.",
     )

@@ -107,7 +107,8 @@ class GraphHead:
 class GraphCommit:
     """One commit of the graph; times are ISO 8601 in UTC.
 
-    `tables` lists what it moved: table key, version, and the fork that holds it.
+    `tables` lists what it moved: table key, version, and the fork that holds it. `resolution` is
+    how a merge decided conflicts, as JSON.
     """
 
     commit_id: str
@@ -117,6 +118,7 @@ class GraphCommit:
     created_at: str
     parent_id: str | None = None
     merged_parent_id: str | None = None
+    resolution: str | None = None
     manifest_version: int = 1
     tables: tuple[tuple[str, int, str | None], ...] = ()
 
@@ -226,6 +228,7 @@ def _graph_record(row: GraphHead | GraphCommit | Operation) -> dict[str, Any]:
                     "created_at": row.created_at,
                     "parent_id": row.parent_id,
                     "merged_parent_id": row.merged_parent_id,
+                    "resolution": row.resolution,
                     "manifest_version": row.manifest_version,
                     "tables": row.tables or None,
                 },

@@ -1,50 +1,70 @@
-"""Earlier states of a graph: by manifest version, by commit, or by point in time.
+"""Earlier states of a branch: by manifest version, by commit, or by point in time.
 
-Invariant: a past state is a manifest version that may still be believed, read whole; nothing is
-pieced together from later rows. What is no longer kept is refused, never guessed.
+Invariant: what a commit left is read from the manifest version it made while that may be believed,
+and afterwards put together from the commits: of every table the newest move at or before it. Both
+give the same snapshot; what neither can tell is refused, never guessed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from omnigraph import names
 from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.storage.history import recorded_commits
+from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest import ManifestState, read_manifest_version
-from omnigraph.storage.manifest_rows import GraphCommit
+from omnigraph.storage.manifest_rows import GraphCommit, Table, TableVersion
+from omnigraph.storage.snapshot import Snapshot, fold_tables
+from omnigraph.storage.table_versions import rows_at
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
 
 
-def all_commits(root: Root, state: ManifestState) -> tuple[GraphCommit, ...]:
-    """Every commit once, newest first; a commit on its way to the history may be in both."""
-    # The state was read before the history is: a commit that moves meanwhile is then in both.
-    commits = {commit.commit_id: commit for commit in recorded_commits(root)}
-    commits |= {row.commit_id: row for row in state.rows if isinstance(row, GraphCommit)}
-    return tuple(sorted(commits.values(), key=lambda commit: commit.manifest_version, reverse=True))
+def branch_commits(root: Root, *states: ManifestState) -> tuple[GraphCommit, ...]:
+    """Every commit the first branch descends from, newest first, as far as these tell."""
+    return commit_graph(root, *states).reachable(states[0].head.commit_id)
 
 
-def state_at_commit(root: Root, state: ManifestState, commit_id: str) -> ManifestState:
-    """The graph as a commit of this branch left it."""
-    for commit in all_commits(root, state):
-        if commit.commit_id == commit_id and commit.branch == state.branch:
-            return _left_by(root, state, commit)
-    raise NotFoundError(
-        f"{root} has no commit {commit_id!r:.80} on {state.branch or names.MAIN}",
-        next_step=f"Run `omnigraph commit list {root}`.",
-    )
+def snapshot_at_commit(root: Root, state: ManifestState, commit_id: str) -> Snapshot | None:
+    """The graph as a commit left it; None if neither this state nor the history knows it.
+
+    The history is not read for a commit that the state itself knows and still has whole.
+    """
+    for row in state.rows:
+        if isinstance(row, GraphCommit) and row.commit_id == commit_id:
+            left = _kept(root, state, row)
+            if left is not None:
+                return left
+    graph = commit_graph(root, state)
+    commit = graph.get(commit_id)
+    if commit is None:
+        return None
+    return _kept(root, state, commit) or _put_together(root, state, graph, commit)
 
 
-def state_at_time(root: Root, state: ManifestState, moment: datetime) -> ManifestState:
-    """The graph as the newest commit that is not younger than the moment left it."""
-    commits = [each for each in all_commits(root, state) if each.branch == state.branch]
-    for commit in commits:
+def snapshot_of(
+    root: Root, states: Sequence[ManifestState], graph: CommitGraph, commit: GraphCommit
+) -> Snapshot:
+    """What a commit left that one of these branches made, or that only the commits tell of."""
+    for state in states:
+        left = _kept(root, state, commit)
+        if left is not None:
+            return left
+    known = commit_graph(root, *states).commits
+    return _put_together(root, states[0], CommitGraph({**known, **graph.commits}), commit)
+
+
+def snapshot_at_time(root: Root, state: ManifestState, moment: datetime) -> Snapshot:
+    """The branch as its newest commit that is not younger than the moment left it."""
+    graph = commit_graph(root, state)
+    line = list(graph.line(state.head.commit_id))
+    for commit in line:
         if datetime.fromisoformat(commit.created_at) <= moment:
-            return _left_by(root, state, commit)
-    began = f"; its first commit is of {commits[-1].created_at}" if commits else ""
+            return _kept(root, state, commit) or _put_together(root, state, graph, commit)
+    began = f"; its first commit is of {line[-1].created_at}" if line else ""
     raise NotFoundError(
         f"{root} had no commit at {moment.isoformat()}{began}",
         next_step=f"Run `omnigraph commit list {root}`.",
@@ -63,11 +83,47 @@ def moment_of(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _left_by(root: Root, state: ManifestState, commit: GraphCommit) -> ManifestState:
+def _kept(root: Root, state: ManifestState, commit: GraphCommit) -> Snapshot | None:
+    """What the commit left, from the manifest version it made, if this branch still keeps that."""
+    if commit.commit_id == state.head.commit_id:
+        return state.snapshot()
+    if commit.branch != state.branch:
+        return None
     try:
-        return read_manifest_version(root, commit.manifest_version, branch=state.branch)
-    except NotFoundError as error:
+        left = read_manifest_version(root, commit.manifest_version, branch=state.ref)
+    except NotFoundError:
+        return None
+    return left.snapshot() if left.head.commit_id == commit.commit_id else None
+
+
+def _put_together(
+    root: Root, state: ManifestState, graph: CommitGraph, commit: GraphCommit
+) -> Snapshot:
+    tables = [row for row in state.rows if isinstance(row, Table)]
+    moves: dict[str, tuple[int, str | None]] = {}
+    for each in graph.line(commit.commit_id):
+        for table_key, version, fork in each.tables:
+            moves.setdefault(table_key, (version, fork))
+        if len(moves) >= len(tables):
+            break
+    versions = [
+        TableVersion(table_key=key, version=version, branch=None, row_count=0, fork=fork)
+        for key, (version, fork) in moves.items()
+    ]
+    entries = fold_tables((*tables, *versions), lineage=(None,))
+    counted = {key: rows_at(root, entry, entry.version) for key, entry in entries.items()}
+    gone = sorted(key for key, rows in counted.items() if rows is None)
+    if gone or len(moves) < len(tables):
+        unknown = gone or sorted({table.table_key for table in tables} - moves.keys())
         raise NotFoundError(
-            f"commit {commit.commit_id} is known, but the state it left is not kept any more",
-            next_step=error.next_step,
-        ) from error
+            f"commit {commit.commit_id} is known, but what it left of {', '.join(unknown[:3])} "
+            "is not kept any more",
+            next_step="Choose a newer commit; tags keep the commits they name.",
+        )
+    return Snapshot(
+        branch=commit.branch,
+        manifest_version=commit.manifest_version,
+        head=None,
+        tables={key: replace(entry, row_count=counted[key] or 0) for key, entry in entries.items()},
+        commit_id=commit.commit_id,
+    )

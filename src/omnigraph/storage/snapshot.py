@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
+class Pin(NamedTuple):
+    """A published version of a table. Forks count on from their parents, so both parts matter."""
+
+    version: int
+    fork: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.version} of {self.fork}" if self.fork else str(self.version)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
     """Where one table's data is read: a location, a Lance branch of it, a version."""
@@ -38,6 +48,10 @@ class TableEntry:
     branch: str | None
     row_count: int
 
+    @property
+    def pin(self) -> Pin:
+        return Pin(self.version, self.fork)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -47,6 +61,8 @@ class Snapshot:
     manifest_version: int
     head: GraphHead | None
     tables: Mapping[str, TableEntry]
+    commit_id: str | None = None
+    """The commit that left it; None only for manifests older than commits in them."""
 
     @property
     def branch_name(self) -> str:
@@ -63,7 +79,13 @@ def take_snapshot(
         manifest_version=manifest_version,
         head=heads.get(branch),
         tables=fold_tables(rows, lineage=lineage(heads, branch)),
+        commit_id=heads[branch].commit_id if branch in heads else None,
     )
+
+
+def lineage_of(rows: Sequence[ManifestRow], branch: str | None) -> tuple[str | None, ...]:
+    """The branch and what it descends from, as a manifest's rows tell."""
+    return lineage({row.branch: row for row in rows if isinstance(row, GraphHead)}, branch)
 
 
 def lineage(heads: Mapping[str | None, GraphHead], branch: str | None) -> tuple[str | None, ...]:

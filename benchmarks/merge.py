@@ -1,0 +1,251 @@
+"""What a merge costs: time beside the bare append, memory, requests: `just bench merge`.
+
+A graph of many nodes and edges; branches that differ by growing shares of them. A fast-forward is
+timed beside a bare Lance append of the rows that changed; a three-way merge at every share. Every
+merge runs in a process of its own, whose peak memory is printed. Requests are counted on a small
+graph with a short and a long history, and for making a branch of a graph with many tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+import omnigraph
+from benchmarks.open_cost import wide_schema
+from omnigraph.graph import Graph
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.tables import open_pinned
+
+SCHEMA: Final = """
+node Person { name: String @key  age: I32  city: String  score: F64 }
+edge Knows: Person -> Person { weight: F64 }
+"""
+MERGER: Final = """
+import json, resource, sys, time
+import omnigraph
+graph = omnigraph.open(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began = time.perf_counter()
+merged = graph.merge(sys.argv[2])
+seconds = time.perf_counter() - began
+print(json.dumps({
+    "outcome": merged.outcome.value, "seconds": seconds,
+    "rows": sum(c.inserted + c.updated + c.deleted for c in merged.tables.values()),
+    "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "start_rss": before // 1024,
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """One measured merge."""
+
+    share: float
+    outcome: str
+    rows: int
+    seconds: float
+    bare_seconds: float
+    rss: int
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.bare_seconds
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-", dir=options.scratch) as folder:
+        home = Path(folder)
+        build(home / "graph", nodes=options.nodes, edges=options.edges)
+        print("share   outcome       rows changed  seconds  bare append  ratio  peak RSS MB")
+        runs = []
+        for share in options.shares:
+            for diverged in (False, True):
+                run = measure(home, share, diverged=diverged, options=options)
+                runs.append(run)
+                print(
+                    f"{run.share:6.1%}  {run.outcome:12}  {run.rows:12,}  {run.seconds:7.2f}  "
+                    f"{run.bare_seconds:11.2f}  {run.ratio:5.1f}  {run.rss:11,}"
+                )
+        requests = {commits: merge_requests(home, commits) for commits in options.histories}
+        creation = creation_requests(home)
+    for commits, count in requests.items():
+        print(f"merge after {commits:,} commits: {count} requests")
+    print(f"making a branch of a graph with 500 tables: {creation} requests")
+    forward = [run for run in runs if run.outcome == "fast_forward"]
+    print(
+        json.dumps(
+            {
+                "name": "merge",
+                "ratio": round(forward[len(forward) // 2].ratio, 2),
+                "runs": [{**asdict(run), "ratio": round(run.ratio, 2)} for run in runs],
+                "requests": requests,
+                "requests_branch": creation,
+                "rows": options.nodes + options.edges,
+                "versions": {"pylance": version("pylance")},
+            }
+        )
+    )
+
+
+def build(root: Path, *, nodes: int, edges: int) -> None:
+    """Load the graph in a few commits, so that its tables have several fragments."""
+    graph = omnigraph.init(str(root), schema=SCHEMA)
+    chance = np.random.default_rng(7)
+    graph.write({"Person": people(np.arange(nodes), chance)})
+    for part in np.array_split(np.arange(edges), max(1, edges // 1_000_000)):
+        graph.write({"Knows": friendships(part, nodes, chance)})
+
+
+def people(numbers: np.ndarray, chance: np.random.Generator) -> pa.Table:
+    cities = np.array(["Berlin", "Paris", "Rome", "Oslo"])
+    return pa.table(
+        {
+            "name": [f"person-{number}" for number in numbers],
+            "age": pa.array(chance.integers(0, 100, len(numbers)), pa.int32()),
+            "city": cities[chance.integers(0, 4, len(numbers))],
+            "score": chance.random(len(numbers)),
+        }
+    )
+
+
+def friendships(numbers: np.ndarray, nodes: int, chance: np.random.Generator) -> pa.Table:
+    sources, targets = chance.integers(0, nodes, (2, len(numbers)))
+    return pa.table(
+        {
+            "id": [f"edge-{number}" for number in numbers],
+            "src": [f"person-{number}" for number in sources],
+            "dst": [f"person-{number}" for number in targets],
+            "weight": chance.random(len(numbers)),
+        }
+    )
+
+
+def measure(home: Path, share: float, *, diverged: bool, options: argparse.Namespace) -> Merged:
+    """Change a share of all rows on a branch, other rows on main if asked, and merge."""
+    root = home / "work"
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(home / "graph", root, copy_function=_link)
+    graph = omnigraph.open(str(root))
+    branch = graph.create_branch("dev")
+    chance = np.random.default_rng(11)
+    changed = change(branch, share, chance, options, fresh=options.edges)
+    if diverged:
+        change(graph, share, chance, options, fresh=2 * options.edges)
+    done = subprocess.run(
+        [sys.executable, "-c", MERGER, str(root), "dev"], check=True, capture_output=True, text=True
+    )
+    merged = json.loads(done.stdout)
+    assert merged["outcome"] == ("merged" if diverged else "fast_forward"), merged
+    return Merged(
+        share=share,
+        outcome=merged["outcome"],
+        rows=merged["rows"],
+        seconds=merged["seconds"],
+        bare_seconds=append_barely(home, graph, changed),
+        rss=merged["rss"],
+    )
+
+
+def change(
+    graph: Graph,
+    share: float,
+    chance: np.random.Generator,
+    options: argparse.Namespace,
+    *,
+    fresh: int,
+) -> dict[str, pa.Table]:
+    """Half of the nodes' share are updates of theirs, the edges' share are half new, half updates.
+
+    Main and branch take different halves of the numbers, so that they never meet in a row.
+    """
+    nodes, edges = int(options.nodes * share), int(options.edges * share)
+    half = 0 if graph.branch_name != "main" else 1
+    known = chance.choice(options.edges // 2, edges // 2, replace=False) * 2 + half
+    rows = {
+        "Person": people(
+            chance.choice(options.nodes // 2, nodes // 2, replace=False) * 2 + half, chance
+        ),
+        "Knows": friendships(
+            np.concatenate([known, fresh + np.arange(edges // 2)]), options.nodes, chance
+        ),
+    }
+    graph.write(rows, mode="merge")
+    return rows
+
+
+def append_barely(home: Path, graph: Graph, changed: dict[str, pa.Table]) -> float:
+    """Append the changed rows to copies of the tables, without any check or protocol."""
+    snapshot = graph.at("v1").snapshot()
+    root = parse_root(graph.root)
+    seconds = 0.0
+    for name, rows in changed.items():
+        entry = next(e for key, e in snapshot.tables.items() if key.endswith(f":{name}"))
+        schema = open_pinned(root, entry).schema
+        full = rows.append_column("id", rows.column("name")) if name == "Person" else rows
+        content = full.select(schema.names).cast(schema)
+        target = str(home / "bare" / name)
+        lance.write_dataset(schema.empty_table(), target, mode="overwrite")
+        began = time.perf_counter()
+        lance.write_dataset(content, target, mode="append")
+        seconds += time.perf_counter() - began
+    return seconds
+
+
+def merge_requests(home: Path, commits: int) -> int:
+    """Requests of one small three-way merge after so many commits on main."""
+    root = home / f"history-{commits}"
+    graph = omnigraph.init(str(root), schema="node Note { text: String @key }")
+    for number in range(commits):
+        graph.write({"Note": [{"text": f"n{number}"}]})
+    branch = graph.create_branch("dev")
+    branch.write({"Note": [{"text": "theirs"}]})
+    graph.write({"Note": [{"text": "ours"}]})
+    reads, files = lance.iops_counter(), _files(root)
+    graph.merge("dev")
+    return lance.iops_counter() - reads + len(_files(root) - files)
+
+
+def creation_requests(home: Path) -> int:
+    root = home / "wide"
+    graph = omnigraph.init(str(root), schema=wide_schema(500))
+    reads, files = lance.iops_counter(), _files(root)
+    graph.create_branch("dev")
+    return lance.iops_counter() - reads + len(_files(root) - files)
+
+
+def _files(root: Path) -> set[Path]:
+    return {path for path in root.rglob("*") if path.is_file()}
+
+
+def _link(source: str, target: str) -> str:
+    Path(target).hardlink_to(source)
+    return target
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--edges", type=int, default=5_000_000)
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.001, 0.01, 0.1])
+    parser.add_argument("--histories", type=int, nargs="+", default=[20, 420])
+    parser.add_argument("--scratch", help="where to put the data")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Branches, tags, merges and differences: what a person types about the history of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import omnigraph
+from omnigraph.cli import output
+from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
+from omnigraph.errors import MergeConflictError
+
+if TYPE_CHECKING:
+    from omnigraph.operations.merge import MergeResult
+
+branch_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+tag_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
+TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
+
+
+@branch_app.command("create")
+def branch_create(
+    graph: GraphArgument,
+    name: BranchName,
+    *,
+    base: Annotated[str, typer.Option("--from", metavar="REF", help="What it starts as.")] = "main",
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a branch; no row is copied."""
+    made = omnigraph.open(graph).create_branch(name, from_=base)
+    commit = made.snapshot().commit_id
+    if as_json:
+        output.json_object({"branch": made.branch_name, "from": base, "commit": commit})
+    else:
+        output.line(f"created branch {made.branch_name} at commit {commit}")
+
+
+@branch_app.command("list")
+def branch_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
+    """List the branches of a graph."""
+    branches = omnigraph.open(graph, mode="r").branches()
+    if as_json:
+        output.json_object({"branches": [asdict(each) for each in branches]})
+        return
+    output.draw(
+        ("branch", "commit", "made from", "created", "types"),
+        [
+            (
+                each.name,
+                each.commit_id,
+                each.parent or "",
+                (each.created_at or "")[:16].replace("T", " "),
+                str(each.tables_written),
+            )
+            for each in branches
+        ],
+        numbers=(4,),
+    )
+
+
+@branch_app.command("delete")
+def branch_delete(graph: GraphArgument, name: BranchName, *, as_json: JsonFlag = False) -> None:
+    """Delete a branch; what was merged elsewhere stays there."""
+    omnigraph.open(graph).delete_branch(name)
+    if as_json:
+        output.json_object({"deleted": name})
+    else:
+        output.line(f"deleted branch {name}")
+
+
+@tag_app.command("create")
+def tag_create(
+    graph: GraphArgument,
+    name: TagName,
+    *,
+    at: Annotated[str, typer.Option("--at", metavar="REF", help="What it names.")] = "main",
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Name a commit; what it left is kept as long as the tag exists."""
+    tag = omnigraph.open(graph).tag(name, at=at, actor=actor)
+    if as_json:
+        output.json_object({"tag": tag.tag, "commit": tag.commit_id, "branch": tag.branch})
+    else:
+        output.line(f"created tag {tag.tag} at commit {tag.commit_id}")
+
+
+@tag_app.command("list")
+def tag_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
+    """List the tags of a graph."""
+    tags = omnigraph.open(graph, mode="r").tags()
+    shown = [
+        {
+            "tag": each.tag,
+            "commit": each.commit_id,
+            "branch": each.branch or "main",
+            "actor": each.actor,
+            "created": each.created_at,
+        }
+        for each in tags
+    ]
+    if as_json:
+        output.json_object({"tags": shown})
+        return
+    output.draw(
+        ("tag", "commit", "branch", "actor", "created"),
+        [tuple(each.values()) for each in shown],
+        numbers=(),
+    )
+
+
+@tag_app.command("delete")
+def tag_delete(graph: GraphArgument, name: TagName, *, as_json: JsonFlag = False) -> None:
+    """Delete a tag; what only it kept may be cleaned up afterwards."""
+    omnigraph.open(graph).delete_tag(name)
+    if as_json:
+        output.json_object({"deleted": name})
+    else:
+        output.line(f"deleted tag {name}")
+
+
+def merge(  # noqa: PLR0913 - one parameter per option
+    graph: GraphArgument,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A branch, tag or commit.")],
+    *,
+    into: Annotated[str, typer.Option("--into", metavar="BRANCH", help="The target.")] = "main",
+    resolve: Annotated[
+        str | None,
+        typer.Option(
+            "--resolve",
+            metavar="ours|theirs|newest|FILE.json",
+            help="How conflicts are decided; ours is the target.",
+        ),
+    ] = None,
+    whole_rows: Annotated[
+        bool,
+        typer.Option("--whole-rows", help="Changes of different columns of a row conflict, too."),
+    ] = False,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Merge a branch into another as one commit, or show every conflict."""
+    opened = omnigraph.open(graph)
+    try:
+        merged = opened.merge(
+            source, into=into, resolve=resolve, column_level=not whole_rows, actor=actor
+        )
+    except MergeConflictError as error:
+        if as_json:
+            output.json_object({"outcome": "conflict", "conflicts": _rows(error.conflicts)})
+        raise
+    show_merge(merged, as_json=as_json)
+
+
+def merge_json(merged: MergeResult) -> dict[str, Any]:
+    return {
+        "outcome": merged.outcome.value,
+        "commit": merged.commit_id,
+        "source_commit": merged.source_commit,
+        "base_commit": merged.base_commit,
+        "operation_id": merged.operation_id,
+        "tables": {key: asdict(counts) for key, counts in merged.tables.items()},
+        "resolved": _rows(merged.resolved),
+    }
+
+
+def show_merge(merged: MergeResult, *, as_json: bool) -> None:
+    if as_json:
+        output.json_object(merge_json(merged))
+        return
+    if merged.tables:
+        output.draw(
+            ("type", "inserted", "updated", "deleted"),
+            [
+                (key, *(f"{count:,}" for count in asdict(counts).values()))
+                for key, counts in merged.tables.items()
+            ],
+            numbers=(1, 2, 3),
+        )
+    if len(merged.resolved):
+        output.line(f"resolved  {len(merged.resolved):,} conflicts")
+    said = merged.outcome.value.replace("_", " ")
+    output.line(said if merged.commit_id is None else f"{said}, commit {merged.commit_id}")
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows

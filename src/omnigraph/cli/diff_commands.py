@@ -1,0 +1,190 @@
+"""Differences between two states of a graph, and changes as they come: `diff` and `changes`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import omnigraph
+from omnigraph import names
+from omnigraph.cli import output
+from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
+from omnigraph.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from omnigraph.operations.changes import ChangeFeed
+    from omnigraph.operations.diff import GraphDiff, TypeDiff
+
+_SIGNS = {"insert": "+", "update": "~", "delete": "-"}
+
+
+def diff(  # noqa: PLR0913 - one parameter per option
+    graph: GraphArgument,
+    states: Annotated[
+        str,
+        typer.Argument(metavar="A..B", help="Two branches, tags, commits, versions or times."),
+    ],
+    *,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this type.")
+    ] = None,
+    rows: Annotated[
+        int, typer.Option("--rows", min=0, help="How many changed rows per type to show.")
+    ] = 10,
+    format_name: Annotated[
+        str | None, typer.Option("--format", help="jsonl or parquet: write every changed row.")
+    ] = None,
+    target: Annotated[
+        str, typer.Option("-o", "--output", metavar="PATH", help="Where --format writes.")
+    ] = "-",
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what changed from one state of a graph to another."""
+    before, dots, after = states.partition("..")
+    if not dots:
+        raise typer.BadParameter(f"{states!r}: write A..B", param_hint="A..B")
+    opened = omnigraph.open(graph, mode="r")
+    found = opened.diff(before or names.MAIN, after or names.MAIN, types=types)
+    if format_name is not None:
+        _write(found, format_name, target)
+    elif as_json:
+        output.json_object(_as_json(found))
+    else:
+        _show(found, rows)
+
+
+def changes(  # noqa: PLR0913 - one parameter per option
+    graph: GraphArgument,
+    *,
+    branch: BranchOption = names.MAIN,
+    start: Annotated[
+        str, typer.Option("--start", metavar="now|beginning|COMMIT", help="Without a cursor.")
+    ] = "beginning",
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Where an earlier call ended.")
+    ] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this type.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="How many commits at most.")
+    ] = None,
+    as_lines: Annotated[
+        bool, typer.Option("--lines", help="Every change as a JSON line, cursors between commits.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what each commit of a branch changed, and the cursor to go on from."""
+    opened = omnigraph.open(graph, mode="r").branch(branch)
+    place = {"start": start} if cursor is None else {"cursor": cursor}
+    feed = opened.changes(types=types, limit_commits=limit, **place)
+    if as_lines:
+        _stream(feed)
+        return
+    commits = [
+        {
+            "commit": commit.commit_id,
+            "actor": commit.actor,
+            "created_at": commit.created_at,
+            "tables": {table.table_key: asdict(table.counts) for table in commit.tables},
+            "cursor": commit.cursor,
+        }
+        for commit in feed
+    ]
+    if as_json:
+        output.json_object({"commits": commits, "cursor": feed.cursor, "caught_up": feed.caught_up})
+        return
+    for commit in commits:
+        output.line(f"{commit['commit']}  {commit['actor']}  {str(commit['created_at'])[:19]}")
+        for key, counts in commit["tables"].items():  # type: ignore[attr-defined]
+            output.line(f"  {key}  " + ", ".join(f"{n:,} {word}" for word, n in counts.items()))
+    output.line(f"cursor {feed.cursor}")
+
+
+def _stream(feed: ChangeFeed) -> None:
+    from omnigraph.operations.diff import json_lines
+
+    for commit in feed:
+        for table in commit.tables:
+            for batch in table.reader():
+                sys.stdout.buffer.write(json_lines(table.table_key, batch))
+        mark = {"commit": commit.commit_id, "cursor": commit.cursor}
+        sys.stdout.buffer.write(f"{json.dumps(mark)}\n".encode())
+        sys.stdout.buffer.flush()
+
+
+def _write(found: GraphDiff, format_name: str, target: str) -> None:
+    if format_name == "parquet" and target != "-":
+        files = found.to_parquet(target)
+        output.note(f"wrote {len(files)} files to {target}")
+    elif format_name == "jsonl" and target == "-":
+        found.to_json_lines(sys.stdout.buffer)
+    elif format_name == "jsonl":
+        with Path(target).open("wb") as stream:
+            count = found.to_json_lines(stream)
+        output.note(f"wrote {count:,} changes to {target}")
+    else:
+        raise InvalidInputError(
+            f"cannot write changes as {format_name!r:.40} to {target!r}",
+            next_step="Use `--format jsonl`, or `--format parquet -o DIRECTORY`.",
+        )
+
+
+def _as_json(found: GraphDiff) -> dict[str, Any]:
+    return {
+        "before": found.before.commit_id,
+        "after": found.after.commit_id,
+        "tables": {
+            key: {
+                **asdict(table.counts),
+                "columns_added": [c.name for c in table.columns if c.before is None],
+                "columns_removed": [c.name for c in table.columns if c.after is None],
+            }
+            for key, table in found.tables.items()
+        },
+    }
+
+
+def _show(found: GraphDiff, rows: int) -> None:
+    if not found.tables:
+        output.line("no differences")
+        return
+    output.draw(
+        ("type", "inserted", "updated", "deleted"),
+        [
+            (key, *(f"{count:,}" for count in asdict(table.counts).values()))
+            for key, table in found.tables.items()
+        ],
+        numbers=(1, 2, 3),
+    )
+    for key, table in found.tables.items():
+        _show_rows(key, table, rows)
+
+
+def _show_rows(key: str, table: TypeDiff, rows: int) -> None:
+    left = min(rows, table.counts.total)
+    if left == 0:
+        return
+    output.line(key)
+    for batch in table.rows(batch_rows=rows):
+        for change in batch.to_pylist():
+            output.line(f"  {_SIGNS[change['op']]} {change['id']}{_details(change)}")
+            left -= 1
+            if left == 0:
+                if table.counts.total > rows:
+                    output.line(f"    ... and {table.counts.total - rows:,} more")
+                return
+
+
+def _details(change: dict[str, Any]) -> str:
+    if change["op"] != "update":
+        return ""
+    return ": " + ", ".join(
+        f"{name} {change['before'][name]!r:.40} -> {change['after'][name]!r:.40}"
+        for name in change["changed"]
+    )

@@ -1,0 +1,137 @@
+"""What an operation did to its tables, as its sidecar and their versions tell, and its commit.
+
+Invariant: a version counts as the operation's only if it is exactly the pinned content plus its
+change. The commit that publishes an operation is the same whoever publishes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.commit.publish import Decision
+from omnigraph.commit.sidecar import PlannedTable, Sidecar, SidecarState
+from omnigraph.failpoints import left_out
+from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.table_versions import Role, VersionRecord, rows_at, version_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from omnigraph.commit.clock import Clock
+    from omnigraph.storage.location import Root
+
+RECOVERY_ACTOR: Final = "omnigraph:recovery"
+
+
+def commit_of(
+    sidecar: Sidecar, moved: Iterable[TableVersion], *, actor: str, created_at: str
+) -> GraphCommit:
+    """The commit that publishes an operation, the same whoever publishes it."""
+    rows = (*moved, *pointed_rows(sidecar))
+    return GraphCommit(
+        commit_id=sidecar.commit_id,
+        branch=sidecar.branch,
+        operation_id=sidecar.operation_id,
+        actor=actor,
+        created_at=created_at,
+        merged_parent_id=None if sidecar.merged is None else sidecar.merged.commit_id,
+        resolution=None if sidecar.merged is None else sidecar.merged.resolution,
+        tables=tuple((row.table_key, row.version, row.fork) for row in rows),
+    )
+
+
+def pointed_rows(sidecar: Sidecar) -> tuple[TableVersion, ...]:
+    """The rows of tables that are only pointed elsewhere."""
+    return tuple(
+        TableVersion(
+            table_key=table.table_key,
+            version=table.version,
+            branch=sidecar.branch,
+            row_count=table.row_count,
+            fork=table.fork,
+        )
+        for table in sidecar.pointed
+    )
+
+
+def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Clock) -> Decision:
+    moved = tuple(
+        TableVersion(
+            table_key=table.table_key,
+            version=own[table.table_key],
+            branch=sidecar.branch,
+            row_count=rows_at(root, _entry(table), own[table.table_key]) or 0,
+            fork=table.fork,
+        )
+        for table in sidecar.tables
+    )
+    commit = commit_of(sidecar, moved, actor=RECOVERY_ACTOR, created_at=clock.timestamp())
+    operation = Operation(
+        operation_id=sidecar.operation_id,
+        branch=sidecar.branch,
+        outcome=Outcome.PUBLISHED,
+        decided_by=RECOVERY_ACTOR,
+        decided_at=commit.created_at,
+        commit_id=commit.commit_id,
+    )
+    expected = {} if left_out("fwd_no_pins") else dict(sidecar.pins)
+    if left_out("fwd_no_read_set"):
+        expected = {table.table_key: table.expected for table in sidecar.tables}
+    return Decision(
+        operation=operation,
+        expected=expected,
+        moved=(*moved, *pointed_rows(sidecar)),
+        commit=commit,
+    )
+
+
+def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
+    """The exact version of every planned table, or None if one has none."""
+    if sidecar.state is SidecarState.STAGING:
+        return None
+    versions: dict[str, int] = {}
+    for table in sidecar.tables:
+        exact = _exact_version(root, table, sidecar.operation_id)
+        if exact is None:
+            return None
+        versions[table.table_key] = exact
+    return versions
+
+
+def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | None:
+    records = version_records(root, _entry(table), above=table.pin)
+    by_version = {record.version: record for record in records}
+    for record in reversed(records):
+        if not _is_own(record, operation_id, table.pin):
+            continue
+        if left_out("fwd_inexact"):
+            return record.version
+        below = by_version.get(record.version - 1)
+        stands_on_pin = record.version - 1 == table.pin or (
+            below is not None and below.restores == table.pin
+        )
+        if stands_on_pin and not any(
+            each.is_foreign for each in records if each.version < record.version
+        ):
+            return record.version
+    return None
+
+
+def _is_own(record: VersionRecord, operation_id: str, pin: int) -> bool:
+    return (
+        record.operation_id == operation_id
+        and record.role is Role.OWN
+        and (record.made_for_pin == pin or left_out("fwd_inexact"))
+    )
+
+
+def _entry(table: PlannedTable) -> TableEntry:
+    return TableEntry(
+        table_key=table.table_key,
+        location=table.location,
+        version=table.pin,
+        fork=table.fork,
+        branch=None,
+        row_count=0,
+    )

@@ -1,0 +1,99 @@
+"""Creating a graph, and opening one.
+
+Invariant: opening for writing proves that the store is safe, brings the format up to date and
+settles what dead writers left; opening for reading writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.recover import sweep
+from omnigraph.errors import InvalidInputError
+from omnigraph.graph import Graph, OpenMode
+from omnigraph.maintenance.migrate import migrate
+from omnigraph.maintenance.migrations.context import MigrationContext
+from omnigraph.operations.arguments import checked_actor, one_of
+from omnigraph.operations.initialise import apply_initialise, existing_graph, plan_initialise
+from omnigraph.operations.schema_contract import contract_for, read_contract
+from omnigraph.storage.branch_refs import BranchRef, claim_branch
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.objects import Objects, StoredObjects
+from omnigraph.system_clock import SYSTEM_CLOCK, new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from omnigraph.storage.manifest import ManifestState
+
+
+def init(
+    root: str,
+    *,
+    schema: str,
+    actor: str | None = None,
+    force: bool = False,
+    schema_name: str = "schema",
+    storage_options: Mapping[str, str] | None = None,
+) -> Graph:
+    """Create a graph with this schema at an empty root.
+
+    Args:
+        root: A local path, `file://` or `s3://` address.
+        schema: The schema as `.pg` text.
+        actor: Who the first commit is attributed to.
+        force: Take over a root whose earlier initialisation died before it finished.
+        schema_name: How diagnostics call the schema, usually its file name.
+        storage_options: Options of the object store.
+    """
+    from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
+
+    if not isinstance(schema, str):
+        raise InvalidInputError(f"schema is {type(schema).__name__}, expected its text")
+    location = parse_root(root, storage_options=storage_options)
+    by = None if actor is None else checked_actor(actor)
+    catalog = compile_schema(schema, filename=schema_name, identity_domain=new_id())
+    contract = contract_for(schema, catalog)
+    plan = plan_initialise(contract, actor=by, now=SYSTEM_CLOCK.timestamp(), new_id=new_id)
+    objects = StoredObjects(location, create=True)
+    apply_initialise(plan, objects, force=force)
+    return Graph(objects, mode=OpenMode.READ_WRITE, contract=contract)
+
+
+def open(  # noqa: A001 - read as omnigraph.open(...)
+    root: str,
+    *,
+    mode: str = OpenMode.READ_WRITE.value,
+    storage_options: Mapping[str, str] | None = None,
+) -> Graph:
+    """Open a graph, for reading and writing unless `mode="r"`.
+
+    Opening for writing proves that the store honours put-if-absent, brings the graph's internal
+    format up to date and settles what dead writers left. Opening for reading changes nothing.
+    """
+    location = parse_root(root, storage_options=storage_options)
+    open_mode = one_of(OpenMode, mode, argument="mode", next_step='Open with mode="r" to read.')
+    state = existing_graph(location)
+    objects = StoredObjects(location)
+    if open_mode is OpenMode.READ_WRITE:
+        _prepare_for_writing(objects, state)
+        sweep(objects, SYSTEM_CLOCK)
+    return Graph(objects, mode=open_mode, contract=read_contract(objects))
+
+
+def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:
+    claim_branch(
+        objects,
+        BranchRef(branch=names.MAIN, incarnation=new_id(), claimed_at=SYSTEM_CLOCK.timestamp()),
+    )
+    if state.stamp < names.STAMP:
+        migrate(
+            MigrationContext(
+                objects=objects,
+                operation_id=new_id(),
+                now=SYSTEM_CLOCK.timestamp(),
+                schema_hash=read_contract(objects).model_hash,
+                new_id=new_id,
+            )
+        )

@@ -1,0 +1,93 @@
+"""Write, audit, publish: load into a branch, prove the branch, merge it.
+
+Invariant: the target sees nothing of a load before the whole branch has been checked; a load that
+fails its audit stays on its branch, where it can be looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.errors import InvalidInputError, ValidationFailedError
+from omnigraph.operations.branches import create_branch
+from omnigraph.operations.check import check_graph
+from omnigraph.operations.load import LoadRequest, load_graph
+from omnigraph.operations.merge import MergeRequest, merge_graph
+from omnigraph.operations.reference_names import checked_branch
+from omnigraph.operations.references import branch_ref, branch_state, resolve
+from omnigraph.rules.merging import Resolution
+from omnigraph.storage.branch_refs import find_branch
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.load.ledger import LoadReport
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.objects import Objects
+
+
+def load_through_branch(
+    objects: Objects,
+    catalog: Catalog,
+    request: LoadRequest,
+    *,
+    base: str | None,
+    into: str | None,
+    clock: Clock,
+) -> LoadReport:
+    """Load into the request's branch, which is made if need be; check and merge it if wished.
+
+    A dry run makes no branch: it tries the load on what the branch would start as.
+
+    Raises:
+        LoadRefusedError: more faults than allowed; nothing was written.
+        ValidationFailedError: the branch broke a promise; it holds the load and was not merged.
+        MergeConflictError: the target moved in a way that conflicts; the branch was not merged.
+    """
+    if request.branch is None:
+        raise InvalidInputError(
+            "a branch is to be made or merged, but none was named",
+            next_step="Add `--branch NAME`.",
+        )
+    branch = checked_branch(request.branch)
+    start = base or into or names.MAIN
+    ref = find_branch(objects, branch)
+    if request.dry_run:
+        tried = replace(request, branch=start if ref is None else branch)
+        return load_graph(objects, catalog, tried, clock)
+    if into is not None:
+        branch_ref(objects, into)
+    if ref is None:
+        create_branch(objects, branch, resolve(objects, start), clock)
+    report = load_graph(objects, catalog, replace(request, branch=branch), clock)
+    if into is None:
+        return report
+    _audit(objects, catalog, branch)
+    return replace(report, merged=_merge(objects, catalog, request, branch, into, clock))
+
+
+def _audit(objects: Objects, catalog: Catalog, branch: str) -> None:
+    audit = check_graph(objects, catalog, branch_state(objects, branch_ref(objects, branch)))
+    if audit.ok:
+        return
+    found = "; ".join(f"{each.thing}: {each.message}" for each in audit.findings[:3])
+    raise ValidationFailedError(
+        f"branch {branch!r} failed its audit and was not merged: {found}",
+        report=audit,
+        next_step=f"Run `omnigraph check {objects.root} --branch {branch}`.",
+    )
+
+
+def _merge(
+    objects: Objects, catalog: Catalog, request: LoadRequest, branch: str, into: str, clock: Clock
+) -> str | None:
+    merge = MergeRequest(
+        source=resolve(objects, branch),
+        target=branch_ref(objects, into),
+        resolution=Resolution(),
+        column_level=True,
+        actor=request.actor,
+        operation_id=clock.new_id(),
+    )
+    return merge_graph(objects, catalog, merge, clock).commit_id

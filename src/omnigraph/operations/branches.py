@@ -1,0 +1,224 @@
+"""Creating, listing and deleting branches.
+
+Invariant: one put-if-absent decides each step of a creation and each deletion. Nobody finishes a
+creation for another: whoever finds one that does not end takes its place. What a deleted branch
+left is removed by whoever deleted it, or later by `cleanup`, once nothing names it.
+
+A parent that is deleted while a branch is forked from it: the creator looks at the parent after the
+branch's manifest exists, and only then makes the branch live.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.first_write import belongs_to
+from omnigraph.commit.orphans import reconcile_if_few
+from omnigraph.errors import ConflictError, NotFoundError, OmnigraphError
+from omnigraph.failpoints import reach
+from omnigraph.operations.reference_names import checked_branch
+from omnigraph.operations.references import Resolved, branch_ref, branch_state
+from omnigraph.storage.branch_refs import (
+    BranchLog,
+    BranchRef,
+    BranchState,
+    ForkPoint,
+    append_entry,
+    is_living,
+    living_branches,
+    read_branch_log,
+)
+from omnigraph.storage.history import record_commits
+from omnigraph.storage.manifest import fork_manifest
+from omnigraph.storage.manifest_rows import GraphCommit
+from omnigraph.storage.pinned_tables import written_down
+from omnigraph.storage.snapshot import lineage_of
+from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.tags import read_tag
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.objects import Objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchInfo:
+    """A living branch, as a list shows it."""
+
+    name: str
+    parent: str | None
+    created_at: str | None
+    commit_id: str
+    tables_written: int
+
+
+def create_branch(objects: Objects, name: str, source: Resolved, clock: Clock) -> BranchRef:
+    """Make a branch whose content is what the source is now.
+
+    Raises:
+        ConflictError: the name is taken, or the branch it is made from was deleted meanwhile.
+    """
+    branch = checked_branch(name)
+    if branch in lineage_of(source.state.rows, source.state.branch):
+        raise ConflictError(
+            f"{source.name} descends from an earlier branch {branch!r}",
+            next_step="Choose another name.",
+        )
+    _require_no_tag(objects, branch)
+    reach("branch.begin")
+    log = _free_log(objects, branch)
+    ref = BranchRef(
+        branch=branch,
+        incarnation=clock.new_id(),
+        claimed_at=clock.timestamp(),
+        forked_from=_fork_point(source),
+    )
+    if log is None or not append_entry(objects, log, ref, BranchState.CREATING):
+        raise _taken(objects, branch)
+    reach("branch.post_claim")
+    claimed = replace(log, last=log.last + 1)
+    try:
+        fork_manifest(objects.root, ref)
+        reach("branch.post_manifest")
+        _require_source(objects, source)
+        reach("branch.post_parent")
+        # Whoever tags looks for branches after the tag was put, so one of the two sees the other.
+        _require_no_tag(objects, branch)
+    except OmnigraphError:
+        with suppress(OmnigraphError):
+            append_entry(objects, claimed, ref, BranchState.ABANDONED)
+        raise
+    if not append_entry(objects, claimed, ref, BranchState.READY):
+        raise _taken(objects, branch)
+    reach("branch.post_ready")
+    return ref
+
+
+def list_branches(objects: Objects) -> tuple[BranchInfo, ...]:
+    """Main, then every living branch by name."""
+    main = branch_state(objects, None)
+    found = [_info(main)]
+    for ref in living_branches(objects).values():
+        if ref.branch.startswith(names.SYSTEM_PREFIX):
+            continue
+        with suppress(NotFoundError):
+            # Deleted meanwhile, or not finished yet: there is nothing to read.
+            found.append(_info(branch_state(objects, ref)))
+    return tuple(found)
+
+
+def delete_branch(objects: Objects, name: str) -> None:
+    """Delete a branch and what only it uses; commits it was merged into keep what they have.
+
+    Raises:
+        NotFoundError: there is no such branch.
+        ConflictError: other branches were made from it and still live.
+    """
+    branch = checked_branch(name)
+    ref = branch_ref(objects, branch)
+    assert ref is not None
+    children = _children(objects, ref)
+    if children:
+        raise ConflictError(
+            f"branch {branch!r} cannot be deleted: {', '.join(children)} were made from it",
+            next_step=f"Delete {children[0]!r} first.",
+        )
+    _keep_commits(objects, ref)
+    reach("branch.pre_delete")
+    log = read_branch_log(objects, branch)
+    if log.living is not None and log.living.incarnation == ref.incarnation:
+        append_entry(objects, log, ref, BranchState.DELETED)
+    reach("branch.post_delete")
+    with suppress(OmnigraphError):
+        # It is deleted; what is left behind now belongs to nobody and is removed by `cleanup`.
+        reconcile_if_few(objects)
+
+
+def _free_log(objects: Objects, branch: str) -> BranchLog | None:
+    """The log of a name that no branch has; None if one has it.
+
+    A creation that has not ended is abandoned: if its creator lives, it is told.
+    """
+    log = read_branch_log(objects, branch)
+    if log.state is BranchState.CREATING:
+        assert log.ref is not None
+        append_entry(objects, log, log.ref, BranchState.ABANDONED)
+        reach("branch.post_abandon")
+        log = read_branch_log(objects, branch)
+    return None if log.state in {BranchState.READY, BranchState.CREATING} else log
+
+
+def _taken(objects: Objects, branch: str) -> ConflictError:
+    return ConflictError(
+        f"{objects.root} already has a branch {branch!r}, or is getting one",
+        next_step=f"Choose another name, or `omnigraph branch delete {objects.root} {branch}`.",
+    )
+
+
+def _fork_point(source: Resolved) -> ForkPoint:
+    state, snapshot = source.state, source.snapshot
+    commit_id = snapshot.commit_id or state.head.commit_id
+    at_head = snapshot.manifest_version == state.version and snapshot.branch == state.branch
+    return ForkPoint(
+        branch=state.branch,
+        lance_branch=None if state.ref is None else state.ref.lance_branch,
+        manifest_version=state.version,
+        commit_id=commit_id,
+        tables=None if at_head else written_down(snapshot),
+    )
+
+
+def _require_no_tag(objects: Objects, branch: str) -> None:
+    if "/" not in branch and read_tag(objects, branch) is not None:
+        raise ConflictError(
+            f"{objects.root} has a tag {branch!r}", next_step="Choose another name."
+        )
+
+
+def _require_source(objects: Objects, source: Resolved) -> None:
+    """What the branch starts as must not have been removed before the branch could protect it."""
+    parent = source.state.ref
+    if parent is not None and not is_living(objects, parent):
+        raise ConflictError(
+            f"branch {parent.branch!r} was deleted meanwhile", next_step="Choose another source."
+        )
+    if source.snapshot.commit_id != source.state.head.commit_id:
+        for entry in source.snapshot.tables.values():
+            open_pinned(objects.root, entry)
+
+
+def _children(objects: Objects, ref: BranchRef) -> tuple[str, ...]:
+    return tuple(
+        each.branch
+        for each in living_branches(objects).values()
+        if each.forked_from is not None and each.forked_from.lance_branch == ref.lance_branch
+    )
+
+
+def _keep_commits(objects: Objects, ref: BranchRef) -> None:
+    """The commits of a branch about to go stay known, for branches it was merged into."""
+    with suppress(NotFoundError):
+        state = branch_state(objects, ref)
+        commits = [
+            row for row in state.rows if isinstance(row, GraphCommit) and row.branch == ref.branch
+        ]
+        if commits:
+            record_commits(objects.root, commits)
+
+
+def _info(state: ManifestState) -> BranchInfo:
+    snapshot = state.snapshot()
+    own = [entry for entry in snapshot.tables.values() if belongs_to(entry, state.ref)]
+    origin = None if state.ref is None else state.ref.forked_from
+    parent = None if state.ref is None else names.MAIN
+    return BranchInfo(
+        name=snapshot.branch_name,
+        parent=origin.branch or names.MAIN if origin is not None else parent,
+        created_at=None if state.ref is None else state.ref.claimed_at,
+        commit_id=state.head.commit_id,
+        tables_written=len(own),
+    )

@@ -1,0 +1,344 @@
+"""The changes of a branch, commit by commit, and all its rows to start from.
+
+Invariant: whole commits in the order of the branch's line, each against its first parent, every one
+once per call, also those that changed no row. Nothing is remembered here: who did not store the
+cursor of a commit gets that commit again.
+
+    for commit in changes(objects, catalog, "main", cursor=stored):
+        for table in commit.tables:
+            for batch in table.reader():
+                ...
+        store(commit.cursor)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
+from omnigraph.local.named_types import table_key_named
+from omnigraph.local.one_sided import is_one_sided, one_sided_parts, one_sided_rows
+from omnigraph.local.table_diff import (
+    BATCH_ROWS,
+    ChangeCounts,
+    DiffColumn,
+    Op,
+    TableDiff,
+    count_changes,
+    diff_table,
+)
+from omnigraph.operations.branch_line import NOW, BranchLine, CommitMoves, TableMove
+from omnigraph.operations.cursors import decode, encode
+from omnigraph.storage.table_versions import rows_at
+
+if TYPE_CHECKING:
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.manifest_rows import GraphCommit
+    from omnigraph.storage.objects import Objects
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+_HELD_BYTES_MAX: Final = 1 << 20
+_MAYBE_GONE: Final = (DamagedGraphError, StorageUnavailableError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChanges:
+    """What a commit changed in one table; cheap to hold, read as often as needed.
+
+    Few small rows were read already, to count them, and are held. `columns` are those of either
+    version with their types in both. In a commit that changes the schema a table may appear without
+    a row that changed.
+    """
+
+    table_key: str
+    counts: ChangeCounts
+    columns: tuple[DiffColumn, ...]
+    _diff: TableDiff = field(repr=False)
+    _held: pa.Table | None = field(repr=False)
+    _explain: Callable[[Exception], Exception] = field(repr=False)
+
+    @property
+    def schema_changed(self) -> bool:
+        """Whether the type is new, or a column came, went or got another type."""
+        return any(each.before != each.after for each in self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of `reader`: op, id, changed, before, after."""
+        return self._diff.schema
+
+    def reader(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """Stream the rows that changed, in the order of ids, as they were and as they are."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._rows(batch_rows))
+
+    def _rows(self, batch_rows: int) -> Batches:
+        if self._held is not None:
+            yield from self._held.to_batches(max_chunksize=batch_rows)
+            return
+        try:
+            yield from self._diff.reader(batch_rows=batch_rows)
+        except _MAYBE_GONE as error:
+            raise self._explain(error) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitChanges:
+    """A whole commit: who made it when, what it changed, and the cursor to store afterwards."""
+
+    commit_id: str
+    parent_id: str | None
+    merged_parent_id: str | None
+    branch: str
+    actor: str
+    created_at: str
+    tables: tuple[TableChanges, ...]
+    cursor: str
+
+
+class ChangeFeed(Iterator[CommitChanges]):
+    """The commits after a place on a branch, up to the head of when it was made."""
+
+    def __init__(self, line: BranchLine, cursor: str, *, limit_commits: int | None) -> None:
+        place = decode(cursor)
+        self._line = line
+        self._cursor = cursor
+        self._graph = place.graph
+        waiting = line.after(place)
+        self._commits = waiting[:limit_commits]
+        self.caught_up = len(self._commits) == len(waiting)
+        """Whether this call reaches the head; False if `limit_commits` ends it before."""
+        self._blocks = self._walk()
+
+    @property
+    def cursor(self) -> str:
+        """The place after the last commit that was left behind, by asking for the next one.
+
+        Before the first that is where the feed starts; at the end, where to go on next time.
+        """
+        return self._cursor
+
+    @property
+    def head(self) -> str:
+        """The commit at which this call ends at the latest."""
+        return self._line.head
+
+    def __next__(self) -> CommitChanges:
+        return next(self._blocks)
+
+    def _walk(self) -> Iterator[CommitChanges]:
+        for each in self._line.moves(self._commits):
+            block = self._block(each)
+            yield block
+            self._cursor = block.cursor
+
+    def _block(self, moved: CommitMoves) -> CommitChanges:
+        commit = moved.commit
+        tables = (_table_changes(self._line, commit, move) for move in moved.moves)
+        return CommitChanges(
+            commit_id=commit.commit_id,
+            parent_id=commit.parent_id,
+            merged_parent_id=commit.merged_parent_id,
+            branch=commit.branch or names.MAIN,
+            actor=commit.actor,
+            created_at=commit.created_at,
+            tables=tuple(table for table in tables if table is not None),
+            cursor=encode(self._line.cursor(commit.commit_id, graph=self._graph)),
+        )
+
+
+def changes(  # noqa: PLR0913 - every word of a poll is one
+    objects: Objects,
+    catalog: Catalog,
+    branch: str | None,
+    *,
+    start: str = NOW,
+    cursor: str | None = None,
+    types: Sequence[str] | None = None,
+    limit_commits: int | None = None,
+) -> ChangeFeed:
+    """The commits of a branch after a place, up to its head of now.
+
+    Args:
+        objects: Where the graph lives.
+        catalog: Its types.
+        branch: The branch whose line is followed, through its fork to where it came from; None is
+            main.
+        start: Without a cursor: `"now"`, `"beginning"`, or the id of the commit to start after.
+        cursor: Where an earlier call ended.
+        types: The types to report; all if left out. Commits without changes of them appear empty.
+        limit_commits: How many commits to report at most.
+
+    Raises:
+        InvalidInputError: arguments that mean nothing, or a cursor for something else.
+        NotFoundError: no such branch, or the cursor's commit is not on its line; while iterating:
+            the first commit that cannot be read any more.
+    """
+    limit: object = limit_commits
+    if limit is not None and not (isinstance(limit, int) and limit > 0):
+        raise InvalidInputError(f"limit_commits is {limit!r:.80}, expected a number above 0")
+    if cursor is not None and start != NOW:
+        raise InvalidInputError(
+            f"a cursor was given, and start {start!r:.80}", next_step="Give one of them."
+        )
+    keys = chosen_keys(types, catalog)
+    line = BranchLine(objects, branch, keys)
+    place = encode(line.start(start)) if cursor is None else cursor
+    return ChangeFeed(line, place, limit_commits=limit_commits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineTable:
+    """All rows of one table as inserts; `reader` streams them in the order of the store."""
+
+    table_key: str
+    row_count: int
+    columns: tuple[DiffColumn, ...]
+    _diff: TableDiff = field(repr=False)
+    _consumed: Callable[[str], None] = field(repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of `reader`, as those of `TableChanges`."""
+        return self._diff.schema
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.schema, self._rows())
+
+    def _rows(self) -> Batches:
+        yield from one_sided_rows(self._diff, one_sided_parts(self._diff))
+        self._consumed(self.table_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineEnd:
+    """The last element of a baseline: the commit it shows, and the cursor to go on from."""
+
+    commit_id: str
+    cursor: str
+
+
+class Baseline(Iterator[BaselineTable | BaselineEnd]):
+    """Every row of a branch at its head of now, table by table, and then where to go on.
+
+    The cursor comes only after all rows were read, so that who has it has them.
+    """
+
+    def __init__(self, line: BranchLine) -> None:
+        self._line = line
+        self._entries = iter(line.tables.values())
+        self._unread: set[str] = set()
+        self._ended = False
+
+    def __next__(self) -> BaselineTable | BaselineEnd:
+        entry = next(self._entries, None)
+        if entry is not None:
+            diff = diff_table(self._line.root, None, entry)
+            if not diff.unchanged:
+                self._unread.add(entry.table_key)
+            return BaselineTable(
+                table_key=entry.table_key,
+                row_count=diff.plan.new_rows,
+                columns=diff.columns,
+                _diff=diff,
+                _consumed=self._unread.discard,
+            )
+        if self._unread:
+            raise InvalidInputError(
+                f"{min(self._unread)} was not read to its end, so there is no cursor yet",
+                next_step="Read every table of the baseline, then ask for the next element again.",
+            )
+        if self._ended:
+            raise StopIteration
+        self._ended = True
+        place = self._line.cursor(self._line.head)
+        return BaselineEnd(commit_id=self._line.head, cursor=encode(place))
+
+
+def baseline(
+    objects: Objects, catalog: Catalog, branch: str | None, *, types: Sequence[str] | None = None
+) -> Baseline:
+    """All rows of a branch, or of some types, as inserts; the last element has the cursor."""
+    return Baseline(BranchLine(objects, branch, chosen_keys(types, catalog)))
+
+
+def chosen_keys(types: object, catalog: Catalog) -> tuple[str, ...] | None:
+    """The tables of the types that a caller names; None names all, also those yet to come."""
+    if types is None:
+        return None
+    if isinstance(types, str) or not isinstance(types, Sequence) or not types:
+        raise InvalidInputError(
+            f"types is {types!r:.80}, expected a list of names", next_step="Leave it out for all."
+        )
+    return tuple(dict.fromkeys(table_key_named(each, catalog) for each in types))
+
+
+def planned_move(line: BranchLine, commit: GraphCommit, move: TableMove) -> TableDiff:
+    """Plan the comparison of a table before and after a commit; reads metadata only.
+
+    Raises:
+        NotFoundError: a version is not kept any more.
+    """
+    try:
+        return diff_table(line.root, move.before, move.after)
+    except _MAYBE_GONE as error:
+        raise _explained(line, commit, move, error) from error
+
+
+def _table_changes(line: BranchLine, commit: GraphCommit, move: TableMove) -> TableChanges | None:
+    """What a commit changed in a table; None if neither a row nor a column differs."""
+    diff = planned_move(line, commit, move)
+    try:
+        held = _few_rows(diff)
+        counts = count_changes(diff) if held is None else _counted(held)
+    except _MAYBE_GONE as error:
+        raise _explained(line, commit, move, error) from error
+    found = TableChanges(
+        table_key=move.after.table_key,
+        counts=counts,
+        columns=diff.columns,
+        _diff=diff,
+        _held=held,
+        _explain=lambda error: _explained(line, commit, move, error),
+    )
+    return found if counts.total or found.schema_changed else None
+
+
+def _few_rows(diff: TableDiff) -> pa.Table | None:
+    """The rows that changed, if they are few and small: then they need not be read twice."""
+    if diff.plan.gone_rows + diff.plan.new_rows > BATCH_ROWS:
+        return None
+    alone = is_one_sided(diff)
+    held: list[pa.RecordBatch] = []
+    for batch in one_sided_rows(diff, one_sided_parts(diff)) if alone else diff.reader():
+        held.append(batch)
+        if sum(each.nbytes for each in held) > _HELD_BYTES_MAX:
+            return None
+    rows = pa.Table.from_batches(held, schema=diff.schema).combine_chunks()
+    return rows.take(pc.sort_indices(rows["id"])) if alone else rows
+
+
+def _counted(rows: pa.Table) -> ChangeCounts:
+    found = {each["values"]: each["counts"] for each in pc.value_counts(rows["op"]).to_pylist()}
+    return ChangeCounts(
+        inserted=found.get(Op.INSERT, 0),
+        updated=found.get(Op.UPDATE, 0),
+        deleted=found.get(Op.DELETE, 0),
+    )
+
+
+def _explained(
+    line: BranchLine, commit: GraphCommit, move: TableMove, error: Exception
+) -> Exception:
+    """A failure because a version was cleaned up, said as such; any other as it is."""
+    for entry in (move.before, move.after):
+        if entry is not None and rows_at(line.root, entry, entry.version) is None:
+            why = f"version {entry.pin} of {entry.table_key} is not kept"
+            return line.unreadable(commit, why)
+    return error

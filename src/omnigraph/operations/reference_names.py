@@ -1,0 +1,90 @@
+"""Names that people give to branches and tags.
+
+Invariant: a name that passes cannot be mistaken for a commit id, a manifest version or a point in
+time, and names the same object on every store.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final
+
+from omnigraph import names
+from omnigraph.errors import InvalidInputError
+
+_BYTES_MAX: Final = 160
+_SEGMENT: Final = re.compile(r"[\w\-][\w.\-]*")
+_ULID: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}", re.IGNORECASE)
+_VERSION: Final = re.compile(r"v?[0-9]{1,18}")
+
+
+def checked_branch(name: object) -> str:
+    """A name for a branch that somebody may create, write or delete."""
+    text = _checked(name, what="branch")
+    if text.split("/")[0] == names.MAIN:
+        raise InvalidInputError(
+            f"{names.MAIN!r} is the branch every graph has, {text!r:.80} cannot be another",
+            next_step="Choose another name.",
+        )
+    return text
+
+
+def checked_tag(name: object) -> str:
+    text = _checked(name, what="tag")
+    if text == names.MAIN or "/" in text:
+        raise InvalidInputError(
+            f"{text!r:.80} cannot name a tag: it is a branch or holds a slash",
+            next_step="Choose another name.",
+        )
+    return text
+
+
+def is_commit_id(text: str) -> bool:
+    return _ULID.fullmatch(text) is not None
+
+
+def manifest_version(text: str) -> int | None:
+    """The number in `v17` or `17`."""
+    return int(text.removeprefix("v")) if _VERSION.fullmatch(text) else None
+
+
+def could_be_name(text: str) -> bool:
+    """Whether a branch or a tag may have such a name; nothing else is asked of the store."""
+    return (
+        0 < len(text.encode(errors="replace")) <= _BYTES_MAX
+        and ".." not in text
+        and not text.endswith((".lock", "."))
+        and all(_SEGMENT.fullmatch(part) for part in text.split("/"))
+    )
+
+
+def is_point_in_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _checked(name: object, *, what: str) -> str:
+    if not isinstance(name, str):
+        raise InvalidInputError(f"{what} is {name!r:.80}, expected a name")
+    text = name.strip()
+    if text.startswith(names.SYSTEM_PREFIX):
+        raise InvalidInputError(
+            f"{what} {text!r:.80} would belong to Omnigraph itself",
+            next_step=f"Choose a name that does not start with {names.SYSTEM_PREFIX!r}.",
+        )
+    if is_commit_id(text) or manifest_version(text) is not None or is_point_in_time(text):
+        raise InvalidInputError(
+            f"{what} {text!r:.80} could be taken for a commit, a version or a point in time",
+            next_step="Choose a name with a word in it.",
+        )
+    if not could_be_name(text):
+        raise InvalidInputError(
+            f"{text!r:.80} cannot name a {what}",
+            next_step="Use letters, digits, '-', '_', '.' and '/' between parts, up to "
+            f"{_BYTES_MAX} bytes.",
+        )
+    return text

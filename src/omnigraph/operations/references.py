@@ -1,0 +1,165 @@
+"""What a reference means: a branch, a tag, a commit, a manifest version, a point in time.
+
+Invariant: one text means one thing. Branches and tags come first; their names cannot look like the
+others. Nothing is read twice: what comes back is pinned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.errors import FormatTooNewError, InvalidInputError, NotFoundError
+from omnigraph.failpoints import left_out, reach
+from omnigraph.operations.reference_names import (
+    could_be_name,
+    is_commit_id,
+    is_point_in_time,
+    manifest_version,
+)
+from omnigraph.storage.branch_refs import BranchRef, find_branch, is_living, living_branches
+from omnigraph.storage.manifest import ManifestState, read_manifest, read_manifest_version
+from omnigraph.storage.past import (
+    branch_commits,
+    moment_of,
+    snapshot_at_commit,
+    snapshot_at_time,
+)
+from omnigraph.storage.tags import read_tag
+from omnigraph.syntax import did_you_mean
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import Snapshot
+
+Reference = str | int | datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What a reference stands for: rows to read, and the branch state they were found through."""
+
+    name: str
+    state: ManifestState
+    snapshot: Snapshot
+
+
+def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
+    """The living incarnation of a branch that a caller named; None is main."""
+    given: object = name
+    if given is None or given == names.MAIN:
+        return None
+    if not isinstance(given, str):
+        raise InvalidInputError(f"branch is {given!r:.80}, expected a name")
+    text = given.strip()
+    if text == names.MAIN:
+        return None
+    public = could_be_name(text) and not text.startswith(names.SYSTEM_PREFIX)
+    ref = find_branch(objects, text) if public else None
+    if ref is None:
+        hint = did_you_mean(text, [names.MAIN, *living_branches(objects)])
+        raise NotFoundError(
+            f"{objects.root} has no branch {text!r:.80}" + (f" ({hint})" if hint else ""),
+            next_step=f"Run `omnigraph branch list {objects.root}`.",
+        )
+    return ref
+
+
+def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
+    """The published state of a branch.
+
+    A late write can bring the manifest of a deleted branch back to life, so the log is looked at
+    again after the manifest was read.
+    """
+    reach("read.begin")
+    state = read_manifest(objects.root, branch=ref)
+    reach("read.post_manifest")
+    if ref is not None and not left_out("read_unverified") and not is_living(objects, ref):
+        raise NotFoundError(
+            f"branch {ref.branch!r} of {objects.root} was deleted meanwhile",
+            next_step=f"Run `omnigraph branch list {objects.root}`.",
+        )
+    reach("read.verify")
+    if state.stamp > names.STAMP:
+        raise FormatTooNewError(objects.root.uri, found=state.stamp, supported=names.STAMP)
+    return state
+
+
+def resolve(objects: Objects, reference: Reference, *, branch: str | None = None) -> Resolved:
+    """What a reference stands for, as of now; versions and times are those of `branch`.
+
+    Raises:
+        NotFoundError: nothing of that name, or it is no longer kept.
+    """
+    text = _text(reference)
+    if text == names.MAIN:
+        return _head(objects, None)
+    if is_commit_id(text):
+        return _commit(objects, text.upper(), branch)
+    version = manifest_version(text)
+    if version is not None:
+        ref = branch_ref(objects, branch)
+        state = read_manifest_version(objects.root, version, branch=ref)
+        return Resolved(name=text, state=state, snapshot=state.snapshot())
+    if is_point_in_time(text):
+        state = branch_state(objects, branch_ref(objects, branch))
+        snapshot = snapshot_at_time(objects.root, state, moment_of(text))
+        return Resolved(name=text, state=state, snapshot=snapshot)
+    return _named(objects, text)
+
+
+def _named(objects: Objects, text: str) -> Resolved:
+    tag = read_tag(objects, text) if could_be_name(text) and "/" not in text else None
+    if tag is not None:
+        return Resolved(
+            name=text, state=_home(objects, tag.branch, tag.commit_id), snapshot=tag.snapshot()
+        )
+    return _head(objects, branch_ref(objects, text))
+
+
+def _home(objects: Objects, branch: str | None, commit_id: str) -> ManifestState:
+    """The state of the branch that made a commit if it still lives and knows it, else of main."""
+    ref = None if branch is None else find_branch(objects, branch)
+    if ref is not None:
+        state = branch_state(objects, ref)
+        if any(commit_id == each.commit_id for each in branch_commits(objects.root, state)):
+            return state
+    return branch_state(objects, None)
+
+
+def _head(objects: Objects, ref: BranchRef | None) -> Resolved:
+    state = branch_state(objects, ref)
+    return Resolved(name=state.branch or names.MAIN, state=state, snapshot=state.snapshot())
+
+
+def _commit(objects: Objects, commit_id: str, branch: str | None) -> Resolved:
+    """A commit, looked for on the branch first and then wherever else it may be known."""
+    first = branch_ref(objects, branch)
+    others = [None, *living_branches(objects).values()]
+    for ref in [first, *(each for each in others if each != first)]:
+        state = branch_state(objects, ref)
+        snapshot = snapshot_at_commit(objects.root, state, commit_id)
+        if snapshot is not None and snapshot.branch != state.branch:
+            state = _home(objects, snapshot.branch, commit_id)
+        if snapshot is not None:
+            return Resolved(name=commit_id, state=state, snapshot=snapshot)
+    raise NotFoundError(
+        f"{objects.root} has no commit {commit_id}",
+        next_step=f"Run `omnigraph commit list {objects.root}`.",
+    )
+
+
+def _text(reference: object) -> str:
+    if isinstance(reference, datetime):
+        moment = reference if reference.tzinfo else reference.replace(tzinfo=UTC)
+        return moment.isoformat()
+    if isinstance(reference, int) and not isinstance(reference, bool):
+        return str(reference)
+    if isinstance(reference, str) and reference.strip():
+        return reference.strip()
+    raise InvalidInputError(
+        f"{reference!r:.80} names no state of a graph",
+        next_step="Name a branch, a tag, a commit, a manifest version or a point in time.",
+    )

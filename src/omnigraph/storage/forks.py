@@ -1,0 +1,68 @@
+"""Lance branches of tables: each the line of versions that one graph branch writes.
+
+Invariant: a fork is named after the graph branch and the operation that made it, so no two
+operations ever mean the same one. Deleting a fork that others were forked from is refused by Lance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from omnigraph.storage.datasets import is_not_found, open_dataset, translated
+from omnigraph.storage.snapshot import Pin
+
+if TYPE_CHECKING:
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+
+def fork_table(
+    root: Root, entry: TableEntry, *, fork: str, branch: str | None
+) -> TableEntry | None:
+    """The pinned version as the first of a fork; one that an earlier attempt made is taken.
+
+    None if a fork of that name is torn: Lance makes its folder first and lists it afterwards, and
+    the files of one that is not listed are not protected.
+    """
+    forked = replace(entry, fork=fork, branch=branch)
+    with translated(root, f"fork {entry.table_key}"):
+        main = open_dataset(root, entry.location)
+        if main is None:
+            raise OSError(f"{entry.location} is gone")
+        if open_dataset(root, entry.location, fork=fork, version=entry.version) is not None:
+            return forked if fork in main.branches.list() else None
+        main.create_branch(fork, (entry.fork, entry.version))
+    return forked
+
+
+def fork_origin(root: Root, entry: TableEntry) -> Pin | None:
+    """The version that an entry's fork started from; None if it is on no fork."""
+    with translated(root, f"look at fork {entry.fork} of {entry.table_key}"):
+        dataset = open_dataset(root, entry.location)
+        made = (
+            None if dataset is None or entry.fork is None else dataset.branches.list()[entry.fork]
+        )
+    return None if made is None else Pin(made["parent_version"], made["parent_branch"])
+
+
+def forks_of(root: Root, location: str) -> tuple[str, ...]:
+    """Every fork of a table."""
+    with translated(root, f"list the forks of {location}"):
+        dataset = open_dataset(root, location)
+        return () if dataset is None else tuple(sorted(dataset.branches.list()))
+
+
+def drop_fork(root: Root, location: str, fork: str) -> bool:
+    """Delete a fork; False if it has to stay because another was forked from it."""
+    with translated(root, f"delete fork {fork} of {location}"):
+        dataset = open_dataset(root, location)
+        try:
+            if dataset is not None:
+                dataset.branches.delete(fork)
+        except (ValueError, OSError) as error:
+            if "is referenced by" in str(error):
+                return False
+            if not is_not_found(error):
+                raise
+    return True

@@ -1,0 +1,130 @@
+"""What can be asked about a graph on one of its branches and its past; nothing here writes.
+
+Invariant: every call reads the latest state of the branch, and that state to its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.operations.arguments import checked_id
+from omnigraph.operations.branches import BranchInfo, list_branches
+from omnigraph.operations.commits import list_commits
+from omnigraph.operations.outcome import OperationStatus, operation_status
+from omnigraph.operations.references import Reference, branch_ref, branch_state
+from omnigraph.operations.references import resolve as found_reference
+from omnigraph.reading import PastGraph, Readable
+from omnigraph.storage.history import Recovery, recorded_recoveries
+from omnigraph.storage.tags import Tag, all_tags
+from omnigraph.system_clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omnigraph.operations.changes import Baseline, ChangeFeed
+    from omnigraph.operations.diff import GraphDiff
+    from omnigraph.operations.schema_contract import SchemaContract
+    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_rows import GraphCommit
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import Snapshot
+
+
+class Versioned(Readable):
+    """A graph on one of its branches, with its history."""
+
+    def __init__(self, objects: Objects, contract: SchemaContract, branch: str | None) -> None:
+        super().__init__(objects, contract)
+        self._branch = branch
+
+    @property
+    def branch_name(self) -> str:
+        return self._branch or names.MAIN
+
+    def snapshot(self) -> Snapshot:
+        """The published version of every table, as of now."""
+        return self._manifest().snapshot()
+
+    def branches(self) -> tuple[BranchInfo, ...]:
+        """Main, then every other branch by name."""
+        return list_branches(self._objects)
+
+    def tags(self) -> tuple[Tag, ...]:
+        return all_tags(self._objects)
+
+    def at(self, reference: Reference) -> PastGraph:
+        """The graph as a branch, tag, commit, manifest version or point in time has it, pinned."""
+        found = found_reference(self._objects, reference, branch=self._branch)
+        return PastGraph(self._objects, self._contract, found.name, found.snapshot)
+
+    def diff(
+        self,
+        before: Reference,
+        after: Reference | None = None,
+        *,
+        types: Sequence[str] | None = None,
+    ) -> GraphDiff:
+        """What changed from one reference to another, this branch's newest state by default.
+
+        Counts come at once; rows with their images before and after are streamed on demand.
+        """
+        from omnigraph.operations.diff import diff_snapshots  # DuckDB, as in `check`
+
+        sides = [
+            found_reference(self._objects, each, branch=self._branch).snapshot
+            for each in (before, self.branch_name if after is None else after)
+        ]
+        return diff_snapshots(self._objects.root, *sides, types=types)
+
+    def changes(
+        self,
+        *,
+        start: str = "now",
+        cursor: str | None = None,
+        types: Sequence[str] | None = None,
+        limit_commits: int | None = None,
+    ) -> ChangeFeed:
+        """The commits of this branch after a cursor, or after `start`, with what each changed.
+
+        `start` is `"now"`, `"beginning"` or a commit. Store a commit's cursor when its changes
+        are safe; who does not gets that commit again.
+        """
+        from omnigraph.operations.changes import changes  # DuckDB, as in `check`
+
+        return changes(
+            self._objects,
+            self.catalog,
+            self._branch,
+            start=start,
+            cursor=cursor,
+            types=types,
+            limit_commits=limit_commits,
+        )
+
+    def baseline(self, *, types: Sequence[str] | None = None) -> Baseline:
+        """All rows of this branch as inserts, table by table; its last element has the cursor."""
+        from omnigraph.operations.changes import baseline  # DuckDB, as in `check`
+
+        return baseline(self._objects, self.catalog, self._branch, types=types)
+
+    def commits(
+        self, *, actor: str | None = None, limit: int | None = None
+    ) -> tuple[GraphCommit, ...]:
+        """The commits of the graph, newest first."""
+        return list_commits(self._objects, self._manifest(), actor=actor, limit=limit)
+
+    def outcome(self, operation_id: str) -> OperationStatus:
+        """How an operation ended: published, rolled back, pending, or unknown."""
+        return operation_status(self._objects, checked_id(operation_id, now=SYSTEM_CLOCK.now()))
+
+    def recoveries(self) -> tuple[Recovery, ...]:
+        """What was finished or undone after writers died, oldest first."""
+        return recorded_recoveries(self._objects.root)
+
+    def _ref(self) -> BranchRef | None:
+        return branch_ref(self._objects, self._branch)
+
+    def _manifest(self) -> ManifestState:
+        return branch_state(self._objects, self._ref())

@@ -1,0 +1,128 @@
+"""Small graphs with a history, and plain views of what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import omnigraph
+from omnigraph.errors import MergeConflictError
+from omnigraph.graph import Graph
+from omnigraph.reading import Readable
+from omnigraph.storage.tables import open_pinned
+
+Row = dict[str, Any]
+Content = dict[str, dict[str, Row]]
+
+SCHEMA = """
+node Person {
+    name: String @key
+    age: I32?
+    city: String?
+    nick: String? @unique
+    first: String?
+    last: String?
+    @unique(first, last)
+}
+node Pet { name: String @key  kind: String? }
+edge Knows: Person -> Person { since: I32? }
+edge Owns: Person -> Pet @card(0..2)
+"""
+TYPES = ("Person", "Pet", "Knows", "Owns")
+
+
+def small_graph(root: str) -> Graph:
+    """Three people, of whom ann knows bob, and a pet that belongs to ann."""
+    graph = omnigraph.init(root, schema=SCHEMA)
+    graph.write(
+        {
+            "Person": [person("ann", age=1), person("bob", age=2), person("cyd", age=3)],
+            "Pet": [{"name": "rex"}],
+            "Knows": [knows("ann-bob", "ann", "bob")],
+            "Owns": [owns("ann-rex", "ann", "rex")],
+        }
+    )
+    return graph
+
+
+def person(name: str, **values: Any) -> Row:
+    return {"name": name, **values}
+
+
+def knows(name: str, source: str, target: str, **values: Any) -> Row:
+    return {"id": name, "src": source, "dst": target, **values}
+
+
+def owns(name: str, source: str, target: str) -> Row:
+    return {"id": name, "src": source, "dst": target}
+
+
+def put(graph: Graph, **rows: list[Row]) -> str:
+    """Insert or replace rows by type name, as one commit; returns its id."""
+    commit_id = graph.write(rows, mode="merge").commit_id
+    assert commit_id is not None
+    return commit_id
+
+
+def content(graph: Readable) -> Content:
+    """Every row by type name and id; columns that are null are left out."""
+    found: Content = {}
+    for table_key in graph.snapshot().tables:
+        kind, _, type_name = table_key.partition(":")
+        read = graph.nodes if kind == "node" else graph.edges
+        rows = read(type_name).read_all().to_pylist()
+        found[type_name] = {row["id"]: _present(row) for row in rows}
+        assert len(found[type_name]) == len(rows), f"an id of {type_name} comes twice"
+    return found
+
+
+def people(graph: Readable) -> dict[str, int | None]:
+    """The age of everybody."""
+    return {row["id"]: row.get("age") for row in content(graph)["Person"].values()}
+
+
+def conflicts_of(graph: Graph, source: str, **wishes: Any) -> list[Row]:
+    """What a merge that must fail says; it must leave the target as it was."""
+    before = (graph.snapshot(), content(graph))
+    try:
+        graph.merge(source, **wishes)
+    except MergeConflictError as error:
+        assert (graph.snapshot(), content(graph)) == before
+        rows: list[Row] = error.conflicts.to_pylist()  # type: ignore[attr-defined]
+        return rows
+    raise AssertionError(f"merging {source} met no conflict")
+
+
+def kinds(conflicts: list[Row]) -> set[tuple[str, str, str | None, str]]:
+    """Conflicts without their values: type, id, column, kind."""
+    return {(row["type"], row["id"], row["column"], row["kind"]) for row in conflicts}
+
+
+def forks(graph: Graph) -> set[str]:
+    """The types that the branch has written to a line of its own."""
+    return {
+        key.partition(":")[2]
+        for key, entry in graph.snapshot().tables.items()
+        if entry.fork is not None
+    }
+
+
+def pins(graph: Readable) -> dict[str, object]:
+    return {key: entry.pin for key, entry in graph.snapshot().tables.items()}
+
+
+def row_ids(graph: Graph, table_key: str) -> Mapping[str, int]:
+    """The stable row id of every row."""
+    dataset = open_pinned(graph._objects.root, graph.snapshot().tables[table_key])
+    rows = dataset.to_table(columns=["id", "_rowid"]).to_pylist()
+    return {row["id"]: row["_rowid"] for row in rows}
+
+
+def data_files(graph: Graph) -> set[str]:
+    """Every file that holds rows, of any version of any table."""
+    found = (*graph._objects.list("nodes"), *graph._objects.list("edges"))
+    return {path for path in found if "/data/" in path}
+
+
+def _present(row: Row) -> Row:
+    return {name: value for name, value in row.items() if value is not None}

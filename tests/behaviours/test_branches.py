@@ -1,0 +1,551 @@
+"""Branches: made from anything, read and written apart, deleted without a trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.commit import fold
+from omnigraph.errors import (
+    BranchGoneError,
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+)
+from omnigraph.graph import Graph
+from omnigraph.storage.branch_refs import BranchRef, claim_branch
+from tests.behaviours.histories import content, forks, knows, people, person, put, small_graph
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return small_graph(graph_root)
+
+
+def names_of(graph: Graph) -> list[str]:
+    return [branch.name for branch in graph.branches()]
+
+
+def test_a_branch_starts_with_the_content_of_main_and_then_goes_its_own_way(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    before = content(graph)
+
+    assert content(dev) == before
+
+    put(dev, Person=[person("dan", age=4)])
+    put(graph, Person=[person("eve", age=5)])
+
+    assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3, "eve": 5}
+
+
+def test_making_a_branch_copies_no_row_and_forks_no_table(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+
+    assert dev.snapshot().tables == graph.snapshot().tables
+    assert forks(dev) == set()
+
+
+@pytest.mark.parametrize(
+    ("write", "forked"),
+    [
+        pytest.param({"Person": [person("dan")]}, {"Person"}, id="nodes"),
+        pytest.param({"Knows": [knows("k", "bob", "cyd")]}, {"Knows"}, id="edges"),
+        pytest.param(
+            {"Pet": [{"name": "kit"}], "Knows": [knows("k", "bob", "cyd")]},
+            {"Pet", "Knows"},
+            id="both",
+        ),
+    ],
+)
+def test_only_the_types_that_a_branch_writes_are_forked(
+    graph: Graph, write: dict[str, object], forked: set[str]
+) -> None:
+    dev = graph.create_branch("dev")
+
+    dev.write(write)
+
+    assert forks(dev) == forked
+    assert forks(graph) == set()
+    unwritten = set(dev.snapshot().tables) - {
+        key for key in dev.snapshot().tables if key.partition(":")[2] in forked
+    }
+    for key in unwritten:
+        assert dev.snapshot().tables[key].pin == graph.snapshot().tables[key].pin
+
+
+def test_a_second_write_stays_on_the_first_fork(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Pet=[{"name": "kit"}])
+    fork = dev.snapshot().tables["node:Pet"].fork
+
+    put(dev, Pet=[{"name": "kat"}])
+
+    assert dev.snapshot().tables["node:Pet"].fork == fork
+
+
+def test_a_write_that_is_refused_leaves_a_branch_as_it_was(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    before = dev.snapshot()
+
+    with pytest.raises(InvalidInputError):
+        dev.write({"Knows": [knows("k", "bob", "nobody")]})
+
+    assert dev.snapshot() == before
+    assert dev.check().ok
+
+
+def test_deleting_a_node_on_a_branch_takes_its_edges_there_and_nowhere_else(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+
+    dev.delete({"Person": ["bob"]})
+
+    assert set(content(dev)["Person"]) == {"ann", "cyd"}
+    assert content(dev)["Knows"] == {}
+    assert set(content(graph)["Knows"]) == {"ann-bob"}
+    assert forks(dev) == {"Person", "Knows"}
+
+
+def test_a_branch_of_a_branch_inherits_what_that_one_wrote(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    inner = dev.create_branch("inner")
+
+    put(inner, Pet=[{"name": "kit"}])
+    put(dev, Person=[person("eve", age=5)])
+
+    assert people(inner) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    assert set(content(inner)["Pet"]) == {"rex", "kit"}
+    assert inner.snapshot().tables["node:Person"].fork is not None
+    put(inner, Person=[person("fay", age=6)])
+    assert people(inner) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "fay": 6}
+    assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "eve": 5}
+    assert inner.check().ok
+
+
+def test_a_read_that_began_stays_at_its_pin(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    reader = dev.nodes("Person", columns=["id"])
+    pinned = dev.at("dev")
+
+    put(dev, Person=[person("eve", age=5)])
+    dev.delete({"Person": ["ann"]})
+
+    assert set(reader.read_all().column("id").to_pylist()) == {"ann", "bob", "cyd", "dan"}
+    assert people(pinned) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+
+
+def test_a_branch_is_made_from_a_branch_tag_commit_version_or_time(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    commit_id = put(dev, Person=[person("dan", age=4)])
+    version = dev.snapshot().manifest_version
+    moment = dev.commits(limit=1)[0].created_at
+    dev.tag("first-dan")
+    expected = content(dev)
+    put(dev, Person=[person("dan", age=40), person("eve", age=5)])
+
+    made = [
+        dev.create_branch("from-branch", from_="dev"),
+        dev.create_branch("from-tag", from_="first-dan"),
+        dev.create_branch("from-commit", from_=commit_id),
+        dev.create_branch("from-version", from_=version),
+        dev.create_branch("from-time", from_=moment),
+        graph.create_branch("from-elsewhere", from_=commit_id),
+    ]
+
+    assert [content(each) for each in made] == [content(dev), *[expected] * 5]
+    for each in made:
+        assert put(each, Person=[person("fay", age=6)])
+        assert people(each)["fay"] == 6
+        assert each.check().ok
+    assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 40, "eve": 5}
+
+
+def test_a_branch_is_made_from_a_commit_whose_manifest_version_is_gone(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 8)
+    monkeypatch.setattr(fold, "FOLD_EVERY", 8)
+    commit_id = put(graph, Person=[person("old", age=9)])
+    version = graph.snapshot().manifest_version
+    expected = content(graph)
+    for number in range(20):
+        put(graph, Pet=[{"name": f"pet{number}"}])
+    with pytest.raises(NotFoundError, match="not kept any more"):
+        graph.at(version)
+
+    made = graph.create_branch("made", from_=commit_id)
+
+    assert content(made) == expected
+    put(made, Pet=[{"name": "new"}])
+    assert set(content(made)["Pet"]) == {"rex", "new"}
+    assert made.check().ok
+
+
+def test_a_branch_of_an_old_version_stays_readable_when_main_forgets_that_version(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 8)
+    monkeypatch.setattr(fold, "FOLD_EVERY", 8)
+    untouched = graph.create_branch("untouched", from_=graph.snapshot().manifest_version)
+    expected = content(untouched)
+    for number in range(25):
+        put(graph, Pet=[{"name": f"pet{number}"}])
+
+    assert content(untouched) == expected
+    put(untouched, Pet=[{"name": "kit"}])
+    assert set(content(untouched)["Pet"]) == {"rex", "kit"}
+    assert untouched.check().ok
+
+
+def test_the_list_has_main_first_and_no_branch_of_the_system(graph: Graph) -> None:
+    graph.create_branch("zoo")
+    dev = graph.create_branch("dev")
+    dev.create_branch("dev/inner")
+    put(dev, Person=[person("dan")])
+    ref = BranchRef(branch="__hidden", incarnation="i", claimed_at="2026-01-01T00:00:00+00:00")
+    claim_branch(graph._objects, ref)
+
+    listed = {branch.name: branch for branch in graph.branches()}
+
+    assert list(listed) == ["main", "dev", "dev/inner", "zoo"]
+    assert [listed[name].parent for name in listed] == [None, "main", "dev", "main"]
+    assert [listed[name].tables_written for name in list(listed)[1:]] == [1, 0, 0]
+    assert listed["dev"].commit_id == dev.commits(limit=1)[0].commit_id
+    with pytest.raises(NotFoundError):
+        graph.branch("__hidden")
+
+
+GOOD_NAMES = (
+    *("dev", "a/b", "a/b/c", "Dev.2-x_y", "-x", "_x", "HEAD", "MAIN", "x/main", "1a", "v"),
+    *("ä", "日本", "x.json", "a.lock/b", "v1.0", "2026-13-45", "nul", "x" * 160),
+)
+BAD_NAMES: tuple[Any, ...] = (
+    *("main", " main ", "main/x", "__x", "01M7FMJP2JQ64ACNXDJ6GSS1KF", "v17", "17", "2026-11-01"),
+    *("", ".", "..", "a..b", "a@b", "@", "a b", "a//b", "/a", "a/", "a.", "x.lock", "*", "a\nb"),
+    *("a\0b", "🐍", "x" * 161, None, 5),
+)
+LONG_NAMES = ("é" * 80, "日" * 53, "日" * 13, "a/" * 60 + "b", "ä/" * 20 + "b")
+
+
+def test_a_good_name_can_be_made_listed_written_deleted_and_made_again(graph: Graph) -> None:
+    for name in GOOD_NAMES:
+        put(graph.create_branch(f"  {name} "), Pet=[{"name": "kit"}])
+
+        assert names_of(graph) == ["main", name]
+        assert set(content(graph.branch(name))["Pet"]) == {"rex", "kit"}
+        graph.delete_branch(name)
+        assert names_of(graph) == ["main"]
+        again = graph.create_branch(name)
+        assert again.snapshot().tables == graph.snapshot().tables
+        graph.delete_branch(name)
+    assert content(graph)["Pet"].keys() == {"rex"}
+    assert graph.check().ok
+
+
+def test_a_bad_name_is_refused_and_nothing_is_made(graph: Graph) -> None:
+    for name in BAD_NAMES:
+        with pytest.raises(InvalidInputError):
+            pytest.fail(f"{graph.create_branch(name)} is made as {name!r:.40}")
+
+    assert names_of(graph) == ["main"]
+
+
+def test_a_long_name_is_refused_at_once_or_can_be_written(graph: Graph) -> None:
+    for name in LONG_NAMES:
+        try:
+            made = graph.create_branch(name)
+        except InvalidInputError:
+            assert names_of(graph) == ["main"]
+            continue
+        put(made, Pet=[{"name": "kit"}])
+        assert set(content(graph.branch(name))["Pet"]) == {"rex", "kit"}
+        graph.delete_branch(name)
+
+
+def test_neighbours_in_the_tree_of_names_live_and_die_apart(graph: Graph) -> None:
+    made = [graph.create_branch(name) for name in ("a", "a/b", "a/b/c", "a/d", "x/main")]
+    for each in made:
+        put(each, Pet=[{"name": each.branch_name}])
+
+    graph.delete_branch("a/b")
+    graph.delete_branch("x/main")
+
+    for each in (made[0], made[2], made[3]):
+        assert set(content(each)["Pet"]) == {"rex", each.branch_name}
+    assert made[3].check().ok
+    assert graph.check().ok
+
+
+def test_a_name_that_is_taken_is_refused(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Pet=[{"name": "kit"}])
+    graph.tag("release")
+
+    with pytest.raises(ConflictError, match="already has a branch 'dev'"):
+        graph.create_branch("dev")
+    with pytest.raises(ConflictError, match="tag 'release'"):
+        graph.create_branch("release")
+    with pytest.raises(ConflictError, match="has a branch 'dev'"):
+        graph.tag("dev")
+
+    assert set(content(dev)["Pet"]) == {"rex", "kit"}
+    assert names_of(graph) == ["main", "dev"]
+
+
+def test_a_branch_made_again_starts_fresh(graph: Graph) -> None:
+    first = graph.create_branch("dev")
+    first_commit = put(first, Person=[person("dan", age=4)])
+    graph.delete_branch("dev")
+    put(graph, Person=[person("eve", age=5)])
+
+    again = graph.create_branch("dev")
+
+    assert people(again) == {"ann": 1, "bob": 2, "cyd": 3, "eve": 5}
+    assert forks(again) == set()
+    assert first_commit not in [commit.commit_id for commit in again.commits()]
+    put(again, Person=[person("fay", age=6)])
+    assert people(again) == {"ann": 1, "bob": 2, "cyd": 3, "eve": 5, "fay": 6}
+    assert again.check().ok
+
+
+def test_a_branch_made_again_from_a_tag_of_its_earlier_life_leaves_the_tag_alone(
+    graph: Graph,
+) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    dev.tag("kept")
+    put(dev, Person=[person("eve", age=5)])
+    graph.delete_branch("dev")
+
+    again = graph.create_branch("dev", from_="kept")
+    put(again, Person=[person("fay", age=6)])
+
+    assert people(again) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "fay": 6}
+    assert people(graph.at("kept")) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    assert again.check().ok
+    graph.delete_branch("dev")
+    assert people(graph.at("kept")) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+
+
+def test_a_branch_with_descendants_cannot_be_deleted(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    commit_id = dev.commits(limit=1)[0].commit_id
+    put(dev, Person=[person("eve", age=5)])
+    graph.create_branch("by-commit", from_=commit_id)
+    dev.create_branch("by-name")
+
+    with pytest.raises(ConflictError, match="cannot be deleted") as caught:
+        graph.delete_branch("dev")
+
+    assert "by-commit" in caught.value.what
+    assert "by-name" in caught.value.what
+    assert people(dev)["eve"] == 5
+    for name in ("by-commit", "by-name", "dev"):
+        graph.delete_branch(name)
+    assert names_of(graph) == ["main"]
+
+
+def test_a_branch_made_from_a_tag_outlives_the_tag_and_the_branch_it_was_on(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    dev.tag("release")
+    hotfix = graph.create_branch("hotfix", from_="release")
+    graph.delete_tag("release")
+
+    try:
+        graph.delete_branch("dev")
+    except ConflictError:
+        assert "dev" in names_of(graph)
+
+    assert people(hotfix) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    put(hotfix, Person=[person("eve", age=5)])
+    assert people(hotfix) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "eve": 5}
+    assert hotfix.check().ok
+
+
+def test_a_branch_made_from_a_commit_in_the_history_outlives_the_branch_it_was_on(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 8)
+    monkeypatch.setattr(fold, "FOLD_EVERY", 8)
+    dev = graph.create_branch("dev")
+    commit_id = put(dev, Person=[person("dan", age=4)])
+    for number in range(12):
+        put(dev, Pet=[{"name": f"pet{number}"}])
+    hotfix = graph.create_branch("hotfix", from_=commit_id)
+
+    try:
+        graph.delete_branch("dev")
+    except ConflictError:
+        assert "dev" in names_of(graph)
+
+    assert people(hotfix) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    assert hotfix.check().ok
+
+
+def test_what_is_not_there_cannot_be_deleted(graph: Graph) -> None:
+    graph.create_branch("gone")
+    graph.delete_branch("gone")
+
+    for name in ("nope", "gone"):
+        with pytest.raises(NotFoundError, match=f"has no branch '{name}'"):
+            graph.delete_branch(name)
+    for name in ("main", "__x", "a@b"):
+        with pytest.raises(InvalidInputError):
+            graph.delete_branch(name)
+
+    assert graph.check().ok
+
+
+def test_a_handle_of_a_deleted_branch_reads_and_writes_nothing(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    graph.delete_branch("dev")
+
+    for use in (
+        lambda: dev.write({"Person": [person("eve")]}),
+        lambda: dev.delete({"Person": ["ann"]}),
+        lambda: dev.merge("main"),
+        lambda: graph.merge("main", into="dev"),
+        lambda: content(dev),
+        dev.commits,
+        dev.check,
+        dev.snapshot,
+    ):
+        with pytest.raises(NotFoundError, match="has no branch 'dev'"):
+            use()
+
+    assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3}
+    assert graph.check().ok
+
+
+def test_a_handle_of_a_branch_made_again_means_the_new_one(graph: Graph) -> None:
+    old = graph.create_branch("dev")
+    put(old, Person=[person("dan", age=4)])
+    graph.delete_branch("dev")
+    new = graph.create_branch("dev")
+
+    put(old, Person=[person("eve", age=5)])
+
+    assert people(new) == people(old) == {"ann": 1, "bob": 2, "cyd": 3, "eve": 5}
+
+
+def test_a_write_whose_branch_is_deleted_and_made_anew_meanwhile_reaches_neither(
+    graph: Graph,
+) -> None:
+    dev = graph.create_branch("dev")
+    schema = pa.schema([("name", pa.string()), ("age", pa.int32())])
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        graph.delete_branch("dev")
+        graph.create_branch("dev")
+        yield pa.RecordBatch.from_pylist([{"name": "dan", "age": 4}], schema=schema)
+
+    with pytest.raises(BranchGoneError, match="was deleted meanwhile"):
+        dev.write({"Person": pa.RecordBatchReader.from_batches(schema, rows())})
+
+    for branch in ("main", "dev"):
+        assert people(graph.branch(branch)) == {"ann": 1, "bob": 2, "cyd": 3}
+    assert forks(graph.branch("dev")) == set()
+    assert graph.branch("dev").check().ok
+
+
+def test_a_load_and_an_export_on_a_branch_stay_there(graph: Graph, tmp_path: Path) -> None:
+    dev = graph.create_branch("dev")
+    source = tmp_path / "more.jsonl"
+    lines = [
+        {"type": "Person", "data": {"name": "dan", "age": 4}},
+        {"edge": "Knows", "from": "dan", "to": "ann", "data": {"since": 7}},
+    ]
+    source.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    by_handle = dev.load(source)
+    by_name = graph.load(source, mode="merge", branch="dev")
+    dev.export(tmp_path / "dev.jsonl")
+    graph.export(tmp_path / "main.jsonl")
+
+    assert by_handle.commit is not None
+    assert by_name.commit is not None
+    assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3}
+    assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    assert forks(dev) == {"Person", "Knows"}
+    exported = [
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("dev.jsonl", "main.jsonl")
+    ]
+    found = [
+        {line["data"]["name"] for line in lines if line.get("type") == "Person"}
+        for lines in exported
+    ]
+    assert found == [{"ann", "bob", "cyd", "dan"}, {"ann", "bob", "cyd"}]
+    assert dev.check().ok
+
+
+def test_a_branch_has_the_commits_of_its_parent_up_to_the_fork_and_its_own(graph: Graph) -> None:
+    shared = [commit.commit_id for commit in graph.commits()]
+    dev = graph.create_branch("dev")
+    own = [put(dev, Pet=[{"name": name}]) for name in ("kit", "kat")]
+    put(graph, Pet=[{"name": "later"}])
+
+    commits = dev.commits()
+
+    assert [commit.commit_id for commit in commits] == [own[1], own[0], *shared]
+    assert [commit.branch for commit in commits] == ["dev", "dev", *[None] * len(shared)]
+    assert commits[0].parent_id == own[0]
+    assert commits[1].parent_id == shared[0]
+    assert dev.commits(limit=1)[0].commit_id == own[1]
+
+
+def test_an_operation_on_a_branch_can_be_asked_for_and_repeated(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    written = dev.write({"Person": [person("dan", age=4)]})
+
+    assert graph.outcome(written.operation_id).value == "published"
+    assert dev.outcome(written.operation_id).value == "published"
+    again = dev.write({"Person": [person("dan", age=4)]}, operation_id=written.operation_id)
+    assert again.commit_id == written.commit_id
+    assert again.tables == {}
+
+
+def test_a_check_of_a_branch_is_about_the_branch(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+
+    report = dev.check()
+
+    assert report.ok
+    assert report.branch == "dev"
+    assert report.rows == graph.check().rows + 1
+    assert report.commits == len(graph.commits()) + 1
+    assert report.orphan_files == 0
+
+
+def test_a_branch_read_only_cannot_be_written_made_or_deleted(graph: Graph) -> None:
+    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
+    reader = omnigraph.open(graph.root, mode="r")
+
+    assert people(reader.branch("dev")) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    for use in (
+        lambda: reader.create_branch("more"),
+        lambda: reader.delete_branch("dev"),
+        lambda: reader.merge("dev"),
+        lambda: reader.tag("t"),
+        lambda: reader.branch("dev").write({"Pet": [{"name": "kit"}]}),
+    ):
+        with pytest.raises(ReadOnlyError):
+            use()
+
+    assert names_of(graph) == ["main", "dev"]

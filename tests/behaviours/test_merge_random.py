@@ -1,0 +1,236 @@
+"""Random histories: branches, writes, deletes and merges end as plain Python says."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import asdict
+from typing import assert_never
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+import omnigraph
+from omnigraph.errors import MergeConflictError
+from omnigraph.graph import Graph
+from omnigraph.operations.merge import MergeResult
+from omnigraph.operations.merge_plan import MergeOutcome
+from omnigraph.reading import Readable
+from omnigraph.rules.merging import ConflictKind
+from omnigraph.storage import adoption
+from tests.behaviours.random_histories import (
+    COLUMNS,
+    NOTHING,
+    SCHEMA,
+    Commit,
+    Content,
+    Expected,
+    Fork,
+    Merge,
+    Model,
+    Step,
+    Write,
+    expect_merge,
+    histories,
+    same,
+    written,
+)
+
+pytestmark = pytest.mark.unit
+
+EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "60"))
+KINDS = {each.value for each in ConflictKind}
+
+
+@pytest.mark.timeout(7200)
+def test_random_histories_end_as_plain_python_says(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = (f"{graph_root}-{number}" for number in itertools.count())
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(histories(), st.sampled_from([0, adoption.FEW_ROWS]), st.data())
+    def agree(steps: list[Step], few_rows: int, data: st.DataObject) -> None:
+        monkeypatch.setattr(adoption, "FEW_ROWS", few_rows)
+        history = History(next(roots))
+        for step in steps:
+            if history.take(step):
+                commits = st.sampled_from(sorted(history.model.commits))
+                history.look_back(data.draw(st.sets(commits, min_size=1, max_size=2)))
+        history.look_at_every_branch()
+
+    agree()
+
+
+class History:
+    """A real graph beside its model; every step is taken in both."""
+
+    def __init__(self, root: str) -> None:
+        self.graph = omnigraph.init(root, schema=SCHEMA)
+        self.model = Model()
+        self.model.record(0, self.graph.commits(limit=1)[0].commit_id, (), NOTHING)
+
+    def handle(self, branch: int) -> Graph:
+        return self.graph.branch(name_of(branch))
+
+    def take(self, step: Step) -> bool:
+        """Take one step; whether it was a merge worth looking back from."""
+        match step:
+            case Write():
+                self.write(step)
+            case Fork():
+                self.fork(step)
+            case Merge():
+                return self.merge(step)
+            case _:
+                assert_never(step)
+        return False
+
+    def write(self, step: Write) -> None:
+        if step.branch not in self.model.heads:
+            return
+        head = self.model.head(step.branch)
+        after = written(head.content, step)
+        if after is None:
+            return
+        handle = self.handle(step.branch)
+        if step.rows:
+            tables: dict[str, list[dict[str, object]]] = {}
+            for key, values in step.rows:
+                tables.setdefault(key.partition(":")[2], []).append(dict(values))
+            mode = "overwrite" if step.overwrites else "merge"
+            commit_id = handle.write(tables, mode=mode).commit_id
+        else:
+            gone: dict[str, list[str]] = {}
+            for key, name in step.gone:
+                gone.setdefault(key.partition(":")[2], []).append(name)
+            commit_id = handle.delete(gone).commit_id
+        assert commit_id is not None
+        self.model.record(step.branch, commit_id, [head.commit_id], after)
+
+    def fork(self, step: Fork) -> None:
+        model = self.model
+        is_parent = step.branch in {model.parents.get(each) for each in model.heads}
+        if step.branch in (0, step.parent) or step.parent not in model.heads or is_parent:
+            return
+        if step.branch in model.heads:
+            self.graph.delete_branch(name_of(step.branch))
+        model.heads.pop(step.branch, None)
+        model.parents.pop(step.branch, None)
+        if step.branch in lineage(model, step.parent):
+            return
+        self.handle(step.parent).create_branch(name_of(step.branch))
+        model.heads[step.branch] = model.heads[step.parent]
+        model.parents[step.branch] = step.parent
+
+    def merge(self, step: Merge) -> bool:
+        model = self.model
+        if step.source == step.target or not {step.source, step.target} <= model.heads.keys():
+            return False
+        source, target = model.back(step.source, step.back), model.head(step.target)
+        handle = self.handle(step.target)
+        before = handle.snapshot()
+        try:
+            result = handle.merge(
+                source.commit_id if step.back else name_of(step.source),
+                resolve=step.resolve,
+                column_level=step.column_level,
+            )
+        except MergeConflictError as error:
+            self.assert_must_fail(error, step, source, target)
+            assert handle.snapshot() == before
+            return False
+        self.assert_merged(result, step, source, target)
+        if result.commit_id is None:
+            assert handle.snapshot() == before
+            return False
+        assert same(content(handle), model.head(step.target).content)
+        report = handle.check()
+        assert report.ok, report.findings
+        return True
+
+    def assert_must_fail(
+        self, error: MergeConflictError, step: Merge, source: Commit, target: Commit
+    ) -> None:
+        rows = error.conflicts.to_pylist()  # type: ignore[attr-defined]
+        told = sorted(map(str, (row for row in rows if row["kind"] in KINDS)))
+        broken = {(row["type"], row["kind"]) for row in rows if row["kind"] not in KINDS}
+        possible: list[Expected] = []
+        for base in sorted(self.model.bases(source.commit_id, target.commit_id)):
+            expected = expect_merge(self.model, base, source, target, step)
+            possible.append(expected)
+            conflicts = sorted(str(asdict(each)) for each in expected.open)
+            if (told, broken) == (conflicts, expected.broken):
+                return
+        raise AssertionError(f"{step} told {rows}, expected one of {possible}")
+
+    def assert_merged(
+        self, result: MergeResult, step: Merge, source: Commit, target: Commit
+    ) -> None:
+        base = result.base_commit
+        assert base in self.model.bases(source.commit_id, target.commit_id)
+        assert base is not None
+        assert result.source_commit == source.commit_id
+        if base == source.commit_id:
+            assert result.outcome is MergeOutcome.UP_TO_DATE
+            assert result.commit_id is None
+            return
+        ahead = base == target.commit_id
+        assert result.outcome is (MergeOutcome.FAST_FORWARD if ahead else MergeOutcome.MERGED)
+        expected = expect_merge(self.model, base, source, target, step)
+        note(f"{step} from {base}: {expected}")
+        assert expected.open == []
+        assert expected.broken == set()
+        assert result.resolved.num_rows == len(expected.conflicts)
+        assert result.commit_id is not None
+        parents = [target.commit_id, source.commit_id]
+        self.model.record(step.target, result.commit_id, parents, expected.content)
+
+    def look_back(self, commits: set[str]) -> None:
+        """Old commits are what they were; those of deleted branches may be gone."""
+        reachable = set().union(*(self.model.ancestors(each) for each in self.model.heads.values()))
+        first_parents = set().union(
+            *(self.first_parents(each) for each in self.model.heads.values())
+        )
+        for commit_id in commits & reachable & first_parents:
+            assert same(content(self.graph.at(commit_id)), self.model.commits[commit_id].content)
+
+    def first_parents(self, commit_id: str) -> set[str]:
+        """The line of a living branch, whose versions nobody may remove."""
+        found = {commit_id}
+        while self.model.commits[commit_id].parents:
+            commit_id = self.model.commits[commit_id].parents[0]
+            found.add(commit_id)
+        return found
+
+    def look_at_every_branch(self) -> None:
+        for branch in self.model.heads:
+            assert same(content(self.handle(branch)), self.model.head(branch).content)
+
+
+def name_of(branch: int) -> str:
+    return "main" if branch == 0 else f"b{branch}"
+
+
+def lineage(model: Model, branch: int) -> set[int]:
+    found = {branch}
+    while branch in model.parents:
+        branch = model.parents[branch]
+        found.add(branch)
+    return found
+
+
+def content(graph: Readable) -> Content:
+    found = {}
+    for key, columns in COLUMNS.items():
+        kind, _, type_name = key.partition(":")
+        reader = (graph.nodes if kind == "node" else graph.edges)(type_name, columns=columns)
+        rows = reader.read_all().to_pylist()
+        found[key] = {row["id"]: row for row in rows}
+        assert len(found[key]) == len(rows)
+    return found

@@ -1,0 +1,95 @@
+"""Whoever is killed while working with branches, wherever: it was done or it was not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import omnigraph
+from omnigraph import failpoints
+from omnigraph.failpoints import Action, Armed
+from tests.crash.branch_cases import (
+    ROUTES,
+    BranchDeath,
+    BranchSweepDeath,
+    Route,
+    branch_deaths,
+    branch_sweep_deaths,
+)
+from tests.crash.branch_verdict import assert_all_or_nothing, assert_errand_can_be_run_again
+from tests.crash.branch_world import SWEEP, Errand, run_errand
+from tests.crash.branch_worlds import BranchWorld, BranchWorlds, Stage, named, run_victim
+
+pytestmark = pytest.mark.crash
+
+DONE_BEFORE = frozenset(
+    {
+        "branch.post_ready",
+        "branch.post_delete",
+        "tag.post_put",
+        "publish.post_manifest",
+        "publish.resolve",
+        "mutation.post_sidecar_delete",
+        "branch.pre_verify",
+    }
+)
+
+
+@pytest.mark.parametrize("case", list(branch_deaths()), ids=str)
+def test_a_killed_errand_was_run_or_was_not(case: BranchDeath, branch_worlds: BranchWorlds) -> None:
+    before, root = branch_worlds.lay_out(case.world), branch_worlds.root
+    errand = named(case.errand)
+
+    ended = run_victim(root, errand, failpoints=f"{case.point}=kill@{case.visit}")
+
+    assert ended.was_killed
+    base = branch_worlds.base
+    happened = assert_all_or_nothing(root, errand, before=before, base=base)
+    assert happened or case.point not in DONE_BEFORE
+    graph = omnigraph.open(root)
+    assert_errand_can_be_run_again(graph, errand, happened=happened, before=before, base=base)
+
+
+@pytest.mark.parametrize("case", list(branch_sweep_deaths()), ids=str)
+def test_a_killed_sweep_of_a_branch_is_finished_by_the_next(
+    case: BranchSweepDeath, branch_worlds: BranchWorlds
+) -> None:
+    errand, before = branch_worlds.lay_out_dead(case.stage)
+    root, base = branch_worlds.root, branch_worlds.base
+    if case.stage is Stage.BRANCH_GONE:
+        errand = SWEEP
+
+    ended = run_victim(root, SWEEP, failpoints=f"{case.point}=kill")
+
+    assert ended.was_killed
+    happened = assert_all_or_nothing(root, errand, before=before, base=base)
+    graph = omnigraph.open(root)
+    if case.stage in {Stage.FORKED_AND_MOVED, Stage.POINTING}:
+        assert happened
+    assert_errand_can_be_run_again(graph, errand, happened=happened, before=before, base=base)
+
+
+@pytest.mark.parametrize(
+    ("world", "errand", "route"),
+    [(world, errand, route) for (world, errand), route in ROUTES.items()],
+    ids=[f"{world}-{errand}" for world, errand in ROUTES],
+)
+def test_an_errand_is_killed_at_every_point_that_it_reaches(
+    world: BranchWorld,
+    errand: Errand,
+    route: Route,
+    branch_worlds: BranchWorlds,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    branch_worlds.lay_out(world)
+    graph = omnigraph.open(branch_worlds.root)
+    reached: Counter[str] = Counter()
+    failpoints.arm("migration.pre_step", Armed(action=Action.PAUSE))
+    monkeypatch.setattr(failpoints, "_visit", lambda point: reached.update([point]))
+
+    run_errand(graph, errand)
+
+    failpoints.disarm_all()
+    assert set(reached) == set(route)
+    assert all(max(visits) == reached[point] for point, visits in route.items())

@@ -1,0 +1,459 @@
+"""A merge on Spark ends as one in this process does: rows, counts, conflicts, broken rules."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import omnigraph
+from omnigraph import failpoints
+from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
+from omnigraph.failpoints import Action, Armed, arm
+from omnigraph.graph import Graph
+from omnigraph.operations import merge_rows
+from omnigraph.operations.merge_plan import MergeOutcome
+from omnigraph.rules.merging import ConflictKind
+from omnigraph.spark import merge_buckets
+from omnigraph.spark.merge_tasks import by_bucket
+from omnigraph.storage.tables import open_pinned
+from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
+from tests.behaviours.random_histories import SCHEMA
+
+pytestmark = pytest.mark.spark
+
+KINDS = {each.value for each in ConflictKind}
+IDS = {
+    "A": [f"a{number}" for number in range(8)],
+    "B": [f"b{number}" for number in range(4)],
+    "R": [f"r{number}" for number in range(8)],
+    "S": [f"s{number}" for number in range(4)],
+}
+
+
+@pytest.fixture(autouse=True)
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that few rows fill many buckets."""
+    monkeypatch.setattr(merge_buckets, "ROWS_PER_BUCKET", 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Everything a merge tells, without what no two runs share."""
+
+    outcome: MergeOutcome | None
+    counts: dict[str, tuple[int, int, int]]
+    resolved: list[dict[str, Any]]
+    conflicts: list[dict[str, Any]]
+    broken: set[tuple[str, str]]
+
+
+def merged(graph: Graph, source: str, spark: SparkSession | None, **wishes: Any) -> Told:
+    before = (graph.snapshot(), content(graph))
+    try:
+        result = graph.merge(source, spark=spark, **wishes)
+    except MergeConflictError as error:
+        assert (graph.snapshot(), content(graph)) == before
+        assert left_over(graph) == []
+        rows = error.conflicts.to_pylist()  # type: ignore[attr-defined]
+        return Told(
+            outcome=None,
+            counts={},
+            resolved=[],
+            conflicts=[row for row in rows if row["kind"] in KINDS],
+            broken={(row["type"], row["kind"]) for row in rows if row["kind"] not in KINDS},
+        )
+    assert left_over(graph) == []
+    return Told(
+        outcome=result.outcome,
+        counts={
+            key: (each.inserted, each.updated, each.deleted) for key, each in result.tables.items()
+        },
+        resolved=result.resolved.to_pylist(),
+        conflicts=[],
+        broken=set(),
+    )
+
+
+def left_over(graph: Graph) -> list[Path]:
+    return [each for each in Path(graph.root, "_staging").rglob("*") if each.is_file()]
+
+
+def random_row(rng: random.Random, kind: str) -> dict[str, Any]:
+    name = rng.choice(IDS[kind])
+    number = rng.choice([None, 0, 1])
+    match kind:
+        case "A":
+            tag = rng.choice([None, None, None, "u", "v", "w"])
+            return {"name": name, "x": number, "y": rng.choice([None, "", "t"]), "tag": tag}
+        case "B":
+            return {"name": name, "x": number}
+        case "R":
+            ends = {"src": rng.choice(IDS["A"]), "dst": rng.choice(IDS["B"])}
+            return {"id": name, **ends, "w": number}
+        case _:
+            return {"id": name, "src": rng.choice(IDS["A"]), "dst": rng.choice(IDS["A"])}
+
+
+def write_something(rng: random.Random, graphs: list[Graph]) -> None:
+    """The same random write or delete on every graph; one that breaks a rule is left out."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    gone: dict[str, list[str]] = {}
+    for _ in range(rng.randrange(1, 6)):
+        kind = rng.choice(["A", "A", "B", "R", "R", "S"])
+        if rng.random() < 0.3:
+            gone.setdefault(kind, []).append(rng.choice(IDS[kind]))
+        else:
+            row = random_row(rng, kind)
+            known = {each.get("id", each.get("name")) for each in tables.get(kind, [])}
+            if row.get("id", row.get("name")) not in known:
+                tables.setdefault(kind, []).append(row)
+    for graph in graphs:
+        try:
+            if tables:
+                graph.write(tables, mode="merge")
+            if gone:
+                graph.delete(gone)
+        except ValidationFailedError:
+            continue
+
+
+def random_pair(rng: random.Random, root: str) -> list[Graph]:
+    """Two graphs with one history: a first write, a branch, and random writes on both sides."""
+    graphs = [omnigraph.init(f"{root}-{number}", schema=SCHEMA) for number in range(2)]
+    first = {kind: [{"name": name} for name in IDS[kind]] for kind in ("A", "B")}
+    edges = [{"id": f"r{n}", "src": f"a{n}", "dst": "b0"} for n in range(4)]
+    for graph in graphs:
+        graph.write({**first, "R": edges})
+        graph.create_branch("dev")
+    return graphs
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_histories_merge_alike_on_both_engines(
+    seed: int, graph_root: str, spark: SparkSession
+) -> None:
+    rng = random.Random(seed)
+    here, there = random_pair(rng, graph_root)
+    for source, target in (("dev", "main"), ("main", "dev")):
+        for branch in ("main", "dev"):
+            for _ in range(rng.randrange(3)):
+                write_something(rng, [graph.branch(branch) for graph in (here, there)])
+        wishes = {
+            "resolve": rng.choice([None, "ours", "theirs", "newest"]),
+            "column_level": rng.random() < 0.7,
+        }
+
+        in_process = merged(here.branch(target), source, None, **wishes)
+        on_spark = merged(there.branch(target), source, spark, **wishes)
+
+        assert on_spark == in_process
+        for branch in ("main", "dev"):
+            assert content(there.branch(branch)) == content(here.branch(branch))
+            assert there.branch(branch).check().ok
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return small_graph(graph_root)
+
+
+def test_replaced_rows_keep_their_row_ids_and_counts_are_of_the_target(
+    graph: Graph, spark: SparkSession
+) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person(f"p{n}", age=n) for n in range(20)])
+    put(dev, Person=[person("ann", age=10)])
+    dev.delete({"Person": ["bob"]})
+    put(graph, Person=[person("ann", age=1, city="Ulm"), person("eve")])
+    before = row_ids(graph, "node:Person")
+
+    result = graph.merge("dev", spark=spark)
+
+    counts = result.tables["node:Person"]
+    assert (counts.inserted, counts.updated, counts.deleted) == (20, 1, 1)
+    after = row_ids(graph, "node:Person")
+    assert {name: after[name] for name in ("ann", "cyd", "eve")} == {
+        name: before[name] for name in ("ann", "cyd", "eve")
+    }
+    assert content(graph)["Person"]["ann"] == {
+        "id": "ann",
+        "name": "ann",
+        "age": 10,
+        "city": "Ulm",
+    }
+    assert graph.check().ok
+
+
+Edit = Callable[[Graph, Graph], None]
+
+
+def _lost_endpoint(main: Graph, dev: Graph) -> None:
+    put(dev, Knows=[knows("cyd-ann", "cyd", "ann")])
+    main.delete({"Person": ["cyd"]})
+
+
+def _same_nick(main: Graph, dev: Graph) -> None:
+    put(dev, Person=[person("dan", nick="d")])
+    put(main, Person=[person("eve", nick="d")])
+
+
+def _too_many_pets(main: Graph, dev: Graph) -> None:
+    put(dev, Pet=[{"name": "kit"}], Owns=[owns("ann-kit", "ann", "kit")])
+    put(main, Pet=[{"name": "tom"}], Owns=[owns("ann-tom", "ann", "tom")])
+
+
+@pytest.mark.parametrize(
+    ("edit", "broken"),
+    [
+        (_lost_endpoint, {("edge:Knows", "missing_endpoint")}),
+        (_same_nick, {("node:Person", "not_unique")}),
+        (_too_many_pets, {("edge:Owns", "too_many_edges")}),
+    ],
+)
+def test_a_broken_rule_fails_the_merge_before_a_table_is_touched(
+    graph: Graph, spark: SparkSession, edit: Edit, broken: set[tuple[str, str]]
+) -> None:
+    dev = graph.create_branch("dev")
+    edit(graph, dev)
+    heads = table_files(graph)
+
+    told = merged(graph, "dev", spark)
+
+    assert told.broken == broken
+    assert merged(graph, "dev", None).broken == broken
+    assert table_files(graph) == heads
+    assert graph.check().ok
+    assert graph.recover().left_alone == ()
+
+
+def table_files(graph: Graph) -> set[Path]:
+    """Every file of every table, of all versions and forks."""
+    folders = (Path(graph.root, "nodes"), Path(graph.root, "edges"))
+    return {each for folder in folders for each in folder.rglob("*") if each.is_file()}
+
+
+def test_open_conflicts_and_broken_rules_are_told_together(
+    graph: Graph, spark: SparkSession
+) -> None:
+    dev = graph.create_branch("dev")
+    _same_nick(graph, dev)
+    put(dev, Person=[person("ann", age=10)])
+    put(graph, Person=[person("ann", age=11)])
+
+    told = merged(graph, "dev", spark)
+
+    assert told == merged(graph, "dev", None)
+    assert [(row["id"], row["column"]) for row in told.conflicts] == [("ann", "age")]
+    assert told.broken == {("node:Person", "not_unique")}
+
+
+def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: SparkSession) -> None:
+    graph = omnigraph.init(
+        graph_root,
+        schema="node Doc { name: String @key  raw: Blob?  words: [String]?  at: Vector(3)? }",
+    )
+
+    def doc(name: str, seed: int) -> dict[str, Any]:
+        raw = b"" if seed == 3 else str(seed).encode() * (1 if seed % 2 else 100_000)
+        return {"name": name, "raw": raw, "words": [None, "", str(seed)], "at": [seed, 0.5, -0.0]}
+
+    graph.write({"Doc": [doc(f"d{n}", n) for n in range(10)]})
+    dev = graph.create_branch("dev")
+    dev.write({"Doc": [doc(f"d{n}", n + 100) for n in range(5, 15)]}, mode="merge")
+    dev.delete({"Doc": ["d0"]})
+    graph.write({"Doc": [doc("d1", 201), doc("d9", 202)]}, mode="merge")
+
+    graph.merge("dev", spark=spark, resolve="ours")
+
+    expected = {f"d{n}": doc(f"d{n}", n) for n in range(2, 5)}
+    expected |= {f"d{n}": doc(f"d{n}", n + 100) for n in range(5, 15)}
+    expected |= {"d1": doc("d1", 201), "d9": doc("d9", 202)}
+    entry = graph.snapshot().tables["node:Doc"]
+    stored = open_pinned(graph._objects.root, entry).scanner(blob_handling="all_binary")
+    found = {row["id"]: row for row in stored.to_table().to_pylist()}
+    assert found == {name: {"id": name, **row} for name, row in expected.items()}
+    assert graph.check().ok
+
+
+def test_a_merge_into_a_branch_forks_only_what_it_writes(graph: Graph, spark: SparkSession) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    put(graph, Person=[person("eve", age=5)], Pet=[{"name": "kit"}])
+
+    dev.merge("main", spark=spark)
+
+    assert set(content(dev)["Person"]) == {"ann", "bob", "cyd", "dan", "eve"}
+    assert set(content(dev)["Pet"]) == {"rex", "kit"}
+    assert dev.snapshot().tables["node:Pet"].fork is None
+    assert dev.check().ok
+
+
+def test_a_rival_that_wins_is_merged_with(graph: Graph, spark: SparkSession) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4), person("ann", age=10)])
+    put(graph, Person=[person("eve", age=5)])
+    rival = omnigraph.open(graph.root)
+    wrote: list[str] = []
+    decide = merge_rows.RowMerge._on_spark
+
+    def and_lose(self: merge_rows.RowMerge, *given: Any) -> merge_rows.MergedRows:
+        rows = decide(self, *given)
+        if not wrote:
+            wrote.append(put(rival, Person=[person("ann", age=1, city="Ulm")]))
+        return rows
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_rows.RowMerge, "_on_spark", and_lose)
+        graph.merge("dev", spark=spark)
+
+    assert content(graph)["Person"]["ann"]["city"] == "Ulm"
+    assert content(graph)["Person"]["ann"]["age"] == 10
+    assert left_over(graph) == []
+    assert graph.check().ok
+
+
+def test_a_merge_that_fails_half_way_leaves_nothing(graph: Graph, spark: SparkSession) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4), person("ann", age=10)])
+    put(graph, Person=[person("eve", age=5)])
+    before, files = (graph.snapshot(), content(graph)), data_files_of(graph)
+    arm("merge.staged", Armed(action=Action.ERROR))
+    try:
+        with pytest.raises(failpoints.FailpointReached):
+            graph.merge("dev", spark=spark)
+    finally:
+        failpoints.disarm_all()
+
+    assert (graph.snapshot(), content(graph)) == before
+    assert left_over(graph) == []
+    assert data_files_of(graph) == files
+    assert graph.recover().left_alone == ()
+
+
+def data_files_of(graph: Graph) -> set[Path]:
+    return {each for each in table_files(graph) if each.parent.name == "data"}
+
+
+def test_a_file_that_vanishes_fails_the_merge_by_its_name(
+    graph: Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    put(graph, Person=[person("eve", age=5)])
+
+    def and_lose_one(files: Any) -> Any:
+        known = list(files)
+        Path(graph.root, known[0].path).unlink()
+        return by_bucket(known)
+
+    monkeypatch.setattr("omnigraph.spark.merge_job.by_bucket", and_lose_one)
+
+    with pytest.raises(StorageUnavailableError, match="is gone while its operation runs"):
+        graph.merge("dev", spark=spark)
+
+    assert left_over(graph) == []
+    assert graph.check().ok
+
+
+@pytest.mark.parametrize("rows_max", [0, 2_000_000])
+def test_the_number_of_rows_chooses_the_engine_and_not_the_result(
+    graph: Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> None:
+    used: list[str] = []
+    on_spark = merge_rows.RowMerge._on_spark
+
+    def noted(self: merge_rows.RowMerge, *given: Any) -> merge_rows.MergedRows:
+        used.append("spark")
+        return on_spark(self, *given)
+
+    monkeypatch.setattr(merge_rows.RowMerge, "_on_spark", noted)
+    monkeypatch.setattr(merge_rows, "LOCAL_ROWS_MAX", rows_max)
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    put(graph, Person=[person("eve", age=5)])
+
+    graph.merge("dev")
+
+    assert used == ([] if rows_max else ["spark"])
+    assert set(content(graph)["Person"]) == {"ann", "bob", "cyd", "dan", "eve"}
+
+
+FLAKY = """
+import os, sys
+import omnigraph
+from omnigraph.spark.session import SparkTarget, spark_for_a_while
+
+root, marks = sys.argv[1:]
+
+
+class Flaky:
+    '''A session all of whose tasks do their work, fail once, and are run again.'''
+
+    def __init__(self, inner, job=None):
+        self.inner, self.job = inner, job
+
+    def range(self, *given):
+        Flaky.jobs = getattr(Flaky, "jobs", 0) + 1
+        return Flaky(self.inner.range(*given), Flaky.jobs)
+
+    def mapInArrow(self, task, schema):
+        job = self.job
+
+        def twice(batches):
+            held = list(batches)
+            made = list(task(iter(held)))
+            for batch in held:
+                for number in batch.column(0).to_pylist():
+                    try:
+                        os.close(os.open(f"{marks}/{job}-{number}", os.O_CREAT | os.O_EXCL))
+                    except FileExistsError:
+                        continue
+                    raise RuntimeError("lost this task")
+            yield from made
+
+        return self.inner.mapInArrow(twice, schema)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+graph = omnigraph.open(root)
+target = SparkTarget(master="local[2,8]", settings={"spark.sql.shuffle.partitions": "2"})
+with spark_for_a_while(target=target) as spark:
+    result = graph.merge("dev", spark=Flaky(spark))
+counts = result.tables["node:Person"]
+print(counts.inserted, counts.updated, counts.deleted)
+"""
+
+
+@pytest.mark.slow
+def test_tasks_that_fail_once_change_nothing_about_the_result(graph: Graph, tmp_path: Path) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person(f"p{n}", age=n) for n in range(50)])
+    put(dev, Person=[person("ann", age=10)])
+    dev.delete({"Person": ["bob"]})
+    put(graph, Person=[person("eve", age=5)])
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    ran = subprocess.run(
+        [sys.executable, "-c", FLAKY, graph.root, str(marks)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+    assert ran.stdout.split() == ["50", "1", "1"], ran.stderr[-3000:]
+    assert len(list(marks.iterdir())) > 5
+    assert len(content(graph)["Person"]) == 3 + 50 - 1 + 1
+    assert left_over(graph) == []
+    assert graph.check().ok

@@ -1,0 +1,246 @@
+"""How commits descend from each other: lines, what is reachable, the base of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import omnigraph
+from omnigraph.storage.commit_graph import CommitGraph, base_of, commit_graph
+from omnigraph.storage.history import record_commits
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_rows import GraphCommit
+
+pytestmark = pytest.mark.unit
+
+Parents = tuple[str | None, str | None]
+
+
+def commits(parents: Mapping[str, str]) -> CommitGraph:
+    """Commits in the order they were made, each with the letters of its parents."""
+    found = {}
+    for number, (name, letters) in enumerate(parents.items(), start=1):
+        first, second, *_ = *letters, None, None
+        found[name] = GraphCommit(
+            commit_id=name,
+            branch=None,
+            operation_id=name,
+            actor="a",
+            created_at=f"2026-01-01T00:00:{number:02}.000000+00:00",
+            parent_id=first,
+            merged_parent_id=second,
+            manifest_version=number,
+        )
+    return CommitGraph(found)
+
+
+def names(found: tuple[GraphCommit, ...]) -> str:
+    return "".join(commit.commit_id for commit in found)
+
+
+DIAMOND = commits({"a": "", "b": "a", "c": "a", "d": "bc", "e": "c"})
+
+
+def test_a_line_follows_first_parents_to_the_first_commit() -> None:
+    assert names(tuple(DIAMOND.line("d"))) == "dba"
+    assert names(tuple(DIAMOND.line("e"))) == "eca"
+    assert names(tuple(DIAMOND.line(None))) == ""
+    assert names(tuple(DIAMOND.line("x"))) == ""
+
+
+def test_a_line_ends_at_a_parent_that_is_not_known() -> None:
+    graph = CommitGraph({"d": DIAMOND.commits["d"]})
+
+    assert names(tuple(graph.line("d"))) == "d"
+
+
+def test_reachable_commits_come_newest_first_and_after_their_children() -> None:
+    assert names(DIAMOND.reachable("d")) == "dcba"
+    assert names(DIAMOND.reachable("e")) == "eca"
+    assert DIAMOND.reachable("x") == ()
+
+
+def test_a_child_comes_first_even_if_its_clock_was_late() -> None:
+    early, late = DIAMOND.commits["a"], DIAMOND.commits["b"]
+    moved = {
+        "a": GraphCommit(
+            commit_id="a",
+            branch=None,
+            operation_id="a",
+            actor="a",
+            created_at="2027-01-01T00:00:00.000000+00:00",
+            manifest_version=early.manifest_version,
+        ),
+        "b": late,
+    }
+
+    assert names(CommitGraph(moved).reachable("b")) == "ba"
+
+
+@pytest.mark.parametrize(
+    ("parents", "one", "other", "base"),
+    [
+        pytest.param({"a": ""}, "a", "a", "a", id="the same commit"),
+        pytest.param({"a": "", "b": "a"}, "a", "b", "a", id="one is older"),
+        pytest.param({"a": "", "b": "a", "c": "a"}, "b", "c", "a", id="a fork"),
+        pytest.param(
+            {"a": "", "b": "a", "c": "a", "d": "bc", "e": "c"}, "d", "e", "c", id="a merge before"
+        ),
+        pytest.param(
+            # main a m n, dev b c d, early off b: from n to a it is nearer than to b
+            {"a": "", "b": "a", "e": "b", "c": "b", "d": "c", "m": "a", "n": "md"},
+            "n",
+            "e",
+            "b",
+            id="an ancestor that is nearer and too old",
+        ),
+        pytest.param(
+            {"a": "", "b": "a", "c": "a", "d": "bc", "e": "cb"}, "d", "e", "c", id="criss-cross"
+        ),
+        pytest.param({"a": "", "b": ""}, "a", "b", None, id="nothing in common"),
+        pytest.param({"a": ""}, "a", "x", None, id="an unknown commit"),
+    ],
+)
+def test_the_base_of_two_commits(
+    parents: Mapping[str, str], one: str, other: str, base: str | None
+) -> None:
+    graph = commits(parents)
+
+    for pair in ((one, other), (other, one)):
+        found = graph.base(*pair)
+        assert (None if found is None else found.commit_id) == base
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> dict[str, str]:
+    """Up to twelve commits, each but the first with one or two earlier ones as parents."""
+    letters = "abcdefghijkl"[: draw(st.integers(2, 12))]
+    found = {"a": ""}
+    for number, name in enumerate(letters[1:], start=1):
+        earlier = st.sampled_from(letters[max(0, number - 4) : number])
+        found[name] = "".join(dict.fromkeys(draw(st.lists(earlier, min_size=1, max_size=2))))
+    return found
+
+
+def ancestors(parents: Mapping[str, str], name: str) -> set[str]:
+    """The commit itself and everything it descends from."""
+    return {name}.union(*(ancestors(parents, parent) for parent in parents[name]))
+
+
+def steps(parents: Mapping[str, str], start: str, end: str) -> float:
+    if start == end:
+        return 0
+    return min((1 + steps(parents, each, end) for each in parents[start]), default=math.inf)
+
+
+def best_bases(parents: Mapping[str, str], one: str, other: str) -> set[str]:
+    """Common ancestors that no other common ancestor descends from."""
+    common = ancestors(parents, one) & ancestors(parents, other)
+    return {
+        each
+        for each in common
+        if not any(each in ancestors(parents, later) for later in common - {each})
+    }
+
+
+@given(histories(), st.data())
+def test_a_base_of_random_histories_is_the_nearest_of_the_best(
+    parents: dict[str, str], data: st.DataObject
+) -> None:
+    one, other = (data.draw(st.sampled_from(sorted(parents))) for _ in range(2))
+    best = best_bases(parents, one, other)
+
+    found = commits(parents).base(one, other)
+
+    assert found is not None
+    assert found.commit_id in best
+    far = {each: steps(parents, one, each) + steps(parents, other, each) for each in best}
+    assert far[found.commit_id] == min(far.values())
+
+
+@given(histories(), st.data())
+def test_a_base_that_is_sure_stays_the_base_whatever_else_becomes_known(
+    parents: dict[str, str], data: st.DataObject
+) -> None:
+    whole = commits(parents)
+    one, other = (data.draw(st.sampled_from(sorted(parents))) for _ in range(2))
+    hidden = data.draw(st.sets(st.sampled_from(sorted(parents)), max_size=6)) - {one, other}
+    known = CommitGraph({name: each for name, each in whole.commits.items() if name not in hidden})
+
+    found = known.base(one, other)
+
+    if not hidden:
+        assert found is not None
+        assert known.is_surely_base(found.commit_id, one, other)
+    if found is not None and known.is_surely_base(found.commit_id, one, other):
+        assert found == whole.base(one, other)
+
+
+@given(histories(), st.data())
+def test_what_is_reachable_in_random_histories_is_complete_and_in_order(
+    parents: dict[str, str], data: st.DataObject
+) -> None:
+    start = data.draw(st.sampled_from(sorted(parents)))
+
+    found = names(commits(parents).reachable(start))
+
+    assert sorted(found) == sorted(ancestors(parents, start))
+    for name in found:
+        assert all(found.index(name) < found.index(parent) for parent in parents[name])
+
+
+def test_commits_are_found_in_manifests_and_in_the_history(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema="node Note { text: String @key }")
+    graph.write({"Note": [{"text": "a"}]})
+    root = parse_root(graph_root)
+    state = read_manifest(root)
+    extra = commits({"x": ""}).commits["x"]
+    record_commits(root, [extra, *graph.commits()])
+
+    found = commit_graph(root, state)
+
+    assert set(found.commits) == {"x", *(commit.commit_id for commit in graph.commits())}
+    assert found.get("x") == extra
+    assert found.get("y") is None
+
+
+def test_a_base_in_a_further_branch_is_looked_for_only_if_it_can_matter(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema="node Note { text: String @key }")
+    one, two, three = (graph.create_branch(name) for name in ("one", "two", "three"))
+    for each in (one, two, three):
+        each.write({"Note": [{"text": each.branch_name}]})
+    shared = one.commits(limit=1)[0]
+    two.merge("one")
+    three.merge("two")
+    root = parse_root(graph_root)
+    states = {each.branch_name: each._manifest() for each in (one, two, three)}
+    heads = {name: state.head.commit_id for name, state in states.items()}
+    asked: list[str] = []
+
+    def further() -> list[object]:
+        asked.append("further")
+        return [states["two"]]
+
+    _, near = base_of(
+        root,
+        heads["one"],
+        heads["two"],
+        states=(states["one"], states["two"]),
+        further=further,  # type: ignore[arg-type]
+    )
+    assert asked == []
+    _, far = base_of(
+        root,
+        heads["three"],
+        heads["one"],
+        states=(states["three"], states["one"]),
+        further=further,  # type: ignore[arg-type]
+    )
+
+    assert near == far == shared
+    assert asked == ["further"]
