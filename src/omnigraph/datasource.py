@@ -58,6 +58,7 @@ from omnigraph.errors import (
     OperationRolledBackError,
 )
 from omnigraph.opening import open as open_graph
+from omnigraph.operations.initialise import existing_graph
 from omnigraph.operations.reference_names import is_commit_id, manifest_version
 from omnigraph.operations.references import branch_ref, branch_state, resolve
 from omnigraph.rules.modes import WriteMode
@@ -307,6 +308,7 @@ def _snapshot(root: Root, options: Mapping[str, str]) -> Snapshot:
         raise InvalidInputError(
             f"a state was chosen twice, by {' and by '.join(given)}", next_step="Choose one way."
         )
+    existing_graph(root)
     objects = StoredObjects(root)
     branch = options.get("branch")
     match given:

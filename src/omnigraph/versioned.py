@@ -17,13 +17,17 @@ from omnigraph.operations.references import resolve as found_reference
 from omnigraph.reading import PastGraph, Readable
 from omnigraph.storage.history import Recovery, recorded_recoveries
 from omnigraph.storage.tags import Tag, all_tags
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+    from omnigraph.local.table_diff import ChangeCounts
     from omnigraph.operations.changes import Baseline, ChangeFeed
-    from omnigraph.operations.diff import GraphDiff
+    from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
     from omnigraph.operations.schema_contract import SchemaContract
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.manifest import ManifestState
@@ -65,10 +69,12 @@ class Versioned(Readable):
         after: Reference | None = None,
         *,
         types: Sequence[str] | None = None,
+        spark: SparkSession | None = None,
     ) -> GraphDiff:
         """What changed from one reference to another, this branch's newest state by default.
 
-        Counts come at once; rows with their images before and after are streamed on demand.
+        Counts come at once; rows with their images before and after are streamed on demand. With
+        a Spark session its tasks compare, and write what `to_parquet` asks for.
         """
         from omnigraph.operations.diff import diff_snapshots  # DuckDB, as in `check`
 
@@ -76,7 +82,19 @@ class Versioned(Readable):
             found_reference(self._objects, each, branch=self._branch).snapshot
             for each in (before, self.branch_name if after is None else after)
         ]
-        return diff_snapshots(self._objects.root, *sides, types=types)
+        tasks = None if spark is None else self._tasks(spark)
+        return diff_snapshots(self._objects.root, *sides, types=types, on_spark=tasks)
+
+    def _tasks(self, spark: SparkSession) -> OnSpark:
+        from omnigraph.spark.diff_job import diff_on_spark  # needs pyspark
+
+        def compare(pairs: Pairs, directory: Path | None) -> dict[str, ChangeCounts]:
+            found = diff_on_spark(
+                spark, self._objects.root, pairs, operation_id=new_id(), directory=directory
+            )
+            return {key: each.counts for key, each in found.items()}
+
+        return compare
 
     def changes(
         self,

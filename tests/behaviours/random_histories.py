@@ -105,7 +105,7 @@ def rows_of(draw: st.DrawFn, table_key: str) -> tuple[str, tuple[tuple[str, Any]
 
 
 def writes(branch: int) -> st.SearchStrategy[Write]:
-    tables = st.sampled_from(list(COLUMNS))
+    tables = st.sampled_from(["node:A", "node:A", "node:A", "node:B", "edge:R", "edge:S"])
     named = tables.flatmap(lambda key: st.tuples(st.just(key), st.sampled_from(IDS[key])))
     rows = st.lists(tables.flatmap(rows_of), min_size=1, max_size=3, unique_by=_name_of)
     gone = st.lists(named, min_size=1, max_size=2)
@@ -115,7 +115,8 @@ def writes(branch: int) -> st.SearchStrategy[Write]:
         rows=rows.map(tuple),
         overwrites=st.sampled_from([False, False, False, True]),
     )
-    return puts | st.builds(Write, branch=st.just(branch), gone=gone.map(tuple))
+    removals = st.builds(Write, branch=st.just(branch), gone=gone.map(tuple))
+    return st.one_of(puts, puts, removals)
 
 
 @st.composite
@@ -124,7 +125,7 @@ def merges(draw: st.DrawFn, count: int) -> Merge:
     return Merge(
         source=source,
         target=target,
-        back=draw(st.sampled_from([0, 0, 0, 1])),
+        back=draw(st.sampled_from([0, 0, 0, 0, 0, 1])),
         resolve=draw(st.sampled_from([None, None, "ours", "theirs", "newest"])),
         column_level=draw(st.sampled_from([True, True, False])),
     )
@@ -132,8 +133,8 @@ def merges(draw: st.DrawFn, count: int) -> Merge:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Step]:
-    """Main and a branch, sometimes two; rounds of some writes on both sides and a merge."""
-    count = draw(st.sampled_from([2, 2, 3]))
+    """Main and a branch or two; rounds of some writes on both sides and a merge."""
+    count = draw(st.sampled_from([2, 3, 3]))
     steps: list[Step] = [
         Write(branch=0, rows=FIRST),
         *(
@@ -141,10 +142,10 @@ def histories(draw: st.DrawFn) -> list[Step]:
             for branch in range(1, count)
         ),
     ]
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(draw(st.integers(1, 5))):
         merge = draw(merges(count))
         steps += draw(st.lists(writes(merge.source), min_size=1, max_size=2))
-        steps += draw(st.lists(writes(merge.target), max_size=2))
+        steps += draw(st.lists(writes(merge.target), max_size=1))
         if draw(st.integers(0, 7)) == 0:
             branch, parent = draw(st.permutations(range(count)))[:2]
             steps.append(Fork(branch=branch, parent=parent))

@@ -6,8 +6,9 @@ what is really reached.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tests.crash.branch_world import (
     AHEAD,
@@ -55,10 +56,12 @@ class BranchSweepDeath:
         return f"{self.stage}-{self.point}"
 
 
+Case = TypeVar("Case", BranchDeath, BranchSweepDeath)
+
 ONE_TABLE, THREE_TABLES = write(FRESH, "link-a"), write(FRESH, "delete-c0")
 SECOND = write(DEV, "append-b")
 FAST_FORWARD, THREE_WAY = merge(AHEAD), merge(DEV)
-POINTING, FORKING = merge(MAIN, SIDE), merge(AHEAD, SIDE)
+POINTING, FORKING = merge(MAIN, SIDE), merge(DEV, SIDE)
 
 _READING = ("read.begin", "read.post_manifest", "read.verify")
 _CREATING = (
@@ -98,58 +101,56 @@ def _moving(*visits: int) -> dict[str, tuple[int, ...]]:
 
 
 ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
-    (BranchWorld.PLAIN, create(NEW)): _once(*_CREATING),
-    (BranchWorld.PLAIN, create(NEW, DEV)): _once(*_CREATING),
+    (BranchWorld.DEV, create(NEW)): _once(*_CREATING),
+    (BranchWorld.DEV, create(NEW, DEV)): _once(*_CREATING),
     (BranchWorld.HALF_MADE, create(NEW)): _once(
         *_CREATING[:4], "branch.post_abandon", *_CREATING[4:]
     ),
-    (BranchWorld.PLAIN, delete(DEV)): {
+    (BranchWorld.DEV, delete(DEV)): {
         **_once(*_READING, "branch.pre_delete", "branch.post_delete", *_LOOKING),
         "reconcile.check": (1, 2),
         "reconcile.post_delete": (1, 2),
     },
-    (BranchWorld.PLAIN, ONE_TABLE): {
+    (BranchWorld.FRESH, ONE_TABLE): {
         **_once(*_STARTING, "branch.post_fork", *_STAGED),
         **_moving(1),
         **_once(*_PUBLISHING, _ON_A_BRANCH),
     },
-    (BranchWorld.PLAIN, THREE_TABLES): {
+    (BranchWorld.FRESH, THREE_TABLES): {
         **_once(*_STARTING),
         "branch.post_fork": (1, 2, 3),
         **_once(*_STAGED),
         **_moving(1, 2, 3),
         **_once(*_PUBLISHING, _ON_A_BRANCH),
     },
-    (BranchWorld.PLAIN, SECOND): {
+    (BranchWorld.DEV, SECOND): {
         **_once(*_STARTING, *_STAGED),
         **_moving(1, 2),
         **_once(*_PUBLISHING, _ON_A_BRANCH),
     },
-    (BranchWorld.PLAIN, FAST_FORWARD): {
+    (BranchWorld.AHEAD, FAST_FORWARD): {
         **_once(*_READING, *_STARTING, "merge.staged", *_STAGED),
         **_moving(1, 2),
         **_once(*_PUBLISHING),
     },
-    (BranchWorld.PLAIN, THREE_WAY): {
+    (BranchWorld.DEV, THREE_WAY): {
         **_once(*_READING, *_STARTING, "merge.staged", *_STAGED),
         **_moving(1, 3),
         **_once(*_PUBLISHING),
     },
-    (BranchWorld.PLAIN, POINTING): {
+    (BranchWorld.SIDE, POINTING): {
         **_once(*_READING, *_STARTING, "merge.staged", *_STAGED),
         **_once(*_PUBLISHING, _ON_A_BRANCH),
     },
-    (BranchWorld.PLAIN, FORKING): {
+    (BranchWorld.SIDE, FORKING): {
         **_once(*_READING, *_STARTING),
         "branch.post_fork": (1, 2),
         **_once("merge.staged", *_STAGED),
-        **_moving(1, 2),
+        **_moving(1, 3),
         **_once(*_PUBLISHING, _ON_A_BRANCH),
     },
-    (BranchWorld.PLAIN, tag("t2", DEV)): _once(
-        *_READING, "tag.begin", "tag.post_put", "tag.verify"
-    ),
-    (BranchWorld.PLAIN, read(DEV)): _once(*_READING),
+    (BranchWorld.DEV, tag("t2", DEV)): _once(*_READING, "tag.begin", "tag.post_put", "tag.verify"),
+    (BranchWorld.DEV, read(DEV)): _once(*_READING),
     (BranchWorld.LEFTOVERS, RECONCILE): {
         **_once(*_LOOKING),
         "reconcile.check": (1, 2, 3, 4),
@@ -185,6 +186,38 @@ SWEEPS: Mapping[Stage, tuple[str, ...]] = {
 }
 
 
+NOTHING_WRITTEN_BEFORE = frozenset(
+    {
+        *_READING[1:],
+        "branch.begin",
+        "branch.post_parent",
+        *_LOOKING,
+        "reconcile.check",
+        "mutation.begin",
+        "merge.staged",
+        "mutation.pre_direct_commit",
+        "publish.pre_manifest",
+        "publish.resolve",
+        "publish.resolve.list",
+        "publish.resolve.verify",
+        "branch.pre_verify",
+        "tag.begin",
+        "tag.verify",
+        "recovery.post_log",
+        "recovery.decided.list",
+        "recovery.decided.verify",
+        "recovery.post_classify",
+        "recovery.pre_manifest",
+        "recovery.decided",
+        "recovery.post_rollforward",
+        "recovery.post_fence",
+        "recovery.pre_restore",
+        "recovery.pre_restore_publish",
+    }
+)
+"""Points that are reached with nothing written since the point before them."""
+
+
 def branch_deaths() -> Iterator[BranchDeath]:
     for (world, errand), route in ROUTES.items():
         for point, visits in route.items():
@@ -196,3 +229,14 @@ def branch_sweep_deaths() -> Iterator[BranchSweepDeath]:
     for stage, points in SWEEPS.items():
         for point in points:
             yield BranchSweepDeath(stage=stage, point=point)
+
+
+def repeats(cases: Iterable[Case]) -> Iterator[tuple[Case, bool]]:
+    """Each case, and whether it leaves on disk what another one does that is killed before it.
+
+    The first death at each point counts as new.
+    """
+    seen: set[str] = set()
+    for case in cases:
+        yield case, case.point in NOTHING_WRITTEN_BEFORE and case.point in seen
+        seen.add(case.point)

@@ -9,24 +9,13 @@ import json
 import sys
 
 import omnigraph
-from omnigraph.errors import BranchGoneError, NothingWrittenError, OmnigraphError
-from tests.crash.branch_world import Errand, Verb, run_errand
+from tests.crash.branch_world import Errand, Verb, told
 
 
 def main(_: str, root: str, errand: str) -> None:
-    """Say `acknowledged`, `failed` (nothing was written), `gone` (with its branch) or `unknown`."""
-    answer: dict[str, object]
-    try:
-        wanted = Errand.decoded(errand)
-        graph = omnigraph.open(root, mode="r" if wanted.verb is Verb.READ else "rw")
-        answer = {"said": "acknowledged", **run_errand(graph, wanted)}
-    except (NothingWrittenError, KeyboardInterrupt) as error:
-        answer = {"said": "failed", "error": type(error).__name__, "message": str(error)}
-    except BranchGoneError as error:
-        answer = {"said": "gone", "error": type(error).__name__, "message": str(error)}
-    except OmnigraphError as error:
-        answer = {"said": "unknown", "error": type(error).__name__, "message": str(error)}
-    print(json.dumps(answer), flush=True)
+    wanted = Errand.decoded(errand)
+    graph = omnigraph.open(root, mode="r" if wanted.verb is Verb.READ else "rw")
+    print(json.dumps(told(graph, wanted)), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ holds, whatever their order; a merge is a union.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import assert_never
@@ -15,8 +15,9 @@ from typing import assert_never
 from ulid import ULID
 
 from omnigraph.commit.orphans import reconcile_forks
+from omnigraph.errors import BranchGoneError, NothingWrittenError, OmnigraphError
 from omnigraph.graph import Graph
-from tests.crash.small_world import Content, Job, Kind, after, carry_out, content_of, small_world
+from tests.crash.small_world import Content, Job, Kind, after, carry_out, content_of
 
 MAIN = "main"
 DEV, SIDE, FRESH, AHEAD = "dev", "side", "fresh", "ahead"
@@ -36,6 +37,7 @@ class Verb(StrEnum):
     WRITE = "write"
     MERGE = "merge"
     TAG = "tag"
+    UNTAG = "untag"
     READ = "read"
     RECONCILE = "reconcile"
     SWEEP = "sweep"
@@ -67,7 +69,7 @@ class Errand:
                 return f"{self.verb}-{self.mark}-on-{self.name}"
             case Verb.MERGE:
                 return f"{self.verb}-{self.source}-into-{self.name}"
-            case Verb.DELETE | Verb.READ:
+            case Verb.DELETE | Verb.UNTAG | Verb.READ:
                 return f"{self.verb}-{self.name}"
             case Verb.RECONCILE | Verb.SWEEP:
                 return str(self.verb)
@@ -95,41 +97,16 @@ def tag(name: str, at: str) -> Errand:
     return Errand(verb=Verb.TAG, name=name, source=at)
 
 
+def untag(name: str) -> Errand:
+    return Errand(verb=Verb.UNTAG, name=name)
+
+
 def read(name: str) -> Errand:
     return Errand(verb=Verb.READ, name=name)
 
 
 RECONCILE = Errand(verb=Verb.RECONCILE)
 SWEEP = Errand(verb=Verb.SWEEP)
-
-
-def branched_world(root: str) -> Graph:
-    """Main has moved since `dev` and `side` were made, `ahead` is ahead of it, `fresh` is new.
-
-    A tag holds the first of two writes of `dev`, and with it two of its three forks.
-    """
-    graph = small_world(root)
-    for name in (DEV, SIDE):
-        run_errand(graph, create(name))
-    run_errand(graph, write(DEV, "append-dev"))
-    run_errand(graph, tag(KEPT, DEV))
-    run_errand(graph, write(DEV, "link-dev"))
-    run_errand(graph, write(SIDE, "link-side"))
-    run_errand(graph, write(MAIN, "append-main"))
-    for name in (FRESH, AHEAD):
-        run_errand(graph, create(name))
-    run_errand(graph, write(AHEAD, "append-ahead"))
-    return graph
-
-
-BRANCHED: Picture = {
-    MAIN: frozenset({"append-main"}),
-    DEV: frozenset({"append-dev", "link-dev"}),
-    SIDE: frozenset({"link-side"}),
-    FRESH: frozenset({"append-main"}),
-    AHEAD: frozenset({"append-main", "append-ahead"}),
-    f"tag:{KEPT}": frozenset({"append-dev"}),
-}
 
 
 def run_errand(graph: Graph, errand: Errand) -> dict[str, object]:
@@ -148,6 +125,8 @@ def run_errand(graph: Graph, errand: Errand) -> dict[str, object]:
             return {"outcome": result.outcome.value}
         case Verb.TAG:
             graph.tag(errand.name, at=errand.source)
+        case Verb.UNTAG:
+            graph.delete_tag(errand.name)
         case Verb.READ:
             return {"content": content_of(graph.branch(errand.name))}
         case Verb.RECONCILE:
@@ -160,19 +139,41 @@ def run_errand(graph: Graph, errand: Errand) -> dict[str, object]:
     return {}
 
 
+def told(graph: Graph, errand: Errand) -> dict[str, object]:
+    """Run an errand, and say how it ended.
+
+    `acknowledged`, `failed` (nothing was written), `gone` (with its branch) or `unknown`.
+    """
+    try:
+        return {"said": "acknowledged", **run_errand(graph, errand)}
+    except (NothingWrittenError, KeyboardInterrupt) as error:
+        return _refusal("failed", error)
+    except BranchGoneError as error:
+        return _refusal("gone", error)
+    except OmnigraphError as error:
+        return _refusal("unknown", error)
+
+
+def _refusal(said: str, error: BaseException) -> dict[str, object]:
+    return {"said": said, "error": type(error).__name__, "message": str(error)}
+
+
 def done(picture: Picture, errand: Errand) -> Picture:
     """What a graph that looked like this looks like once the errand was run."""
+    name, source = errand.name, errand.source
+    brought = picture.get(source) or picture.get(f"tag:{source}") or frozenset()
     match errand.verb:
         case Verb.CREATE:
-            return {**picture, errand.name: picture[errand.source]}
-        case Verb.DELETE:
-            return {name: marks for name, marks in picture.items() if name != errand.name}
-        case Verb.WRITE:
-            return {**picture, errand.name: picture[errand.name] | {errand.mark}}
-        case Verb.MERGE:
-            return {**picture, errand.name: picture[errand.name] | picture[errand.source]}
+            return {**picture, name: brought}
         case Verb.TAG:
-            return {**picture, f"tag:{errand.name}": picture[errand.source]}
+            return {**picture, f"tag:{name}": brought}
+        case Verb.DELETE | Verb.UNTAG:
+            gone = name if errand.verb is Verb.DELETE else f"tag:{name}"
+            return {each: marks for each, marks in picture.items() if each != gone}
+        case Verb.WRITE:
+            return {**picture, name: picture[name] | {errand.mark}}
+        case Verb.MERGE:
+            return {**picture, name: picture[name] | brought}
         case Verb.READ | Verb.RECONCILE | Verb.SWEEP:
             return picture
         case _:
@@ -197,15 +198,27 @@ def content_with(base: Content, marks: Iterable[str]) -> Content:
     return content
 
 
-def picture_of(graph: Graph, base: Content) -> Picture:
-    """Read every living branch and tag whole; rows that no set of whole writes makes are wrong."""
-    seen: dict[str, Marks] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What living branches and tags hold: all rows, and the marks that these amount to."""
+
+    contents: Mapping[str, Content]
+    picture: Picture
+
+
+def look_at(graph: Graph, base: Content, *, only: Collection[str] | None = None) -> Look:
+    """Read branches and tags whole; rows that no set of whole writes makes are wrong."""
+    contents: dict[str, Content] = {}
     for branch in graph.branches():
-        seen[branch.name] = _marks(content_of(graph.branch(branch.name)), base, branch.name)
-    for each in graph.tags():
-        pinned = content_of(graph, graph.at(each.tag).snapshot())
-        seen[f"tag:{each.tag}"] = _marks(pinned, base, each.tag)
-    return seen
+        if only is None or branch.name in only:
+            contents[branch.name] = content_of(graph.branch(branch.name))
+    for each in graph.tags() if only is None else ():
+        contents[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot())
+    picture = {name: marks_in(content, base) for name, content in contents.items()}
+    for name, marks in picture.items():
+        whole = contents[name] == content_with(base, marks)
+        assert whole, f"{name} holds half a write of {sorted(marks)}"
+    return Look(contents=contents, picture=picture)
 
 
 def marks_in(content: Content, base: Content) -> Marks:
@@ -216,9 +229,3 @@ def marks_in(content: Content, base: Content) -> Marks:
         for name in rows.keys() - base[key].keys()
     }
     return frozenset(added | ({"delete-c0"} if "c0" not in content["node:City"] else set()))
-
-
-def _marks(content: Content, base: Content, where: str) -> Marks:
-    marks = marks_in(content, base)
-    assert content == content_with(base, marks), f"{where} holds half a write of {sorted(marks)}"
-    return marks

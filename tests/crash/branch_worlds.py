@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import assert_never
 
 from ulid import ULID
 
 import omnigraph
 from tests.crash.branch_world import (
-    BRANCHED,
+    AHEAD,
     DEV,
     FRESH,
+    KEPT,
     MAIN,
     NEW,
     SIDE,
@@ -23,12 +23,12 @@ from tests.crash.branch_world import (
     Errand,
     Picture,
     Verb,
-    branched_world,
     create,
     delete,
     done,
     merge,
     run_errand,
+    tag,
     write,
 )
 from tests.crash.processes import Ended, Victim, start
@@ -38,11 +38,45 @@ _VICTIM = "tests.crash.branch_victim"
 
 
 class BranchWorld(StrEnum):
-    """What the victim finds."""
+    """What the victim finds. Everywhere `dev` wrote twice, a tag holds its first write, main moved.
 
-    PLAIN = "plain"
+    Besides `dev` there is `fresh`, which wrote nothing, `side`, which is behind main, or `ahead`.
+    """
+
+    DEV = "dev"
+    FRESH = "fresh"
+    SIDE = "side"
+    AHEAD = "ahead"
     HALF_MADE = "half_made"
     LEFTOVERS = "leftovers"
+
+
+_BEFORE_MAIN_MOVED = (
+    create(DEV),
+    write(DEV, "append-dev"),
+    tag(KEPT, DEV),
+    write(DEV, "link-dev"),
+)
+_MAIN_MOVES = write(MAIN, "append-main")
+_ERRANDS: Mapping[BranchWorld, tuple[Errand, ...]] = {
+    BranchWorld.DEV: (*_BEFORE_MAIN_MOVED, _MAIN_MOVES),
+    BranchWorld.FRESH: (*_BEFORE_MAIN_MOVED, _MAIN_MOVES, create(FRESH)),
+    BranchWorld.SIDE: (
+        *_BEFORE_MAIN_MOVED,
+        create(SIDE),
+        write(SIDE, "link-side"),
+        _MAIN_MOVES,
+    ),
+    BranchWorld.AHEAD: (
+        *_BEFORE_MAIN_MOVED,
+        _MAIN_MOVES,
+        create(AHEAD),
+        write(AHEAD, "append-ahead"),
+    ),
+    BranchWorld.HALF_MADE: (*_BEFORE_MAIN_MOVED, _MAIN_MOVES),
+    BranchWorld.LEFTOVERS: (*_BEFORE_MAIN_MOVED, _MAIN_MOVES, create(FRESH), create(NEW)),
+}
+"""How each world came to be."""
 
 
 class Stage(StrEnum):
@@ -56,15 +90,20 @@ class Stage(StrEnum):
 
 
 _DEATHS = {
-    Stage.FORKED: (write(FRESH, "delete-c0"), "mutation.post_stage=kill"),
-    Stage.FORKED_AND_MOVED: (write(FRESH, "delete-c0"), "publish.pre_manifest=kill"),
+    Stage.FORKED: (BranchWorld.FRESH, write(FRESH, "delete-c0"), "mutation.post_stage=kill"),
+    Stage.FORKED_AND_MOVED: (
+        BranchWorld.FRESH,
+        write(FRESH, "delete-c0"),
+        "publish.pre_manifest=kill",
+    ),
     # The second table waits, so that exactly the first has moved.
     Stage.ONE_OF_TWO_MOVED: (
+        BranchWorld.DEV,
         write(DEV, "append-b"),
         "mutation.pre_direct_commit=pause:5@2,mutation.post_direct_commit=kill",
     ),
-    Stage.POINTING: (merge(MAIN, SIDE), "mutation.post_stage=kill"),
-    Stage.BRANCH_GONE: (write(FRESH, "delete-c0"), "publish.pre_manifest=stop"),
+    Stage.POINTING: (BranchWorld.SIDE, merge(MAIN, SIDE), "mutation.post_stage=kill"),
+    Stage.BRANCH_GONE: (BranchWorld.FRESH, write(FRESH, "delete-c0"), "publish.pre_manifest=stop"),
 }
 
 
@@ -114,21 +153,16 @@ class BranchWorlds:
     def lay_out(self, world: BranchWorld) -> Picture:
         """A graph in that state at the root; returns what it looks like."""
         self._lay_out(world.value, lambda: self._make(world))
-        match world:
-            case BranchWorld.PLAIN | BranchWorld.HALF_MADE:
-                return BRANCHED
-            case BranchWorld.LEFTOVERS:
-                return done(done(BRANCHED, create(NEW)), delete(DEV))
-            case _:
-                assert_never(world)
+        return _picture(world)
 
     def lay_out_dead(self, stage: Stage) -> tuple[Errand, Picture]:
         """A graph with a dead writer's sidecar; returns its errand, and the look without it."""
-        errand, failpoints = _DEATHS[stage]
+        world, errand, failpoints = _DEATHS[stage]
         number = list(Stage).index(stage)
         errand = replace(errand, operation_id=f"01K0000000000000000000{number:04d}")
-        self._lay_out(f"dead-{stage}", lambda: self._make_dead(errand, failpoints))
-        return errand, done(BRANCHED, delete(FRESH)) if stage is Stage.BRANCH_GONE else BRANCHED
+        self._lay_out(f"dead-{stage}", lambda: self._make_dead(world, errand, failpoints))
+        before = _picture(world)
+        return errand, done(before, delete(FRESH)) if stage is Stage.BRANCH_GONE else before
 
     def _lay_out(self, name: str, make: Callable[[], None]) -> None:
         template = self._home / "templates" / name
@@ -140,22 +174,23 @@ class BranchWorlds:
         shutil.copytree(template, self.root)
 
     def _make(self, world: BranchWorld) -> None:
-        root = self.root
-        if world is BranchWorld.PLAIN:
-            branched_world(root)
-            return
-        self.lay_out(BranchWorld.PLAIN)
-        assert run_victim(root, create(NEW), failpoints="branch.post_manifest=kill").was_killed
+        graph = small_world(self.root)
         if world is BranchWorld.LEFTOVERS:
-            graph = omnigraph.open(root)
-            run_errand(graph, create(NEW))
-            dead = write(FRESH, "append_everywhere-dead")
-            assert run_victim(root, dead, failpoints="mutation.post_stage=kill").was_killed
+            self._die(create(NEW), "branch.post_manifest")
+        for errand in _ERRANDS[world]:
+            run_errand(graph, errand)
+        if world is BranchWorld.HALF_MADE:
+            self._die(create(NEW), "branch.post_manifest")
+        if world is BranchWorld.LEFTOVERS:
+            self._die(write(FRESH, "link-dead"), "mutation.post_stage")
             run_errand(graph, SWEEP)
-            assert run_victim(root, delete(DEV), failpoints="branch.post_delete=kill").was_killed
+            self._die(delete(DEV), "branch.post_delete")
 
-    def _make_dead(self, errand: Errand, failpoints: str) -> None:
-        self.lay_out(BranchWorld.PLAIN)
+    def _die(self, errand: Errand, point: str) -> None:
+        assert run_victim(self.root, errand, failpoints=f"{point}=kill").was_killed
+
+    def _make_dead(self, world: BranchWorld, errand: Errand, failpoints: str) -> None:
+        self.lay_out(world)
         graph = omnigraph.open(self.root)
         victim = start_errand(self.root, errand, failpoints=failpoints)
         if failpoints.endswith("=stop"):
@@ -163,3 +198,11 @@ class BranchWorlds:
             run_errand(graph, delete(errand.name))
             victim.kill()
         assert victim.end().was_killed
+
+
+def _picture(world: BranchWorld) -> Picture:
+    """What the errands that made a world left there."""
+    picture: Picture = {MAIN: frozenset()}
+    for errand in _ERRANDS[world]:
+        picture = done(picture, errand)
+    return done(picture, delete(DEV)) if world is BranchWorld.LEFTOVERS else picture

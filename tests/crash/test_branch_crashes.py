@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
+from _pytest.mark import ParameterSet
 
 import omnigraph
 from omnigraph import failpoints
@@ -13,9 +15,11 @@ from tests.crash.branch_cases import (
     ROUTES,
     BranchDeath,
     BranchSweepDeath,
+    Case,
     Route,
     branch_deaths,
     branch_sweep_deaths,
+    repeats,
 )
 from tests.crash.branch_verdict import assert_all_or_nothing, assert_errand_can_be_run_again
 from tests.crash.branch_world import SWEEP, Errand, run_errand
@@ -36,7 +40,14 @@ DONE_BEFORE = frozenset(
 )
 
 
-@pytest.mark.parametrize("case", list(branch_deaths()), ids=str)
+def _table(cases: Iterable[Case]) -> list[ParameterSet]:
+    return [
+        pytest.param(case, id=str(case), marks=[pytest.mark.slow] if repeated else [])
+        for case, repeated in repeats(cases)
+    ]
+
+
+@pytest.mark.parametrize("case", _table(branch_deaths()))
 def test_a_killed_errand_was_run_or_was_not(case: BranchDeath, branch_worlds: BranchWorlds) -> None:
     before, root = branch_worlds.lay_out(case.world), branch_worlds.root
     errand = named(case.errand)
@@ -51,7 +62,7 @@ def test_a_killed_errand_was_run_or_was_not(case: BranchDeath, branch_worlds: Br
     assert_errand_can_be_run_again(graph, errand, happened=happened, before=before, base=base)
 
 
-@pytest.mark.parametrize("case", list(branch_sweep_deaths()), ids=str)
+@pytest.mark.parametrize("case", _table(branch_sweep_deaths()))
 def test_a_killed_sweep_of_a_branch_is_finished_by_the_next(
     case: BranchSweepDeath, branch_worlds: BranchWorlds
 ) -> None:
@@ -92,4 +103,4 @@ def test_an_errand_is_killed_at_every_point_that_it_reaches(
 
     failpoints.disarm_all()
     assert set(reached) == set(route)
-    assert all(max(visits) == reached[point] for point, visits in route.items())
+    assert {point: max(visits) for point, visits in route.items()} == reached

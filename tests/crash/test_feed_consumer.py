@@ -172,7 +172,7 @@ def story(root: str, home: Path, *, kills: int, seed: int) -> tuple[list[Line], 
         assert ended_well(writer, 60)
     (home / "written").touch()
     with running("consume", root, str(home), "last") as consumer:
-        assert ended_well(consumer, 600)
+        assert ended_well(consumer, 1_200)
     return read_lines(home / "book"), read_lines(home / "delivered")
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from omnigraph import failpoints
 
-VICTIMS = ("tests.crash.victim", "tests.crash.branch_victim")
+VICTIMS = ("tests.crash.victim", "tests.crash.branch_victim", "tests.crash.branch_storm_roles")
 _USED_BY_VICTIMS = (
     "omnigraph.operations.check",
     "omnigraph.operations.merge",

@@ -97,10 +97,10 @@ def test_an_empty_type_is_an_empty_frame(graph: Graph, spark: SparkSession) -> N
     [
         ({"version": "77"}, "manifest version 77"),
         ({"version": "new"}, "version is 'new', expected the number"),
-        ({"commit": "nope"}, "has no commit 'nope' on main"),
+        ({"commit": "nope"}, "commit is 'nope', expected the number or id of one"),
         ({"commit": "nope", "version": "1"}, "a state was chosen twice, by version and by commit"),
         ({"timestampAsOf": "2001-01-01"}, "had no commit at 2001-01-01"),
-        ({"branch": "dev"}, "has no branch 'dev'; it has 'main' only"),
+        ({"branch": "dev"}, "has no branch 'dev'"),
         ({"type": "Persn"}, "has no type 'Persn' (did you mean `Person`?)"),
         ({"type": "Person"}, "has a node type and an edge type 'Person'"),
         ({"columns": "nmae"}, "node:Person has no column 'nmae' (did you mean `name`?)"),

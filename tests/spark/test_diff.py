@@ -130,3 +130,19 @@ def test_equal_versions_have_no_changes_and_a_full_directory_is_refused(
     assert on_spark(graph, spark, pairs) == {}
     with pytest.raises(ConflictError, match="is not an empty directory"):
         on_spark(graph, spark, pairs, tmp_path)
+
+
+def test_a_graph_is_compared_by_tasks_where_a_session_is_given(
+    graph: Graph, spark: SparkSession, tmp_path: Path
+) -> None:
+    branch = graph.create_branch("dev")
+    change_something(branch, random.Random(3))
+
+    here = graph.diff("main", "dev")
+    there = graph.diff("main", "dev", spark=spark)
+    files = there.to_parquet(tmp_path / "changes")
+
+    assert {key: each.counts for key, each in there.tables.items()} == {
+        key: each.counts for key, each in here.tables.items()
+    }
+    assert sum(pq.read_metadata(file).num_rows for file in files) == here.counts.total

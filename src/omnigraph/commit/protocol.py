@@ -76,8 +76,6 @@ class Prepared:
     read_set: frozenset[str]
     pointed: tuple[PointedTable, ...] = ()
     merged: MergedFrom | None = None
-    verify: Callable[[tuple[TableVersion, ...]], None] | None = None
-    """Looks at the moved tables before they are published; raising leaves the graph as it was."""
 
     @property
     def changes_nothing(self) -> bool:
@@ -198,8 +196,6 @@ class _Attempts:
         )
         if isinstance(moved, Contended):
             return None
-        if prepared.verify is not None:
-            prepared.verify((*moved, *pointed_rows(self._sidecar)))
         try:
             decision = self._decision(moved)
             return publish(root, decision, branch=self._request.branch, believed=state)

@@ -91,6 +91,7 @@ def create_branch(objects: Objects, name: str, source: Resolved, clock: Clock) -
     except OmnigraphError:
         with suppress(OmnigraphError):
             append_entry(objects, claimed, ref, BranchState.ABANDONED)
+        _require_parent(objects, source)
         raise
     if not append_entry(objects, claimed, ref, BranchState.READY):
         raise _taken(objects, branch)
@@ -179,13 +180,17 @@ def _require_no_tag(objects: Objects, branch: str) -> None:
         )
 
 
-def _require_source(objects: Objects, source: Resolved) -> None:
-    """What the branch starts as must not have been removed before the branch could protect it."""
+def _require_parent(objects: Objects, source: Resolved) -> None:
     parent = source.state.ref
     if parent is not None and not is_living(objects, parent):
         raise ConflictError(
             f"branch {parent.branch!r} was deleted meanwhile", next_step="Choose another source."
         )
+
+
+def _require_source(objects: Objects, source: Resolved) -> None:
+    """What the branch starts as must not have been removed before the branch could protect it."""
+    _require_parent(objects, source)
     if source.snapshot.commit_id != source.state.head.commit_id:
         for entry in source.snapshot.tables.values():
             open_pinned(objects.root, entry)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import pending_operations
-from omnigraph.errors import OmnigraphError
+from omnigraph.errors import DamagedGraphError, OmnigraphError
 from omnigraph.local.integrity import BrokenRule, broken_rules
 from omnigraph.rules.constraints import TypeRules, table_rules
 from omnigraph.storage.commit_graph import commit_graph
@@ -99,7 +99,7 @@ def check_graph(
     if not findings:
         findings += _rules(engine, catalog)
     findings += _chain(root, state)
-    orphans = [orphan for entry in snapshot.tables.values() for orphan in orphan_files(root, entry)]
+    orphans = [orphan for entry in snapshot.tables.values() for orphan in _orphans(root, entry)]
     return CheckReport(
         root=root.uri,
         branch=snapshot.branch_name,
@@ -111,6 +111,14 @@ def check_graph(
         orphan_bytes=sum(size for _, size in orphans),
         findings=tuple(findings),
     )
+
+
+def _orphans(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
+    try:
+        return orphan_files(root, entry)
+    except DamagedGraphError:
+        # The pin is gone, which is a finding already.
+        return ()
 
 
 def _in_process(root: Root, snapshot: Snapshot) -> _Engine:

@@ -13,9 +13,10 @@ import base64
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Final
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Pin, Snapshot, TableEntry
 
+Pairs = Mapping[str, tuple["TableEntry | None", "TableEntry | None"]]
+OnSpark = Callable[[Pairs, "Path | None"], Mapping[str, ChangeCounts]]
+"""Compares pairs of entries in tasks; with a directory, these write the changes there too."""
+
 _GROUP_BYTES: Final = 32 << 20
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -79,6 +84,7 @@ class GraphDiff:
     before: Snapshot = field(repr=False)
     after: Snapshot = field(repr=False)
     tables: Mapping[str, TypeDiff]
+    _write: Callable[[Path], object] | None = field(default=None, repr=False)
 
     @property
     def counts(self) -> ChangeCounts:
@@ -117,32 +123,37 @@ class GraphDiff:
         return lines
 
     def to_parquet(self, directory: str | os.PathLike[str]) -> tuple[Path, ...]:
-        """Write a file of changes per type into a directory that appears when all are complete.
+        """Write files of changes into a directory: one per type, complete or not there.
+
+        Tasks of Spark write several per type, into a directory that all of them reach.
 
         Raises:
             ConflictError: the directory exists and is not empty.
         """
         target = Path(directory).absolute()
+        if self._write is not None:
+            self._write(target)
+            return tuple(sorted(target.rglob("*.parquet")))
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             raise ConflictError(
                 f"{target} exists and is not an empty directory",
                 next_step="Name a directory that does not exist yet.",
             )
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
-            partial.mkdir(parents=True)
-            written = [_write_parquet(table, partial) for table in self.tables.values()]
+            unfinished.mkdir(parents=True)
+            written = [_write_parquet(table, unfinished) for table in self.tables.values()]
             if target.is_dir():
                 target.rmdir()
-            partial.replace(target)
+            unfinished.replace(target)
         except OSError as error:
             raise StorageUnavailableError(
                 f"cannot write {target}: {error}", next_step="Check the path and its space."
             ) from error
         finally:
             with suppress(OSError):
-                shutil.rmtree(partial)
-        return tuple(target / each.relative_to(partial) for each in written)
+                shutil.rmtree(unfinished)
+        return tuple(target / each.relative_to(unfinished) for each in written)
 
 
 def json_lines(table_key: str, batch: pa.RecordBatch) -> bytes:
@@ -155,7 +166,12 @@ def json_lines(table_key: str, batch: pa.RecordBatch) -> bytes:
 
 
 def diff_snapshots(
-    root: Root, before: Snapshot, after: Snapshot, *, types: Sequence[str] | None = None
+    root: Root,
+    before: Snapshot,
+    after: Snapshot,
+    *,
+    types: Sequence[str] | None = None,
+    on_spark: OnSpark | None = None,
 ) -> GraphDiff:
     """Find the types that changed and count their rows; the rows themselves are read on demand.
 
@@ -164,27 +180,40 @@ def diff_snapshots(
         before: The snapshot to start from.
         after: The snapshot to arrive at, of the same branch or another.
         types: Types to look at, by name or table key; all if left out.
+        on_spark: Who compares instead of this process, in tasks; rows of a type still stream here.
 
     Raises:
         InvalidInputError: a type that neither snapshot has.
     """
-    pairs = _pairs(before.tables, after.tables)
+    paired = _pairs(before.tables, after.tables)
+    pairs = {
+        key: paired[key]
+        for key in _chosen(types, sorted(paired, key=_rank))
+        if not _is_pinned_alike(*paired[key])
+    }
+    counted = None if on_spark is None else on_spark(pairs, None)
     found = {}
-    for key in _chosen(types, sorted(pairs, key=_rank)):
-        old, new = pairs[key]
-        if old is not None and new is not None and _place(old) == _place(new):
-            continue
+    for key, (old, new) in pairs.items():
         diff = diff_table(root, old, new)
         table = TypeDiff(
             table_key=key,
             renamed_from=old.table_key if old is not None and old.table_key != key else None,
-            counts=count_changes(diff),
+            counts=count_changes(diff) if counted is None else counted.get(key, ChangeCounts()),
             columns=diff.columns,
             _diff=diff,
         )
         if table.counts.total or table.columns_changed or table.renamed_from:
             found[key] = table
-    return GraphDiff(before=before, after=after, tables=MappingProxyType(found))
+    return GraphDiff(
+        before=before,
+        after=after,
+        tables=MappingProxyType(found),
+        _write=None if on_spark is None else partial(on_spark, pairs),
+    )
+
+
+def _is_pinned_alike(old: TableEntry | None, new: TableEntry | None) -> bool:
+    return old is not None and new is not None and _place(old) == _place(new)
 
 
 _Pairs = dict[str, tuple["TableEntry | None", "TableEntry | None"]]

@@ -33,13 +33,20 @@ from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import MergedFrom, PointedTable, WriterKind
-from omnigraph.errors import InvalidInputError, OmnigraphError
+from omnigraph.errors import (
+    ConflictError,
+    DamagedGraphError,
+    InvalidInputError,
+    OmnigraphError,
+    StorageUnavailableError,
+)
 from omnigraph.failpoints import reach
 from omnigraph.operations.merge_plan import MergeOutcome, MergePlan, plan_merge
 from omnigraph.operations.merge_rows import MergeWay, RowMerge, at_once
 from omnigraph.operations.write import TableCounts
 from omnigraph.rules.merging import CONFLICT_SCHEMA, MergePolicy, Resolution
 from omnigraph.storage.adoption import stage_adoption
+from omnigraph.storage.branch_refs import is_living
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -155,6 +162,18 @@ class _Merging:
         self._resolved = CONFLICT_SCHEMA.empty_table()
 
     def prepare(self, state: ManifestState) -> Prepared:
+        try:
+            return self._prepared(state)
+        except (DamagedGraphError, StorageUnavailableError) as error:
+            source = self._request.source.state.ref
+            if source is None or is_living(self._objects, source):
+                raise
+            raise ConflictError(
+                f"branch {source.branch!r} was deleted meanwhile",
+                next_step="Merge what is left of it, by a tag or a commit.",
+            ) from error
+
+    def _prepared(self, state: ManifestState) -> Prepared:
         plan = self._plan = plan_merge(
             self._objects, self._request.source, self._request.source_commit, state
         )

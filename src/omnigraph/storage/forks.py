@@ -40,9 +40,8 @@ def fork_origin(root: Root, entry: TableEntry) -> Pin | None:
     """The version that an entry's fork started from; None if it is on no fork."""
     with translated(root, f"look at fork {entry.fork} of {entry.table_key}"):
         dataset = open_dataset(root, entry.location)
-        made = (
-            None if dataset is None or entry.fork is None else dataset.branches.list()[entry.fork]
-        )
+        forks = {} if dataset is None else dataset.branches.list()
+        made = None if entry.fork is None else forks.get(entry.fork)
     return None if made is None else Pin(made["parent_version"], made["parent_branch"])
 
 

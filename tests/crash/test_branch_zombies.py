@@ -1,0 +1,115 @@
+"""Whoever wakes up among changed branches: some order of all errands explains what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from _pytest.mark import ParameterSet
+
+import omnigraph
+from omnigraph.commit.sidecar import pending_operations
+from omnigraph.graph import Graph
+from tests.crash.branch_order import Told, explained, moment_of
+from tests.crash.branch_verdict import assert_tidy_and_sound
+from tests.crash.branch_world import SWEEP, Picture, Verb, look_at, marks_in, told, write
+from tests.crash.branch_worlds import BranchWorlds, named, start_errand
+from tests.crash.branch_zombies import (
+    BranchSleep,
+    BranchSweepSleep,
+    Rivals,
+    branch_sleeps,
+    branch_sweep_sleeps,
+    may_fail,
+)
+from tests.crash.worlds import earlier_id
+
+pytestmark = pytest.mark.crash
+
+LAST = "append_everywhere-last"
+
+
+def _table(cases: Iterable[tuple[object, bool]]) -> list[ParameterSet]:
+    return [
+        pytest.param(case, id=str(case), marks=[pytest.mark.slow] if slow else [])
+        for case, slow in cases
+    ]
+
+
+@pytest.mark.parametrize("case", _table(branch_sleeps()))
+def test_an_errand_that_wakes_up_is_explained_by_some_order(
+    case: BranchSleep, branch_worlds: BranchWorlds
+) -> None:
+    before, root = branch_worlds.lay_out(case.world), branch_worlds.root
+    graph = omnigraph.open(root)
+    errand = named(case.errand)
+    sleeper = start_errand(root, errand, failpoints=f"{case.point}=stop")
+    sleeper.wait_until_stopped()
+    rivals = _run(graph, case.rivals)
+    sleeper.wake()
+
+    ended = sleeper.end()
+
+    assert ended.said is not None
+    slow = Told(errand=errand, said=ended.said)
+    assert slow.said in ("acknowledged", "failed", "gone"), ended.answer
+    assert slow.said == "acknowledged" or may_fail(errand, case.rivals), ended.answer
+    if errand.verb is Verb.READ and slow.said == "acknowledged":
+        _assert_was_true_once(
+            marks_in(ended.answer["content"], branch_worlds.base), slow, rivals, before
+        )
+    _assert_explained(branch_worlds, slow, rivals, before)
+
+
+@pytest.mark.parametrize("case", _table(branch_sweep_sleeps()))
+def test_a_sweep_that_wakes_up_among_branches_does_no_harm(
+    case: BranchSweepSleep, branch_worlds: BranchWorlds
+) -> None:
+    dead, before = branch_worlds.lay_out_dead(case.stage)
+    root = branch_worlds.root
+    sleeper = start_errand(root, SWEEP, failpoints=f"{case.point}=stop")
+    sleeper.wait_until_stopped()
+    # Opening would settle what the dead writer left; whoever was there before does not.
+    graph = omnigraph.open(root, mode="r")
+    graph.mode = omnigraph.graph.OpenMode.READ_WRITE
+    rivals = _run(graph, case.rivals)
+    sleeper.wake()
+
+    ended = sleeper.end()
+
+    assert ended.said == "acknowledged", ended.answer
+    _assert_explained(branch_worlds, Told(errand=dead, said="unknown"), rivals, before)
+
+
+def _run(graph: Graph, rivals: Rivals) -> list[Told]:
+    """Run errands one after the other, as writers that wait for nobody."""
+    found = []
+    for rival in rivals:
+        ours = replace(named(rival), operation_id=earlier_id()) if named(rival) != rival else rival
+        found.append(Told(errand=rival, said=str(told(graph, ours)["said"])))
+    return found
+
+
+def _assert_explained(
+    worlds: BranchWorlds, slow: Told, rivals: list[Told], before: Picture
+) -> None:
+    graph = omnigraph.open(worlds.root)
+    assert pending_operations(graph._objects) == ()
+    picture = assert_tidy_and_sound(graph, worlds.base, after_zombies=True)
+    assert picture in explained(moment_of(before), slow, rivals), (slow, rivals)
+    for name in sorted({"main", slow.errand.name} & picture.keys()):
+        assert told(graph, write(name, LAST))["said"] == "acknowledged"
+        picture = {**picture, name: picture[name] | {LAST}}
+    assert look_at(graph, worlds.base).picture == picture
+
+
+def _assert_was_true_once(
+    marks: frozenset[str], slow: Told, rivals: list[Told], before: Picture
+) -> None:
+    moments = [
+        picture
+        for number in range(len(rivals) + 1)
+        for picture in explained(moment_of(before), slow, rivals[:number])
+    ]
+    assert marks in [picture.get(slow.errand.name) for picture in moments]
