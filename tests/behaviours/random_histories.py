@@ -79,10 +79,14 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """A new branch, or one made anew in place of a branch that nothing was made from."""
+    """A new branch, or one made anew in place of a branch that nothing was made from.
+
+    It starts from the head of its parent, or from an older commit.
+    """
 
     branch: int
     parent: int
+    back: int = 0
 
 
 Step = Write | Merge | Fork
@@ -142,13 +146,14 @@ def histories(draw: st.DrawFn) -> list[Step]:
             for branch in range(1, count)
         ),
     ]
-    for _ in range(draw(st.integers(1, 5))):
+    for _ in range(draw(st.integers(1, 4))):
         merge = draw(merges(count))
         steps += draw(st.lists(writes(merge.source), min_size=1, max_size=2))
         steps += draw(st.lists(writes(merge.target), max_size=1))
         if draw(st.integers(0, 7)) == 0:
             branch, parent = draw(st.permutations(range(count)))[:2]
-            steps.append(Fork(branch=branch, parent=parent))
+            back = draw(st.sampled_from([0, 1, 2]))
+            steps.append(Fork(branch=branch, parent=parent, back=back))
         steps.append(merge)
     return steps
 
@@ -162,6 +167,7 @@ class Commit:
     """A commit of the model: its real id, its parents, and the graph it left."""
 
     commit_id: str
+    branch: int
     parents: tuple[str, ...]
     content: Content
     number: int
@@ -173,7 +179,7 @@ class Model:
 
     commits: dict[str, Commit] = field(default_factory=dict)
     heads: dict[int, str] = field(default_factory=dict)
-    parents: dict[int, int] = field(default_factory=dict)
+    made_from: dict[int, set[int]] = field(default_factory=dict)
 
     def head(self, branch: int) -> Commit:
         return self.commits[self.heads[branch]]
@@ -181,7 +187,11 @@ class Model:
     def record(self, branch: int, commit_id: str, parents: Iterable[str], content: Content) -> None:
         number = len(self.commits)
         self.commits[commit_id] = Commit(
-            commit_id=commit_id, parents=tuple(parents), content=content, number=number
+            commit_id=commit_id,
+            branch=branch,
+            parents=tuple(parents),
+            content=content,
+            number=number,
         )
         self.heads[branch] = commit_id
 
@@ -191,6 +201,19 @@ class Model:
         for _ in range(steps):
             commit = self.commits[commit.parents[0]] if commit.parents else commit
         return commit
+
+    def fork(self, branch: int, parent: int, commit: Commit) -> None:
+        self.heads[branch] = commit.commit_id
+        self.made_from[branch] = {parent, commit.branch} - {branch}
+
+    def lineage(self, branch: int) -> set[int]:
+        """The branch and all it may have been made from."""
+        found, waiting = set[int](), {branch}
+        while waiting:
+            each = waiting.pop()
+            found.add(each)
+            waiting |= self.made_from.get(each, set()) - found
+        return found
 
     def ancestors(self, commit_id: str) -> set[str]:
         found, waiting = set(), [commit_id]

@@ -115,18 +115,18 @@ class History:
 
     def fork(self, step: Fork) -> None:
         model = self.model
-        is_parent = step.branch in {model.parents.get(each) for each in model.heads}
-        if step.branch in (0, step.parent) or step.parent not in model.heads or is_parent:
+        if step.branch in (0, step.parent) or step.parent not in model.heads:
+            return
+        has_children = any(step.branch in model.lineage(each) - {each} for each in model.heads)
+        commit = model.back(step.parent, step.back)
+        if has_children or step.branch in (commit.branch, *model.lineage(step.parent)):
             return
         if step.branch in model.heads:
             self.graph.delete_branch(name_of(step.branch))
-        model.heads.pop(step.branch, None)
-        model.parents.pop(step.branch, None)
-        if step.branch in lineage(model, step.parent):
-            return
-        self.handle(step.parent).create_branch(name_of(step.branch))
-        model.heads[step.branch] = model.heads[step.parent]
-        model.parents[step.branch] = step.parent
+        self.handle(step.parent).create_branch(
+            name_of(step.branch), from_=commit.commit_id if step.back else None
+        )
+        model.fork(step.branch, step.parent, commit)
 
     def merge(self, step: Merge) -> bool:
         model = self.model
@@ -215,14 +215,6 @@ class History:
 
 def name_of(branch: int) -> str:
     return "main" if branch == 0 else f"b{branch}"
-
-
-def lineage(model: Model, branch: int) -> set[int]:
-    found = {branch}
-    while branch in model.parents:
-        branch = model.parents[branch]
-        found.add(branch)
-    return found
 
 
 def content(graph: Readable) -> Content:

@@ -215,18 +215,12 @@ class BranchStorm:
             self._wrong(f"{name} holds {marks - written} too much, and not {written - marks}")
         ready = 0.0 if name == MAIN else self._ready_since(graph)
         for claim in claims:
-            on_it = claim.errand.name == name and claim.began > ready
-            writes = claim.errand.verb in {Verb.WRITE, Verb.MERGE}
             published = claim.errand.operation_id in operations
-            if claim.said == "acknowledged" and writes and on_it and not published:
-                if not self._brought_nothing(graph, claim):
-                    self._wrong(f"{name} lost {claim}")
+            due = claim.wrote and claim.errand.name == name and claim.began > ready
+            if due and not published:
+                self._wrong(f"{name} lost {claim}")
             if claim.said == "failed" and published:
                 self._wrong(f"{name} holds what was refused: {claim}")
-
-    def _brought_nothing(self, graph: Graph, claim: Claim) -> bool:
-        """A merge of what the target had already is acknowledged without a commit."""
-        return claim.errand.verb is Verb.MERGE
 
     def _ready_since(self, graph: Graph) -> float:
         log = read_branch_log(graph._objects, graph.branch_name)
@@ -234,7 +228,7 @@ class BranchStorm:
 
     def _live_on(self, graph: Graph, base: Content) -> None:
         """Every name can be given up, used again, written and merged."""
-        for name in reversed(sorted(POOL)):
+        for name in POOL:
             self._delete_with_children(graph, name)
         for name in POOL:
             for errand in (create(name), write(name, f"link-{name}"), merge(name), delete(name)):
@@ -243,8 +237,9 @@ class BranchStorm:
         if not wanted <= look_at(graph, base).picture[MAIN]:
             self._wrong("what was merged after the storm is not in main")
         reconcile_forks(graph._objects)
-        if len(listed_forks(graph._objects)):
-            self._wrong(f"main alone has {listed_forks(graph._objects)}")
+        left = listed_forks(graph._objects)
+        if any(each.location == names.MANIFEST or each.fate is Fate.ORPHAN for each in left):
+            self._wrong(f"main alone has {left}")
 
     def _delete_with_children(self, graph: Graph, name: str) -> None:
         for branch in graph.branches():

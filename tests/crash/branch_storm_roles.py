@@ -40,6 +40,13 @@ class Claim:
     errand: Errand
     began: float
     said: str | None
+    outcome: str | None
+
+    @property
+    def wrote(self) -> bool:
+        """Whether a commit was acknowledged; merging what is there already needs none."""
+        is_write = self.errand.verb in {Verb.WRITE, Verb.MERGE}
+        return is_write and self.said == "acknowledged" and self.outcome != "up_to_date"
 
 
 def main(_: str, root: str, log: str, seed: str) -> None:
@@ -88,7 +95,7 @@ def read_claims(logs: Path) -> Iterator[Claim]:
     """What every process said, as far as it lived to say it."""
     for log in sorted(logs.glob("*.log")):
         begun: dict[str, tuple[Errand, float]] = {}
-        said: dict[str, str] = {}
+        said: dict[str, dict[str, str]] = {}
         for line in log.read_text().splitlines():
             try:
                 fields = json.loads(line)
@@ -99,9 +106,15 @@ def read_claims(logs: Path) -> Iterator[Claim]:
                 errand = Errand(**{**fields["errand"], "verb": Verb(fields["errand"]["verb"])})
                 begun[errand.operation_id] = errand, fields["began"]
             else:
-                said[fields["operation_id"]] = fields["said"]
+                said[fields["operation_id"]] = fields
         for operation_id, (errand, began) in begun.items():
-            yield Claim(errand=errand, began=began, said=said.get(operation_id))
+            answer = said.get(operation_id, {})
+            yield Claim(
+                errand=errand,
+                began=began,
+                said=answer.get("said"),
+                outcome=answer.get("outcome"),
+            )
 
 
 if __name__ == "__main__":

@@ -72,6 +72,9 @@ def _assert_sound(graph: Graph, content: Content) -> None:
     with _rules_known_to_hold(known=rows in _contents_that_keep_the_rules):
         report = graph.check()
     assert report.findings == (), graph.branch_name
+    commits = graph.commits()
+    merged = {commit.merged_parent_id for commit in commits} - {None}
+    assert merged <= {commit.commit_id for commit in commits}, "a merged commit is unknown"
     _contents_that_keep_the_rules.add(rows)
 
 

@@ -29,8 +29,10 @@ from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import BranchLog, BranchRef, BranchState, branch_logs
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.forks import drop_fork, forks_of
+from omnigraph.storage.history import record_commits
 from omnigraph.storage.manifest import (
     ManifestState,
+    commits_of_fork,
     drop_manifest_branch,
     manifest_branches,
     read_manifest,
@@ -110,6 +112,10 @@ def reconcile_forks(objects: Objects) -> tuple[ListedFork, ...]:
             continue
         reach("reconcile.check")
         if listed.location == names.MANIFEST:
+            # A commit that was merged must stay known: later merges look for where they parted.
+            commits = commits_of_fork(objects.root, listed.fork)
+            if commits:
+                record_commits(objects.root, commits)
             drop_manifest_branch(objects.root, listed.fork)
             dropped.append(listed)
         elif drop_fork(objects.root, listed.location, listed.fork):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.storage.branch_refs import living_branches
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.errors import InvalidInputError
+from omnigraph.storage.manifest import commits_of_fork, manifest_branches
 from omnigraph.storage.past import branch_commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from omnigraph.storage.location import Root
     from omnigraph.storage.manifest import ManifestState
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.storage.objects import Objects
@@ -27,16 +26,17 @@ def list_commits(
         raise InvalidInputError(f"limit is {wanted!r:.80}, expected a number of commits")
     commits = branch_commits(objects.root, state)
     if _misses_merged(commits):
-        commits = branch_commits(objects.root, state, *all_branches(objects))
+        commits = branch_commits(objects.root, state, also=all_commits(objects.root))
     return tuple(each for each in commits if actor is None or each.actor == actor)[:limit]
 
 
-def all_branches(objects: Objects) -> Iterator[ManifestState]:
-    """The state of every living branch."""
-    for ref in (None, *living_branches(objects).values()):
-        with suppress(NotFoundError):
-            # Deleted meanwhile: its commits are in the history.
-            yield read_manifest(objects.root, branch=ref)
+def all_commits(root: Root) -> Iterator[GraphCommit]:
+    """The commits in every manifest there is, also of branches that are deleted and not yet gone.
+
+    Whoever drops a manifest puts its commits into the history first.
+    """
+    for lance_branch in (None, *manifest_branches(root)):
+        yield from commits_of_fork(root, lance_branch)
 
 
 def _misses_merged(commits: tuple[GraphCommit, ...]) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph import names
 from omnigraph.errors import ConflictError
-from omnigraph.operations.commits import all_branches
+from omnigraph.operations.commits import all_commits
 from omnigraph.storage.commit_graph import base_of
 from omnigraph.storage.past import snapshot_of
 
@@ -52,7 +52,7 @@ def plan_merge(
     target_commit = target.head.commit_id
     states = (target, source.state)
     graph, base = base_of(
-        root, source_commit, target_commit, states=states, further=lambda: all_branches(objects)
+        root, source_commit, target_commit, states=states, further=lambda: all_commits(root)
     )
     if base is None:
         raise ConflictError(

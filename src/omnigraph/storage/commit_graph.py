@@ -101,14 +101,16 @@ class CommitGraph:
         return tuple(parent for parent in named if parent in self.commits)
 
 
-def commit_graph(root: Root, *states: ManifestState) -> CommitGraph:
+def commit_graph(
+    root: Root, *states: ManifestState, also: Iterable[GraphCommit] = ()
+) -> CommitGraph:
     """Every commit that these manifests or the history know.
 
     A commit on its way to the history may be in both. The states were read before the history is:
     a commit that moves meanwhile is then in both, never in neither.
     """
-    commits = {commit.commit_id: commit for commit in recorded_commits(root)}
-    return CommitGraph(commits | _in_manifests(states))
+    seen = {commit.commit_id: commit for commit in also} | _in_manifests(states)
+    return CommitGraph({commit.commit_id: commit for commit in recorded_commits(root)} | seen)
 
 
 def base_of(
@@ -117,12 +119,12 @@ def base_of(
     other: str,
     *,
     states: tuple[ManifestState, ...],
-    further: Callable[[], Iterable[ManifestState]],
+    further: Callable[[], Iterable[GraphCommit]],
 ) -> tuple[CommitGraph, GraphCommit | None]:
     """The commit that two commits have grown apart from, and the commits that tell.
 
     The manifests of their branches nearly always know it. Where a commit that they do not know
-    could lead to a better one, the history is read, and then `further` branches.
+    could lead to a better one, the history is read, and then the commits of `further` manifests.
     """
     graph = CommitGraph(_in_manifests(states))
     base = graph.base(one, other)
@@ -130,7 +132,7 @@ def base_of(
         graph = commit_graph(root, *states)
         base = graph.base(one, other)
     if base is None or not graph.is_surely_base(base.commit_id, one, other):
-        graph = commit_graph(root, *states, *further())
+        graph = commit_graph(root, *states, also=further())
         base = graph.base(one, other)
     return graph, base
 

@@ -23,6 +23,7 @@ from omnigraph.errors import NotFoundError, StorageUnavailableError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.datasets import create_dataset, is_not_found, open_dataset, translated
 from omnigraph.storage.manifest_rows import (
+    GraphCommit,
     GraphHead,
     ManifestRow,
     TableVersion,
@@ -206,6 +207,19 @@ def manifest_branches(root: Root) -> Mapping[str, BranchOrigin]:
             )
             for name, branch in _branches(_open_main(root), _READ_ATTEMPTS).items()
         }
+
+
+def commits_of_fork(root: Root, lance_branch: str | None) -> tuple[GraphCommit, ...]:
+    """The commits in a Lance branch of the manifest, of a living branch or not; none if gone."""
+    with translated(root, f"read {names.MANIFEST}"):
+        try:
+            handle = open_dataset(root, names.MANIFEST, fork=lance_branch)
+            rows = () if handle is None else decode(handle.to_table())
+        except (ValueError, OSError) as error:
+            if not is_not_found(error):
+                raise
+            rows = ()
+    return tuple(row for row in rows if isinstance(row, GraphCommit))
 
 
 def drop_manifest_branch(root: Root, name: str) -> None:

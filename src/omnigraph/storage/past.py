@@ -7,7 +7,7 @@ give the same snapshot; what neither can tell is refused, never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
 
 
-def branch_commits(root: Root, *states: ManifestState) -> tuple[GraphCommit, ...]:
-    """Every commit the first branch descends from, newest first, as far as these tell."""
-    return commit_graph(root, *states).reachable(states[0].head.commit_id)
+def branch_commits(
+    root: Root, state: ManifestState, *, also: Iterable[GraphCommit] = ()
+) -> tuple[GraphCommit, ...]:
+    """Every commit the branch descends from, newest first, as far as it is known."""
+    return commit_graph(root, state, also=also).reachable(state.head.commit_id)
 
 
 def snapshot_at_commit(root: Root, state: ManifestState, commit_id: str) -> Snapshot | None:
