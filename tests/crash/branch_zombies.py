@@ -137,6 +137,7 @@ RIVALS: Mapping[tuple[BranchWorld, Errand], tuple[Rivals, ...]] = {
         (*_RENEWED[DEV], RECONCILE),
         (tag("t2", MAIN), RECONCILE),
         (write(DEV, _AGAIN), RECONCILE),
+        (delete(DEV), untag("t2"), tag("t2", MAIN)),
     ),
     (BranchWorld.DEV, read(DEV)): (
         (*_RENEWED[DEV], RECONCILE),

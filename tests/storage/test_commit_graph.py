@@ -223,16 +223,16 @@ def test_a_base_in_a_further_branch_is_looked_for_only_if_it_can_matter(graph_ro
     heads = {name: state.head.commit_id for name, state in states.items()}
     asked: list[str] = []
 
-    def further() -> list[object]:
+    def further() -> list[GraphCommit]:
         asked.append("further")
-        return [states["two"]]
+        return [row for row in states["two"].rows if isinstance(row, GraphCommit)]
 
     _, near = base_of(
         root,
         heads["one"],
         heads["two"],
         states=(states["one"], states["two"]),
-        further=further,  # type: ignore[arg-type]
+        further=further,
     )
     assert asked == []
     _, far = base_of(
@@ -240,7 +240,7 @@ def test_a_base_in_a_further_branch_is_looked_for_only_if_it_can_matter(graph_ro
         heads["three"],
         heads["one"],
         states=(states["three"], states["one"]),
-        further=further,  # type: ignore[arg-type]
+        further=further,
     )
 
     assert near == far == shared

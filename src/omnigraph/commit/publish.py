@@ -19,6 +19,7 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.commit_graph import commit_graph
 from omnigraph.storage.history import find_published
 from omnigraph.storage.manifest import ManifestState, SwapAnswer, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import (
@@ -116,9 +117,9 @@ def decision_in(root: Root, state: ManifestState, operation_id: str) -> Operatio
             return row
     head = state.head
     if head.folded_operation is not None and operation_id <= head.folded_operation:
-        published = find_published(root, operation_id)
-        if published is not None:
-            return published
+        for published in find_published(root, operation_id):
+            if _is_of(root, state, published):
+                return published
     if head.pruned_operation is not None and operation_id <= head.pruned_operation:
         return Operation(
             operation_id=operation_id,
@@ -128,6 +129,17 @@ def decision_in(root: Root, state: ManifestState, operation_id: str) -> Operatio
             decided_at="",
         )
     return None
+
+
+def _is_of(root: Root, state: ManifestState, published: Operation) -> bool:
+    """Whether a commit in the history is one this branch descends from.
+
+    The history also holds what other branches published, and earlier ones of the same name.
+    """
+    if state.branch is None and published.branch is None:
+        return True
+    line = commit_graph(root, state).line(state.head.commit_id)
+    return any(commit.commit_id == published.commit_id for commit in line)
 
 
 def pins_of(state: ManifestState) -> dict[str, Pin]:

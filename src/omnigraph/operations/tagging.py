@@ -56,7 +56,8 @@ def create_tag(objects: Objects, name: str, source: Resolved, *, actor: str, clo
         for entry in snapshot.tables.values():
             open_pinned(objects.root, entry)
     except BaseException:
-        delete_tag(objects, checked)
+        if read_tag(objects, checked) == tag:
+            delete_tag(objects, checked)
         raise
     reach("tag.verify")
     return tag

@@ -132,11 +132,11 @@ def record_recovery(root: Root, recovery: Recovery) -> None:
     _add(root, names.RECOVERIES, "operation_id", [row])
 
 
-def find_published(root: Root, operation_id: str) -> Operation | None:
-    """The decision about an operation whose commit moved here."""
+def find_published(root: Root, operation_id: str) -> tuple[Operation, ...]:
+    """The decisions about an operation whose commits moved here, one per branch that made it."""
     rows = _rows(root, names.COMMITS, where=f"operation_id = {_quoted(operation_id)}")
-    for row in rows:
-        return Operation(
+    return tuple(
+        Operation(
             operation_id=operation_id,
             branch=row["graph_branch"],
             outcome=Outcome.PUBLISHED,
@@ -144,7 +144,8 @@ def find_published(root: Root, operation_id: str) -> Operation | None:
             decided_at=row["created_at"].isoformat(),
             commit_id=row["graph_commit_id"],
         )
-    return None
+        for row in rows
+    )
 
 
 def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
