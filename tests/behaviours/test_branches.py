@@ -24,7 +24,7 @@ from omnigraph.graph import Graph
 from omnigraph.storage.branch_refs import BranchRef, claim_branch
 from tests.behaviours.histories import content, forks, knows, people, person, put, small_graph
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 
 @pytest.fixture

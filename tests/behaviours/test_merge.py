@@ -44,7 +44,7 @@ from tests.behaviours.histories import (
     small_graph,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from omnigraph.errors import MergeConflictError
 from omnigraph.graph import Graph
 from tests.behaviours.histories import Content, content, kinds, knows, person, put, small_graph
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 UP_TO_DATE, FAST_FORWARD, MERGED = "up_to_date", "fast_forward", "merged"
 INSERT, UPDATE, DELETE = "divergent_insert", "divergent_update", "delete_vs_update"

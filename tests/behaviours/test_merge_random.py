@@ -37,7 +37,7 @@ from tests.behaviours.random_histories import (
     written,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "60"))
 KINDS = {each.value for each in ConflictKind}

@@ -29,7 +29,7 @@ from tests.behaviours.histories import (
     small_graph,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

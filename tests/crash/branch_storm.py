@@ -57,6 +57,19 @@ DEADLY_POINTS = (
 )
 
 
+REFUSALS = frozenset(
+    {
+        None,
+        "NotFoundError",
+        "ConflictError",
+        "ContentionError",
+        "OperationRolledBackError",
+        "BranchGoneError",
+    }
+)
+"""What others can do to an errand; anything else would be our fault."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How long and how hard it blows."""
@@ -190,6 +203,9 @@ class BranchStorm:
             self._wrong(f"reconciling left {left}")
         claims = list(read_claims(self._logs))
         self._tally.said = Counter(f"{each.errand.verb} {each.said}" for each in claims)
+        for claim in claims:
+            if claim.error not in REFUSALS:
+                self._wrong(f"{claim.error} is no answer: {claim}")
         look = look_at(graph, base)
         for name, marks in look.picture.items():
             on_branch = graph.branch(name)

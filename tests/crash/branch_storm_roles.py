@@ -40,6 +40,7 @@ class Claim:
     errand: Errand
     began: float
     said: str | None
+    error: str | None
     outcome: str | None
 
     @property
@@ -113,6 +114,7 @@ def read_claims(logs: Path) -> Iterator[Claim]:
                 errand=errand,
                 began=began,
                 said=answer.get("said"),
+                error=answer.get("error"),
                 outcome=answer.get("outcome"),
             )
 

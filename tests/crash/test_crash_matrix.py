@@ -14,6 +14,7 @@ from omnigraph.failpoints import POINTS
 from omnigraph.operations.check import Problem
 from omnigraph.operations.outcome import OperationStatus
 from tests.cluster.inputs import DRIVER_POINTS, TASK_POINT
+from tests.crash.branch_cases import branch_deaths, branch_sweep_deaths
 from tests.crash.cases import (
     Death,
     RivalledDeath,
@@ -235,6 +236,8 @@ def test_every_failpoint_is_where_somebody_is_killed() -> None:
     killed |= {case.point for case in sweep_deaths()}
     killed |= {point for _, _, point, _ in STAMPS_AND_STEPS}
     killed |= {*init_deaths(), "recovery.restore_publish_refused"}
+    killed |= {case.point for case in branch_deaths()}
+    killed |= {case.point for case in branch_sweep_deaths()}
 
     assert killed | {*DRIVER_POINTS, TASK_POINT} == POINTS
 

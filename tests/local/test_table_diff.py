@@ -25,7 +25,7 @@ from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
 from tests.storage.test_row_changes import SCHEMA, History, Row, Rows, Step, histories, row
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "120"))
 

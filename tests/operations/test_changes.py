@@ -48,7 +48,7 @@ from omnigraph.storage.manifest_rows import (
 )
 from tests.maintenance.old_graphs import old_graph
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

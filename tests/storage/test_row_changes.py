@@ -26,7 +26,7 @@ from omnigraph.storage.staging import stage_append, stage_delete, stage_merge, s
 from omnigraph.storage.table_versions import commit_staged, restore_pin
 from omnigraph.storage.tables import create_table
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 Row = dict[str, Any]
 Rows = dict[str, Row]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph import names
-from omnigraph.local.lookups import engine
+from omnigraph.local.lookups import database
 from omnigraph.rules.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
 from omnigraph.rules.reasons import Reason
 from omnigraph.storage.tables import scan
@@ -65,9 +65,9 @@ def _duplicates(
         f"SELECT concat_ws(', ', {listed}) AS example, count(*) AS n FROM this "  # noqa: S608
         f"WHERE {present} GROUP BY {listed} HAVING count(*) > 1"
     )
-    with engine().cursor() as database:
-        database.register("this", scan(root, snapshot.tables[table_key], columns=list(columns)))
-        yield from _broken(database, query, table_key, reason)
+    with database() as opened:
+        opened.register("this", scan(root, snapshot.tables[table_key], columns=list(columns)))
+        yield from _broken(opened, query, table_key, reason)
 
 
 def _dangling(
@@ -77,14 +77,14 @@ def _dangling(
         f"SELECT edge.id || ' -> ' || edge.{_quoted(rule.column)} AS example "  # noqa: S608
         f"FROM edge ANTI JOIN node ON edge.{_quoted(rule.column)} = node.id"
     )
-    with engine().cursor() as database:
-        database.register(
+    with database() as opened:
+        opened.register(
             "edge", scan(root, snapshot.tables[table_key], columns=[names.ID_COLUMN, rule.column])
         )
-        database.register(
+        opened.register(
             "node", scan(root, snapshot.tables[rule.node_key], columns=[names.ID_COLUMN])
         )
-        yield from _broken(database, query, table_key, rule.reason)
+        yield from _broken(opened, query, table_key, rule.reason)
 
 
 def _edge_counts(
@@ -97,16 +97,16 @@ def _edge_counts(
         bounds.append((f"count(*) < {rule.minimum}", Reason.TOO_FEW_EDGES))
     for broken, reason in bounds:
         query = f"SELECT src AS example FROM edge GROUP BY src HAVING {broken}"  # noqa: S608
-        with engine().cursor() as database:
+        with database() as opened:
             edges = scan(root, snapshot.tables[table_key], columns=[names.SOURCE_COLUMN])
-            database.register("edge", edges)
-            yield from _broken(database, query, table_key, reason)
+            opened.register("edge", edges)
+            yield from _broken(opened, query, table_key, reason)
 
 
 def _broken(
-    database: duckdb.DuckDBPyConnection, query: str, table_key: str, reason: Reason
+    opened: duckdb.DuckDBPyConnection, query: str, table_key: str, reason: Reason
 ) -> Iterator[BrokenRule]:
-    summary = database.execute(
+    summary = opened.execute(
         f"SELECT count(*), list(example)[:{_EXAMPLES_MAX}] FROM ({query})"  # noqa: S608
     ).fetchone()
     assert summary is not None

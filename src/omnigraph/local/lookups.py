@@ -74,12 +74,19 @@ class PinnedReads:
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._opened is None:
-            self._opened = engine().cursor()
+            self._opened = database()
         return self._opened
 
 
+def database() -> duckdb.DuckDBPyConnection:
+    """A connection of one's own; its progress bar would go to stdout, where results are."""
+    opened = _engine().cursor()
+    opened.sql("SET enable_progress_bar = false")
+    return opened
+
+
 @functools.cache
-def engine() -> duckdb.DuckDBPyConnection:
+def _engine() -> duckdb.DuckDBPyConnection:
     """One DuckDB per process: starting it costs 30 ms, a cursor of it nothing."""
     return duckdb.connect(
         config={

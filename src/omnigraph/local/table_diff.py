@@ -205,6 +205,7 @@ def _meeting(diff: TableDiff) -> Iterator[_Meeting]:
             tempfile.TemporaryDirectory(prefix="omnigraph-diff-") as home,
             duckdb.connect(Path(home, "ids"), config=_SETTINGS) as database,
         ):
+            database.sql("SET enable_progress_bar = false")
             yield _Meeting(diff, Path(home), database)
     except (duckdb.Error, OSError) as error:
         raise StorageUnavailableError(
