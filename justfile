@@ -47,6 +47,10 @@ engines:
     OMNIGRAPH_EXAMPLES=300 pytest -q tests/spark/test_load_engines.py --timeout 7200
     OMNIGRAPH_EXAMPLES=1000 pytest -q tests/spark/test_load_rules.py --timeout 7200
 
+# Random histories of branches, merged and compared with an oracle in plain Python (nightly, about an hour)
+histories:
+    OMNIGRAPH_EXAMPLES=3000 pytest -q tests/behaviours/test_merge_random.py tests/local/test_three_way.py --timeout 14400
+
 # Unit tier only
 unit *args:
     pytest -n auto -m unit {{args}}

@@ -79,7 +79,7 @@ class Graph(Versioned):
             self._objects, self.branch_name if from_ is None else from_, branch=self._branch
         )
         ref = create_branch(self._objects, name, source, SYSTEM_CLOCK)
-        return self.branch(ref.branch)
+        return Graph(self._objects, mode=self.mode, contract=self._contract, branch=ref.branch)
 
     def delete_branch(self, name: str) -> None:
         """Delete a branch; what was merged elsewhere stays there."""

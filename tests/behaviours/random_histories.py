@@ -146,7 +146,7 @@ def histories(draw: st.DrawFn) -> list[Step]:
             for branch in range(1, count)
         ),
     ]
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(draw(st.integers(1, 3))):
         merge = draw(merges(count))
         steps += draw(st.lists(writes(merge.source), min_size=1, max_size=2))
         steps += draw(st.lists(writes(merge.target), max_size=1))

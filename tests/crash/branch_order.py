@@ -66,38 +66,53 @@ def moment_of(picture: Picture) -> Moment:
     )
 
 
-def explained(before: Moment, slow: Told, rivals: Sequence[Told]) -> tuple[Picture, ...]:
-    """Every look that the graph may have after a slow errand, beside which rivals ran in turn."""
-    found = [] if slow.said == "acknowledged" else list(_without(before, rivals))
-    if slow.said == "failed":
-        return tuple(moment.picture for moment in found)
-    for seen_at in range(len(rivals) + 1):
-        for done_at in range(seen_at, len(rivals) + 1):
-            found += _with(before, slow.errand, rivals, seen_at=seen_at, done_at=done_at)
-    if slow.said == "gone":
-        meant = before.lives.get(slow.errand.name)
-        found = [moment for moment in found if not moment.is_living(meant)]
-    return tuple(moment.picture for moment in found)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slow:
+    """A slow errand on its way: what it saw, None before it looked, and whether it is done."""
+
+    told: Told
+    seen: Moment | None = None
+    is_done: bool = False
+
+    @property
+    def may_end(self) -> bool:
+        return self.is_done or self.told.said != "acknowledged"
+
+    def is_true_at(self, end: Moment) -> bool:
+        """Whoever was told that its branch is gone meant one that does not live any more."""
+        seen = self.seen
+        return self.told.said != "gone" or (
+            seen is not None and not end.is_living(seen.lives.get(self.told.errand.name))
+        )
 
 
-def _without(moment: Moment, rivals: Sequence[Told]) -> Iterator[Moment]:
-    """The moment after these rivals, if it explains what they were told."""
-    for rival in rivals:
-        after = _after(moment, rival.errand, seen=moment)
-        if (after is not None) != (rival.said == "acknowledged"):
-            return
-        moment = after or moment
-    yield moment
+def explained(before: Moment, slow: Sequence[Told], rivals: Sequence[Told]) -> list[Picture]:
+    """Every look that a graph may have after slow errands beside which rivals ran in turn."""
+    started = tuple(_Slow(told=each) for each in slow)
+    return [end.picture for end in _ends(before, started, tuple(rivals))]
 
 
-def _with(
-    before: Moment, errand: Errand, rivals: Sequence[Told], *, seen_at: int, done_at: int
-) -> Iterator[Moment]:
-    for seen in _without(before, rivals[:seen_at]):
-        for reached in _without(seen, rivals[seen_at:done_at]):
-            after = _after(reached, errand, seen=seen)
-            if after is not None:
-                yield from _without(after, rivals[done_at:])
+def _ends(moment: Moment, slow: tuple[_Slow, ...], rivals: tuple[Told, ...]) -> Iterator[Moment]:
+    """Go through every order of what is still to happen."""
+    if not rivals and all(each.may_end and each.is_true_at(moment) for each in slow):
+        yield moment
+    if rivals:
+        after = _after(moment, rivals[0].errand, seen=moment)
+        if (after is not None) == (rivals[0].said == "acknowledged"):
+            yield from _ends(after or moment, slow, rivals[1:])
+    for number, each in enumerate(slow):
+        after, step = _stepped(moment, each)
+        if after is not None:
+            yield from _ends(after, (*slow[:number], step, *slow[number + 1 :]), rivals)
+
+
+def _stepped(moment: Moment, slow: _Slow) -> tuple[Moment | None, _Slow]:
+    """The next step of a slow errand: it looks, then it acts; None if there is none."""
+    if slow.seen is None:
+        return moment, replace(slow, seen=moment)
+    if slow.is_done or slow.told.said == "failed":
+        return None, slow
+    return _after(moment, slow.told.errand, seen=slow.seen), replace(slow, is_done=True)
 
 
 def _after(moment: Moment, errand: Errand, *, seen: Moment) -> Moment | None:
@@ -112,7 +127,9 @@ def _after(moment: Moment, errand: Errand, *, seen: Moment) -> Moment | None:
             return _with_branch_gone(moment, errand, seen)
         case Verb.WRITE | Verb.MERGE:
             return _with_rows(moment, errand, seen)
-        case Verb.READ | Verb.RECONCILE | Verb.SWEEP:
+        case Verb.READ | Verb.FOLD:
+            return moment if errand.name in moment.lives else None
+        case Verb.RECONCILE | Verb.SWEEP:
             return moment
         case _:
             assert_never(errand.verb)

@@ -14,9 +14,12 @@ from typing import assert_never
 
 from ulid import ULID
 
+from omnigraph.commit.fold import fold
 from omnigraph.commit.orphans import reconcile_forks
 from omnigraph.errors import BranchGoneError, NothingWrittenError, OmnigraphError
 from omnigraph.graph import Graph
+from omnigraph.operations.references import branch_ref
+from omnigraph.storage.manifest import read_manifest
 from tests.crash.small_world import Content, Job, Kind, after, carry_out, content_of
 
 MAIN = "main"
@@ -41,6 +44,7 @@ class Verb(StrEnum):
     READ = "read"
     RECONCILE = "reconcile"
     SWEEP = "sweep"
+    FOLD = "fold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ class Errand:
                 return f"{self.verb}-{self.mark}-on-{self.name}"
             case Verb.MERGE:
                 return f"{self.verb}-{self.source}-into-{self.name}"
-            case Verb.DELETE | Verb.UNTAG | Verb.READ:
+            case Verb.DELETE | Verb.UNTAG | Verb.READ | Verb.FOLD:
                 return f"{self.verb}-{self.name}"
             case Verb.RECONCILE | Verb.SWEEP:
                 return str(self.verb)
@@ -105,6 +109,10 @@ def read(name: str) -> Errand:
     return Errand(verb=Verb.READ, name=name)
 
 
+def folding(name: str) -> Errand:
+    return Errand(verb=Verb.FOLD, name=name)
+
+
 RECONCILE = Errand(verb=Verb.RECONCILE)
 SWEEP = Errand(verb=Verb.SWEEP)
 
@@ -129,14 +137,22 @@ def run_errand(graph: Graph, errand: Errand) -> dict[str, object]:
             graph.delete_tag(errand.name)
         case Verb.READ:
             return {"content": content_of(graph.branch(errand.name))}
-        case Verb.RECONCILE:
-            return {"dropped": len(reconcile_forks(graph._objects))}
-        case Verb.SWEEP:
-            settled = graph.recover(also_living=True).settled
-            return {"settled": [each.kind for each in settled]}
+        case Verb.RECONCILE | Verb.SWEEP | Verb.FOLD:
+            return {"kept_up": _keep_up(graph, errand)}
         case _:
             assert_never(errand.verb)
     return {}
+
+
+def _keep_up(graph: Graph, errand: Errand) -> int:
+    """Upkeep; returns how many things it did."""
+    objects = graph._objects
+    if errand.verb is Verb.RECONCILE:
+        return len(reconcile_forks(objects))
+    if errand.verb is Verb.SWEEP:
+        return len(graph.recover(also_living=True).settled)
+    state = read_manifest(objects.root, branch=branch_ref(objects, errand.name))
+    return int(fold(objects.root, state))
 
 
 def told(graph: Graph, errand: Errand) -> dict[str, object]:
@@ -174,7 +190,7 @@ def done(picture: Picture, errand: Errand) -> Picture:
             return {**picture, name: picture[name] | {errand.mark}}
         case Verb.MERGE:
             return {**picture, name: picture[name] | brought}
-        case Verb.READ | Verb.RECONCILE | Verb.SWEEP:
+        case Verb.READ | Verb.RECONCILE | Verb.SWEEP | Verb.FOLD:
             return picture
         case _:
             assert_never(errand.verb)

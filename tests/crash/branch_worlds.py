@@ -40,13 +40,15 @@ _VICTIM = "tests.crash.branch_victim"
 class BranchWorld(StrEnum):
     """What the victim finds. Everywhere `dev` wrote twice, a tag holds its first write, main moved.
 
-    Besides `dev` there is `fresh`, which wrote nothing, `side`, which is behind main, or `ahead`.
+    Besides `dev` there is `fresh`, which wrote nothing, `side`, which is behind main, or `ahead`;
+    a crowd is all of them.
     """
 
     DEV = "dev"
     FRESH = "fresh"
     SIDE = "side"
     AHEAD = "ahead"
+    CROWDED = "crowded"
     HALF_MADE = "half_made"
     LEFTOVERS = "leftovers"
 
@@ -70,6 +72,15 @@ _ERRANDS: Mapping[BranchWorld, tuple[Errand, ...]] = {
     BranchWorld.AHEAD: (
         *_BEFORE_MAIN_MOVED,
         _MAIN_MOVES,
+        create(AHEAD),
+        write(AHEAD, "append-ahead"),
+    ),
+    BranchWorld.CROWDED: (
+        *_BEFORE_MAIN_MOVED,
+        create(SIDE),
+        write(SIDE, "link-side"),
+        _MAIN_MOVES,
+        create(FRESH),
         create(AHEAD),
         write(AHEAD, "append-ahead"),
     ),

@@ -1,17 +1,18 @@
 """Where processes that work with branches stand still, and what others do meanwhile, as data.
 
 Invariant: every point of an errand meets every rival; the fast tier takes each point once, with
-another rival each time.
+another rival each time, and of merges and sweeps only points that something was written before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.crash.branch_cases import (
     FAST_FORWARD,
     FORKING,
+    NOTHING_WRITTEN_BEFORE,
     ONE_TABLE,
     POINTING,
     ROUTES,
@@ -32,6 +33,7 @@ from tests.crash.branch_world import (
     Verb,
     create,
     delete,
+    folding,
     merge,
     read,
     tag,
@@ -101,14 +103,16 @@ RIVALS: Mapping[tuple[BranchWorld, Errand], tuple[Rivals, ...]] = {
         (SWEEP, write(FRESH, _AGAIN), RECONCILE),
         (RECONCILE,),
         (tag("t2", FRESH), delete(FRESH), RECONCILE),
+        (write(FRESH, _AGAIN), folding(FRESH), RECONCILE),
+        (SWEEP, folding(FRESH), delete(FRESH), create(FRESH), folding(MAIN)),
     ),
     (BranchWorld.DEV, THREE_WAY): (
         (SWEEP, delete(DEV), RECONCILE),
         (merge(DEV), RECONCILE),
         (*_RENEWED[DEV], RECONCILE),
         (write(MAIN, "append-r"), RECONCILE),
-        (write(DEV, _AGAIN),),
-        (SWEEP, RECONCILE),
+        (write(DEV, _AGAIN), folding(DEV), delete(DEV), RECONCILE),
+        (SWEEP, write(MAIN, "append-r"), folding(MAIN), RECONCILE),
     ),
     (BranchWorld.AHEAD, FAST_FORWARD): (
         (write(MAIN, "append-r"), RECONCILE),
@@ -172,18 +176,28 @@ SWEEP_RIVALS: Mapping[Stage, tuple[Rivals, ...]] = {
 def branch_sleeps() -> Iterator[tuple[BranchSleep, bool]]:
     """Every case, and whether the fast tier leaves it out."""
     for (world, errand), all_rivals in RIVALS.items():
-        for number, point in enumerate(ROUTES[world, errand]):
-            for other, rivals in enumerate(all_rivals):
-                sleep = BranchSleep(errand=errand, world=world, point=point, rivals=rivals)
-                yield sleep, number % len(all_rivals) != other
+        skipped = NOTHING_WRITTEN_BEFORE if errand.verb is Verb.MERGE else frozenset[str]()
+        for point, rivals, is_fast in _met(ROUTES[world, errand], all_rivals, skipped):
+            sleep = BranchSleep(errand=errand, world=world, point=point, rivals=rivals)
+            yield sleep, not is_fast
 
 
 def branch_sweep_sleeps() -> Iterator[tuple[BranchSweepSleep, bool]]:
     for stage, all_rivals in SWEEP_RIVALS.items():
-        for number, point in enumerate(SWEEPS[stage]):
-            for other, rivals in enumerate(all_rivals):
-                sleep = BranchSweepSleep(stage=stage, point=point, rivals=rivals)
-                yield sleep, number % len(all_rivals) != other
+        for point, rivals, is_fast in _met(SWEEPS[stage], all_rivals, NOTHING_WRITTEN_BEFORE):
+            yield BranchSweepSleep(stage=stage, point=point, rivals=rivals), not is_fast
+
+
+def _met(
+    points: Iterable[str], all_rivals: tuple[Rivals, ...], skipped: frozenset[str]
+) -> Iterator[tuple[str, Rivals, bool]]:
+    """Every point with all rivals; fast with one of them, another each time, unless skipped."""
+    turn = 0
+    for point in points:
+        for number, rivals in enumerate(all_rivals):
+            is_fast = point not in skipped and turn % len(all_rivals) == number
+            yield point, rivals, is_fast
+        turn += point not in skipped
 
 
 def may_fail(errand: Errand, rivals: Rivals) -> bool:

@@ -97,7 +97,7 @@ def _assert_explained(
     graph = omnigraph.open(worlds.root)
     assert pending_operations(graph._objects) == ()
     picture = assert_tidy_and_sound(graph, worlds.base, after_zombies=True)
-    assert picture in explained(moment_of(before), slow, rivals), (slow, rivals)
+    assert picture in explained(moment_of(before), [slow], rivals), (slow, rivals)
     for name in sorted({"main", slow.errand.name} & picture.keys()):
         assert told(graph, write(name, LAST))["said"] == "acknowledged"
         picture = {**picture, name: picture[name] | {LAST}}
@@ -110,6 +110,6 @@ def _assert_was_true_once(
     moments = [
         picture
         for number in range(len(rivals) + 1)
-        for picture in explained(moment_of(before), slow, rivals[:number])
+        for picture in explained(moment_of(before), [slow], rivals[:number])
     ]
     assert marks in [picture.get(slow.errand.name) for picture in moments]

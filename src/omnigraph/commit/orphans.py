@@ -105,23 +105,34 @@ def listed_forks(objects: Objects) -> tuple[ListedFork, ...]:
 
 
 def reconcile_forks(objects: Objects) -> tuple[ListedFork, ...]:
-    """Delete what nobody needs, beside living writers; returns what was deleted."""
-    dropped = []
-    for listed in listed_forks(objects):
-        if listed.fate is not Fate.ORPHAN:
-            continue
-        reach("reconcile.check")
-        if listed.location == names.MANIFEST:
-            # A commit that was merged must stay known: later merges look for where they parted.
-            commits = commits_of_fork(objects.root, listed.fork)
-            if commits:
-                record_commits(objects.root, commits)
-            drop_manifest_branch(objects.root, listed.fork)
-            dropped.append(listed)
-        elif drop_fork(objects.root, listed.location, listed.fork):
-            dropped.append(listed)
-        reach("reconcile.post_delete")
+    """Delete what nobody needs, beside living writers; returns what was deleted.
+
+    What others were forked from goes after them.
+    """
+    dropped: list[ListedFork] = []
+    left = [listed for listed in listed_forks(objects) if listed.fate is Fate.ORPHAN]
+    while left:
+        gone = [listed for listed in left if _drop(objects, listed)]
+        if not gone:
+            break
+        dropped += gone
+        left = [listed for listed in left if listed not in gone]
     return tuple(dropped)
+
+
+def _drop(objects: Objects, listed: ListedFork) -> bool:
+    """Delete one orphan; False if another was forked from it."""
+    reach("reconcile.check")
+    if listed.location == names.MANIFEST:
+        # A commit that was merged must stay known: later merges look for where they parted.
+        commits = commits_of_fork(objects.root, listed.fork)
+        if commits:
+            record_commits(objects.root, commits)
+        is_gone = drop_manifest_branch(objects.root, listed.fork)
+    else:
+        is_gone = drop_fork(objects.root, listed.location, listed.fork)
+    reach("reconcile.post_delete")
+    return is_gone
 
 
 def reconcile_if_few(objects: Objects) -> tuple[ListedFork, ...]:

@@ -222,19 +222,22 @@ def commits_of_fork(root: Root, lance_branch: str | None) -> tuple[GraphCommit, 
     return tuple(row for row in rows if isinstance(row, GraphCommit))
 
 
-def drop_manifest_branch(root: Root, name: str) -> None:
-    """Try to delete a Lance branch of the manifest; list again to learn whether it is gone.
+def drop_manifest_branch(root: Root, name: str) -> bool:
+    """Try to delete a Lance branch of the manifest; False if it has to stay for its forks.
 
-    Lance refuses while another branch was forked from it, and fails when a third branch
-    disappears while it looks for such forks.
+    Lance also fails when a third branch disappears while it looks for such forks, so list again
+    to learn whether it is gone.
     """
     handle = _open_main(root)
     with translated(root, f"delete branch {name} of {names.MANIFEST}"):
         try:
             handle.branches.delete(name)
         except (ValueError, OSError) as error:
-            if not is_not_found(error) and "is referenced by" not in str(error):
+            if "is referenced by" in str(error):
+                return False
+            if not is_not_found(error):
                 raise
+    return True
 
 
 def _branches(handle: LanceDataset, attempts: int) -> Mapping[str, Branch]:
