@@ -41,6 +41,10 @@ class BranchDeath:
     point: str
     visit: int
 
+    @property
+    def kind(self) -> object:
+        return self.world, self.errand
+
     def __str__(self) -> str:
         return f"{self.world}-{self.errand}-{self.point}@{self.visit}"
 
@@ -51,6 +55,10 @@ class BranchSweepDeath:
 
     stage: Stage
     point: str
+
+    @property
+    def kind(self) -> object:
+        return self.stage
 
     def __str__(self) -> str:
         return f"{self.stage}-{self.point}"
@@ -99,6 +107,32 @@ def _once(*points: str) -> dict[str, tuple[int, ...]]:
 def _moving(*visits: int) -> dict[str, tuple[int, ...]]:
     return dict.fromkeys(("mutation.pre_direct_commit", "mutation.post_direct_commit"), visits)
 
+
+COUSINS: frozenset[object] = frozenset(
+    {
+        (BranchWorld.DEV, create(NEW, DEV)),
+        (BranchWorld.HALF_MADE, create(NEW)),
+        (BranchWorld.FRESH, THREE_TABLES),
+        (BranchWorld.DEV, SECOND),
+        (BranchWorld.AHEAD, FAST_FORWARD),
+        (BranchWorld.SIDE, POINTING),
+        (BranchWorld.SIDE, FORKING),
+        Stage.FORKED,
+        Stage.POINTING,
+    }
+)
+"""Errands, and states before a sweep, that go a way which others go too."""
+WHERE_COUSINS_DIFFER = frozenset(
+    {
+        "branch.post_claim",
+        "branch.post_manifest",
+        "branch.post_fork",
+        "mutation.post_stage",
+        "mutation.post_direct_commit",
+        "publish.post_manifest",
+        "recovery.healed",
+    }
+)
 
 ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
     (BranchWorld.DEV, create(NEW)): _once(*_CREATING),
@@ -232,11 +266,15 @@ def branch_sweep_deaths() -> Iterator[BranchSweepDeath]:
 
 
 def repeats(cases: Iterable[Case]) -> Iterator[tuple[Case, bool]]:
-    """Each case, and whether it leaves on disk what another one does that is killed before it.
+    """Each case, and whether others before it are killed at much the same: for the slow tier.
 
-    The first death at each point counts as new.
+    The first death at each point is new. So is one that leaves on disk what no death before it on
+    its way does; of errands that go a way others have gone, only deaths where they differ.
     """
     seen: set[str] = set()
     for case in cases:
-        yield case, case.point in NOTHING_WRITTEN_BEFORE and case.point in seen
+        repeated = case.point in NOTHING_WRITTEN_BEFORE or (
+            case.kind in COUSINS and case.point not in WHERE_COUSINS_DIFFER
+        )
+        yield case, repeated and case.point in seen
         seen.add(case.point)

@@ -19,6 +19,7 @@ from omnigraph.commit.orphans import reconcile_forks
 from omnigraph.errors import BranchGoneError, NothingWrittenError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.operations.references import branch_ref
+from omnigraph.storage.branch_refs import living_branches
 from omnigraph.storage.manifest import read_manifest
 from tests.crash.small_world import Content, Job, Kind, after, carry_out, content_of
 
@@ -225,9 +226,9 @@ class Look:
 def look_at(graph: Graph, base: Content, *, only: Collection[str] | None = None) -> Look:
     """Read branches and tags whole; rows that no set of whole writes makes are wrong."""
     contents: dict[str, Content] = {}
-    for branch in graph.branches():
-        if only is None or branch.name in only:
-            contents[branch.name] = content_of(graph.branch(branch.name))
+    for name in (MAIN, *living_branches(graph._objects)):
+        if only is None or name in only:
+            contents[name] = content_of(graph.branch(name))
     for each in graph.tags() if only is None else ():
         contents[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot())
     picture = {name: marks_in(content, base) for name, content in contents.items()}

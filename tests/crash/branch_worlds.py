@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -182,7 +183,8 @@ class BranchWorlds:
             make()
             shutil.copytree(self.root, template)
         shutil.rmtree(self.root, ignore_errors=True)
-        shutil.copytree(template, self.root)
+        # No file is ever written in place, so the templates stay what they are.
+        shutil.copytree(template, self.root, copy_function=os.link)
 
     def _make(self, world: BranchWorld) -> None:
         graph = small_world(self.root)

@@ -1,15 +1,16 @@
 """Where processes that work with branches stand still, and what others do meanwhile, as data.
 
 Invariant: every point of an errand meets every rival; the fast tier takes each point once, with
-another rival each time, and of merges and sweeps only points that something was written before.
+another rival each time, and of merges and sweeps only those where they differ from others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.crash.branch_cases import (
+    COUSINS,
     FAST_FORWARD,
     FORKING,
     NOTHING_WRITTEN_BEFORE,
@@ -18,6 +19,7 @@ from tests.crash.branch_cases import (
     ROUTES,
     SWEEPS,
     THREE_WAY,
+    WHERE_COUSINS_DIFFER,
 )
 from tests.crash.branch_world import (
     AHEAD,
@@ -141,7 +143,6 @@ RIVALS: Mapping[tuple[BranchWorld, Errand], tuple[Rivals, ...]] = {
         (*_RENEWED[DEV], RECONCILE),
         (tag("t2", MAIN), RECONCILE),
         (write(DEV, _AGAIN), RECONCILE),
-        (delete(DEV), untag("t2"), tag("t2", MAIN)),
     ),
     (BranchWorld.DEV, read(DEV)): (
         (*_RENEWED[DEV], RECONCILE),
@@ -176,28 +177,33 @@ SWEEP_RIVALS: Mapping[Stage, tuple[Rivals, ...]] = {
 def branch_sleeps() -> Iterator[tuple[BranchSleep, bool]]:
     """Every case, and whether the fast tier leaves it out."""
     for (world, errand), all_rivals in RIVALS.items():
-        skipped = NOTHING_WRITTEN_BEFORE if errand.verb is Verb.MERGE else frozenset[str]()
-        for point, rivals, is_fast in _met(ROUTES[world, errand], all_rivals, skipped):
+        route = ROUTES[world, errand]
+        chosen = set(route)
+        if errand.verb is Verb.MERGE:
+            chosen -= NOTHING_WRITTEN_BEFORE
+        if (world, errand) in COUSINS:
+            chosen &= WHERE_COUSINS_DIFFER
+        for point, rivals, is_fast in _met(route, all_rivals, chosen):
             sleep = BranchSleep(errand=errand, world=world, point=point, rivals=rivals)
             yield sleep, not is_fast
 
 
 def branch_sweep_sleeps() -> Iterator[tuple[BranchSweepSleep, bool]]:
     for stage, all_rivals in SWEEP_RIVALS.items():
-        for point, rivals, is_fast in _met(SWEEPS[stage], all_rivals, NOTHING_WRITTEN_BEFORE):
+        chosen = set(SWEEPS[stage]) - NOTHING_WRITTEN_BEFORE
+        for point, rivals, is_fast in _met(SWEEPS[stage], all_rivals, chosen):
             yield BranchSweepSleep(stage=stage, point=point, rivals=rivals), not is_fast
 
 
 def _met(
-    points: Iterable[str], all_rivals: tuple[Rivals, ...], skipped: frozenset[str]
+    points: Iterable[str], all_rivals: tuple[Rivals, ...], chosen: Collection[str]
 ) -> Iterator[tuple[str, Rivals, bool]]:
-    """Every point with all rivals; fast with one of them, another each time, unless skipped."""
+    """Every point with all rivals; the chosen ones are fast with one of them, in turn."""
     turn = 0
     for point in points:
         for number, rivals in enumerate(all_rivals):
-            is_fast = point not in skipped and turn % len(all_rivals) == number
-            yield point, rivals, is_fast
-        turn += point not in skipped
+            yield point, rivals, point in chosen and turn % len(all_rivals) == number
+        turn += point in chosen
 
 
 def may_fail(errand: Errand, rivals: Rivals) -> bool:

@@ -88,7 +88,7 @@ OTHERS = (
     folding(DEV),
 )
 SEEDS = range(int(os.environ.get("OMNIGRAPH_EXAMPLES", "150")))
-FAST = 12
+FAST = 6
 LAST = "append_everywhere-last"
 
 

@@ -108,8 +108,7 @@ def tag_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
         return
     output.draw(
         ("tag", "commit", "branch", "actor", "created"),
-        [tuple(each.values()) for each in shown],
-        numbers=(),
+        [(*list(each.values())[:-1], each["created"][:16].replace("T", " ")) for each in shown],
     )
 
 
@@ -182,7 +181,7 @@ def show_merge(merged: MergeResult, *, as_json: bool) -> None:
             numbers=(1, 2, 3),
         )
     if len(merged.resolved):
-        output.line(f"resolved  {len(merged.resolved):,} conflicts")
+        output.line(f"resolved {len(merged.resolved):,} conflict{'s'[: len(merged.resolved) != 1]}")
     said = merged.outcome.value.replace("_", " ")
     output.line(said if merged.commit_id is None else f"{said}, commit {merged.commit_id}")
 

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as package
+from omnigraph.graph import Graph
+
+pytestmark = pytest.mark.unit
+
+COMMAND = str(Path(sys.executable).parent / "omnigraph")
+
+
+def omnigraph(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+
+def answer(*arguments: str) -> dict[str, Any]:
+    done = omnigraph(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    """Ann is 1 on main and 2 on dev; Bob is on dev only."""
+    graph = package.init(graph_root, schema="node Person { name: String @key  age: I32? }")
+    graph.write({"Person": [{"name": "Ann", "age": 1}]})
+    rows = [{"name": "Ann", "age": 2}, {"name": "Bob", "age": 3}]
+    graph.create_branch("dev").write({"Person": rows}, mode="merge")
+    return graph
+
+
+def test_branches_and_tags_are_made_listed_and_deleted(graph: Graph) -> None:
+    made = answer("branch", "create", graph.root, "new", "--from", "dev")
+    assert made["commit"] == graph.branch("dev").snapshot().commit_id
+    names = [each["name"] for each in answer("branch", "list", graph.root)["branches"]]
+    assert names == ["main", "dev", "new"]
+    assert answer("branch", "delete", graph.root, "new") == {"deleted": "new"}
+
+    tagged = answer("tag", "create", graph.root, "first", "--at", "dev", "--actor", "ada")
+    (listed,) = answer("tag", "list", graph.root)["tags"]
+    assert (listed["tag"], listed["commit"], listed["actor"]) == ("first", tagged["commit"], "ada")
+    assert answer("tag", "delete", graph.root, "first") == {"deleted": "first"}
+    assert omnigraph("branch", "delete", graph.root, "new").returncode == 3
+
+
+def test_a_diff_shows_counts_and_the_columns_that_differ(graph: Graph) -> None:
+    shown = omnigraph("diff", graph.root, "main..dev").stdout
+    assert "~ Ann: age 1 -> 2" in shown
+    assert "+ Bob" in shown
+
+    counted = answer("diff", graph.root, "main..dev")["tables"]["node:Person"]
+    assert (counted["inserted"], counted["updated"], counted["deleted"]) == (1, 1, 0)
+    lines = omnigraph("diff", graph.root, "main..dev", "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["op"] for line in lines] == ["update", "insert"]
+
+
+def test_a_merge_with_open_conflicts_lists_them_and_changes_nothing(graph: Graph) -> None:
+    graph.write({"Person": [{"name": "Ann", "age": 7}]}, mode="merge")
+
+    refused = omnigraph("merge", graph.root, "dev", "--json")
+    assert refused.returncode == 4
+    (conflict,) = json.loads(refused.stdout)["conflicts"]
+    assert (conflict["column"], conflict["ours"], conflict["theirs"]) == ("age", "7", "2")
+    assert "Ann [divergent_update]" in refused.stderr
+
+    merged = answer("merge", graph.root, "dev", "--resolve", "theirs")
+    assert merged["outcome"] == "merged"
+    ages = graph.nodes("Person", columns=["age"]).read_all().column("age").to_pylist()
+    assert sorted(ages) == [2, 3]
+
+
+def test_a_load_can_go_through_a_branch(graph: Graph, tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"type": "Person", "data": {"name": "Cy"}}\n')
+
+    report = answer("load", graph.root, str(file), "--branch", "monday", "--merge-into", "main")
+
+    assert report["merged"] == graph.commits()[0].commit_id
+    assert graph.nodes("Person").read_all().num_rows == 2
+
+
+def test_changes_end_with_the_cursor_to_go_on_from(graph: Graph) -> None:
+    first = answer("changes", graph.root)
+    graph.write({"Person": [{"name": "Dee"}]})
+
+    (commit,) = answer("changes", graph.root, "--cursor", first["cursor"])["commits"]
+
+    assert commit["tables"] == {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}}
