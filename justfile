@@ -51,6 +51,10 @@ engines:
 histories:
     OMNIGRAPH_EXAMPLES=3000 pytest -q tests/behaviours/test_merge_random.py tests/local/test_three_way.py --timeout 14400
 
+# Random histories that are cleaned up while writers sleep and die, against the same oracle (nightly, about half an hour)
+cleanups:
+    OMNIGRAPH_EXAMPLES=500 pytest -q -n auto tests/behaviours/test_cleanup_random.py --timeout 7200
+
 # Unit tier only
 unit *args:
     pytest -n auto -m unit {{args}}
@@ -76,9 +80,9 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | load | merge | open_cost | skew | startup
-bench name:
-    python -m benchmarks.{{name}}
+# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | skew | startup
+bench name *args:
+    python -m benchmarks.{{name}} {{args}}
 
 # Build wheel and source archive into dist/
 build:

@@ -21,9 +21,11 @@
     │   ├── SparkUnavailableError        exit 1   no Spark to run on: what to install or start
     │   ├── SparkJobFailedError          exit 1   Spark gave up on a job
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
+    │   ├── IndexPendingError            exit 1   the rows do not allow an index yet
     │   ├── DamagedGraphError            exit 8   stored state contradicts itself
     │   └── DriftNeedsRepairError        exit 8   foreign rows stand above a pin
     ├── BranchGoneError              exit 4   what was written went with its branch
+    ├── MaintenanceIncompleteError   exit 1   a table failed, the others were kept
     ├── RecoveryRequiredError        exit 8   an unfinished write cannot be settled by itself
     └── OutcomeUnknownError          exit 1   may or may not have been written
 
@@ -37,7 +39,7 @@ from typing import TYPE_CHECKING, ClassVar
 from omnigraph.syntax import Diagnostic, render_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class OmnigraphError(Exception):
@@ -244,6 +246,10 @@ class FormatTooNewError(NothingWrittenError):
         self.supported = supported
 
 
+class IndexPendingError(NothingWrittenError):
+    """An index cannot be built from the rows that there are yet; reported, never fatal."""
+
+
 class DamagedGraphError(NothingWrittenError):
     """What is stored contradicts itself; no guess is made."""
 
@@ -279,6 +285,24 @@ class BranchGoneError(OmnigraphError):
             "another one.",
         )
         self.branch = branch
+
+
+class MaintenanceIncompleteError(OmnigraphError):
+    """Maintenance failed for some tables; `report` tells what it did for all."""
+
+    effect = "what was done for the other tables is kept"
+
+    def __init__(
+        self, verb: str, errors: Mapping[str, OmnigraphError], *, report: object, root: str
+    ) -> None:
+        table_key, first = next(iter(sorted(errors.items())))
+        others = f" and {len(errors) - 1} more tables" if len(errors) > 1 else ""
+        super().__init__(
+            f"{verb} failed for {table_key}{others}: {first.what}",
+            next_step=f"Mend the cause, then run `omnigraph {verb} {root}` again.",
+        )
+        self.errors = dict(errors)
+        self.report = report
 
 
 class RecoveryRequiredError(OmnigraphError):

@@ -5,14 +5,14 @@ Invariant: methods hand over to one operation each; clocks and ids come from her
 
 from __future__ import annotations
 
-import getpass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.recover import Swept, sweep
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import ReadOnlyError
-from omnigraph.operations.arguments import checked_actor, checked_id, one_of
+from omnigraph.maintained import Maintained
+from omnigraph.operations.arguments import acting, checked_id, one_of
 from omnigraph.operations.branches import (
     create_branch,
     delete_branch,
@@ -27,7 +27,6 @@ from omnigraph.rules.modes import WriteMode
 from omnigraph.storage.objects import Objects
 from omnigraph.storage.tags import Tag
 from omnigraph.system_clock import SYSTEM_CLOCK, new_id
-from omnigraph.versioned import Versioned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +47,7 @@ class OpenMode(StrEnum):
     READ_ONLY = "r"
 
 
-class Graph(Versioned):
+class Graph(Maintained):
     """An open graph on one of its branches. Cheap to hold; every call reads the latest state."""
 
     def __init__(
@@ -124,7 +123,7 @@ class Graph(Versioned):
             target=branch_ref(self._objects, self._branch if into is None else into),
             resolution=parse_resolution(resolve, self.catalog),
             column_level=column_level,
-            actor=_actor(actor),
+            actor=acting(actor),
             operation_id=_operation(operation_id),
             spark=spark,
         )
@@ -136,7 +135,7 @@ class Graph(Versioned):
         found = found_reference(
             self._objects, self.branch_name if at is None else at, branch=self._branch
         )
-        return create_tag(self._objects, name, found, actor=_actor(actor), clock=SYSTEM_CLOCK)
+        return create_tag(self._objects, name, found, actor=acting(actor), clock=SYSTEM_CLOCK)
 
     def delete_tag(self, name: str) -> None:
         self._require_writable("delete a tag")
@@ -228,7 +227,7 @@ class Graph(Versioned):
             spark=spark,
             dry_run=dry_run,
             branch=self._branch if branch is None else branch,
-            actor=_actor(actor),
+            actor=acting(actor),
             operation_id=_operation(operation_id),
             quarantine=quarantine,
             progress=progress or Progress(),
@@ -286,7 +285,7 @@ class Graph(Versioned):
             deleted=deleted,
             mode=mode,
             kind=kind,
-            actor=_actor(actor),
+            actor=acting(actor),
             branch=self._ref(),
             operation_id=_operation(operation_id),
         )
@@ -298,10 +297,6 @@ class Graph(Versioned):
                 f"cannot {verb}: {self.root} was opened for reading",
                 next_step=f"Open it with `omnigraph.open({self.root!r})`.",
             )
-
-
-def _actor(given: str | None) -> str:
-    return getpass.getuser() if given is None else checked_actor(given)
 
 
 def _operation(given: str | None) -> str:

@@ -14,6 +14,7 @@ QUARANTINE_DIR: Final = "_quarantine"
 STAGING_DIR: Final = "_staging"
 BRANCH_REFS_DIR: Final = "_refs/branches"
 TAG_REFS_DIR: Final = "_refs/tags"
+RETENTION_DIR: Final = "_refs/retention"
 COMMITS: Final = "_graph_commits.lance"
 COMMIT_ACTORS: Final = "_graph_commit_actors.lance"
 RECOVERIES: Final = "_graph_commit_recoveries.lance"
@@ -24,6 +25,7 @@ SCHEMA_STATE: Final = "__schema_state.json"
 MAIN: Final = "main"
 SYSTEM_PREFIX: Final = "__"
 LEGACY_RUN_PREFIX: Final = "__run__"
+SCHEMA_APPLY_LOCK: Final = "__schema_apply_lock__"
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
 STAMP: Final = 4
@@ -56,6 +58,7 @@ LANCE_COLUMNS: Final = (
 )
 
 _SLUG_MAX: Final = 60
+_FORKS: Final = "tree"
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _U64: Final = 0xFFFFFFFFFFFFFFFF
@@ -83,24 +86,36 @@ def table_location(table_key: str) -> str:
     return f"{kind}s/{fnv1a64_hex(type_name)}"
 
 
-def branch_ref(branch: str, entry: int = 1) -> str:
-    """An entry of a branch's log: the first beside the others' first, later ones in a folder.
+def index_name(column: str, kind: str) -> str:
+    """The name of an index in its table; no kind has an underscore, so no two share one."""
+    return f"{column}_{kind}"
 
-    No branch has `@` in its name, so the folder cannot be taken for one.
+
+def ref_entry(directory: str, name: str, entry: int = 1) -> str:
+    """An entry of the log of a name: the first beside the others' first, later ones in a folder.
+
+    No branch or tag has `@` in its name, so the folder cannot be taken for one.
     """
-    name = f"{branch}.json" if entry == 1 else f"{branch}@/{entry:08}.json"
-    return f"{BRANCH_REFS_DIR}/{name}"
+    return f"{directory}/{name}.json" if entry == 1 else f"{directory}/{name}@/{entry:08}.json"
 
 
-def later_branch_refs(branch: str) -> str:
-    return f"{BRANCH_REFS_DIR}/{branch}@"
+def later_ref_entries(directory: str, name: str) -> str:
+    return f"{directory}/{name}@"
 
 
-def branch_entry(path: str) -> tuple[str, int]:
-    """The branch and the number of the log entry at a path; the inverse of `branch_ref`."""
-    name = path.removeprefix(f"{BRANCH_REFS_DIR}/").removesuffix(".json")
-    branch, later, number = name.partition("@/")
-    return branch, int(number) if later else 1
+def ref_entry_at(directory: str, path: str) -> tuple[str, int]:
+    """The name and the number of the log entry at a path; the inverse of `ref_entry`."""
+    entry = path.removeprefix(f"{directory}/").removesuffix(".json")
+    name, later, number = entry.partition("@/")
+    return name, int(number) if later else 1
+
+
+def branch_ref(branch: str, entry: int = 1) -> str:
+    return ref_entry(BRANCH_REFS_DIR, branch, entry)
+
+
+def tag_ref(tag: str, entry: int = 1) -> str:
+    return ref_entry(TAG_REFS_DIR, tag, entry)
 
 
 def manifest_fork(branch: str, incarnation: str) -> str:
@@ -112,6 +127,20 @@ def table_fork(branch: str, incarnation: str, operation_id: str, *, attempt: int
     """The Lance branch of a table that an operation makes for its first write on a branch."""
     again = "" if attempt == 1 else f"-{attempt}"
     return f"{_slug(branch)}.{incarnation}.{operation_id}{again}"
+
+
+def forks_folder(location: str) -> str:
+    """Where Lance keeps the forks of a dataset."""
+    return f"{location}/{_FORKS}"
+
+
+def fork_location(location: str, fork: str) -> str:
+    return f"{forks_folder(location)}/{fork}"
+
+
+def fork_at(location: str, path: str) -> str:
+    """The fork that a path below `forks_folder` belongs to."""
+    return path.removeprefix(f"{forks_folder(location)}/").partition("/")[0]
 
 
 def fork_owner(fork: str) -> tuple[str, str]:
@@ -133,8 +162,13 @@ def _slug(branch: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", branch)[:_SLUG_MAX]
 
 
-def tag_ref(tag: str) -> str:
-    return f"{TAG_REFS_DIR}/{tag}.json"
+def retention_entry(number: int) -> str:
+    """An entry of the log of floors; the one with the highest number counts."""
+    return f"{RETENTION_DIR}/{number:08}.json"
+
+
+def retention_number(path: str) -> int:
+    return int(path.removeprefix(f"{RETENTION_DIR}/").removesuffix(".json"))
 
 
 def sidecar(operation_id: str, incarnation: str | None = None) -> str:
@@ -160,6 +194,11 @@ def quarantine_part(operation_id: str, number: int) -> str:
 
 def staging(operation_id: str) -> str:
     return f"{STAGING_DIR}/{operation_id}"
+
+
+def staging_owner(path: str) -> str:
+    """The operation whose part or claim lies at a path."""
+    return path.removeprefix(f"{STAGING_DIR}/").partition("/")[0]
 
 
 def export_part(number: int) -> str:

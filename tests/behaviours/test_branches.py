@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
 import omnigraph
+from benchmarks.open_cost import wide_schema
 from omnigraph import names
 from omnigraph.commit import fold
 from omnigraph.errors import (
@@ -22,6 +24,8 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.storage.branch_refs import BranchRef, claim_branch
+from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.retention import Line, raise_floors
 from tests.behaviours.histories import content, forks, knows, people, person, put, small_graph
 
 pytestmark = pytest.mark.behaviour
@@ -549,3 +553,33 @@ def test_a_branch_read_only_cannot_be_written_made_or_deleted(graph: Graph) -> N
             use()
 
     assert names_of(graph) == ["main", "dev"]
+
+
+@pytest.mark.parametrize("floors", [{}, {Line("nodes/gone", None): 3}], ids=["new", "cleaned"])
+def test_making_a_branch_of_500_tables_takes_fewer_than_20_requests(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch, floors: dict[Line, int]
+) -> None:
+    graph = omnigraph.init(graph_root, schema=wide_schema(500))
+    raise_floors(graph._objects, floors)
+    asked = 0
+
+    def counted(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*given: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return ask(*given)
+
+        return count
+
+    for name in ("put_if_absent", "read", "list"):
+        monkeypatch.setattr(StoredObjects, name, counted(getattr(StoredObjects, name)))
+    reads, files = lance.iops_counter(), _manifest_files(graph_root)
+
+    graph.create_branch("dev")
+
+    asked += lance.iops_counter() - reads + len(_manifest_files(graph_root) - files)
+    assert asked < 20
+
+
+def _manifest_files(root: str) -> set[Path]:
+    return {path for path in Path(root, names.MANIFEST).rglob("*") if path.is_file()}

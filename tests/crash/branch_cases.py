@@ -77,6 +77,7 @@ _CREATING = (
     "branch.begin",
     "branch.post_claim",
     "branch.post_manifest",
+    "retention.check",
     "branch.post_parent",
     "branch.post_ready",
 )
@@ -134,6 +135,8 @@ WHERE_COUSINS_DIFFER = frozenset(
     }
 )
 
+_LOOKING_TWICE = dict.fromkeys(_LOOKING, (1, 2))
+
 ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
     (BranchWorld.DEV, create(NEW)): _once(*_CREATING),
     (BranchWorld.DEV, create(NEW, DEV)): _once(*_CREATING),
@@ -141,8 +144,11 @@ ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
         *_CREATING[:4], "branch.post_abandon", *_CREATING[4:]
     ),
     (BranchWorld.DEV, delete(DEV)): {
-        **_once(*_READING, "branch.pre_delete", "branch.post_delete", *_LOOKING),
+        **_once(*_READING, "branch.pre_delete", "branch.post_delete"),
+        **_LOOKING_TWICE,
+        "cleanup.resolve_branch_snapshot": (1, 2),
         "reconcile.check": (1, 2),
+        "cleanup.reconcile_fork": (1, 2),
         "reconcile.post_delete": (1, 2),
     },
     (BranchWorld.FRESH, ONE_TABLE): {
@@ -183,11 +189,15 @@ ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
         **_moving(1, 3),
         **_once(*_PUBLISHING, _ON_A_BRANCH),
     },
-    (BranchWorld.DEV, tag("t2", DEV)): _once(*_READING, "tag.begin", "tag.post_put", "tag.verify"),
+    (BranchWorld.DEV, tag("t2", DEV)): _once(
+        *_READING, "tag.begin", "tag.post_put", "retention.check", "tag.verify"
+    ),
     (BranchWorld.DEV, read(DEV)): _once(*_READING),
     (BranchWorld.LEFTOVERS, RECONCILE): {
-        **_once(*_LOOKING),
+        **_LOOKING_TWICE,
+        "cleanup.resolve_branch_snapshot": (1, 2, 3, 4, 5, 6),
         "reconcile.check": (1, 2, 3, 4),
+        "cleanup.reconcile_fork": (1, 2, 3, 4),
         "reconcile.post_delete": (1, 2, 3, 4),
     },
 }
@@ -227,6 +237,8 @@ NOTHING_WRITTEN_BEFORE = frozenset(
         "branch.post_parent",
         *_LOOKING,
         "reconcile.check",
+        "cleanup.reconcile_fork",
+        "cleanup.resolve_branch_snapshot",
         "mutation.begin",
         "merge.staged",
         "mutation.pre_direct_commit",
@@ -236,7 +248,7 @@ NOTHING_WRITTEN_BEFORE = frozenset(
         "publish.resolve.verify",
         "branch.pre_verify",
         "tag.begin",
-        "tag.verify",
+        "retention.check",
         "recovery.post_log",
         "recovery.decided.list",
         "recovery.decided.verify",

@@ -149,7 +149,7 @@ def _keep_up(graph: Graph, errand: Errand) -> int:
     """Upkeep; returns how many things it did."""
     objects = graph._objects
     if errand.verb is Verb.RECONCILE:
-        return len(reconcile_forks(objects))
+        return len(reconcile_forks(objects).reclaimed)
     if errand.verb is Verb.SWEEP:
         return len(graph.recover(also_living=True).settled)
     state = read_manifest(objects.root, branch=branch_ref(objects, errand.name))

@@ -31,7 +31,7 @@ DONE_BEFORE = frozenset(
     {
         "branch.post_ready",
         "branch.post_delete",
-        "tag.post_put",
+        "tag.verify",
         "publish.post_manifest",
         "publish.resolve",
         "mutation.post_sidecar_delete",

@@ -95,12 +95,22 @@ def test_a_sweep_that_wakes_up_among_branches_does_no_harm(
     _assert_explained(branch_worlds, Told(errand=dead, said="unknown"), rivals, before)
 
 
-def test_a_tag_that_fails_late_leaves_the_tag_of_another_alone(branch_worlds: BranchWorlds) -> None:
+@pytest.mark.parametrize(
+    "others",
+    [
+        (delete(DEV), tag("t2", MAIN)),
+        (tag("t2", DEV), untag("t2"), tag("t2", MAIN)),
+    ],
+    ids=["taken-over", "made-deleted-and-made"],
+)
+def test_a_tag_that_fails_late_leaves_the_tag_of_another_alone(
+    branch_worlds: BranchWorlds, others: Rivals
+) -> None:
     branch_worlds.lay_out(BranchWorld.DEV)
     graph = omnigraph.open(branch_worlds.root)
     sleeper = start_errand(graph.root, tag("t2", DEV), failpoints="tag.post_put=stop")
     sleeper.wait_until_stopped()
-    rivals = _run(graph, (delete(DEV), untag("t2"), tag("t2", MAIN)))
+    rivals = _run(graph, others)
     sleeper.wake()
 
     said = sleeper.end().said

@@ -29,6 +29,8 @@ from tests.crash.cases import (
 from tests.crash.processes import run, start
 from tests.crash.rivals import act, mend
 from tests.crash.small_world import SCHEMA, TOUCHED, Job, Kind, after, carry_out, content_of
+from tests.crash.upkeep_cases import late_deaths, upkeep_deaths
+from tests.crash.upkeep_world import Upkeep
 from tests.crash.verdict import (
     assert_all_or_nothing,
     assert_asking_again_tells_the_same,
@@ -238,6 +240,8 @@ def test_every_failpoint_is_where_somebody_is_killed() -> None:
     killed |= {*init_deaths(), "recovery.restore_publish_refused"}
     killed |= {case.point for case in branch_deaths()}
     killed |= {case.point for case in branch_sweep_deaths()}
+    killed |= {case.point for case in upkeep_deaths(*Upkeep)}
+    killed |= {case.point for case in late_deaths()}
 
     assert killed | {*DRIVER_POINTS, TASK_POINT} == POINTS
 

@@ -9,22 +9,26 @@ import json
 import sys
 
 import omnigraph
+import omnigraph.maintenance.cleanup
+import omnigraph.maintenance.optimize
+import omnigraph.maintenance.repair  # all three: every victim finds them loaded
 from omnigraph.commit.fold import fold
 from omnigraph.errors import NothingWrittenError, OmnigraphError, OutcomeUnknownError
 from omnigraph.graph import Graph
 from omnigraph.storage.manifest import read_manifest
 from tests.crash.small_world import SCHEMA, Job, carry_out
+from tests.crash.upkeep_world import Upkeep, keep_up
 
 
 def main(verb: str, root: str, job: str = "") -> None:
     try:
         answer = _do(verb, root, job)
     except OutcomeUnknownError as error:
-        answer = {"said": "unknown", "error": type(error).__name__}
+        answer = _refusal("unknown", error)
     except (NothingWrittenError, KeyboardInterrupt) as error:
-        answer = {"said": "failed", "error": type(error).__name__}
+        answer = _refusal("failed", error)
     except OmnigraphError as error:
-        answer = {"said": "unknown", "error": type(error).__name__}
+        answer = _refusal("unknown", error)
     print(json.dumps(answer), flush=True)
 
 
@@ -45,9 +49,15 @@ def _do(verb: str, root: str, job: str) -> dict[str, object]:
         case "write":
             result = carry_out(omnigraph.open(root), Job.decoded(job))
             return {"said": "acknowledged", "commit_id": result.commit_id}
+        case "upkeep":
+            return {"said": "acknowledged", **keep_up(omnigraph.open(root), Upkeep(job))}
         case _:
             raise ValueError(verb)
     return {"said": "acknowledged"}
+
+
+def _refusal(said: str, error: BaseException) -> dict[str, object]:
+    return {"said": said, "error": type(error).__name__, "message": str(error)}
 
 
 def _fold(graph: Graph) -> bool:

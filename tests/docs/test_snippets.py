@@ -16,6 +16,7 @@ PAGES = [
     HOME / "docs/reference/python.md",
     HOME / "docs/reference/load.md",
     HOME / "docs/reference/branches.md",
+    HOME / "docs/reference/maintenance.md",
     *sorted(HOME.glob("docs/tutorials/*.md")),
 ]
 FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)

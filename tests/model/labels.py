@@ -30,6 +30,7 @@ StepName = Literal[
     "mutation.post_sidecar_delete",
     "optimize.pre_reserve",
     "optimize.post_reserve",
+    "optimize.post_phase_b_pre_manifest_commit",
     # the publish, and finding out what became of it
     "publish.pre_manifest",
     "publish.post_manifest",
@@ -121,6 +122,21 @@ BranchStepName = Literal[
 ]
 """Steps of graph branches: the code takes these names over as it comes to them."""
 
+RetentionStepName = Literal[
+    # cleanup of old published versions, besides the readings that it had before
+    "retention.post_floor",
+    "retention.post_logs",
+    "retention.post_tags",
+    "retention.verify",
+    "cleanup.table_gc",
+    # whoever takes a version over: after reading the floor, and after asking who else pins it
+    "retention.check",
+    # a tag is a log, as a branch is
+    "tag.post_abandon",
+    "tag.post_delete",
+]
+"""Steps of retention: the code takes these names over as it comes to them."""
+
 OutsideName = Literal["env", "net"]
 """Things that happen to the protocol: foreign and unrelated writes, lost requests."""
 
@@ -130,9 +146,11 @@ UnguardedName = Literal[
 """Steps that exist only in a model with a guard removed."""
 
 Name = StepName | OutsideName | UnguardedName
+RetentionName = StepName | BranchStepName | RetentionStepName
 
 STEP_LABELS: frozenset[str] = frozenset(get_args(StepName))
 BRANCH_STEP_LABELS: frozenset[str] = frozenset(get_args(BranchStepName))
+RETENTION_STEP_LABELS: frozenset[str] = frozenset(get_args(RetentionStepName))
 OUTSIDE_LABELS: frozenset[str] = frozenset(get_args(OutsideName))
 UNGUARDED_LABELS: frozenset[str] = frozenset(get_args(UnguardedName))
 

@@ -217,6 +217,26 @@ MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
         ),
         steps=17,
     ),
+    "upkeep_blind_pins": Caught(
+        Scope(
+            write_sets=SAME_TABLE,
+            kinds=("compact", "append"),
+            optimize_forward=True,
+            independent_upkeep=True,
+            attempts=1,
+        ),
+        steps=16,
+    ),
+    "upkeep_inexact": Caught(
+        Scope(
+            write_sets=SAME_TABLE,
+            kinds=("compact", "append"),
+            optimize_forward=True,
+            independent_upkeep=True,
+            attempts=1,
+        ),
+        steps=13,
+    ),
     "prune_no_watermark": Caught(Scope(write_sets=ONE, cleanup_runs=1, prunes=1), steps=18),
 }
 

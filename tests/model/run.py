@@ -36,15 +36,26 @@ from tests.model.mutant_bounds import (
     mutated,
 )
 from tests.model.protocol import protocol
+from tests.model.retention import retention_protocol
+from tests.model.retention_bounds import (
+    FULL_RETENTION,
+    LISTED_LATE,
+    QUICK_RETENTION,
+    RETENTION_MUTANT_BOUNDS,
+    RetentionBound,
+)
 from tests.model.scope import Scope
+from tests.model.upkeep_bounds import FULL_UPKEEP, QUICK_UPKEEP, UPKEEP_MUTANT_BOUNDS
 
 SETS: dict[str, tuple[Bound, ...]] = {
-    "quick": QUICK + QUICK_LEAN,
+    "quick": QUICK + QUICK_LEAN + QUICK_UPKEEP,
     "lean": QUICK_LEAN + FULL_LEAN,
-    "full": FULL_LEAN + FULL,
+    "upkeep": QUICK_UPKEEP + FULL_UPKEEP,
+    "full": FULL_LEAN + FULL + FULL_UPKEEP,
     "branches": (),
+    "retention": (),
     "mutants": (),
-    "all": QUICK + QUICK_LEAN + FULL_LEAN + FULL,
+    "all": QUICK + QUICK_LEAN + QUICK_UPKEEP + FULL_LEAN + FULL + FULL_UPKEEP,
 }
 BRANCH_SETS: dict[str, tuple[BranchBound, ...]] = {
     "quick": QUICK_BRANCHES,
@@ -52,7 +63,15 @@ BRANCH_SETS: dict[str, tuple[BranchBound, ...]] = {
     "branches": (*QUICK_BRANCHES, *FULL_BRANCHES, SWEEP_ON_A_DEAD_BRANCH),
     "all": (*QUICK_BRANCHES, *FULL_BRANCHES, SWEEP_ON_A_DEAD_BRANCH),
 }
+RETENTION_SETS: dict[str, tuple[RetentionBound, ...]] = {
+    "quick": (*QUICK_RETENTION, LISTED_LATE),
+    "full": FULL_RETENTION,
+    "retention": (*QUICK_RETENTION, LISTED_LATE, *FULL_RETENTION),
+    "all": (*QUICK_RETENTION, LISTED_LATE, *FULL_RETENTION),
+}
 WITH_BRANCH_MUTANTS = ("quick", "branches", "mutants", "all")
+WITH_RETENTION_MUTANTS = ("quick", "retention", "mutants", "all")
+WITH_UPKEEP_MUTANTS = ("quick", "upkeep", "mutants", "all")
 WITH_MUTANTS = ("quick", "mutants", "all")
 
 StateT = TypeVar("StateT", bound=Hashable)
@@ -69,11 +88,23 @@ def main() -> int:
         _exhausts(branch.name, branch_protocol(branch.scope), branch.counts)
         for branch in BRANCH_SETS.get(arguments.what, ())
     ]
-    if arguments.what in WITH_BRANCH_MUTANTS:
-        good += _branch_mutants(verbose=arguments.verbose)
-    if arguments.what in WITH_MUTANTS:
-        good += _mutants(verbose=arguments.verbose)
+    good += [
+        _exhausts(bound.name, retention_protocol(bound.scope), bound.counts)
+        for bound in RETENTION_SETS.get(arguments.what, ())
+    ]
+    good += _chosen_mutants(arguments.what, verbose=arguments.verbose)
     return 0 if all(good) else 1
+
+
+def _chosen_mutants(what: str, *, verbose: bool) -> Iterable[bool]:
+    if what in WITH_BRANCH_MUTANTS:
+        yield from _branch_mutants(verbose=verbose)
+    if what in WITH_RETENTION_MUTANTS:
+        yield from _retention_mutants(verbose=verbose)
+    if what in WITH_UPKEEP_MUTANTS:
+        yield from _upkeep_mutants(verbose=verbose)
+    if what in WITH_MUTANTS:
+        yield from _mutants(verbose=verbose)
 
 
 def _mutants(*, verbose: bool) -> Iterable[bool]:
@@ -100,6 +131,18 @@ def _branch_mutants(*, verbose: bool) -> Iterable[bool]:
         ("branches, finish without a parent", FINISHING_WITHOUT_A_PARENT),
     ):
         yield _refutes(name, search(branch_protocol(refuted.scope)), refuted.steps, verbose)
+
+
+def _retention_mutants(*, verbose: bool) -> Iterable[bool]:
+    for mutant, caught in RETENTION_MUTANT_BOUNDS.items():
+        result = search(retention_protocol(replace(caught.scope, mutant=mutant)))
+        yield _refutes(f"retention, mutant {mutant}", result, caught.steps, verbose)
+
+
+def _upkeep_mutants(*, verbose: bool) -> Iterable[bool]:
+    for mutant, caught in UPKEEP_MUTANT_BOUNDS.items():
+        scope = mutated(caught.scope, mutant)
+        yield _catches(f"upkeep, mutant {mutant}", scope, caught.steps, verbose)
 
 
 def _exhausts(name: str, model: Model[StateT], expected: Counts) -> bool:

@@ -91,7 +91,9 @@ class Put(NamedTuple):
     manifest: Manifest
 
 
-TablePhase = Literal["start", "look", "heal", "commit", "rewrite", "done", "retry", "abort"]
+TablePhase = Literal[
+    "start", "look", "heal", "commit", "rewrite", "done", "retry", "abort", "dropped"
+]
 
 
 class TableStep(NamedTuple):
@@ -109,6 +111,7 @@ WriterPhase = Literal[
     "sidecar",
     "stage",
     "tables",
+    "joined",
     "publish",
     "waiting",
     "answered",
@@ -128,7 +131,7 @@ class Writer(NamedTuple):
 
     phase: WriterPhase
     pins: Pins = ()
-    versions: tuple[int, ...] = ()  # to publish, in the order of the write set
+    versions: tuple[int, ...] = ()  # to publish, in the order of the write set; 0: dropped
     tables: tuple[TableStep, ...] = ()
     attempt: int = 0
     history_read: tuple[int, ...] | None = None  # only with a mutant that reads history first
@@ -155,7 +158,7 @@ class Sweeper(NamedTuple):
     runs_left: int
     op: int = -1
     pins: Pins = ()
-    effects: tuple[int, ...] = ()  # versions that could be rolled forward; empty: roll back
+    effects: tuple[int, ...] = ()  # versions that could be rolled forward; none: roll back
     sent: bool = False  # this sweep has sent a decision
     position: int = 0  # in the write set, while healing
     pin: int = 0  # the pin it restores

@@ -5,6 +5,8 @@ moved, the sweep publishes them: the operation is rolled forward. Otherwise it w
 says rolled back. That row is the fence, since a writer that wakes up later finds it and cannot
 publish. Only then the sweep puts the tables back, by publishing a restored version in place of
 the pin it restored; if the pin has moved, the next writer heals. The sidecar goes last.
+
+Independent upkeep is rolled forward with the tables that can be, and rolled back if there is none.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from tests.model.tables import (
     above,
     exact_effect,
     has_foreign,
+    moved_where_held,
     new_pins,
     optimize_effect,
     restore,
@@ -91,13 +94,14 @@ def _classify(turn: _SweepTurn) -> list[Step]:
     if scope.mutant == "drop_effectless" and not _has_effects(turn):
         return [turn.step("recovery.post_classify", "no effects, drop", turn.entering("delete"))]
     effects: tuple[int, ...] = ()
-    if scope.kinds[op] != "compact":
+    if not scope.is_upkeep(op):
         effects = tuple(exact_effect(scope, state.tables[t], op, pins[t]) for t in turn.write_set)
     elif scope.optimize_forward:
         effects = tuple(
             optimize_effect(scope, state.tables[t], op, pins[t]) for t in turn.write_set
         )
-    following = turn.entering("decide")._replace(effects=effects if all(effects) else ())
+    enough = any(effects) if scope.is_independent(op) else all(effects)
+    following = turn.entering("decide")._replace(effects=effects if enough else ())
     return [turn.step("recovery.post_classify", f"exact own versions {effects}", following)]
 
 
@@ -127,14 +131,30 @@ def _decide(turn: _SweepTurn) -> list[Step]:
     state, manifest = view
     if verdict := verdict_on(scope, op, manifest, state.history):
         fenced = verdict == "rolled_back" and sweeper.sent
-        following = turn.entering("heal" if fenced else "delete")
+        following = turn.entering("heal" if fenced or scope.is_put_back(op) else "delete")
         return [turn.step("recovery.decided", f"op row says {verdict}", following, state)]
-    if sweeper.effects and _pins_hold(turn, manifest):
-        pins = new_pins(manifest.pins, turn.write_set, sweeper.effects)
+    pins = _pins_forward(turn, manifest)
+    if pins != manifest.pins:
         return [_publish_verdict(turn, state, manifest, "committed", pins)]
     if scope.mutant == "no_fence":
         return [turn.step("recovery.no_fence", "go on to heal", turn.entering("heal"), state)]
     return [_publish_verdict(turn, state, manifest, "rolled_back", manifest.pins)]
+
+
+def _pins_forward(turn: _SweepTurn, manifest: Manifest) -> Pins:
+    """The pins after a roll-forward, unchanged if there is none.
+
+    All tables move or none does, but for independent upkeep: there each table counts by itself.
+    """
+    scope, _, _, sweeper = turn
+    if not sweeper.effects:
+        return manifest.pins
+    if scope.is_independent(sweeper.op):
+        held = manifest.pins if scope.mutant == "opt_no_pins" else sweeper.pins
+        return moved_where_held(manifest.pins, held, turn.write_set, sweeper.effects)
+    if not _pins_hold(turn, manifest):
+        return manifest.pins
+    return new_pins(manifest.pins, turn.write_set, sweeper.effects)
 
 
 def _pins_hold(turn: _SweepTurn, manifest: Manifest) -> bool:
@@ -160,8 +180,8 @@ def _publish_verdict(
         return turn.step("recovery.pre_manifest", detail, waiting, sent)
     applied = published(scope, state, following)
     if verdict == "committed":
-        detail = f"pins {pins}"
-        return turn.step("recovery.post_rollforward", detail, turn.entering("delete"), applied)
+        after = turn.entering("heal" if scope.is_put_back(sweeper.op) else "delete")
+        return turn.step("recovery.post_rollforward", f"pins {pins}", after, applied)
     detail = "op row says rolled_back"
     return turn.step("recovery.post_fence", detail, turn.entering("heal"), applied)
 

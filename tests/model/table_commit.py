@@ -9,6 +9,9 @@ scratch space.
 With direct commit the writer does not look at HEAD first: it commits on the pin, and any answer
 other than pin + 1 sends it the long way. Parallel tables are joined before a retry, an abort or
 the publish.
+
+Independent upkeep commits on the pin as it planned, with files that its sidecar names. A table
+where that does not land exactly is dropped, and the others go on.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from tests.model.tables import (
     with_version,
 )
 
-ENDED = ("done", "retry", "abort")
+ENDED = ("done", "retry", "abort", "dropped")
 
 
 class WriterTurn(NamedTuple):
@@ -57,7 +60,8 @@ class WriterTurn(NamedTuple):
 
     @property
     def is_parallel(self) -> bool:
-        return self.scope.parallel_tables and len(self.scope.write_sets[self.op]) > 1
+        several = self.scope.parallel_tables and len(self.scope.write_sets[self.op]) > 1
+        return several or self.scope.is_independent(self.op)
 
     @property
     def parallel_tables(self) -> tuple[TableStep, ...]:
@@ -120,6 +124,9 @@ def _table_steps(turn: WriterTurn, position: int, now: TableStep) -> list[Step]:
     table = scope.write_sets[op][position]
     table_turn = _TableTurn(turn, position, table, now, writer.pins[table], state.tables[table])
     compacts = scope.kinds[op] == "compact"
+    if now.phase == "start" and scope.is_independent(op):
+        now = TableStep("commit", table_turn.pin)
+        table_turn = table_turn._replace(now=now)
     if now.phase == "start" and scope.direct_commit and not compacts:
         return _commit_on_pin(table_turn)
     if now.phase in ("start", "look"):
@@ -160,7 +167,8 @@ def _join(turn: WriterTurn, position: int, following: TableStep) -> Writer:
     if "abort" in phases or "retry" in phases:
         return writer._replace(phase="abort" if "abort" in phases else "retry", tables=())
     versions = tuple(now.version for now in tables)
-    return writer._replace(phase="publish", versions=versions, tables=())
+    ended: WriterPhase = "joined" if scope.is_independent(op) else "publish"
+    return writer._replace(phase=ended, versions=versions, tables=())
 
 
 def _put_version(
@@ -246,7 +254,7 @@ def _reserve(turn: _TableTurn) -> list[Step]:
         return landed
     assert landed is not None, "a reservation never conflicts"
     state = turn.lands(landed)
-    if scope.optimize_forward:
+    if scope.optimize_forward and not scope.independent_upkeep:
         state = state._replace(files=state.files | {(turn.table, COMPACTED + op, writer.attempt)})
     following = TableStep("rewrite", turn.now.version)
     return turn.step("optimize.post_reserve", f"v{landed.number}", following, state)
@@ -256,18 +264,20 @@ def _commit_on_base(turn: _TableTurn) -> list[Step]:
     """Commit the staged rows, or a compaction's rewrite; only an exact version may be published."""
     scope, _, op, writer = turn.writer_turn
     base = turn.now.version
-    if scope.kinds[op] == "compact":
+    if scope.is_upkeep(op):
         file = own_file(scope, COMPACTED + op, writer.attempt)
-        expected, prepared = base + 2, commit(scope, turn.versions, op, "rewrite", base, file)
+        expected = base + (2 if scope.kinds[op] == "compact" else 1)
+        prepared = commit(scope, turn.versions, op, "rewrite", base, file)
     else:
         file = own_file(scope, op, writer.attempt)
         expected, prepared = base + 1, commit(scope, turn.versions, op, scope.kinds[op], base, file)
     landed = _put_version(turn, prepared, "mutation.pre_table_commit")
     if isinstance(landed, list):
         return landed
+    failed = TableStep("dropped" if scope.is_independent(op) else "retry")
     if landed is None:
-        return turn.step("mutation.post_table_commit", "conflict", TableStep("retry"))
-    exact = landed.number == expected or scope.mutant == "no_exact"
+        return turn.step("mutation.post_table_commit", "conflict", failed)
+    exact = landed.number == expected or scope.mutant in ("no_exact", "upkeep_inexact")
     detail = f"v{landed.number} on v{base}" + ("" if exact else " NOT EXACT")
-    following = TableStep("done", landed.number) if exact else TableStep("retry")
+    following = TableStep("done", landed.number) if exact else failed
     return turn.step("mutation.post_table_commit", detail, following, turn.lands(landed))

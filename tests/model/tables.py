@@ -8,7 +8,8 @@ What the real engine does, and the guards in `tests/guards` hold it to:
   its read version.
 - The conflict check silently skips versions that cleanup has removed.
 - Restore(v) always lands: h+1 has the content of v. An overwrite lands only if h is still r.
-- A compaction makes two untagged versions, a reservation and a rewrite. Both keep the content.
+- A compaction makes two untagged versions, a reservation and a rewrite; an index makes one. All
+  keep the content.
 - A commit does not look whether its data files still exist.
 """
 
@@ -118,10 +119,10 @@ def _is_exact(versions: Versions, version: Version, pin: int) -> bool:
 
 
 def optimize_effect(scope: Scope, versions: Versions, op: int, pin: int) -> int:
-    """The newest version c that may be published for the compaction `op`, or 0.
+    """The newest version c that may be published for the upkeep `op`, or 0.
 
     Every version in (pin, c] is there and keeps the content, and every file of c is named by the
-    pinned version or written by this compaction.
+    pinned version or written by this operation.
     """
     if scope.mutant == "opt_any_chain":
         return max((v.number for v in above(versions, pin) if v.origin == "maintenance"), default=0)
@@ -159,4 +160,16 @@ def violates_constraint(scope: Scope, state: State, op: int) -> bool:
 def new_pins(pins: Pins, write_set: tuple[int, ...], versions: tuple[int, ...]) -> Pins:
     """The pins after the tables of a write set have moved to these versions."""
     moved = dict(zip(write_set, versions, strict=True))
+    return tuple(moved.get(table, pin) for table, pin in enumerate(pins))
+
+
+def moved_where_held(
+    pins: Pins, held: Pins, write_set: tuple[int, ...], versions: tuple[int, ...]
+) -> Pins:
+    """The pins after those tables have moved that have a version and are where they were."""
+    moved = {
+        table: version
+        for table, version in zip(write_set, versions, strict=True)
+        if version and pins[table] == held[table]
+    }
     return tuple(moved.get(table, pin) for table, pin in enumerate(pins))

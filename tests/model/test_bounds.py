@@ -18,11 +18,19 @@ from tests.model.branches import branch_protocol
 from tests.model.checker import SearchResult, search
 from tests.model.forks import ForkScope, fork_protocol
 from tests.model.protocol import protocol
+from tests.model.retention import retention_protocol
+from tests.model.retention_bounds import (
+    FULL_RETENTION,
+    LISTED_LATE,
+    QUICK_RETENTION,
+    RetentionBound,
+)
+from tests.model.upkeep_bounds import FULL_UPKEEP, QUICK_UPKEEP
 
 pytestmark = pytest.mark.model
 
 
-def _by_name(bounds: Sequence[Bound | BranchBound]) -> list[object]:
+def _by_name(bounds: Sequence[Bound | BranchBound | RetentionBound]) -> list[object]:
     return [pytest.param(bound, id=bound.name) for bound in bounds]
 
 
@@ -33,7 +41,7 @@ def _assert_clean(result: SearchResult, expected: Counts) -> None:
     assert Counts(result.states, result.transitions, result.depth) == expected
 
 
-@pytest.mark.parametrize("bound", _by_name(QUICK + QUICK_LEAN))
+@pytest.mark.parametrize("bound", _by_name(QUICK + QUICK_LEAN + QUICK_UPKEEP))
 def test_no_schedule_breaks_a_promise(bound: Bound) -> None:
     result = search(protocol(bound.scope))
 
@@ -53,6 +61,24 @@ def test_no_schedule_mixes_or_loses_branches(bound: BranchBound) -> None:
     _assert_clean(result, bound.counts)
 
 
+@pytest.mark.parametrize("bound", _by_name((*QUICK_RETENTION, LISTED_LATE)))
+def test_no_schedule_deletes_a_version_that_somebody_may_read(bound: RetentionBound) -> None:
+    result = search(retention_protocol(bound.scope))
+
+    _assert_clean(result, bound.counts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bound", _by_name(FULL_RETENTION))
+def test_no_schedule_of_a_large_search_deletes_a_version_that_somebody_may_read(
+    bound: RetentionBound,
+) -> None:
+    result = search(retention_protocol(bound.scope))
+
+    _assert_clean(result, bound.counts)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bound", _by_name((*FULL_BRANCHES, SWEEP_ON_A_DEAD_BRANCH)))
@@ -64,7 +90,7 @@ def test_no_schedule_of_a_large_search_mixes_or_loses_branches(bound: BranchBoun
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("bound", _by_name(FULL + FULL_LEAN))
+@pytest.mark.parametrize("bound", _by_name(FULL + FULL_LEAN + FULL_UPKEEP))
 def test_no_schedule_of_a_large_search_breaks_a_promise(bound: Bound) -> None:
     result = search(protocol(bound.scope))
 

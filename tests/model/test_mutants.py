@@ -29,6 +29,14 @@ from tests.model.mutant_bounds import (
 )
 from tests.model.mutants import MUTANTS, NOT_A_GUARD, Mutant
 from tests.model.protocol import protocol
+from tests.model.retention import retention_protocol
+from tests.model.retention_bounds import RETENTION_MUTANT_BOUNDS
+from tests.model.retention_scope import (
+    RETENTION_MUTANTS,
+    RETENTION_NOT_A_GUARD,
+    RetentionMutant,
+)
+from tests.model.upkeep_bounds import UPKEEP_MUTANT_BOUNDS
 
 pytestmark = pytest.mark.model
 
@@ -39,7 +47,7 @@ def _assert_caught(result: SearchResult, steps: int) -> None:
 
 
 def test_every_guard_has_a_mutant_and_every_mutant_a_search() -> None:
-    assert len(MUTANTS) == 46
+    assert len(MUTANTS) == 48
     assert set(MUTANT_BOUNDS) == set(MUTANTS)
     assert set(get_args(Mutant)) == {*MUTANTS, NOT_A_GUARD}
 
@@ -47,6 +55,20 @@ def test_every_guard_has_a_mutant_and_every_mutant_a_search() -> None:
 def test_every_guard_of_branches_has_a_mutant_and_every_mutant_a_search() -> None:
     assert set(BRANCH_MUTANT_BOUNDS) == set(BRANCH_MUTANTS)
     assert set(get_args(BranchMutant)) == {*BRANCH_MUTANTS, BRANCH_NOT_A_GUARD}
+
+
+def test_every_guard_of_retention_has_a_mutant_and_every_mutant_a_search() -> None:
+    assert set(RETENTION_MUTANT_BOUNDS) == set(RETENTION_MUTANTS)
+    assert set(get_args(RetentionMutant)) == {*RETENTION_MUTANTS, RETENTION_NOT_A_GUARD}
+
+
+@pytest.mark.parametrize("mutant", RETENTION_MUTANT_BOUNDS)
+def test_retention_fails_without_the_guard(mutant: RetentionMutant) -> None:
+    scope, steps = RETENTION_MUTANT_BOUNDS[mutant]
+
+    result = search(retention_protocol(replace(scope, mutant=mutant)))
+
+    _assert_caught(result, steps)
 
 
 @pytest.mark.parametrize("mutant", BRANCH_MUTANT_BOUNDS)
@@ -87,6 +109,15 @@ def test_the_lean_form_fails_without_the_guard(mutant: Mutant) -> None:
     scope, steps = LEAN_MUTANT_BOUNDS[mutant]
 
     result = search(protocol(in_lean_form(mutated(scope, mutant))))
+
+    _assert_caught(result, steps)
+
+
+@pytest.mark.parametrize("mutant", UPKEEP_MUTANT_BOUNDS)
+def test_independent_upkeep_fails_without_the_guard(mutant: Mutant) -> None:
+    scope, steps = UPKEEP_MUTANT_BOUNDS[mutant]
+
+    result = search(protocol(mutated(scope, mutant)))
 
     _assert_caught(result, steps)
 

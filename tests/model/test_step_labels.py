@@ -17,6 +17,7 @@ from tests.model.forks import ForkScope, fork_protocol
 from tests.model.labels import (
     BRANCH_STEP_LABELS,
     OUTSIDE_LABELS,
+    RETENTION_STEP_LABELS,
     STEP_LABELS,
     UNGUARDED_LABELS,
     name_of,
@@ -24,6 +25,9 @@ from tests.model.labels import (
 from tests.model.mutant_bounds import MUTANT_BOUNDS, mutated
 from tests.model.mutants import Mutant
 from tests.model.protocol import protocol
+from tests.model.retention import retention_protocol
+from tests.model.retention_bounds import OLD_COMMIT, THE_TAG
+from tests.model.retention_scope import FROM_MAIN, RetentionScope
 from tests.model.scope import Scope
 
 pytestmark = pytest.mark.model
@@ -47,6 +51,15 @@ SCOPES: Final = (
         write_sets=SAME_TABLE,
         direct_commit=True,
         freed_slots=True,
+        in_flight=False,
+        sweepers=0,
+        attempts=1,
+    ),
+    Scope(
+        write_sets=ONE,
+        kinds=("compact",),
+        optimize_forward=True,
+        independent_upkeep=True,
         in_flight=False,
         sweepers=0,
         attempts=1,
@@ -80,6 +93,15 @@ SCOPES: Final = (
         sweepers=0,
         attempts=1,
     ),
+)
+
+RETENTION_SCOPES: Final = (
+    RetentionScope(branches=(2,), tags=(2,), creators=(THE_TAG,), endings=(("tag", 0),)),
+    RetentionScope(
+        branches=(2,), taggers=(OLD_COMMIT,), endings=(("branch", 0), ("fork", 0)), abandons=1
+    ),
+    RetentionScope(creators=(OLD_COMMIT,)),
+    RetentionScope(pin=2, writers=1, late_puts=(2,), readers=(FROM_MAIN,), cleaners=0),
 )
 
 BRANCH_SCOPES: Final = (
@@ -116,6 +138,13 @@ def test_the_model_of_branches_emits_exactly_the_listed_names_and_shares_the_oth
 
     assert emitted - STEP_LABELS == BRANCH_STEP_LABELS
     assert not BRANCH_STEP_LABELS & STEP_LABELS
+
+
+def test_the_model_of_retention_emits_exactly_the_listed_names_and_shares_the_others() -> None:
+    emitted = {name for scope in RETENTION_SCOPES for name in _emitted(retention_protocol(scope))}
+
+    assert emitted - STEP_LABELS - BRANCH_STEP_LABELS == RETENTION_STEP_LABELS
+    assert not RETENTION_STEP_LABELS & (STEP_LABELS | BRANCH_STEP_LABELS)
 
 
 def test_a_delete_that_drops_forks_itself_is_a_step_that_the_code_does_not_have() -> None:

@@ -16,7 +16,9 @@ from tests.model.labels import RESOLVE_READ
 from tests.model.manifest import published, read_manifest, verdict_on, with_listing
 from tests.model.scope import Scope
 from tests.model.state import (
+    COMPACTED,
     Manifest,
+    Pins,
     Put,
     Sidecar,
     State,
@@ -28,7 +30,7 @@ from tests.model.state import (
     without_sidecar,
 )
 from tests.model.table_commit import WriterTurn, at_table_start, commit_tables
-from tests.model.tables import new_pins, own_file, violates_constraint
+from tests.model.tables import moved_where_held, new_pins, own_file, violates_constraint
 
 
 def writer_steps(scope: Scope, state: State, op: int) -> list[Step]:
@@ -69,11 +71,11 @@ def _put_sidecar(turn: WriterTurn) -> list[Step]:
 
 
 def _stage_files(turn: WriterTurn) -> list[Step]:
-    """Write the data files; a compaction writes its own later, when it knows its base."""
+    """Write the data files; a compaction that may heal writes its own when it knows its base."""
     scope, state, op, writer = turn
     entered = turn.entering("sidecar" if scope.mutant == "side_after_stage" else "tables")
-    if scope.kinds[op] != "compact":
-        file = own_file(scope, op, writer.attempt)
+    if not scope.is_upkeep(op) or scope.independent_upkeep:
+        file = own_file(scope, COMPACTED + op if scope.is_upkeep(op) else op, writer.attempt)
         state = state._replace(files=state.files | {(t, *file) for t in scope.write_sets[op]})
     return [turn.step("mutation.post_stage", "data files written", entered, state)]
 
@@ -119,9 +121,10 @@ def _publish(turn: WriterTurn) -> list[Step]:
     state, manifest, verdict = resolved
     if verdict and (scope.mutant != "no_op_row" or verdict == "committed"):
         return _report(turn, state, verdict)
-    if _pins_moved(turn, manifest):
-        return [turn.step("publish.pre_manifest", "pins moved", turn.entering("retry"), state)]
-    pins = new_pins(manifest.pins, scope.write_sets[op], writer.versions)
+    pins = _pins_after(turn, manifest)
+    if pins is None:
+        overtaken = turn.entering("abort" if scope.is_independent(op) else "retry")
+        return [turn.step("publish.pre_manifest", "pins moved", overtaken, state)]
     following = manifest.successor(pins=pins, decision=(op, "committed"))
     move = f"{manifest.pins}->{pins} for manifest v{following.version}"
     if not scope.in_flight:
@@ -140,6 +143,28 @@ def _pins_moved(turn: WriterTurn, manifest: Manifest) -> bool:
         return False
     tables = scope.write_sets[op] if scope.mutant == "no_read_set" else scope.dependencies[op]
     return any(manifest.pins[table] != writer.pins[table] for table in tables)
+
+
+def _pins_after(turn: WriterTurn, manifest: Manifest) -> Pins | None:
+    """The pins that a publish puts; None if it has been overtaken.
+
+    Upkeep moves the tables that landed exactly and that nobody else has moved meanwhile.
+    """
+    scope, _, op, writer = turn
+    if not scope.is_independent(op):
+        moved = _pins_moved(turn, manifest)
+        return None if moved else new_pins(manifest.pins, scope.write_sets[op], writer.versions)
+    held = manifest.pins if scope.mutant == "upkeep_blind_pins" else writer.pins
+    pins = moved_where_held(manifest.pins, held, scope.write_sets[op], writer.versions)
+    return None if pins == manifest.pins else pins
+
+
+def _join_upkeep(turn: WriterTurn) -> list[Step]:
+    """All tables of an upkeep have moved or were dropped."""
+    versions = turn.writer.versions
+    entered = turn.entering("publish" if any(versions) else "abort")
+    detail = f"exact versions {versions}"
+    return [turn.step("optimize.post_phase_b_pre_manifest_commit", detail, entered)]
 
 
 def _stop_waiting(turn: WriterTurn) -> list[Step]:
@@ -222,6 +247,7 @@ PHASES: dict[WriterPhase, Callable[[WriterTurn], list[Step]]] = {
     "sidecar": _put_sidecar,
     "stage": _stage_files,
     "tables": commit_tables,
+    "joined": _join_upkeep,
     "publish": _publish,
     "waiting": _stop_waiting,
     "answered": _publish,

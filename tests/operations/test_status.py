@@ -21,6 +21,11 @@ node Company { name: String @key }
 edge WorksAt: Person -> Company
 """
 
+INDEXED = """
+node Note { text: String @key at: Date @index meaning: Vector(4)? @index(metric=l2) }
+edge Cites: Note -> Note { page: I32 @index(src, page) }
+"""
+
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
@@ -49,7 +54,7 @@ def test_status_counts_rows_fragments_and_index_coverage_at_the_pin(graph: Graph
 
     lance.write_dataset(companies("a", "b"), uri, mode="append")
     dataset = lance.dataset(uri)
-    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("id", "BTREE", name=names.index_name("id", "btree"))
     lance.write_dataset(companies("c"), uri, mode="append")
     _publish(graph, "node:Company", version=4, rows=3)
 
@@ -58,6 +63,22 @@ def test_status_counts_rows_fragments_and_index_coverage_at_the_pin(graph: Graph
     assert (company.rows, company.fragments, company.version, company.head_version) == (3, 2, 4, 4)
     (index,) = company.indexes
     assert (index.columns, index.indexed_rows, index.unindexed_rows) == (("id",), 2, 1)
+
+
+def test_status_lists_every_declared_index_that_is_not_built(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema=INDEXED)
+    entry = graph.snapshot().tables["node:Note"]
+    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    (empty, _) = graph.status().tables
+    dataset.create_scalar_index("text", "INVERTED", name="text_inverted")
+    dataset.create_scalar_index("at", "BTREE", name="somebody_elses")
+    _publish(graph, "node:Note", version=3, rows=0)
+
+    (built, cites) = graph.status().tables
+
+    assert empty.missing_indexes == ("id", "text", "text (full text)", "at", "meaning")
+    assert built.missing_indexes == ("id", "text", "at", "meaning")
+    assert cites.missing_indexes == ("id", "src", "dst", "page")
 
 
 def test_status_shows_a_head_that_ran_ahead_of_the_manifest(graph: Graph) -> None:
@@ -74,11 +95,12 @@ def test_status_shows_a_head_that_ran_ahead_of_the_manifest(graph: Graph) -> Non
     assert (company.version, company.head_version, company.rows, company.fragments) == (1, 2, 0, 0)
 
 
-def test_status_names_pending_sidecars(graph: Graph) -> None:
+def test_status_names_the_operations_that_have_not_finished(graph: Graph) -> None:
     Path(graph.root, names.RECOVERY_DIR).mkdir()
     Path(graph.root, names.sidecar("01ABC")).write_text("{}")
+    Path(graph.root, names.sidecar("01DEF", "01XYZ")).write_text("{}")
 
-    assert graph.status().pending_sidecars == ("01ABC",)
+    assert graph.status().pending_sidecars == ("01ABC", "01DEF")
 
 
 def _publish(graph: Graph, table_key: str, *, version: int, rows: int) -> None:

@@ -24,6 +24,7 @@ interface Named { name: String @index @description("a \\"name\\"") }
 node Person @description("x") implements Named {
     email: String @key /* c */
     age: I32? status: enum(a, b-c, 9) tags: [String]? v: Vector(8) @embed("email", model="m")
+    w: Vector(3)? @index(metric=l2) @index(v, metric=dot) @index(age, status)
     @range(age, -5..150.5) @check(email, "^[^@]+@\\\\w+$") @unique(email, age)
 }
 edge Knows: Person -> Person @card(0..1) @instruction("i") { since: Date @unique(src, dst) }
@@ -33,6 +34,7 @@ WORDS = [
     *("node", "edge", "interface", "implements", "enum", "Vector", "String", "Blob", "I64"),
     *("{", "}", "(", ")", "[", "]", ":", ",", "->", "-", "..", ".", "=", "?", "*", "@", ";"),
     *("@key", "@unique", "@index", "@range", "@check", "@card", "@embed", "@description"),
+    *("metric", "cosine", "l2", "@index(metric=", "@index(metric=dot)", "metric=dot"),
     *("@rename_from", "@instruction", "@zz", "Person", "Named", "name", "id", "src", "true"),
     *('"text"', '""', '"', "\\", "//", "/*", "*/", "\n", "\r\n", "\t", " ", "0", "-1", "1.5"),
     *("\x00", "\x1b", "\ufeff", "\ud800", "\u202e", "é", "😀", "\u2028", "Å", "\uff10"),

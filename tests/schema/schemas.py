@@ -107,6 +107,13 @@ def comparable(column: Column) -> bool:
     return column.tokens[0] not in ("[", "Vector", "Blob")
 
 
+def is_vector(column: Column) -> bool:
+    return column.tokens[0] == "Vector"
+
+
+metrics = st.sampled_from(["cosine", "l2", "dot"]).map(lambda word: ["metric", "=", word])
+
+
 @st.composite
 def bodies(draw: st.DrawFn, kind: str) -> list[str]:
     held = draw(columns())
@@ -115,8 +122,11 @@ def bodies(draw: st.DrawFn, kind: str) -> list[str]:
     for column in held:
         tokens += [column.name, ":", *column.tokens, *(["?"] if column.nullable else [])]
         tokens += draw(notes(header=False))
-        if comparable(column) and draw(st.integers(0, 3)) == 0:
+        if draw(st.integers(0, 3)) == 0 and (comparable(column) or is_vector(column)):
             tokens += ["@index"]
+            tokens += (
+                ["(", *draw(metrics), ")"] if is_vector(column) and draw(st.booleans()) else []
+            )
             indexed.add(column.name)
     if kind != "interface":
         tokens += draw(constraints(held, indexed, kind))
@@ -137,9 +147,7 @@ def constraints(
     if len(plain) > 0 and draw(st.booleans()):
         members = draw(st.lists(st.sampled_from(plain), min_size=1, max_size=3, unique=True))
         tokens += ["@unique", "(", *separated(members), ")"]
-    free = [name for name in plain if name not in indexed]
-    if len(free) > 0 and draw(st.booleans()):
-        tokens += ["@index", "(", draw(st.sampled_from(free)), ")"]
+    tokens += draw(body_indexes(held, plain, indexed))
     numeric = [each.name for each in usable if each.tokens[0] in ("I32", "I64", "U64", "F64")]
     if kind == "node" and len(numeric) > 0 and draw(st.booleans()):
         bounds = draw(st.sampled_from([["-5", "..", "7.5"], ["0", ".."], ["..", "10"]]))
@@ -147,6 +155,24 @@ def constraints(
     texts_ = [each.name for each in usable if each.tokens == ("String",)]
     if kind == "node" and len(texts_) > 0 and draw(st.booleans()):
         tokens += ["@check", "(", draw(st.sampled_from(texts_)), ",", '"^[a-z]*$"', ")"]
+    return tokens
+
+
+@st.composite
+def body_indexes(
+    draw: st.DrawFn, held: tuple[Column, ...], plain: list[str], indexed: set[str]
+) -> list[str]:
+    tokens: list[str] = []
+    free = [name for name in plain if name not in indexed]
+    if len(free) > 0 and draw(st.booleans()):
+        tokens += ["@index", "(", draw(st.sampled_from(free)), ")"]
+    if len(plain) > 1 and draw(st.booleans()):
+        members = draw(st.lists(st.sampled_from(plain), min_size=2, max_size=3, unique=True))
+        tokens += ["@index", "(", *separated(members), ")"]
+    for column in held:
+        if is_vector(column) and column.name not in {*indexed, "true", "false"}:
+            metric = draw(st.one_of(st.just([]), metrics.map(lambda words: [",", *words])))
+            tokens += ["@index", "(", column.name, *metric, ")"] if draw(st.booleans()) else []
     return tokens
 
 

@@ -25,6 +25,12 @@ CASES = {
         'node A {\n    a: F64 @note("x", n=1)\n    @range(a, ..5)\n    @unique(a, a)\n'
         "    v: Vector(3)\n}\n",
     ),
+    "an index with only a metric stays behind its property": (
+        "node A { v: Vector(3) @index( metric = dot ) @zz @index(v,metric = l2) w: Vector(3)\n"
+        "@index // why\n(metric=l2) @key(metric=a) }",
+        "node A {\n    v: Vector(3) @index(metric=dot) @zz\n    @index(v, metric=l2)\n"
+        "    w: Vector(3) @index // why\n        (metric=l2)\n    @key(metric=a)\n}\n",
+    ),
     "many blank lines become one": (
         "\n\nnode A {\n\n\n    a: String\n\n\n\n    b: String\n\n}\n\n\n\nedge E: A -> A\n\n",
         "node A {\n    a: String\n\n    b: String\n}\n\nedge E: A -> A\n",

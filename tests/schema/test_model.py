@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph.errors import DamagedGraphError
+from omnigraph.schema.catalog import VectorMetric
 from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
 from tests.schema.compiling import DOMAIN, compiled
 
@@ -20,7 +22,8 @@ node A @description("d") @zz(1.5) implements Named {
     n: I64?
     s: enum(a, b)
     t: String
-    v: Vector(4) @embed("t", model="m")
+    v: Vector(4) @embed("t", model="m") @index(metric=dot)
+    w: Vector(4)? @index
     @range(n, -1..2.5) @check(t, "x") @unique(k, n)
 }
 node B { x: [I32] y: Blob? }
@@ -46,6 +49,7 @@ def test_the_text_is_canonical() -> None:
         TEXT.replace("\n", " ").replace("{", " {\r\n\t"),
         "// comment\n" + TEXT.replace("k: String", "k: /* c */ String"),
         TEXT.replace("enum(a, b)", "enum(b, a)"),
+        TEXT.replace("w: Vector(4)? @index", "w: Vector(4)? @index(metric=cosine)"),
         TEXT.replace("2.5", "2.500"),
         TEXT.replace("k: String @key", 'k: String @key @rename_from("old")'),
         TEXT.replace("n: I64?\n    s: enum(a, b)", "s: enum(a, b)\n    n: I64?"),
@@ -53,7 +57,8 @@ def test_the_text_is_canonical() -> None:
         TEXT.replace("node B { x: [I32] y: Blob? }", "") + "node B { x: [I32] y: Blob? }",
     ],
     ids=[
-        *("white space", "comments", "enum order", "trailing zeros", "rename hint"),
+        *("white space", "comments", "enum order", "default metric", "trailing zeros"),
+        "rename hint",
         *("property order", "constraint order", "type order"),
     ],
 )
@@ -67,7 +72,10 @@ def test_the_shape_ignores_what_means_nothing(other: str) -> None:
         ("k: String", "k2: String"),
         ("n: I64?", "n: I64"),
         ("enum(a, b)", "enum(a, b, c)"),
-        ("Vector(4)", "Vector(5)"),
+        ("v: Vector(4)", "v: Vector(5)"),
+        ("@index(metric=dot)", "@index(metric=l2)"),
+        ("@index(metric=dot)", "@index"),
+        ("w: Vector(4)? @index", "w: Vector(4)? @index(metric=l2)"),
         ("-1..2.5", "-1..2.6"),
         ('"x"', '"y"'),
         ("1..2)", "1..3)"),
@@ -115,6 +123,31 @@ def test_what_is_no_model_is_refused(text: str) -> None:
         decode_model(text)
 
 
+def test_a_model_from_before_vectors_had_metrics_keeps_its_meaning_and_its_hashes() -> None:
+    text = (Path(__file__).parent / "model_without_metrics.json").read_text()
+
+    catalog = decode_model(text)
+
+    assert encode_model(catalog) == text
+    assert model_hash(catalog) == (
+        "329677cd0c7cf5f787a2334472148dda633ad1563174e61e0ad8c620eabba8cf"
+    )
+    assert shape_hash(catalog) == (
+        "3cb0762a7341c9a9125a0cc7d587fdc11532ad2df952489dd1f9ce299a54c407"
+    )
+    assert catalog == compiled("""
+        interface Named { name: String @index v: Vector(4) @index }
+        node A implements Named {
+            k: String n: I64 w: Vector(3)?
+            @key(k, n) @index(n, name) @index(w)
+        }
+        edge E: A -> A { since: Date @index @index(src, since) }
+    """)
+    metrics = {each.properties: each.metric for each in catalog.nodes["A"].indexes}
+    assert metrics[("v",)] is metrics[("w",)] is VectorMetric.COSINE
+    assert metrics[("name",)] is metrics[("n", "name")] is None
+
+
 def _edited(change: Any) -> str:
     document = json.loads(encode_model(compiled(TEXT)))
     change(document)
@@ -136,6 +169,12 @@ def _edited(change: Any) -> str:
         lambda d: d["nodes"][0]["properties"][0]["type"].update(scalar="Text"),
         lambda d: d["nodes"][0]["properties"][0].update(type={"kind": "set"}),
         lambda d: d["nodes"][0]["properties"][2]["type"].update(values=["b", "a"]),
+        lambda d: d["nodes"][0]["indexes"][0].update(metric="manhattan"),
+        lambda d: d["nodes"][0]["indexes"][0].update(metric="cosine"),
+        lambda d: d["nodes"][0]["indexes"][0].update(metric=None),
+        lambda d: d["nodes"][0]["indexes"][0].update(members=["v", "n"]),
+        lambda d: d["nodes"][0]["indexes"][1].update(members=["v"]),
+        lambda d: d["nodes"][0]["indexes"][2].update(metric="dot"),
         lambda d: d["nodes"][0]["ranges"][0].update(low="0"),
         lambda d: d["nodes"][0]["ranges"][0].update(high={"decimal": "x"}),
         lambda d: d["nodes"][0]["key"].update(members=[]),

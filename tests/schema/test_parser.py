@@ -66,6 +66,16 @@ def test_white_space_and_comments_separate_tokens_and_mean_nothing(text: str) ->
     assert [each.name.text for each in properties_of(only_node(text))] == ["a", "b"]
 
 
+def test_an_index_with_only_a_metric_belongs_to_the_property_in_front_of_it() -> None:
+    node = only_node("node A { v: Vector(2) @index(metric=dot) @zz @index(v, metric=dot) }")
+
+    (v,) = properties_of(node)
+    assert [each.name for each in v.annotations] == ["index", "zz"]
+    (constraint,) = body_annotations_of(node)
+    assert isinstance(constraint, Annotation)
+    assert constraint.name == "index"
+
+
 def test_comments_do_not_nest() -> None:
     assert rules("/* outer /* inner */ node A {}") == []
     assert rules("/* outer /* inner */ */ node A {}") == ["syntax"]

@@ -16,7 +16,8 @@ def test_a_catalog_reads_like_a_summary_of_its_schema() -> None:
         node Person @description("A human\\nbeing") @instruction("ask") implements Named {
             email: String @key @description("where to write")
             age: I32? @unit("year")
-            v: Vector(2)? @embed("email", model="m")
+            v: Vector(2)? @embed("email", model="m") @index
+            w: Vector(2)? @index(metric=dot)
             @range(age, 0..1.5) @range(age, ..7) @check(email, "@") @unique(email, age)
         }
         edge Knows: Person -> Person @card(0..3) { since: Date? @unique(src, dst) @index(src) }
@@ -31,7 +32,8 @@ def test_a_catalog_reads_like_a_summary_of_its_schema() -> None:
         "    instruction: ask\n"
         '    email  String      key, matches "@", "where to write"\n'
         "    age    I32?        range 0..1.5, range ..7, @unit\n"
-        "    v      Vector(2)?  embeds email by m\n"
+        "    v      Vector(2)?  index by cosine, embeds email by m\n"
+        "    w      Vector(2)?  index by dot\n"
         "    name   String      index, from Named\n"
         "    unique (email, age)\n"
         "\n"

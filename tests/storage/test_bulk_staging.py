@@ -53,8 +53,11 @@ def entry_of(graph: Graph) -> TableEntry:
 def committed(graph: Graph, change: StagedChange) -> TableEntry:
     objects = StoredObjects(graph._objects.root)
     made = commit_staged(objects.root, change, on_version=change.entry.version, operation_id="op")
-    assert made == change.entry.version + 1
-    return replace(change.entry, version=made, row_count=change.row_count)
+    assert made is not None
+    assert made.version == change.entry.version + 1
+    return replace(
+        change.entry, version=made.version, made_at=made.made_at, row_count=change.row_count
+    )
 
 
 def contents(graph: Graph, entry: TableEntry) -> list[dict[str, object]]:

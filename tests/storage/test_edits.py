@@ -68,7 +68,9 @@ def committed(graph: Graph, change: StagedChange) -> TableEntry:
         graph._objects.root, change, on_version=change.entry.version, operation_id="op"
     )
     assert made is not None
-    return replace(change.entry, version=made, row_count=change.row_count)
+    return replace(
+        change.entry, version=made.version, made_at=made.made_at, row_count=change.row_count
+    )
 
 
 def contents(graph: Graph, entry: TableEntry) -> dict[str, tuple[int, int]]:

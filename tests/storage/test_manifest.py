@@ -105,10 +105,10 @@ def test_old_versions_are_forgotten_but_never_the_newest_ones(root: Root) -> Non
 
     state = read_manifest(root)
     kept = [ref["version"] for ref in state.handle.version_refs()]
-    assert forgotten == 20
+    assert forgotten.versions == 20
     assert kept == list(range(21, names.MANIFEST_VERSIONS_KEPT + 21))
     assert state.rows == (head(names.MANIFEST_VERSIONS_KEPT + 20),)
-    assert forget_old_versions(root) == 0
+    assert forget_old_versions(root).versions == 0
 
 
 def test_a_version_that_falls_out_of_the_kept_ones_while_being_read_is_read_again(

@@ -36,6 +36,9 @@ class ForgetfulStore:
     def list(self, prefix: str) -> tuple[str, ...]:
         return tuple(sorted(path for path in self.content if path.startswith(prefix)))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return {path: len(self.content[path]) for path in self.list(prefix)}
+
     def delete(self, path: str) -> None:
         self.content.pop(path, None)
 

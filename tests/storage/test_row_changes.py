@@ -155,7 +155,8 @@ class History:
         made = commit_staged(
             self.root, staged, on_version=head.entry.version, operation_id="01J9ZQ6Z"
         )
-        assert made == head.entry.version + 1
+        assert made is not None
+        assert made.version == head.entry.version + 1
         return self._added(fork, result)
 
     def patch(self, row: Row, fork: str | None = None) -> Version:
@@ -498,11 +499,9 @@ def test_ten_changed_rows_of_many_cost_ten_rows(history: History, fragments: int
     changed = pa.table({"id": [f"n{each:06}" for each in range(5, 200_000, 20_000)]})
     rows = [{"id": each, **VALUES[2]} for each in changed["id"].to_pylist()]
     staged = stage_merge(history.root, before, pa.Table.from_pylist(rows, schema=SCHEMA))
-    version = commit_staged(
-        history.root, staged, on_version=before.version, operation_id="01J9ZQ6Z"
-    )
-    assert version is not None
-    after = replace(before, version=version)
+    made = commit_staged(history.root, staged, on_version=before.version, operation_id="01J9ZQ6Z")
+    assert made is not None
+    after = replace(before, version=made.version, made_at=made.made_at)
 
     started = lance.bytes_read_counter()
     plan = plan_row_changes(history.root, before, after)

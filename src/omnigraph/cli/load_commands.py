@@ -17,6 +17,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.cli import output
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
+from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
 from omnigraph.errors import LoadRefusedError, OmnigraphError
 
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check all, wri
 Quarantine = Annotated[
     str | None, typer.Option("--quarantine", metavar="DIR", help="Where bad records go.")
 ]
-Master = Annotated[str | None, typer.Option("--master", help="The Spark cluster to run on.")]
-Remote = Annotated[str | None, typer.Option("--remote", help="The Spark Connect server to use.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="One type, not all.")]
 Format = Annotated[str, typer.Option("--format", help="jsonl or parquet.")]
@@ -94,8 +93,8 @@ def load(  # noqa: PLR0913 - one parameter per option
     order_by: OrderBy = None,
     dry_run: DryRun = False,
     quarantine: Quarantine = None,
-    master: Master = None,
-    remote: Remote = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
     quiet: Quiet = False,
@@ -113,7 +112,7 @@ def load(  # noqa: PLR0913 - one parameter per option
             on_error=on_error,
             max_bad=max_bad,
             engine=engine,
-            spark=_spark(master, remote),
+            spark=spark_target(master, remote),
             dry_run=dry_run,
             actor=actor,
             operation_id=operation_id,
@@ -169,14 +168,6 @@ def _columns(mapped: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r}: write PROP=COLUMN", param_hint="--map")
         columns[name] = column
     return columns
-
-
-def _spark(master: str | None, remote: str | None) -> object | None:
-    if master is None and remote is None:
-        return None
-    from omnigraph.spark.session import SparkTarget
-
-    return SparkTarget(master=master, remote=remote)
 
 
 def _progress(*, silent: bool) -> Progress | None:

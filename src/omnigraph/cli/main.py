@@ -13,7 +13,14 @@ from typing import Annotated, NoReturn
 import typer
 
 import omnigraph
-from omnigraph.cli import branch_commands, diff_commands, load_commands, output
+from omnigraph.cli import (
+    branch_commands,
+    diff_commands,
+    load_commands,
+    maintenance_commands,
+    output,
+    repair_commands,
+)
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
 from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
 
@@ -144,6 +151,11 @@ app.command()(load_commands.export)
 app.command()(branch_commands.merge)
 app.command()(diff_commands.diff)
 app.command()(diff_commands.changes)
+app.command()(maintenance_commands.optimize)
+app.command()(maintenance_commands.cleanup)
+app.command()(maintenance_commands.reconcile)
+app.command()(repair_commands.repair)
+app.command()(maintenance_commands.maintain)
 
 
 @commit_app.command("list")

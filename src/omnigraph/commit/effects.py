@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Final
 from omnigraph.commit.publish import Decision
 from omnigraph.commit.sidecar import PlannedTable, Sidecar, SidecarState
 from omnigraph.failpoints import left_out
+from omnigraph.storage.commit_graph import commit_graph
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_versions import Role, VersionRecord, rows_at, version_records
+from omnigraph.storage.table_versions import (
+    Role,
+    VersionRecord,
+    data_files_at,
+    facts_at,
+    version_records,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from omnigraph.commit.clock import Clock
     from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest import ManifestState
 
 RECOVERY_ACTOR: Final = "omnigraph:recovery"
 
@@ -50,6 +58,7 @@ def pointed_rows(sidecar: Sidecar) -> tuple[TableVersion, ...]:
             branch=sidecar.branch,
             row_count=table.row_count,
             fork=table.fork,
+            made_at=table.made_at,
         )
         for table in sidecar.pointed
     )
@@ -57,14 +66,9 @@ def pointed_rows(sidecar: Sidecar) -> tuple[TableVersion, ...]:
 
 def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Clock) -> Decision:
     moved = tuple(
-        TableVersion(
-            table_key=table.table_key,
-            version=own[table.table_key],
-            branch=sidecar.branch,
-            row_count=rows_at(root, _entry(table), own[table.table_key]) or 0,
-            fork=table.fork,
-        )
+        _row(root, sidecar, table, own[table.table_key])
         for table in sidecar.tables
+        if table.table_key in own
     )
     commit = commit_of(sidecar, moved, actor=RECOVERY_ACTOR, created_at=clock.timestamp())
     operation = Operation(
@@ -76,6 +80,8 @@ def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Cl
         commit_id=commit.commit_id,
     )
     expected = {} if left_out("fwd_no_pins") else dict(sidecar.pins)
+    if sidecar.kind.is_upkeep:
+        expected = {key: pin for key, pin in expected.items() if key in own}
     if left_out("fwd_no_read_set"):
         expected = {table.table_key: table.expected for table in sidecar.tables}
     return Decision(
@@ -86,10 +92,36 @@ def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Cl
     )
 
 
+def _row(root: Root, sidecar: Sidecar, table: PlannedTable, version: int) -> TableVersion:
+    facts = facts_at(root, _entry(table), version)
+    return TableVersion(
+        table_key=table.table_key,
+        version=version,
+        branch=sidecar.branch,
+        row_count=0 if facts is None else facts.rows,
+        fork=table.fork,
+        made_at=None if facts is None else facts.made_at,
+    )
+
+
+def moved_by(root: Root, state: ManifestState, decided: Operation) -> dict[str, int]:
+    """The versions that a decided operation moved its tables to; none if it was not published."""
+    if decided.outcome is not Outcome.PUBLISHED or decided.commit_id is None:
+        return {}
+    commit = commit_graph(root, state).get(decided.commit_id)
+    return {} if commit is None else {key: version for key, version, _ in commit.tables}
+
+
 def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
-    """The exact version of every planned table, or None if one has none."""
+    """The exact version of every planned table, or None if one has none.
+
+    Upkeep: of every table that has one, or None if none has.
+    """
     if sidecar.state is SidecarState.STAGING:
         return None
+    if sidecar.kind.is_upkeep:
+        found = {table.table_key: upkeep_version(root, table) for table in sidecar.tables}
+        return {key: version for key, version in found.items() if version is not None} or None
     versions: dict[str, int] = {}
     for table in sidecar.tables:
         exact = _exact_version(root, table, sidecar.operation_id)
@@ -97,6 +129,28 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
             return None
         versions[table.table_key] = exact
     return versions
+
+
+def upkeep_version(root: Root, table: PlannedTable) -> int | None:
+    """The newest version that a compaction of this table may be published as.
+
+    Everything from the pin up to it keeps the content, and every data file of it is named by the
+    pin or by the sidecar: others may be about to be cleaned.
+    """
+    known = data_files_at(root, _entry(table), table.pin)
+    if known is None:
+        return None
+    newest, below = None, table.pin
+    for record in version_records(root, _entry(table), above=table.pin):
+        is_upkeep = record.operation_id is None and record.preserves_content
+        if record.version != below + 1 or not (is_upkeep or left_out("opt_any_chain")):
+            break
+        below = record.version
+        files = data_files_at(root, _entry(table), record.version)
+        is_known = files is not None and files <= known | set(table.files)
+        if files != known and (is_known or left_out("opt_any_file")):
+            newest = record.version
+    return newest
 
 
 def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | None:

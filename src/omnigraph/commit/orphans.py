@@ -2,7 +2,8 @@
 
 Invariant: nothing is deleted that a living branch, one being created, a tag or a writer at work may
 still need. The order of looking matters: forks, logs, sidecars, what names forks, and the logs once
-more; if a log has changed meanwhile, nothing is deleted this time.
+more; if a log has changed meanwhile, nothing is deleted this time. An orphan is looked at twice,
+and its floor is raised in between.
 
 | Fork of a table | Fate |
 |---|---|
@@ -38,7 +39,9 @@ from omnigraph.storage.manifest import (
     read_manifest,
 )
 from omnigraph.storage.manifest_rows import Table
-from omnigraph.storage.tags import all_tags
+from omnigraph.storage.pinned_tables import entries
+from omnigraph.storage.retention import WHOLE_LINE, Line, forget_lines, raise_floors
+from omnigraph.storage.tags import claimed_tags
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
@@ -58,17 +61,50 @@ class Fate(StrEnum):
 class ListedFork:
     """A Lance branch of a table, or of the manifest, and what is to become of it."""
 
+    owner: str
+    """The table's key, or the manifest's name."""
     location: str
     fork: str
     fate: Fate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Every Lance branch that could be listed, and what could not be read: where, and why."""
+
+    forks: tuple[ListedFork, ...]
+    failures: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What was deleted, and what failed: where, and why. The next run tries again."""
+
+    reclaimed: tuple[ListedFork, ...] = ()
+    failures: tuple[tuple[str, str], ...] = ()
+
+
 def listed_forks(objects: Objects) -> tuple[ListedFork, ...]:
     """Every Lance branch of the graph with its fate."""
+    return survey_forks(objects).forks
+
+
+def survey_forks(objects: Objects) -> Survey:
+    """Every Lance branch of the graph with its fate, and what stood in the way of telling it.
+
+    A branch that cannot be read is one failure, however many tables have forks of it; nothing is
+    an orphan then, because that branch may name it.
+    """
     root = objects.root
     main = read_manifest(root)
-    locations = {row.location for row in main.rows if isinstance(row, Table)}
-    forks = [(place, fork) for place in sorted(locations) for fork in forks_of(root, place)]
+    locations = {row.location: row.table_key for row in main.rows if isinstance(row, Table)}
+    forks: list[tuple[str, str]] = []
+    failures: list[tuple[str, str]] = []
+    for place, table_key in sorted(locations.items()):
+        try:
+            forks += [(place, fork) for fork in forks_of(root, place)]
+        except OmnigraphError as error:
+            failures.append((table_key, error.what))
     manifests = list(manifest_branches(root))
     reach("reconcile.post_refs")
     logs = branch_logs(objects)
@@ -77,13 +113,14 @@ def listed_forks(objects: Objects) -> tuple[ListedFork, ...]:
     if left_out("reconcile_no_sidecars"):
         pending = set()
     reach("reconcile.post_sides")
-    named, complete = _named(objects, logs)
+    named, unread = _named(objects, logs)
     reach("reconcile.post_pins")
-    steady = complete and (branch_logs(objects) == logs or left_out("reconcile_logs_once"))
+    steady = not unread and (branch_logs(objects) == logs or left_out("reconcile_logs_once"))
     reach("reconcile.verify")
     unneeded = Fate.ORPHAN if steady else Fate.INDETERMINATE
     found = [
         ListedFork(
+            owner=locations[place],
             location=place,
             fork=fork,
             fate=Fate.LEGITIMATE
@@ -95,34 +132,55 @@ def listed_forks(objects: Objects) -> tuple[ListedFork, ...]:
     needed = _needed_manifests(logs)
     found += [
         ListedFork(
+            owner=names.MANIFEST,
             location=names.MANIFEST,
             fork=fork,
             fate=Fate.LEGITIMATE if fork in needed else unneeded,
         )
         for fork in manifests
     ]
-    return tuple(found)
+    return Survey(forks=tuple(found), failures=(*failures, *unread))
 
 
-def reconcile_forks(objects: Objects) -> tuple[ListedFork, ...]:
-    """Delete what nobody needs, beside living writers; returns what was deleted.
+def reconcile_forks(objects: Objects) -> Reconciled:
+    """Delete what nobody needs, beside living writers; one failure stops no other deletion.
 
-    What others were forked from goes after them.
+    Forks of tables get a floor first and are looked at again: whoever takes an old commit over that
+    only they know, claims it before looking at the floor. What others were forked from goes last.
     """
+    survey = survey_forks(objects)
+    lines = [
+        Line(each.location, each.fork)
+        for each in survey.forks
+        if each.fate is Fate.ORPHAN and each.location != names.MANIFEST
+    ]
+    if lines:
+        raise_floors(objects, dict.fromkeys(lines, WHOLE_LINE))
+        survey = survey_forks(objects)
     dropped: list[ListedFork] = []
-    left = [listed for listed in listed_forks(objects) if listed.fate is Fate.ORPHAN]
+    failures: dict[ListedFork, str] = {}
+    left = [listed for listed in survey.forks if listed.fate is Fate.ORPHAN]
     while left:
-        gone = [listed for listed in left if _drop(objects, listed)]
+        gone: list[ListedFork] = []
+        for listed in left:
+            failures.pop(listed, None)
+            try:
+                gone += [listed] if _drop(objects, listed) else []
+            except (OmnigraphError, RuntimeError) as error:
+                failures[listed] = str(error).splitlines()[0]
         if not gone:
             break
         dropped += gone
         left = [listed for listed in left if listed not in gone]
-    return tuple(dropped)
+    forget_lines(objects, [Line(each.location, each.fork) for each in dropped])
+    failed = tuple((listed.owner, reason) for listed, reason in failures.items())
+    return Reconciled(reclaimed=tuple(dropped), failures=(*survey.failures, *failed))
 
 
 def _drop(objects: Objects, listed: ListedFork) -> bool:
     """Delete one orphan; False if another was forked from it."""
     reach("reconcile.check")
+    reach("cleanup.reconcile_fork")
     if listed.location == names.MANIFEST:
         # A commit that was merged must stay known: later merges look for where they parted.
         commits = commits_of_fork(objects.root, listed.fork)
@@ -135,11 +193,11 @@ def _drop(objects: Objects, listed: ListedFork) -> bool:
     return is_gone
 
 
-def reconcile_if_few(objects: Objects) -> tuple[ListedFork, ...]:
+def reconcile_if_few(objects: Objects) -> Reconciled:
     """The same, unless looking at every branch costs more than a deletion should."""
     logs = branch_logs(objects)
     living = sum(log.living is not None for log in logs.values())
-    return reconcile_forks(objects) if living <= _FEW_BRANCHES else ()
+    return reconcile_forks(objects) if living <= _FEW_BRANCHES else Reconciled()
 
 
 def _is_claimed(fork: str, pending: set[tuple[str, str | None]]) -> bool:
@@ -159,33 +217,38 @@ def _needed_manifests(logs: Mapping[str, BranchLog]) -> set[str]:
 
 def _named(
     objects: Objects, logs: Mapping[str, BranchLog]
-) -> tuple[frozenset[tuple[str, str]], bool]:
-    """The forks that branches and tags name, and whether every manifest could be read."""
+) -> tuple[frozenset[tuple[str, str]], tuple[tuple[str, str], ...]]:
+    """The forks that branches and tags name, and the branches whose manifest was not readable."""
     found: set[tuple[str, str]] = set()
     states: list[ManifestState] = []
-    complete = True
+    unread: list[tuple[str, str]] = []
     for ref in (None, *(used for log in logs.values() if (used := _used(log)) is not None)):
+        name = names.MAIN if ref is None else ref.branch
         try:
+            reach("cleanup.resolve_branch_snapshot")
             states.append(read_manifest(objects.root, branch=ref))
-        except NotFoundError:
+        except NotFoundError as error:
             # Not made yet: its creator looks at the parent after it is. What it wrote down counts.
-            complete = complete and ref is not None and logs[ref.branch].living is None
+            if ref is None or logs[ref.branch].living is not None:
+                unread.append((name, error.what))
             found.update(_written_down(ref))
-        except OmnigraphError:
-            complete = False
+        except (OmnigraphError, RuntimeError) as error:
+            unread.append((name, str(error).splitlines()[0]))
     graph = commit_graph(objects.root, *states)
     for state in states:
         found.update(_named_by(state, graph))
-    for tag in all_tags(objects):
-        found.update((place, fork) for _, place, _, fork, _ in tag.tables if fork)
-    return frozenset(found), complete
+    for tag in claimed_tags(objects):
+        tagged = tag.snapshot().tables.values()
+        found.update((entry.location, entry.fork) for entry in tagged if entry.fork)
+    return frozenset(found), tuple(unread)
 
 
 def _written_down(ref: BranchRef | None) -> Iterator[tuple[str, str]]:
     origin = None if ref is None else ref.forked_from
-    for _, place, _, fork, _ in (origin.tables or ()) if origin is not None else ():
-        if fork is not None:
-            yield place, fork
+    if origin is not None and origin.tables is not None:
+        for entry in entries(origin.tables, branch=origin.branch).values():
+            if entry.fork is not None:
+                yield entry.location, entry.fork
 
 
 def _named_by(state: ManifestState, graph: CommitGraph) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
+from omnigraph.commit.begin import begin
 from omnigraph.commit.effects import commit_of, pointed_rows
 from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.politeness import back_off, wait_for_older
@@ -33,23 +34,20 @@ from omnigraph.commit.sidecar import (
     WriterKind,
     active_operation,
     delete_sidecar,
-    put_sidecar,
     read_sidecar,
     replace_sidecar,
-    started_at,
-    this_host,
-    this_process,
 )
 from omnigraph.commit.table_moves import Contended, move_tables
 from omnigraph.errors import (
     BranchGoneError,
     ContentionError,
+    DamagedGraphError,
     ExpectedVersionMismatchError,
     NotFoundError,
     NothingWrittenError,
     OmnigraphError,
     OperationRolledBackError,
-    OperationRunningError,
+    StorageUnavailableError,
 )
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import is_living
@@ -118,8 +116,15 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Commi
     if earlier is not None:
         return _acknowledged(Decided(operation=earlier, state=state), ())
     with active_operation(request.operation_id):
-        sidecar = _put_first_sidecar(objects, request, state, clock)
-        reach("mutation.post_sidecar")
+        sidecar = begin(
+            objects,
+            state,
+            clock,
+            operation_id=request.operation_id,
+            kind=request.kind,
+            actor=request.actor,
+            commit_id=request.commit_id,
+        )
         return _Attempts(objects, request, clock, sidecar).run(state)
 
 
@@ -152,7 +157,9 @@ class _Attempts:
             for attempt in range(_ATTEMPTS_MAX):
                 if self._waited() or attempt:
                     state = read_manifest(self._objects.root, branch=self._request.branch)
-                prepared = self._prepare(state)
+                prepared = self._prepared(state)
+                if prepared is None:
+                    continue
                 reach("mutation.validate")
                 if prepared.changes_nothing:
                     return self._finish_unchanged()
@@ -169,6 +176,16 @@ class _Attempts:
                 self._delete_sidecar()
             raise
         return self._finish_failed(ContentionError(self._request.operation_id, _ATTEMPTS_MAX))
+
+    def _prepared(self, state: ManifestState) -> Prepared | None:
+        """None if what the state pins was cleaned before the sidecar could protect it."""
+        try:
+            return self._prepare(state)
+        except (DamagedGraphError, StorageUnavailableError):
+            latest = read_manifest(self._objects.root, branch=self._request.branch)
+            if latest.version == state.version:
+                raise
+            return None
 
     def _prepare(self, state: ManifestState) -> Prepared:
         if not self._request.is_long:
@@ -304,35 +321,6 @@ class _Attempts:
             decided_at=self._clock.timestamp(),
             commit_id=commit_id,
         )
-
-
-def _put_first_sidecar(
-    objects: Objects, request: WriteRequest, state: ManifestState, clock: Clock
-) -> Sidecar:
-    now = clock.timestamp()
-    sidecar = Sidecar(
-        operation_id=request.operation_id,
-        nonce=clock.new_id(),
-        kind=request.kind,
-        actor=request.actor,
-        branch=request.branch_name,
-        incarnation=None if request.branch is None else request.branch.incarnation,
-        commit_id=request.commit_id,
-        state=SidecarState.STAGING,
-        floor=pins_of(state),
-        read_set={},
-        tables=(),
-        pointed=(),
-        merged=None,
-        started_at=now,
-        beat_at=now,
-        host=this_host(),
-        pid=this_process(),
-        process_started=started_at(this_process()),
-    )
-    if not put_sidecar(objects, sidecar):
-        raise OperationRunningError(request.operation_id)
-    return sidecar
 
 
 def _acknowledged(decided: Decided, changes: tuple[StagedChange, ...]) -> Committed:

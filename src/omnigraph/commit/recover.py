@@ -1,4 +1,7 @@
-"""Settling what other writers left: roll forward, roll back, or refuse. All tables or none.
+"""Settling what other writers left: roll forward, roll back, or refuse.
+
+All tables of an operation or none; but of upkeep, whose tables stand for themselves, those that
+got through.
 
 Invariant: any process may do this at any time, and may be wrong about who is dead. The decision is
 an ordinary publish, so a writer that wakes up later finds it and stops.
@@ -9,6 +12,7 @@ an ordinary publish, so a writer that wakes up later finds it and stops.
 | any | any | the operation is decided already | delete the sidecar |
 | staging | none moved | any | roll back |
 | armed | each has an exact version of this operation | unmoved | roll forward: publish them |
+| armed, upkeep | some hold nothing but upkeep of known files | unmoved | publish these |
 | armed | otherwise | any | roll back |
 
 After a roll-back, every table that still has versions of the operation above its pin gets the pin's
@@ -18,10 +22,12 @@ content back on top, and that version is published too: HEAD and manifest agree 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.commit.effects import RECOVERY_ACTOR, own_versions, roll_forward
 from omnigraph.commit.publish import Decision, decision_in, publish
+from omnigraph.commit.put_back import put_pins_back, put_upkeep_back
 from omnigraph.commit.sidecar import (
     Sidecar,
     delete_sidecar,
@@ -29,23 +35,13 @@ from omnigraph.commit.sidecar import (
     pending_sidecars,
     read_sidecar,
 )
-from omnigraph.commit.table_moves import require_no_foreign
-from omnigraph.errors import (
-    DriftNeedsRepairError,
-    ExpectedVersionMismatchError,
-    NotFoundError,
-)
+from omnigraph.errors import ExpectedVersionMismatchError, NotFoundError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import find_branch, is_living
 from omnigraph.storage.history import Recovery, record_recovery
 from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_versions import (
-    head_version,
-    restore_pin,
-    version_records,
-)
+from omnigraph.storage.manifest_rows import Operation, Outcome
+from omnigraph.storage.snapshot import Pin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +50,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
-    from omnigraph.storage.snapshot import Pin
+    from omnigraph.storage.table_versions import VersionRecord
 
 ROLLED_FORWARD: Final = "rolled_forward"
 ROLLED_BACK: Final = "rolled_back"
@@ -113,7 +109,7 @@ def _settle_on(
     state = read_manifest(root, branch=branch, point="recovery.decided")
     decided = decision_in(root, state, sidecar.operation_id)
     if decided is not None and decided.decided_by != RECOVERY_ACTOR:
-        _remove(objects, sidecar)
+        _follow_up(objects, branch, sidecar, decided, clock)
         return None
     own = own_versions(root, sidecar)
     reach("recovery.post_classify")
@@ -121,20 +117,39 @@ def _settle_on(
         decided = _decide(root, branch, sidecar, own, clock)
     reach("recovery.decided")
     if decided.decided_by != RECOVERY_ACTOR:
-        _remove(objects, sidecar)
+        _follow_up(objects, branch, sidecar, decided, clock)
         return None
     forward = decided.outcome is Outcome.PUBLISHED
     recovery = _recovery(sidecar, ROLLED_FORWARD if forward else ROLLED_BACK, clock)
     if forward:
         reach("recovery.post_rollforward")
         recovery = replace(recovery, commit_id=decided.commit_id)
+        if sidecar.kind.is_upkeep:
+            put_upkeep_back(root, branch, sidecar, decided, clock)
     else:
         reach("recovery.post_fence")
-        recovery = replace(recovery, commit_id=_put_pins_back(root, branch, sidecar, clock))
+        restored = put_pins_back(
+            root,
+            branch,
+            {table.table_key: Pin(table.pin, table.fork) for table in sidecar.tables},
+            operation_id=sidecar.operation_id,
+            is_ours=partial(_is_left_by, sidecar),
+            clock=clock,
+        )
+        recovery = replace(recovery, commit_id=restored)
     record_recovery(root, recovery)
     reach("recovery.healed")
     _remove(objects, sidecar)
     return recovery
+
+
+def _follow_up(
+    objects: Objects, branch: BranchRef | None, sidecar: Sidecar, decided: Operation, clock: Clock
+) -> None:
+    """Its writer got to a decision; upkeep may not have got to what follows it."""
+    if sidecar.kind.is_upkeep:
+        put_upkeep_back(objects.root, branch, sidecar, decided, clock)
+    _remove(objects, sidecar)
 
 
 def _discard(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery:
@@ -153,7 +168,7 @@ def _decide(
     own: Mapping[str, int] | None,
     clock: Clock,
 ) -> Operation:
-    if own is not None:
+    while own is not None:
         try:
             return publish(
                 root,
@@ -161,8 +176,8 @@ def _decide(
                 branch=branch,
                 before_swap="recovery.pre_manifest",
             ).operation
-        except ExpectedVersionMismatchError:
-            pass
+        except ExpectedVersionMismatchError as moved:
+            own = _without(own, moved.table_key) if sidecar.kind.is_upkeep else None
     fence = Operation(
         operation_id=sidecar.operation_id,
         branch=sidecar.branch,
@@ -180,98 +195,16 @@ def _decide(
     ).operation
 
 
-def _put_pins_back(
-    root: Root, branch: BranchRef | None, sidecar: Sidecar, clock: Clock
-) -> str | None:
-    """Restore and publish every table the operation left above its pin; returns the commit."""
-    restored: list[TableVersion] = []
-    expected: dict[str, Pin] = {}
-    state = read_manifest(root, branch=branch)
-    snapshot = state.snapshot()
-    for table in sidecar.tables:
-        entry = snapshot.tables.get(table.table_key)
-        if entry is None or entry.fork != table.fork:
-            continue
-        if left_out("restore_stale"):
-            entry = replace(entry, version=table.pin)
-        version = _restore(root, entry, sidecar.operation_id)
-        if version is not None:
-            expected[entry.table_key] = snapshot.tables[entry.table_key].pin
-            restored.append(
-                TableVersion(
-                    table_key=entry.table_key,
-                    version=version,
-                    branch=sidecar.branch,
-                    row_count=entry.row_count,
-                    fork=entry.fork,
-                )
-            )
-    if not restored:
-        return None
-    return _publish_restored(root, branch, sidecar, tuple(restored), expected, clock)
+def _without(own: Mapping[str, int], table_key: str) -> Mapping[str, int] | None:
+    """What is left of upkeep when somebody else moved a table: the others stand for themselves."""
+    return {key: version for key, version in own.items() if key != table_key} or None
 
 
-def _restore(root: Root, entry: TableEntry, operation_id: str) -> int | None:
-    head = head_version(root, entry)
-    if head is None or head == entry.version:
-        return None
-    if not any(
-        record.operation_id == operation_id
-        for record in version_records(root, entry, above=entry.version)
-    ):
-        return None
-    try:
-        require_no_foreign(root, entry, below=head + 1, point="recovery")
-        reach("recovery.pre_restore")
-        version = restore_pin(root, entry, head=head, operation_id=operation_id)
-        reach("recovery.post_restore")
-        if version is not None:
-            require_no_foreign(root, entry, below=version, point="recovery")
-    except DriftNeedsRepairError:
-        # Foreign rows stay visible at HEAD for `repair`; the operation itself is decided.
-        return None
-    return version
-
-
-def _publish_restored(
-    root: Root,
-    branch: BranchRef | None,
-    sidecar: Sidecar,
-    restored: tuple[TableVersion, ...],
-    expected: Mapping[str, Pin],
-    clock: Clock,
-) -> str | None:
-    now = clock.timestamp()
-    commit = GraphCommit(
-        commit_id=clock.new_id(),
-        branch=sidecar.branch,
-        operation_id=clock.new_id(),
-        actor=RECOVERY_ACTOR,
-        created_at=now,
-        tables=tuple((row.table_key, row.version, row.fork) for row in restored),
-    )
-    operation = Operation(
-        operation_id=commit.operation_id,
-        branch=sidecar.branch,
-        outcome=Outcome.PUBLISHED,
-        decided_by=RECOVERY_ACTOR,
-        decided_at=now,
-        commit_id=commit.commit_id,
-    )
-    believed = {} if left_out("rpub_blind") else expected
-    try:
-        publish(
-            root,
-            Decision(operation=operation, expected=believed, moved=restored, commit=commit),
-            branch=branch,
-            before_swap="recovery.pre_restore_publish",
-        )
-    except ExpectedVersionMismatchError:
-        # Somebody published the table meanwhile; the next writer heals what is left.
-        reach("recovery.restore_publish_refused")
-        return None
-    reach("recovery.post_restore_publish")
-    return commit.commit_id
+def _is_left_by(sidecar: Sidecar, record: VersionRecord) -> bool:
+    """Whether a version above a pin was made by the operation; upkeep leaves no name."""
+    if sidecar.kind.is_upkeep:
+        return record.operation_id is None and record.preserves_content
+    return record.operation_id == sidecar.operation_id
 
 
 def _recovery(sidecar: Sidecar, kind: str, clock: Clock) -> Recovery:
@@ -281,7 +214,7 @@ def _recovery(sidecar: Sidecar, kind: str, clock: Clock) -> Recovery:
         kind=kind,
         original_actor=sidecar.actor,
         writer_kind=sidecar.kind.value,
-        tables=tuple(table.table_key for table in sidecar.tables),
+        tables=tuple(table.table_key for table in sidecar.moved),
         recovered_at=clock.timestamp(),
     )
 

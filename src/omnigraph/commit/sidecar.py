@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-SIDECAR_FORMAT: Final = 2
+SIDECAR_FORMAT: Final = 3
 _STALE_AFTER_SECONDS: Final = 60.0
 
 
@@ -36,6 +36,14 @@ class WriterKind(StrEnum):
     DELETE = "delete"
     LOAD = "load"
     MERGE = "merge"
+    OPTIMIZE = "optimize"
+    INDEX = "index"
+    REPAIR = "repair"
+
+    @property
+    def is_upkeep(self) -> bool:
+        """Whether its tables keep their content, each by itself, in versions without a name."""
+        return self is WriterKind.OPTIMIZE
 
 
 class SidecarState(StrEnum):
@@ -50,6 +58,7 @@ class PlannedTable:
     """A table the operation moves: from the version `pin` of a fork, published as `expected`.
 
     The two differ in their forks when the operation made the fork for its first write on a branch.
+    `files` are the data files that a compaction has written: its versions carry no operation.
     """
 
     table_key: str
@@ -57,6 +66,7 @@ class PlannedTable:
     fork: str | None
     pin: int
     expected: Pin
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +78,7 @@ class PointedTable:
     fork: str | None
     row_count: int
     expected: Pin
+    made_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +119,12 @@ class Sidecar:
     @property
     def pins(self) -> dict[str, Pin]:
         """Every pin the decision depends on: what is written and what was read."""
-        moved: list[PlannedTable | PointedTable] = [*self.tables, *self.pointed]
-        return {**self.read_set, **{table.table_key: table.expected for table in moved}}
+        return {**self.read_set, **{table.table_key: table.expected for table in self.moved}}
+
+    @property
+    def moved(self) -> tuple[PlannedTable | PointedTable, ...]:
+        """Every table the operation moves."""
+        return (*self.tables, *self.pointed)
 
 
 def put_sidecar(objects: Objects, sidecar: Sidecar) -> bool:
@@ -230,7 +245,8 @@ def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _planned(fields: Mapping[str, Any]) -> PlannedTable:
     expected = fields.get("expected", [fields["pin"], fields["fork"]])
-    return PlannedTable(**{**fields, "expected": _pin(expected)})
+    files = tuple(fields.get("files", ()))
+    return PlannedTable(**{**fields, "expected": _pin(expected), "files": files})
 
 
 def _pins(fields: Mapping[str, Any]) -> dict[str, Pin]:

@@ -18,6 +18,7 @@ from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
 from omnigraph.storage.table_versions import (
+    Made,
     commit_staged,
     head_version,
     restore_pin,
@@ -55,7 +56,7 @@ def move_tables(
     `expected` tells what was published of each table when the changes were staged.
     """
 
-    def move(change: StagedChange) -> int | Contended:
+    def move(change: StagedChange) -> Made | Contended:
         move = _Move(
             root=root,
             change=change,
@@ -71,16 +72,17 @@ def move_tables(
         with ThreadPoolExecutor(min(_TABLES_AT_ONCE, max(1, len(staged)))) as pool:
             versions = list(pool.map(move, staged))
     moved: list[TableVersion] = []
-    for change, version in zip(staged, versions, strict=True):
-        if isinstance(version, Contended):
-            return version
+    for change, made in zip(staged, versions, strict=True):
+        if isinstance(made, Contended):
+            return made
         moved.append(
             TableVersion(
                 table_key=change.table_key,
-                version=version,
+                version=made.version,
                 branch=None if branch is None else branch.branch,
                 row_count=change.row_count,
                 fork=change.entry.fork,
+                made_at=made.made_at,
             )
         )
     return tuple(moved)
@@ -108,16 +110,16 @@ class _Move:
     expected: Pin
     operation_id: str
 
-    def run(self) -> int | Contended:
+    def run(self) -> Made | Contended:
         pin = self.change.entry.version
         reach("mutation.pre_direct_commit")
         made = self._commit(on_version=pin)
         reach("mutation.post_direct_commit")
-        if made is not None and (made == pin + 1 or left_out("no_exact")):
+        if made is not None and (made.version == pin + 1 or left_out("no_exact")):
             return made
         return self._run_after_healing()
 
-    def _run_after_healing(self) -> int | Contended:
+    def _run_after_healing(self) -> Made | Contended:
         contended = Contended(table_key=self.change.table_key)
         reach("mutation.open_head")
         state = read_manifest(self.root, branch=self.branch)
@@ -129,11 +131,11 @@ class _Move:
         reach("mutation.pre_table_commit")
         made = self._commit(on_version=stand)
         reach("mutation.post_table_commit")
-        if made is not None and (made == stand + 1 or left_out("no_exact")):
+        if made is not None and (made.version == stand + 1 or left_out("no_exact")):
             return made
         return contended
 
-    def _commit(self, *, on_version: int) -> int | None:
+    def _commit(self, *, on_version: int) -> Made | None:
         return commit_staged(
             self.root, self.change, on_version=on_version, operation_id=self.operation_id
         )
@@ -151,6 +153,7 @@ def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
     reach("mutation.pre_heal")
     healed = restore_pin(root, entry, head=head, operation_id=operation_id)
     reach("mutation.post_heal")
-    if healed is not None:
-        require_no_foreign(root, entry, below=healed, point="mutation")
-    return healed
+    if healed is None:
+        return None
+    require_no_foreign(root, entry, below=healed.version, point="mutation")
+    return healed.version

@@ -6,6 +6,7 @@ was expected instead.
 
 from __future__ import annotations
 
+import getpass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -47,6 +48,11 @@ def checked_id(operation_id: str, *, now: datetime) -> str:
             f"operation id {operation_id!r:.80} is not a ULID",
             next_step="Make one with `str(ulid.ULID())`, or leave it out.",
         ) from None
+
+
+def acting(given: str | None) -> str:
+    """Who a commit is attributed to: the name given, else the user of this process."""
+    return getpass.getuser() if given is None else checked_actor(given)
 
 
 def checked_actor(actor: object) -> str:

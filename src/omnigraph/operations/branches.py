@@ -20,14 +20,19 @@ from omnigraph.commit.orphans import reconcile_if_few
 from omnigraph.errors import ConflictError, NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.operations.reference_names import checked_branch
-from omnigraph.operations.references import Resolved, branch_ref, branch_state
+from omnigraph.operations.references import (
+    Resolved,
+    branch_ref,
+    branch_state,
+    require_source_lives,
+)
+from omnigraph.operations.retained import require_retained
 from omnigraph.storage.branch_refs import (
-    BranchLog,
     BranchRef,
     BranchState,
     ForkPoint,
     append_entry,
-    is_living,
+    free_branch_log,
     living_branches,
     read_branch_log,
 )
@@ -37,7 +42,7 @@ from omnigraph.storage.manifest_rows import GraphCommit
 from omnigraph.storage.pinned_tables import written_down
 from omnigraph.storage.snapshot import lineage_of
 from omnigraph.storage.tables import open_pinned
-from omnigraph.storage.tags import read_tag
+from omnigraph.storage.tags import free_tag_log, read_tag
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -60,7 +65,8 @@ def create_branch(objects: Objects, name: str, source: Resolved, clock: Clock) -
     """Make a branch whose content is what the source is now.
 
     Raises:
-        ConflictError: the name is taken, or the branch it is made from was deleted meanwhile.
+        ConflictError: the name is taken, or what it is made from was deleted meanwhile.
+        NotFoundError: what it would start as is not kept any more.
     """
     branch = checked_branch(name)
     if branch in lineage_of(source.state.rows, source.state.branch):
@@ -68,9 +74,10 @@ def create_branch(objects: Objects, name: str, source: Resolved, clock: Clock) -
             f"{source.name} descends from an earlier branch {branch!r}",
             next_step="Choose another name.",
         )
-    _require_no_tag(objects, branch)
+    if "/" not in branch and read_tag(objects, branch) is not None:
+        raise _tag_has_it(objects, branch)
     reach("branch.begin")
-    log = _free_log(objects, branch)
+    log = free_branch_log(objects, branch)
     ref = BranchRef(
         branch=branch,
         incarnation=clock.new_id(),
@@ -86,12 +93,13 @@ def create_branch(objects: Objects, name: str, source: Resolved, clock: Clock) -
         reach("branch.post_manifest")
         _require_source(objects, source)
         reach("branch.post_parent")
-        # Whoever tags looks for branches after the tag was put, so one of the two sees the other.
-        _require_no_tag(objects, branch)
+        # Whoever tags looks for branches after its claim was put, so one of the two sees the other.
+        if "/" not in branch and free_tag_log(objects, branch) is None:
+            raise _tag_has_it(objects, branch)
     except OmnigraphError:
         with suppress(OmnigraphError):
             append_entry(objects, claimed, ref, BranchState.ABANDONED)
-        _require_parent(objects, source)
+        require_source_lives(objects, source)
         raise
     if not append_entry(objects, claimed, ref, BranchState.READY):
         raise _taken(objects, branch)
@@ -139,20 +147,6 @@ def delete_branch(objects: Objects, name: str) -> None:
         reconcile_if_few(objects)
 
 
-def _free_log(objects: Objects, branch: str) -> BranchLog | None:
-    """The log of a name that no branch has; None if one has it.
-
-    A creation that has not ended is abandoned: if its creator lives, it is told.
-    """
-    log = read_branch_log(objects, branch)
-    if log.state is BranchState.CREATING:
-        assert log.ref is not None
-        append_entry(objects, log, log.ref, BranchState.ABANDONED)
-        reach("branch.post_abandon")
-        log = read_branch_log(objects, branch)
-    return None if log.state in {BranchState.READY, BranchState.CREATING} else log
-
-
 def _taken(objects: Objects, branch: str) -> ConflictError:
     return ConflictError(
         f"{objects.root} already has a branch {branch!r}, or is getting one",
@@ -164,6 +158,9 @@ def _fork_point(source: Resolved) -> ForkPoint:
     state, snapshot = source.state, source.snapshot
     commit_id = snapshot.commit_id or state.head.commit_id
     at_head = snapshot.manifest_version == state.version and snapshot.branch == state.branch
+    # A branch that has not written yet stands in no manifest: a fork of it could not find what it
+    # was itself forked from.
+    at_head = at_head and state.head.sequence > 0
     return ForkPoint(
         branch=state.branch,
         lance_branch=None if state.ref is None else state.ref.lance_branch,
@@ -173,24 +170,14 @@ def _fork_point(source: Resolved) -> ForkPoint:
     )
 
 
-def _require_no_tag(objects: Objects, branch: str) -> None:
-    if "/" not in branch and read_tag(objects, branch) is not None:
-        raise ConflictError(
-            f"{objects.root} has a tag {branch!r}", next_step="Choose another name."
-        )
-
-
-def _require_parent(objects: Objects, source: Resolved) -> None:
-    parent = source.state.ref
-    if parent is not None and not is_living(objects, parent):
-        raise ConflictError(
-            f"branch {parent.branch!r} was deleted meanwhile", next_step="Choose another source."
-        )
+def _tag_has_it(objects: Objects, branch: str) -> ConflictError:
+    return ConflictError(f"{objects.root} has a tag {branch!r}", next_step="Choose another name.")
 
 
 def _require_source(objects: Objects, source: Resolved) -> None:
     """What the branch starts as must not have been removed before the branch could protect it."""
-    _require_parent(objects, source)
+    require_source_lives(objects, source)
+    require_retained(objects, source.snapshot, thing=source.name)
     if source.snapshot.commit_id != source.state.head.commit_id:
         for entry in source.snapshot.tables.values():
             open_pinned(objects.root, entry)

@@ -35,7 +35,7 @@ from omnigraph.local.table_diff import (
 )
 from omnigraph.operations.branch_line import NOW, BranchLine, CommitMoves, TableMove
 from omnigraph.operations.cursors import decode, encode
-from omnigraph.storage.table_versions import rows_at
+from omnigraph.storage.table_versions import facts_at
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
@@ -338,7 +338,7 @@ def _explained(
 ) -> Exception:
     """A failure because a version was cleaned up, said as such; any other as it is."""
     for entry in (move.before, move.after):
-        if entry is not None and rows_at(line.root, entry, entry.version) is None:
+        if entry is not None and facts_at(line.root, entry, entry.version) is None:
             why = f"version {entry.pin} of {entry.table_key} is not kept"
             return line.unreadable(commit, why)
     return error

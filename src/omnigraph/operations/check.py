@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
+from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import DamagedGraphError, OmnigraphError
@@ -94,7 +95,7 @@ def check_graph(
     engine = _in_process(root, snapshot) if spark is None else _on_spark(spark, root, snapshot)
     findings = [
         *_tables_of_catalog(catalog, snapshot),
-        *_pins(root, snapshot, engine),
+        *_pins(root, state, engine),
     ]
     if not findings:
         findings += _rules(engine, catalog)
@@ -148,8 +149,8 @@ def _tables_of_catalog(catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding
         )
 
 
-def _pins(root: Root, snapshot: Snapshot, engine: _Engine) -> Iterator[Finding]:
-    for entry in snapshot.tables.values():
+def _pins(root: Root, state: ManifestState, engine: _Engine) -> Iterator[Finding]:
+    for entry in state.snapshot().tables.values():
         try:
             rows = engine.read_through(entry)
         except (OmnigraphError, OSError, ValueError) as error:
@@ -166,7 +167,8 @@ def _pins(root: Root, snapshot: Snapshot, engine: _Engine) -> Iterator[Finding]:
                 message=f"version {entry.version} holds {rows} rows, the manifest says "
                 f"{entry.row_count}",
             )
-        yield from _head(root, entry)
+        if belongs_to(entry, state.ref):
+            yield from _head(root, entry)
 
 
 def _read_through(root: Root, entry: TableEntry) -> int:

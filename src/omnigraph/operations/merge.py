@@ -22,7 +22,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,10 +43,12 @@ from omnigraph.errors import (
 from omnigraph.failpoints import reach
 from omnigraph.operations.merge_plan import MergeOutcome, MergePlan, plan_merge
 from omnigraph.operations.merge_rows import MergeWay, RowMerge, at_once
+from omnigraph.operations.retained import require_retained
 from omnigraph.operations.write import TableCounts
 from omnigraph.rules.merging import CONFLICT_SCHEMA, MergePolicy, Resolution
 from omnigraph.storage.adoption import stage_adoption
 from omnigraph.storage.branch_refs import is_living
+from omnigraph.storage.manifest import read_manifest
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -165,12 +167,22 @@ class _Merging:
         try:
             return self._prepared(state)
         except (DamagedGraphError, StorageUnavailableError) as error:
-            source = self._request.source.state.ref
-            if source is None or is_living(self._objects, source):
-                raise
+            self._require_source(error)
+            raise
+
+    def _require_source(self, error: OmnigraphError) -> None:
+        """What cannot be read of a source that was deleted, or moved on and was cleaned."""
+        source = self._request.source.state
+        if source.ref is not None and not is_living(self._objects, source.ref):
             raise ConflictError(
-                f"branch {source.branch!r} was deleted meanwhile",
+                f"branch {source.ref.branch!r} was deleted meanwhile",
                 next_step="Merge what is left of it, by a tag or a commit.",
+            ) from error
+        if read_manifest(self._objects.root, branch=source.ref).version != source.version:
+            raise ConflictError(
+                f"{self._request.source.name} moved on while it was being merged, and what it "
+                "was is not kept any more",
+                next_step="Merge it again.",
             ) from error
 
     def _prepared(self, state: ManifestState) -> Prepared:
@@ -180,6 +192,9 @@ class _Merging:
         if plan.outcome is MergeOutcome.UP_TO_DATE:
             return Prepared(changes=(), read_set=frozenset())
         pointed = [key for key in plan.keys if self._can_point(plan, key)]
+        # They were found before this merge had a sidecar; from now on that protects them.
+        kept = replace(plan.theirs, tables={key: plan.theirs.tables[key] for key in pointed})
+        require_retained(self._objects, kept, thing=self._request.source.name)
         written = [key for key in plan.keys if key not in pointed]
         changes: list[StagedChange] = []
         if plan.outcome is MergeOutcome.FAST_FORWARD:
@@ -251,6 +266,7 @@ def _pointed(plan: MergePlan, key: str) -> PointedTable:
         fork=theirs.fork,
         row_count=theirs.row_count,
         expected=plan.ours.tables[key].pin,
+        made_at=theirs.made_at,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -27,14 +27,12 @@ from omnigraph.operations.merge_plan import MergeOutcome, MergePlan
 from omnigraph.rules.constraints import EdgeCount, TypeRules, table_rules
 from omnigraph.rules.merging import CONFLICT_SCHEMA, MergeCounts, MergePolicy
 from omnigraph.schema.arrow import table_schema
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from omnigraph.spark.session import given_spark
 from omnigraph.storage.edits import stage_edits
 from omnigraph.storage.row_changes import plan_row_changes
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     from omnigraph.schema.catalog import Catalog
     from omnigraph.spark.merge_job import SparkMerge, TableToDecide
@@ -170,7 +168,7 @@ class RowMerge:
             return None
         if self._spark is None:
             try:
-                session = self._engines.enter_context(_session(given))
+                session = self._engines.enter_context(given_spark(given))
             except SparkUnavailableError:
                 if given is not None:
                     raise
@@ -249,12 +247,6 @@ def _checked_keys(plan: MergePlan) -> list[str]:
 def at_once(tables: Iterable[_Given], work: Callable[[_Given], _Made]) -> list[_Made]:
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         return list(pool.map(work, tables))
-
-
-def _session(given: object) -> AbstractContextManager[SparkSession]:
-    if isinstance(given, SparkTarget):
-        return spark_for_a_while(target=given)
-    return spark_for_a_while(given)  # type: ignore[arg-type]
 
 
 def _counts_edges(rules: TypeRules) -> bool:

@@ -11,7 +11,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from omnigraph import names
-from omnigraph.errors import FormatTooNewError, InvalidInputError, NotFoundError
+from omnigraph.errors import (
+    ConflictError,
+    FormatTooNewError,
+    InvalidInputError,
+    NotFoundError,
+)
 from omnigraph.failpoints import left_out, reach
 from omnigraph.operations.reference_names import (
     could_be_name,
@@ -19,6 +24,7 @@ from omnigraph.operations.reference_names import (
     is_point_in_time,
     manifest_version,
 )
+from omnigraph.operations.retained import require_retained
 from omnigraph.storage.branch_refs import BranchRef, find_branch, is_living, living_branches
 from omnigraph.storage.manifest import ManifestState, read_manifest, read_manifest_version
 from omnigraph.storage.past import (
@@ -27,7 +33,7 @@ from omnigraph.storage.past import (
     snapshot_at_commit,
     snapshot_at_time,
 )
-from omnigraph.storage.tags import read_tag
+from omnigraph.storage.tags import Tag, read_tag
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -39,11 +45,15 @@ Reference = str | int | datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What a reference stands for: rows to read, and the branch state they were found through."""
+    """What a reference stands for: rows to read, and the branch state they were found through.
+
+    `tag` is the tag that the reference names, if it names one.
+    """
 
     name: str
     state: ManifestState
     snapshot: Snapshot
+    tag: Tag | None = None
 
 
 def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
@@ -87,6 +97,25 @@ def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
     return state
 
 
+def require_source_lives(objects: Objects, source: Resolved) -> None:
+    """Asked once a claim was put: whoever removes versions may have looked for claims before.
+
+    What the source holds was kept until then if the branch and the tag it was found through are
+    still there.
+
+    Raises:
+        ConflictError: one of the two was deleted.
+    """
+    parent, tag = source.state.ref, source.tag
+    if parent is not None and not is_living(objects, parent):
+        gone = f"branch {parent.branch!r}"
+    elif tag is not None and read_tag(objects, tag.tag) != tag:
+        gone = f"tag {tag.tag!r}"
+    else:
+        return
+    raise ConflictError(f"{gone} was deleted meanwhile", next_step="Choose another source.")
+
+
 def resolve(objects: Objects, reference: Reference, *, branch: str | None = None) -> Resolved:
     """What a reference stands for, as of now; versions and times are those of `branch`.
 
@@ -96,26 +125,28 @@ def resolve(objects: Objects, reference: Reference, *, branch: str | None = None
     text = _text(reference)
     if text == names.MAIN:
         return _head(objects, None)
-    if is_commit_id(text):
-        return _commit(objects, text.upper(), branch)
     version = manifest_version(text)
-    if version is not None:
+    if is_commit_id(text):
+        found = _commit(objects, text.upper(), branch)
+    elif version is not None:
         ref = branch_ref(objects, branch)
         state = read_manifest_version(objects.root, version, branch=ref)
-        return Resolved(name=text, state=state, snapshot=state.snapshot())
-    if is_point_in_time(text):
+        found = Resolved(name=text, state=state, snapshot=state.snapshot())
+    elif is_point_in_time(text):
         state = branch_state(objects, branch_ref(objects, branch))
         snapshot = snapshot_at_time(objects.root, state, moment_of(text))
-        return Resolved(name=text, state=state, snapshot=snapshot)
-    return _named(objects, text)
+        found = Resolved(name=text, state=state, snapshot=snapshot)
+    else:
+        return _named(objects, text)
+    require_retained(objects, found.snapshot, thing=found.name)
+    return found
 
 
 def _named(objects: Objects, text: str) -> Resolved:
     tag = read_tag(objects, text) if could_be_name(text) and "/" not in text else None
     if tag is not None:
-        return Resolved(
-            name=text, state=_home(objects, tag.branch, tag.commit_id), snapshot=tag.snapshot()
-        )
+        state = _home(objects, tag.branch, tag.commit_id)
+        return Resolved(name=text, state=state, snapshot=tag.snapshot(), tag=tag)
     return _head(objects, branch_ref(objects, text))
 
 

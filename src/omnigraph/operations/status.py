@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
-from omnigraph import names
-from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
+from omnigraph.commit.sidecar import pending_operations
+from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.tables import IndexCoverage, table_health
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ _TABLES_AT_ONCE: Final = 8
 class TableStatus:
     """One table at its pin; `head_version` above `version` is drift.
 
-    `missing_indexes` are the columns whose declared index has not been built.
+    `missing_indexes` are the columns whose declared index has not been built; a full-text index,
+    which stands beside another one of its column, is marked as such.
     """
 
     table_key: str
@@ -51,7 +52,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphStatus:
-    """The whole graph on one branch."""
+    """The whole graph on one branch; `pending_sidecars` are operations that have not finished."""
 
     root: str
     branch: str
@@ -65,16 +66,7 @@ class GraphStatus:
 def graph_status(
     objects: Objects, catalog: Catalog, snapshot: Snapshot, *, stamp: int
 ) -> GraphStatus:
-    declared = {
-        **{
-            names.node_table_key(node.name): declared_indexes(node)
-            for node in catalog.nodes.values()
-        },
-        **{
-            names.edge_table_key(edge.name): declared_indexes(edge)
-            for edge in catalog.edges.values()
-        },
-    }
+    declared = {key: declared_indexes(entity) for key, entity in catalog.tables().items()}
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         tables = pool.map(
             lambda entry: _table(objects.root, entry, declared.get(entry.table_key, ())),
@@ -86,22 +78,14 @@ def graph_status(
             commit_id=snapshot.head.commit_id if snapshot.head else None,
             manifest_version=snapshot.manifest_version,
             format_stamp=stamp,
-            pending_sidecars=pending_sidecars(objects),
+            pending_sidecars=pending_operations(objects),
             tables=tuple(sorted(tables, key=lambda table: (table.kind != "node", table.type_name))),
         )
 
 
-def pending_sidecars(objects: Objects) -> tuple[str, ...]:
-    """The operations whose writers have not finished, or died."""
-    return tuple(
-        path.removeprefix(f"{names.RECOVERY_DIR}/").removesuffix(".json")
-        for path in objects.list(names.RECOVERY_DIR)
-    )
-
-
 def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> TableStatus:
     health = table_health(root, entry)
-    built = {index.columns for index in health.indexes}
+    built = {index.name for index in health.indexes}
     return TableStatus(
         table_key=entry.table_key,
         version=entry.version,
@@ -110,7 +94,15 @@ def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> 
         fragments=health.fragments,
         deleted_rows=health.deleted_rows,
         indexes=health.indexes,
-        missing_indexes=tuple(
-            ",".join(index.columns) for index in declared if index.columns not in built
-        ),
+        missing_indexes=tuple(_shown(index) for index in declared if index.name not in built),
     )
+
+
+def _shown(index: DeclaredIndex) -> str:
+    match index.kind:
+        case IndexKind.BTREE | IndexKind.VECTOR:
+            return index.column
+        case IndexKind.INVERTED:
+            return f"{index.column} (full text)"
+        case _:
+            assert_never(index.kind)

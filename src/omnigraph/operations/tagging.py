@@ -1,16 +1,34 @@
-"""Naming a commit, and forgetting the name."""
+"""Naming a commit, and forgetting the name.
+
+Invariant: one put-if-absent decides each step. A tag protects what it names once it is claimed, and
+only then everything is looked at; it counts once that was found in order. So a tag that anybody was
+told of stays until it is deleted. Nobody finishes a creation for another: whoever finds one that
+does not end takes its place.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import ConflictError, NotFoundError
+from omnigraph.errors import ConflictError, NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.operations.reference_names import checked_tag
-from omnigraph.storage.branch_refs import find_branch, is_living
+from omnigraph.operations.references import require_source_lives
+from omnigraph.operations.retained import require_retained
+from omnigraph.storage.branch_refs import find_branch, free_branch_log
 from omnigraph.storage.pinned_tables import written_down
+from omnigraph.storage.ref_logs import RefState
 from omnigraph.storage.tables import open_pinned
-from omnigraph.storage.tags import Tag, all_tags, delete_tag, put_tag, read_tag
+from omnigraph.storage.tags import (
+    Tag,
+    all_tags,
+    append_tag_entry,
+    free_tag_log,
+    read_tag,
+    read_tag_log,
+)
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -20,71 +38,84 @@ if TYPE_CHECKING:
 
 
 def create_tag(objects: Objects, name: str, source: Resolved, *, actor: str, clock: Clock) -> Tag:
-    """Name what a reference stands for now.
-
-    What the tag names is looked at after it was put: whoever removed it meanwhile did not know.
+    """Name what a reference stands for now; a tag that names it already is returned.
 
     Raises:
-        ConflictError: the name is taken by a tag or a branch.
-        DamagedGraphError: a version was removed before the tag could protect it.
+        ConflictError: the name is taken, or what it was found through was deleted meanwhile.
+        NotFoundError: a version is not kept any more.
+        DamagedGraphError: a version is gone.
     """
     checked = checked_tag(name)
-    snapshot = source.snapshot
     reach("tag.begin")
-    _require_no_branch(objects, checked)
+    if find_branch(objects, checked) is not None:
+        raise _branch_has_it(objects, checked)
     tag = Tag(
         tag=checked,
-        commit_id=snapshot.commit_id or source.state.head.commit_id,
-        branch=snapshot.branch,
-        manifest_version=snapshot.manifest_version,
+        commit_id=source.snapshot.commit_id or source.state.head.commit_id,
+        branch=source.snapshot.branch,
+        manifest_version=source.snapshot.manifest_version,
         actor=actor,
         created_at=clock.timestamp(),
-        tables=written_down(snapshot),
+        tables=written_down(source.snapshot),
+        incarnation=clock.new_id(),
     )
-    if not put_tag(objects, tag):
-        held = read_tag(objects, checked)
-        if held is None or held.commit_id != tag.commit_id:
-            raise ConflictError(
-                f"{objects.root} already has a tag {checked!r}",
-                next_step="Choose another name, or delete that tag first.",
-            )
-        return held
+    log = free_tag_log(objects, checked)
+    if log is None or not append_tag_entry(objects, log, tag, RefState.CREATING):
+        return _made_by_another(objects, tag)
     reach("tag.post_put")
+    claimed = replace(log, last=log.last + 1)
     try:
-        _require_no_branch(objects, checked)
-        _require_living(objects, source)
-        for entry in snapshot.tables.values():
-            open_pinned(objects.root, entry)
+        _require_sound(objects, tag, source)
     except BaseException:
-        if read_tag(objects, checked) == tag:
-            delete_tag(objects, checked)
+        with suppress(OmnigraphError):
+            append_tag_entry(objects, claimed, tag, RefState.ABANDONED)
         raise
+    if not append_tag_entry(objects, claimed, tag, RefState.READY):
+        return _made_by_another(objects, tag)
     reach("tag.verify")
     return tag
 
 
-def _require_living(objects: Objects, source: Resolved) -> None:
-    """Whoever deletes a branch may have looked for tags before this one was put."""
-    branch = source.state.ref
-    if branch is not None and not is_living(objects, branch):
-        raise ConflictError(
-            f"branch {branch.branch!r} was deleted meanwhile", next_step="Tag another commit."
-        )
-
-
-def _require_no_branch(objects: Objects, name: str) -> None:
-    if find_branch(objects, name) is not None:
-        raise ConflictError(
-            f"{objects.root} has a branch {name!r}", next_step="Choose another name."
-        )
-
-
 def remove_tag(objects: Objects, name: str) -> None:
+    """Delete a tag; what only it kept may be cleaned up from now on.
+
+    Raises:
+        NotFoundError: there is no such tag.
+    """
     checked = checked_tag(name)
-    if read_tag(objects, checked) is None:
+    log = read_tag_log(objects, checked)
+    if log.living is None:
         hint = did_you_mean(checked, [tag.tag for tag in all_tags(objects)])
         raise NotFoundError(
             f"{objects.root} has no tag {checked!r}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph tag list {objects.root}`.",
         )
-    delete_tag(objects, checked)
+    # Whoever else put the next entry deleted this tag, too: nothing else follows a living one.
+    append_tag_entry(objects, log, log.living, RefState.DELETED)
+    reach("tag.post_delete")
+
+
+def _require_sound(objects: Objects, tag: Tag, source: Resolved) -> None:
+    """All that the tag needs, looked at while its claim protects it."""
+    # Whoever makes a branch looks for tags after its claim was put: one of the two sees the other.
+    if free_branch_log(objects, tag.tag) is None:
+        raise _branch_has_it(objects, tag.tag)
+    require_source_lives(objects, source)
+    require_retained(objects, source.snapshot, thing=source.name)
+    for entry in source.snapshot.tables.values():
+        open_pinned(objects.root, entry)
+
+
+def _made_by_another(objects: Objects, wanted: Tag) -> Tag:
+    """The tag of that name if it is ready and names the same commit; no other will do."""
+    held = read_tag(objects, wanted.tag)
+    if held is not None and held.commit_id == wanted.commit_id:
+        return held
+    raise ConflictError(
+        f"{objects.root} already has a tag {wanted.tag!r}, or is getting one",
+        next_step="Choose another name, or delete that tag first.",
+    )
+
+
+def _branch_has_it(objects: Objects, name: str) -> ConflictError:
+    return ConflictError(f"{objects.root} has a branch {name!r}", next_step="Choose another name.")

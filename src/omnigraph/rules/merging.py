@@ -238,7 +238,7 @@ def _digest(content: bytes) -> dict[str, object]:
 
 def _read(given: object, catalog: Catalog) -> Resolution:
     members = _members(given, "the resolution", ("default", "types"))
-    declared = _tables(catalog)
+    declared = catalog.tables()
     named: dict[str, object] = {}
     for name, value in _mapping(members.get("types", {}), "types").items():
         table_key = _table_key(name, declared)
@@ -277,13 +277,6 @@ def _type_resolution(table_key: str, declared: _Declared, given: object) -> Type
             if name in columns
         ),
     )
-
-
-def _tables(catalog: Catalog) -> dict[str, _Declared]:
-    return {
-        **{node_table_key(node.name): node for node in catalog.nodes.values()},
-        **{edge_table_key(edge.name): edge for edge in catalog.edges.values()},
-    }
 
 
 def _table_key(name: str, declared: Mapping[str, _Declared]) -> str:

@@ -7,7 +7,7 @@ the same text and identity domain always give the same catalog.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -27,6 +27,7 @@ from omnigraph.schema.ast import (
     properties_of,
 )
 from omnigraph.schema.catalog import (
+    DEFAULT_METRIC,
     ByName,
     Cardinality,
     Catalog,
@@ -44,6 +45,8 @@ from omnigraph.schema.catalog import (
     Property,
     Range,
     Unique,
+    VectorMetric,
+    VectorType,
 )
 from omnigraph.schema.check import interfaces_by_name
 from omnigraph.schema.resolve import (
@@ -184,7 +187,12 @@ def _property(held: HeldProperty, number: int) -> Property:
     )
 
 
-def _constraints(declaration: Declaration, held: Iterable[HeldProperty]) -> _Constraints:
+def _constraints(declaration: Declaration, held: Sequence[HeldProperty]) -> _Constraints:
+    vectors = {
+        one.declaration.name.text
+        for one in held
+        if isinstance(resolve_type(one.declaration.type), VectorType)
+    }
     written = [
         each
         for one in held
@@ -204,13 +212,18 @@ def _constraints(declaration: Declaration, held: Iterable[HeldProperty]) -> _Con
             Unique(properties=_names(each), spelling=each.spelling)
             for each in of_kind[ConstraintKind.UNIQUE]
         ),
-        indexes=tuple(
-            Index(properties=_names(each), spelling=each.spelling)
-            for each in of_kind[ConstraintKind.INDEX]
-        ),
+        indexes=tuple(_index(each, vectors) for each in of_kind[ConstraintKind.INDEX]),
         ranges=tuple(_range(each) for each in of_kind[ConstraintKind.RANGE]),
         checks=tuple(_check(each) for each in of_kind[ConstraintKind.CHECK]),
     )
+
+
+def _index(constraint: WrittenConstraint, vectors: Collection[str]) -> Index:
+    properties = _names(constraint)
+    metric = DEFAULT_METRIC if properties[0] in vectors else None
+    if constraint.metric is not None:
+        metric = VectorMetric(constraint.metric.text)
+    return Index(properties=properties, spelling=constraint.spelling, metric=metric)
 
 
 def _names(constraint: WrittenConstraint) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
+from omnigraph.names import edge_table_key, node_table_key
+
 
 class Scalar(enum.StrEnum):
     """The base types, by their spelling in a schema."""
@@ -183,12 +185,28 @@ class Unique:
     spelling: Spelling
 
 
+class VectorMetric(enum.StrEnum):
+    """How the distance of two vectors is measured, by its spelling in a schema."""
+
+    COSINE = "cosine"
+    L2 = "l2"
+    DOT = "dot"
+
+
+DEFAULT_METRIC: Final = VectorMetric.COSINE
+"""What a vector index without a metric means; stored models rely on it, so it never changes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The wish for an index over these properties."""
+    """The wish for indexes on each of these properties.
+
+    A vector stands alone, and only its index has a metric.
+    """
 
     properties: tuple[str, ...]
     spelling: Spelling
+    metric: VectorMetric | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,3 +292,10 @@ class Catalog:
     interfaces: ByName[InterfaceType]
     nodes: ByName[NodeType]
     edges: ByName[EdgeType]
+
+    def tables(self) -> dict[str, NodeType | EdgeType]:
+        """Every type that has a table, by table key: nodes, then edges."""
+        return {
+            **{node_table_key(node.name): node for node in self.nodes.values()},
+            **{edge_table_key(edge.name): edge for edge in self.edges.values()},
+        }

@@ -33,7 +33,7 @@ from omnigraph.schema.checks.constraints import (
 from omnigraph.schema.checks.declarations import check_declarations, kind_word
 from omnigraph.schema.checks.properties import check_properties
 from omnigraph.schema.diagnostics import Rule, error
-from omnigraph.schema.parser import belongs_to_body
+from omnigraph.schema.parser import INDEX_WORD, belongs_to_body
 from omnigraph.schema.resolve import (
     HeldProperty,
     WrittenConstraint,
@@ -121,6 +121,9 @@ def _misplaced(annotation: Annotation, *, first: bool) -> Diagnostic:
     if first:
         message = f"`@{annotation.name}` stands in front of every property"
         hint = "annotations of a property follow its type; those of a type stand in front of `{`"
+    elif annotation.name == INDEX_WORD:
+        message = "`@index` follows a constraint, so it belongs to no property"
+        hint = "name the property: `@index(property)` or `@index(property, metric=cosine)`"
     else:
         message = f"`@{annotation.name}` follows a constraint, so it belongs to no property"
         hint = "put the annotations of a property in front of the constraint"

@@ -55,6 +55,7 @@ class Rule(enum.StrEnum):
     NULLABLE_KEY = "nullable-key"
     UNIQUE_TYPE = "unique-type"
     INDEX_TYPE = "index-type"
+    INDEX_METRIC = "index-metric"
     RANGE_TYPE = "range-type"
     RANGE_BOUNDS = "range-bounds"
     CHECK_TYPE = "check-type"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph.schema.catalog import VectorMetric
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.syntax import Diagnostic, did_you_mean, span_at
 
@@ -19,6 +20,8 @@ BASE_TYPE_NAMES: Final = (
     *("F32", "F64", "Date", "DateTime"),
 )
 
+METRICS: Final = tuple(each.value for each in VectorMetric)
+
 _OTHER_LANGUAGES: Final = {
     **dict.fromkeys(("int", "integer", "long", "bigint", "int64"), "I64"),
     "int32": "I32",
@@ -27,6 +30,11 @@ _OTHER_LANGUAGES: Final = {
     **dict.fromkeys(("text", "str", "varchar", "uuid", "json"), "String"),
     **dict.fromkeys(("timestamp", "time"), "DateTime"),
     **dict.fromkeys(("bytes", "binary"), "Blob"),
+}
+_OTHER_METRICS: Final = {
+    **dict.fromkeys(("euclidean", "euclid", "norm"), VectorMetric.L2),
+    **dict.fromkeys(("inner_product", "inner", "ip", "product"), VectorMetric.DOT),
+    **dict.fromkeys(("angle", "angular"), VectorMetric.COSINE),
 }
 _IN_WORDS: Final = {
     "INTERFACE": "`interface`",
@@ -64,6 +72,7 @@ _HEADER_ANNOTATION_HINT: Final = (
     "a node takes annotations in front of `implements`; an interface takes none"
 )
 _WORD: Final = re.compile(r"@?\w[\w-]*")
+_METRIC_EXPECTED: Final = re.compile(r"@index\s*\([^()@]*\bmetric\s*=\s*$")
 _LAST_WORDS: Final = re.compile(r"([^\s{}()\[\],:?]+)\s*$")
 
 
@@ -202,6 +211,29 @@ def _missing_colon(refusal: _Refusal) -> Diagnostic | None:
     )
 
 
+def _metric(refusal: _Refusal) -> Diagnostic | None:
+    before = refusal.text[max(0, refusal.offset - 600) : refusal.offset]
+    if not _METRIC_EXPECTED.search(before):
+        return None
+    if refusal.found[:1].isalpha():
+        message = f"`{_short(refusal.found)}` is not a metric"
+        return refusal.diagnostic(Rule.INDEX_METRIC, message, metric_hint(refusal.found))
+    return refusal.diagnostic(
+        Rule.SYNTAX, f"{_found_words(refusal)}, expected a metric", metric_hint("")
+    )
+
+
+def metric_hint(word: str) -> str:
+    """The metric an author most likely meant by an unknown word."""
+    usual = _OTHER_METRICS.get(word.casefold())
+    if usual is not None:
+        return f"did you mean `{usual}`?"
+    return (
+        did_you_mean(word, METRICS)
+        or f"the metrics are {', '.join(METRICS[:-1])} and {METRICS[-1]}"
+    )
+
+
 def type_hint(word: str) -> str:
     """The type an author most likely meant by an unknown word."""
     usual = _OTHER_LANGUAGES.get(word.casefold())
@@ -216,6 +248,7 @@ def type_hint(word: str) -> str:
 _EXPLANATIONS: Final[tuple[Callable[[_Refusal], Diagnostic | None], ...]] = (
     _unterminated_comment,
     _string,
+    _metric,
     _comma,
     _open_range_star,
     _list_item,

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Final
 
 from omnigraph.errors import SchemaInvalidError
-from omnigraph.schema.parser import CONSTRAINT_WORDS, Lexeme, lexemes
+from omnigraph.schema.parser import CONSTRAINT_WORDS, INDEX_WORD, Lexeme, lexemes
 from omnigraph.syntax import Diagnostic
 
 _INDENT: Final = "    "
@@ -89,20 +88,28 @@ def _line_starts(tokens: Sequence[Lexeme]) -> list[bool]:
     """Which tokens begin a declaration, a property or a body constraint, or close a body."""
     starts: list[bool] = []
     in_body = in_parentheses = in_property = False
-    for token, following in zip_longest(tokens, tokens[1:]):
+    for place, token in enumerate(tokens):
         first = token.kind in _DECLARATIONS or token.kind == "RBRACE"
         if in_body and not in_parentheses:
-            opens = following is not None and following.kind == "LPAR"
-            constraint = opens and token.text[1:] in CONSTRAINT_WORDS
             if token.kind == "NAME":
                 first = in_property = True
-            elif token.kind == "ANNOTATION" and (constraint or not in_property):
+            elif token.kind == "ANNOTATION" and (
+                not in_property or _is_body_constraint(token, tokens[place + 1 : place + 4])
+            ):
                 first, in_property = True, False
         in_body = token.kind == "LBRACE" or (in_body and token.kind != "RBRACE")
         in_property = in_property and in_body
         in_parentheses = token.kind == "LPAR" or (in_parentheses and token.kind != "RPAR")
         starts.append(first)
     return starts
+
+
+def _is_body_constraint(annotation: Lexeme, following: Sequence[Lexeme]) -> bool:
+    kinds = [each.kind for each in following]
+    word = annotation.text[1:]
+    if word not in CONSTRAINT_WORDS or kinds[:1] != ["LPAR"]:
+        return False
+    return word != INDEX_WORD or kinds != ["LPAR", "NAME", "EQUAL"]
 
 
 class _Layout:

@@ -1,7 +1,7 @@
 """Which indexes a type asks for: a pure function of its declarations.
 
-Invariant: every declaration is represented. What cannot be built yet is still listed, so that
-a builder refuses it aloud instead of forgetting it.
+Invariant: every index has one column, and a table has each column and kind at most once. Nothing
+that is declared is left out: several columns in one `@index` ask for an index on each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, index_name
 from omnigraph.schema.catalog import (
     EdgeType,
     EnumType,
@@ -20,45 +20,52 @@ from omnigraph.schema.catalog import (
     PropertyType,
     Scalar,
     ScalarType,
+    VectorMetric,
     VectorType,
 )
 
 
-class IndexKind(enum.Enum):
-    """How an index is organised."""
+class IndexKind(enum.StrEnum):
+    """How an index is organised; the value is part of its name on disk."""
 
     BTREE = "btree"
     INVERTED = "inverted"
     VECTOR = "vector"
-    COMPOSITE = "composite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredIndex:
-    """One index over one column, or over several when the kind is composite."""
+    """One index over one column; only one over vectors has a metric."""
 
-    columns: tuple[str, ...]
+    column: str
     kind: IndexKind
+    metric: VectorMetric | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name on disk, which no other index of the table has."""
+        return index_name(self.column, self.kind)
 
 
 def declared_indexes(entity: NodeType | EdgeType) -> tuple[DeclaredIndex, ...]:
     """Implicit columns first, then the key, then `@index` in source order; each one once."""
-    return tuple(dict.fromkeys(_declared(entity)))
+    first: dict[str, DeclaredIndex] = {}
+    for each in _declared(entity):
+        first.setdefault(each.name, each)
+    return tuple(first.values())
 
 
-def index_kind(property_type: PropertyType) -> IndexKind | None:
-    """The index of a single column, or None for types that have none."""
+def index_kinds(property_type: PropertyType) -> tuple[IndexKind, ...]:
+    """The indexes of a column of this type; none for lists and blobs."""
     match property_type:
-        case ScalarType():
-            if property_type.scalar is Scalar.BLOB:
-                return None
-            return IndexKind.INVERTED if property_type.scalar is Scalar.STRING else IndexKind.BTREE
-        case EnumType():
-            return IndexKind.BTREE
+        case ScalarType(scalar=Scalar.BLOB) | ListType():
+            return ()
+        case ScalarType(scalar=Scalar.STRING):
+            return IndexKind.BTREE, IndexKind.INVERTED
+        case ScalarType() | EnumType():
+            return (IndexKind.BTREE,)
         case VectorType():
-            return IndexKind.VECTOR
-        case ListType():
-            return None
+            return (IndexKind.VECTOR,)
         case _:
             assert_never(property_type)
 
@@ -66,17 +73,24 @@ def index_kind(property_type: PropertyType) -> IndexKind | None:
 def _declared(entity: NodeType | EdgeType) -> Iterator[DeclaredIndex]:
     implicit = _implicit_columns(entity)
     for column in implicit:
-        yield DeclaredIndex(columns=(column,), kind=IndexKind.BTREE)
-    wanted = [each.properties for each in entity.indexes]
+        yield DeclaredIndex(column=column, kind=IndexKind.BTREE)
+    for column, metric in _wanted(entity):
+        # Ids are looked up whole, never searched for words.
+        if column in implicit:
+            continue
+        kinds = index_kinds(entity.properties[column].type)
+        assert kinds, "the checks refuse an index on lists and blobs"
+        for kind in kinds:
+            yield DeclaredIndex(column=column, kind=kind, metric=metric)
+
+
+def _wanted(entity: NodeType | EdgeType) -> Iterator[tuple[str, VectorMetric | None]]:
     if isinstance(entity, NodeType) and entity.key is not None:
-        wanted.insert(0, entity.key.properties)
-    for columns in wanted:
-        if len(columns) > 1:
-            yield DeclaredIndex(columns=columns, kind=IndexKind.COMPOSITE)
-        elif columns[0] not in implicit:
-            kind = index_kind(entity.properties[columns[0]].type)
-            assert kind is not None, "the checks refuse an index on lists and blobs"
-            yield DeclaredIndex(columns=columns, kind=kind)
+        for column in entity.key.properties:
+            yield column, None
+    for index in entity.indexes:
+        for column in index.properties:
+            yield column, index.metric
 
 
 def _implicit_columns(entity: NodeType | EdgeType) -> tuple[str, ...]:

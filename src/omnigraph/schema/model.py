@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, assert_never
 
 from omnigraph.errors import DamagedGraphError
 from omnigraph.schema.catalog import (
+    DEFAULT_METRIC,
     ByName,
     Catalog,
     Check,
@@ -131,9 +132,9 @@ def _interface(each: InterfaceType) -> Document:
         "number": each.number,
         "name": each.name,
         "properties": _properties(each.properties),
-        "key": _members(each.key),
+        "key": _key(each.key),
         "uniques": [_members(one) for one in each.uniques],
-        "indexes": [_members(one) for one in each.indexes],
+        "indexes": [_index(one) for one in each.indexes],
     }
 
 
@@ -143,9 +144,9 @@ def _node(each: NodeType) -> Document:
         "name": each.name,
         "implements": list(each.implements),
         "properties": _properties(each.properties),
-        "key": _members(each.key),
+        "key": _key(each.key),
         "uniques": [_members(one) for one in each.uniques],
-        "indexes": [_members(one) for one in each.indexes],
+        "indexes": [_index(one) for one in each.indexes],
         "ranges": [_range(one) for one in each.ranges],
         "checks": [_check(one) for one in each.checks],
         **_notes(each),
@@ -164,7 +165,7 @@ def _edge(each: EdgeType) -> Document:
         },
         "properties": _properties(each.properties),
         "uniques": [_members(one) for one in each.uniques],
-        "indexes": [_members(one) for one in each.indexes],
+        "indexes": [_index(one) for one in each.indexes],
         **_notes(each),
     }
 
@@ -210,10 +211,19 @@ def _type(each: PropertyType) -> Document:
             assert_never(each)
 
 
-def _members(each: Key | Unique | Index | None) -> Document | None:
-    if each is None:
-        return None
+def _key(each: Key | None) -> Document | None:
+    return None if each is None else _members(each)
+
+
+def _members(each: Key | Unique | Index) -> Document:
     return {"members": list(each.properties), "spelling": each.spelling.value}
+
+
+def _index(each: Index) -> Document:
+    # The default is left out: models that are older than metrics have none, and keep their hashes.
+    if each.metric is None or each.metric is DEFAULT_METRIC:
+        return _members(each)
+    return {**_members(each), "metric": each.metric.value}
 
 
 def _range(each: Range) -> Document:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema.catalog import (
+    DEFAULT_METRIC,
     ByName,
     Cardinality,
     Catalog,
@@ -35,6 +36,7 @@ from omnigraph.schema.catalog import (
     ScalarType,
     Spelling,
     Unique,
+    VectorMetric,
     VectorType,
 )
 
@@ -117,25 +119,27 @@ def _present(wanted: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _interface(document: Any) -> InterfaceType:
+    properties = _properties(document)
     return InterfaceType(
         number=_of(int, document["number"]),
         name=_of(str, document["name"]),
-        properties=_properties(document),
+        properties=properties,
         key=_key(document),
         uniques=_uniques(document),
-        indexes=_indexes(document),
+        indexes=_indexes(document, properties),
     )
 
 
 def _node(document: Any) -> NodeType:
+    properties = _properties(document)
     return NodeType(
         number=_of(int, document["number"]),
         name=_of(str, document["name"]),
         implements=_strings(document["implements"]),
-        properties=_properties(document),
+        properties=properties,
         key=_key(document),
         uniques=_uniques(document),
-        indexes=_indexes(document),
+        indexes=_indexes(document, properties),
         ranges=tuple(_range(each) for each in _of(list, document["ranges"])),
         checks=tuple(_check(each) for each in _of(list, document["checks"])),
         description=_optional(str, document["description"]),
@@ -146,6 +150,7 @@ def _node(document: Any) -> NodeType:
 
 def _edge(document: Any) -> EdgeType:
     cardinality = document["cardinality"]
+    properties = _properties(document)
     return EdgeType(
         number=_of(int, document["number"]),
         name=_of(str, document["name"]),
@@ -155,9 +160,9 @@ def _edge(document: Any) -> EdgeType:
             minimum=_of(int, cardinality["minimum"]),
             maximum=_optional(int, cardinality["maximum"]),
         ),
-        properties=_properties(document),
+        properties=properties,
         uniques=_uniques(document),
-        indexes=_indexes(document),
+        indexes=_indexes(document, properties),
         description=_optional(str, document["description"]),
         instruction=_optional(str, document["instruction"]),
         metadata=_metadata(document),
@@ -211,11 +216,26 @@ def _uniques(document: Any) -> tuple[Unique, ...]:
     )
 
 
-def _indexes(document: Any) -> tuple[Index, ...]:
-    return tuple(
-        Index(properties=_members(each), spelling=_spelling(each))
-        for each in _of(list, document["indexes"])
-    )
+def _indexes(document: Any, properties: ByName[Property]) -> tuple[Index, ...]:
+    indexes = tuple(_index(each, properties) for each in _of(list, document["indexes"]))
+    metrics = {(each.properties, each.metric) for each in indexes}
+    if len(metrics) > len({each.properties for each in indexes}):
+        raise ValueError("a vector has two metrics")
+    return indexes
+
+
+def _index(document: Any, properties: ByName[Property]) -> Index:
+    members = _members(document)
+    known = (properties[each].type for each in members if each in properties)
+    vector = any(isinstance(each, VectorType) for each in known)
+    if vector and len(members) > 1:
+        raise ValueError("a vector is indexed together with others")
+    metric = DEFAULT_METRIC if vector else None
+    if "metric" in document:
+        metric = VectorMetric(document["metric"])
+        if not vector:
+            raise ValueError(f"an index over {members[0]!r:.60} with a metric")
+    return Index(properties=members, spelling=_spelling(document), metric=metric)
 
 
 def _members(document: Any) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ from omnigraph.syntax import Diagnostic, Span, span_at
 SCHEMA_BYTES_MAX: Final = 16 * 1024 * 1024
 
 CONSTRAINT_WORDS: Final = frozenset({"key", "unique", "index", "range", "check"})
+INDEX_WORD: Final = "index"
 
 _REFUSED_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 
@@ -86,8 +87,13 @@ def lexemes(text: str) -> tuple[Lexeme, ...] | Diagnostic:
 
 
 def belongs_to_body(annotation: Annotation) -> bool:
-    """Whether this is a constraint of the type, wherever in the body it is written."""
-    return annotation.arguments is not None and annotation.name in CONSTRAINT_WORDS
+    """Whether this is a constraint of the type, wherever in the body it is written.
+
+    `@index(metric=...)` names no property, so it is about the one in front of it.
+    """
+    if annotation.arguments is None or annotation.name not in CONSTRAINT_WORDS:
+        return False
+    return annotation.name != INDEX_WORD or not isinstance(annotation.arguments[0], Keyword)
 
 
 def _refuse_before_parsing(text: str) -> Diagnostic | None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import takewhile
 from typing import Final, assert_never
 
 from omnigraph.schema.ast import (
     Annotation,
+    Argument,
     BaseType,
     EnumOf,
     InterfaceDeclaration,
+    Keyword,
     ListOf,
     Name,
     NodeDeclaration,
@@ -41,11 +44,12 @@ from omnigraph.schema.catalog import (
     VectorType,
 )
 from omnigraph.schema.diagnostics import Rule, error
-from omnigraph.syntax import Diagnostic, Span
+from omnigraph.syntax import Diagnostic, Span, did_you_mean
 
 VECTOR_SIZE_MAX: Final = 2**31 - 1
 NUMBER_CHARACTERS_MAX: Final = 400
 VECTOR: Final = "Vector"
+METRIC: Final = "metric"
 
 _SCALAR_TYPES: Final = {each.value: ScalarType(scalar=each) for each in Scalar}
 _ESCAPES: Final = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\t": "\t"}
@@ -64,7 +68,7 @@ class ConstraintKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenConstraint:
-    """A constraint whose arguments have the right form; its members may not exist yet."""
+    """A constraint whose arguments have the right form; members and metric may not exist yet."""
 
     kind: ConstraintKind
     members: tuple[Name, ...]
@@ -72,6 +76,7 @@ class WrittenConstraint:
     span: Span
     bounds: RangeLiteral | None = None
     pattern: StringLiteral | None = None
+    metric: Name | None = None
     inherited: bool = False
 
 
@@ -167,8 +172,10 @@ def body_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
     """The constraint a body annotation states, or what is wrong with its arguments."""
     kind = ConstraintKind(annotation.name)
     match kind:
-        case ConstraintKind.KEY | ConstraintKind.UNIQUE | ConstraintKind.INDEX:
+        case ConstraintKind.KEY | ConstraintKind.UNIQUE:
             return _member_constraint(annotation, kind)
+        case ConstraintKind.INDEX:
+            return _index_constraint(annotation)
         case ConstraintKind.RANGE:
             return _range_constraint(annotation)
         case ConstraintKind.CHECK:
@@ -180,9 +187,9 @@ def body_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
 def property_constraints(
     declaration: PropertyDeclaration, *, inherited: bool
 ) -> tuple[WrittenConstraint, ...]:
-    """The constraints spelt behind a property: `@key`, `@unique` and `@index` without arguments.
+    """The constraints spelt behind a property: `@key`, `@unique` and `@index`.
 
-    A repeated word counts once; the repetition is an error of its own.
+    A repeated word counts once; the repetition, like a malformed metric, is an error of its own.
     """
     first: dict[str, Annotation] = {}
     for annotation in declaration.annotations:
@@ -194,10 +201,49 @@ def property_constraints(
             members=(declaration.name,),
             spelling=Spelling.PROPERTY,
             span=annotation.span,
+            metric=_metric_of(annotation),
             inherited=inherited,
         )
         for annotation in first.values()
     )
+
+
+def written_metric(arguments: Iterable[Argument]) -> Name | Diagnostic | None:
+    """The metric among what follows the properties of `@index`, or what is wrong there."""
+    found: Name | None = None
+    for argument in arguments:
+        if not isinstance(argument, Keyword):
+            return error(
+                Rule.CONSTRAINT_ARGUMENTS,
+                argument.span,
+                "the properties of `@index` stand in front of the metric",
+                "write `@index(property, metric=cosine)`",
+            )
+        if argument.name.text != METRIC:
+            return error(
+                Rule.CONSTRAINT_ARGUMENTS,
+                argument.span,
+                f"`@index` has no argument `{argument.name.text[:80]}`, only `{METRIC}`",
+                did_you_mean(argument.name.text, (METRIC,)),
+            )
+        if found is not None:
+            return error(
+                Rule.INDEX_METRIC, argument.span, f"`{METRIC}` is given twice", "remove one"
+            )
+        if not isinstance(argument.value, Word):
+            return error(
+                Rule.INDEX_METRIC,
+                argument.value.span,
+                "a metric is a bare word",
+                "write `metric=cosine`, `metric=l2` or `metric=dot`",
+            )
+        found = Name(text=argument.value.text, span=argument.value.span)
+    return found
+
+
+def _metric_of(annotation: Annotation) -> Name | None:
+    metric = written_metric(annotation.arguments or ())
+    return None if isinstance(metric, Diagnostic) else metric
 
 
 def held_properties(
@@ -229,7 +275,7 @@ def held_properties(
 def _member_constraint(
     annotation: Annotation, kind: ConstraintKind
 ) -> WrittenConstraint | Diagnostic:
-    members = _words(annotation)
+    members = _words(annotation.arguments or ())
     if members is None:
         return error(
             Rule.CONSTRAINT_ARGUMENTS,
@@ -242,9 +288,32 @@ def _member_constraint(
     )
 
 
-def _words(annotation: Annotation) -> tuple[Name, ...] | None:
-    words = tuple(each for each in annotation.arguments or () if isinstance(each, Word))
-    if len(words) != len(annotation.arguments or ()):
+def _index_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
+    arguments = annotation.arguments or ()
+    leading = tuple(takewhile(lambda each: not isinstance(each, Keyword), arguments))
+    members = _words(leading)
+    if members is None:
+        return error(
+            Rule.CONSTRAINT_ARGUMENTS,
+            annotation.span,
+            "`@index(...)` takes property names and, for a vector, a metric",
+            "write `@index` behind the property, or `@index(first, second)` in the body",
+        )
+    metric = written_metric(arguments[len(leading) :])
+    if isinstance(metric, Diagnostic):
+        return metric
+    return WrittenConstraint(
+        kind=ConstraintKind.INDEX,
+        members=members,
+        spelling=Spelling.BODY,
+        span=annotation.span,
+        metric=metric,
+    )
+
+
+def _words(arguments: tuple[Argument, ...]) -> tuple[Name, ...] | None:
+    words = tuple(each for each in arguments if isinstance(each, Word))
+    if len(words) != len(arguments):
         return None
     if any(each.text in ("true", "false") for each in words):
         return None

@@ -112,7 +112,7 @@ def _word(group: Key | Unique | Index) -> str:
         case Unique():
             return "unique"
         case Index():
-            return "index"
+            return "index" if group.metric is None else f"index by {group.metric}"
         case _:
             assert_never(group)
 

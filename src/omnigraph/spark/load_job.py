@@ -13,7 +13,7 @@ to no version.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -62,7 +62,7 @@ from omnigraph.spark.keys import split_and_position
 from omnigraph.spark.load_plan import LoadPlan, SplitReport, plan_load, with_lines_before
 from omnigraph.spark.refusals import set_aside, split_refusals
 from omnigraph.spark.rounds import Standing, after_pass
-from omnigraph.spark.session import SparkTarget, spark_for_a_while, without_noise
+from omnigraph.spark.session import given_spark, without_noise
 from omnigraph.spark.staging_files import remove_all
 from omnigraph.spark.upsert import upsert
 from omnigraph.storage.bulk_staging import (
@@ -91,7 +91,7 @@ class _DryRunEnded(Exception):  # noqa: N818 - it ends a run, it reports no erro
 
 def load_on_spark(load: SparkLoad) -> LoadReport:
     """Carry out one load on Spark."""
-    with without_noise(), _session(load.spark) as spark:
+    with without_noise(), given_spark(load.spark) as spark:
         job = _LoadJob(spark, load)
         try:
             return job.run()
@@ -101,12 +101,6 @@ def load_on_spark(load: SparkLoad) -> LoadReport:
             raise
         finally:
             job.clean_up()
-
-
-def _session(given: object) -> AbstractContextManager[SparkSession]:
-    if isinstance(given, SparkTarget):
-        return spark_for_a_while(target=given)
-    return spark_for_a_while(given)  # type: ignore[arg-type]
 
 
 class _LoadJob:

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,6 +130,13 @@ def spark_for_a_while(
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def given_spark(given: object | None) -> AbstractContextManager[SparkSession]:
+    """The Spark that a caller gave: a session, a `SparkTarget`, or None for any."""
+    if isinstance(given, SparkTarget):
+        return spark_for_a_while(target=given)
+    return spark_for_a_while(given)  # type: ignore[arg-type]
 
 
 @contextmanager

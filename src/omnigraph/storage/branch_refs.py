@@ -1,43 +1,33 @@
-"""Which branches there are: a log of small objects per name, each decided by one put-if-absent.
+"""Which branches there are: a log per name says which incarnation of it lives, if any does.
 
-Invariant: an entry never changes and never disappears while it is the last one, but for a forced
-initialisation that deposes a dead claim of `main` before any graph exists. A branch lives while the
-last entry of its log says `ready`, so processes that create and delete at once are put in order by
-the store.
-
-    creating    an incarnation was drawn; its manifest is being made by this creator and nobody else
-    ready       the manifest exists: the branch lives
-    abandoned   takes the place of `ready` if the creator seems dead; it can never be ready then
-    deleted     the branch is gone
-
-An incarnation names the Lance branch of the manifest that holds the branch's state, so whoever
-still writes for an earlier one writes where nobody looks. Nobody finishes what another began: Lance
-makes a folder first and lists it afterwards, and the files of a torn one are not protected.
+Invariant: an incarnation names the Lance branch of the manifest that holds the branch's state, so
+whoever still writes for an earlier one writes where nobody looks. It is made by its creator alone:
+Lance makes a folder first and lists it afterwards, and the files of a torn one are not protected.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.objects import Objects, Put, claim
-from omnigraph.storage.pinned_tables import PinnedTables, decoded
+from omnigraph.storage.objects import Objects, claim
+from omnigraph.storage.pinned_tables import PinnedTables
+from omnigraph.storage.pinned_tables import decoded as pinned
+from omnigraph.storage.ref_logs import (
+    RefKind,
+    RefLog,
+    RefState,
+    append_to,
+    decoded,
+    encoded,
+    free_log,
+    read_log,
+    read_logs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-class BranchState(StrEnum):
-    """What an entry of a log says."""
-
-    CREATING = "creating"
-    READY = "ready"
-    ABANDONED = "abandoned"
-    DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,29 +66,23 @@ class BranchRef:
         return names.manifest_fork(self.branch, self.incarnation)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchLog:
-    """The end of a name's log: how many entries there are, and what the last one says."""
-
-    last: int
-    state: BranchState | None
-    ref: BranchRef | None
-
-    @property
-    def living(self) -> BranchRef | None:
-        return self.ref if self.state is BranchState.READY else None
+BranchState = RefState
+BranchLog = RefLog[BranchRef]
 
 
 def claim_branch(objects: Objects, ref: BranchRef) -> BranchRef:
     """Claim the first entry of a name; returns the claim that holds it, ours or an earlier one."""
-    content = _encoded(ref, BranchState.READY)
-    return _decoded(claim(objects, names.branch_ref(ref.branch), content), ref.branch)[1]
+    path = names.branch_ref(ref.branch)
+    return decoded(_BRANCHES, path, claim(objects, path, encoded(ref, RefState.READY)))[1]
 
 
 def read_branch_log(objects: Objects, branch: str) -> BranchLog:
-    later = objects.list(names.later_branch_refs(branch))
-    last = max((names.branch_entry(path)[1] for path in later), default=1)
-    return _log(objects, branch, last)
+    return read_log(objects, _BRANCHES, branch)
+
+
+def free_branch_log(objects: Objects, branch: str) -> BranchLog | None:
+    """The log of a name that no branch has; a creation that has not ended is abandoned."""
+    return free_log(objects, _BRANCHES, branch)
 
 
 def find_branch(objects: Objects, branch: str) -> BranchRef | None:
@@ -112,25 +96,15 @@ def is_living(objects: Objects, ref: BranchRef) -> bool:
     return living is not None and living.incarnation == ref.incarnation
 
 
-def append_entry(objects: Objects, log: BranchLog, ref: BranchRef, state: BranchState) -> bool:
+def append_entry(objects: Objects, log: BranchLog, ref: BranchRef, state: RefState) -> bool:
     """Put the next entry of a log; False if somebody else put another one there."""
-    path = names.branch_ref(ref.branch, log.last + 1)
-    content = _encoded(ref, state)
-    # A store may repeat a put whose answer was lost, and then find our own object.
-    return objects.put_if_absent(path, content) is Put.CREATED or objects.read(path) == content
+    return append_to(objects, _BRANCHES, log, ref, state)
 
 
 def branch_logs(objects: Objects) -> Mapping[str, BranchLog]:
     """The end of every name's log but main's."""
-    last: dict[str, int] = {}
-    for path in objects.list(names.BRANCH_REFS_DIR):
-        branch, entry = names.branch_entry(path)
-        last[branch] = max(entry, last.get(branch, 0))
-    return {
-        branch: _log(objects, branch, entry)
-        for branch, entry in sorted(last.items())
-        if branch != names.MAIN
-    }
+    logs = read_logs(objects, _BRANCHES)
+    return {branch: log for branch, log in logs.items() if branch != names.MAIN}
 
 
 def living_branches(objects: Objects) -> Mapping[str, BranchRef]:
@@ -141,13 +115,14 @@ def living_branches(objects: Objects) -> Mapping[str, BranchRef]:
 
 def read_branch_ref(objects: Objects, branch: str) -> BranchRef | None:
     """The first entry of a name, which for main is the only one."""
-    content = objects.read(names.branch_ref(branch))
-    return None if content is None else _decoded(content, branch)[1]
+    path = names.branch_ref(branch)
+    content = objects.read(path)
+    return None if content is None else decoded(_BRANCHES, path, content)[1]
 
 
 def replace_branch_ref(objects: Objects, ref: BranchRef) -> None:
     """Depose whoever holds the name; only a forced initialisation may."""
-    objects.replace(names.branch_ref(ref.branch), _encoded(ref, BranchState.READY))
+    objects.replace(names.branch_ref(ref.branch), encoded(ref, RefState.READY))
 
 
 def release_branch(objects: Objects, branch: str) -> None:
@@ -157,34 +132,23 @@ def release_branch(objects: Objects, branch: str) -> None:
 
 def _fork_point(fields: Mapping[str, Any]) -> ForkPoint:
     tables = fields.get("tables")
-    return ForkPoint(**{**fields, "tables": None if tables is None else decoded(tables)})
+    return ForkPoint(**{**fields, "tables": None if tables is None else pinned(tables)})
 
 
-def _log(objects: Objects, branch: str, last: int) -> BranchLog:
-    content = objects.read(names.branch_ref(branch, last))
-    if content is None:
-        return BranchLog(last=0, state=None, ref=None)
-    state, ref = _decoded(content, branch)
-    return BranchLog(last=last, state=state, ref=ref)
+def _branch_ref(fields: Mapping[str, Any]) -> BranchRef:
+    origin = fields.get("forked_from")
+    return BranchRef(
+        branch=str(fields["branch"]),
+        incarnation=str(fields["incarnation"]),
+        claimed_at=str(fields["claimed_at"]),
+        creates=tuple(str(location) for location in fields.get("creates", ())),
+        forked_from=None if origin is None else _fork_point(origin),
+    )
 
 
-def _encoded(ref: BranchRef, state: BranchState) -> bytes:
-    return json.dumps({**asdict(ref), "state": state.value}, sort_keys=True).encode()
-
-
-def _decoded(content: bytes, branch: str) -> tuple[BranchState, BranchRef]:
-    try:
-        fields = json.loads(content)
-        origin = fields.get("forked_from")
-        return BranchState(fields.get("state", BranchState.READY)), BranchRef(
-            branch=str(fields["branch"]),
-            incarnation=str(fields["incarnation"]),
-            claimed_at=str(fields["claimed_at"]),
-            creates=tuple(str(location) for location in fields.get("creates", ())),
-            forked_from=None if origin is None else _fork_point(origin),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedGraphError(
-            f"the claim of branch {branch!r} cannot be understood: {error!r}",
-            next_step=f"Restore {names.branch_ref(branch)} from a backup of the graph's root.",
-        ) from error
+_BRANCHES: Final = RefKind(
+    thing="branch",
+    directory=names.BRANCH_REFS_DIR,
+    post_abandon="branch.post_abandon",
+    decoded=_branch_ref,
+)

@@ -22,6 +22,7 @@ from lance import LanceOperation
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
+from omnigraph import names
 from omnigraph.storage.datasets import dataset_uri, translated
 from omnigraph.storage.staging import Change, StagedChange
 from omnigraph.storage.tables import open_pinned
@@ -198,7 +199,7 @@ def discard(objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragm
 
 
 def _folder(entry: TableEntry) -> str:
-    return f"{entry.location}/tree/{entry.fork}" if entry.fork else entry.location
+    return names.fork_location(entry.location, entry.fork) if entry.fork else entry.location
 
 
 def _numbered(

@@ -6,7 +6,8 @@ Invariant: a missing dataset or version is an answer (None), any other failure n
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
 import lance
 import pyarrow as pa
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
+
+_LOST_OR_UNKNOWN: Final = (
+    "conflict",
+    "is unknown",
+    "not found",
+    "concurrent",
+    "fragment ids must be unique",  # somebody else's commit took the numbers of ours
+)
 
 
 def open_dataset(
@@ -81,11 +90,24 @@ def creator_of(dataset: LanceDataset) -> str | None:
 
 
 def dataset_uri(root: Root, location: str, fork: str | None) -> str:
-    return root.child(f"{location}/tree/{fork}" if fork else location)
+    return root.child(names.fork_location(location, fork) if fork else location)
+
+
+def made_at(dataset: LanceDataset) -> str:
+    """When the version that is open was made: tells it from another one of the same number."""
+    moment = dataset.get_version()["timestamp"]
+    assert isinstance(moment, datetime)
+    # Lance gives local time without saying so.
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def is_not_found(error: Exception) -> bool:
     return "not found" in str(error).lower()
+
+
+def is_lost_or_unknown(error: OSError) -> bool:
+    """Whether a commit lost a race, or nobody can tell; HEAD is scratch space in both cases."""
+    return any(sign in str(error).lower() for sign in _LOST_OR_UNKNOWN)
 
 
 @contextmanager

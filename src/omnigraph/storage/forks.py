@@ -25,7 +25,7 @@ def fork_table(
     None if a fork of that name is torn: Lance makes its folder first and lists it afterwards, and
     the files of one that is not listed are not protected.
     """
-    forked = replace(entry, fork=fork, branch=branch)
+    forked = replace(entry, fork=fork, branch=branch, made_at=None)
     with translated(root, f"fork {entry.table_key}"):
         main = open_dataset(root, entry.location)
         if main is None:

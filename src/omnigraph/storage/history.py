@@ -7,6 +7,7 @@ the manifest; adding it twice changes nothing, and readers ignore what two write
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.storage.datasets import create_dataset, open_dataset, translated
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
+from omnigraph.storage.retention import Line
+from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,6 +63,9 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
 }
 
 HISTORY: Final = tuple(_SHAPES)
+_FRAGMENTS_WORTH_COMPACTING: Final = 8
+_VERSIONS_KEPT: Final = 100
+"""Whoever adds may stand on any of these; a decision about a later one would not be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +190,22 @@ def recorded_recoveries(root: Root) -> tuple[Recovery, ...]:
         for row in _rows(root, names.RECOVERIES)
     }
     return tuple(sorted(found.values(), key=lambda recovery: recovery.recovered_at))
+
+
+def compact_history(root: Root) -> None:
+    """Make the files of the history fewer; a race with somebody who adds to it is lost in peace."""
+    for location in HISTORY:
+        dataset = open_dataset(root, location)
+        if dataset is None or len(dataset.get_fragments()) < _FRAGMENTS_WORTH_COMPACTING:
+            continue
+        with suppress(OSError):
+            dataset.optimize.compact_files()
+
+
+def forget_old_history(root: Root, location: str) -> Removal:
+    """Delete old versions of a history table; its rows stay."""
+    line = Line(location, None)
+    return remove_versions(root, line, versions_of(root, line)[:-_VERSIONS_KEPT])
 
 
 def newest_commit(root: Root, *, branch: str | None) -> str | None:

@@ -33,7 +33,9 @@ from omnigraph.storage.manifest_rows import (
     stamp_of,
 )
 from omnigraph.storage.pinned_tables import entries
+from omnigraph.storage.retention import Line
 from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
+from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -172,16 +174,13 @@ def swap_manifest(
     return SwapAnswer.ACCEPTED
 
 
-def forget_old_versions(root: Root, *, branch: BranchRef | None = None) -> int:
-    """Delete manifest versions that no reader may believe any more; returns how many."""
-    state = read_manifest(root, branch=branch)
-    with translated(root, f"clean {names.MANIFEST}"):
-        versions = [ref["version"] for ref in state.handle.version_refs()]
-        latest = max(versions, default=state.version)
-        old = [v for v in versions if v <= latest - names.MANIFEST_VERSIONS_KEPT]
-        if old:
-            state.handle.cleanup_old_versions(versions=old, error_if_tagged_old_versions=False)
-    return len(old)
+def forget_old_versions(root: Root, *, branch: BranchRef | None = None) -> Removal:
+    """Delete manifest versions that no reader may believe any more."""
+    line = Line(names.MANIFEST, _lance_branch(branch))
+    versions = versions_of(root, line)
+    latest = max(versions, default=0)
+    old = [each for each in versions if each <= latest - names.MANIFEST_VERSIONS_KEPT]
+    return remove_versions(root, line, old)
 
 
 def fork_manifest(root: Root, branch: BranchRef) -> None:
@@ -311,6 +310,7 @@ def _published(entry: TableEntry) -> TableVersion:
         branch=entry.branch,
         row_count=entry.row_count,
         fork=entry.fork,
+        made_at=entry.made_at,
     )
 
 

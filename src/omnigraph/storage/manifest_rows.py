@@ -69,6 +69,7 @@ class TableVersion:
     """The published version of one table on one branch (None = main).
 
     `fork` is the table's Lance branch that holds the version; None is the table's own main line.
+    `made_at` tells it from a version that took its number after it was cleaned; old rows lack it.
     """
 
     table_key: str
@@ -76,6 +77,7 @@ class TableVersion:
     branch: str | None = None
     row_count: int
     fork: str | None = None
+    made_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +188,7 @@ def _table_record(row: Table | TableVersion | Tombstone) -> dict[str, Any]:
                 table_version=row.version,
                 table_branch=row.branch,
                 row_count=row.row_count,
-                metadata={"fork": row.fork},
+                metadata={"fork": row.fork, "made_at": row.made_at},
             )
         case Tombstone():
             return _fields(
@@ -296,6 +298,7 @@ def _typed_row(
                 branch=record["table_branch"],
                 row_count=int(record["row_count"] or 0),
                 fork=metadata.get("fork"),
+                made_at=metadata.get("made_at"),
             )
         case ObjectType.TABLE_TOMBSTONE:
             return Tombstone(

@@ -44,6 +44,7 @@ class Objects(Protocol):
     def replace(self, path: str, content: bytes) -> None: ...
     def read(self, path: str) -> bytes | None: ...
     def list(self, prefix: str) -> tuple[str, ...]: ...
+    def sizes(self, prefix: str) -> Mapping[str, int]: ...
     def delete(self, path: str) -> None: ...
 
 
@@ -78,6 +79,12 @@ class StoredObjects:
         """Every path below the prefix, sorted."""
         with _translated(self.root, f"list {prefix}"):
             return tuple(sorted(_paths(self._store, prefix)))
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """The number of bytes of every object below the prefix, by path."""
+        with _translated(self.root, f"list {prefix}"):
+            pages = obstore.list(self._store, prefix)
+            return {entry["path"]: int(entry["size"]) for page in pages for entry in page}
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is already gone is fine."""

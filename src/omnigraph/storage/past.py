@@ -16,8 +16,8 @@ from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest import ManifestState, read_manifest_version
 from omnigraph.storage.manifest_rows import GraphCommit, Table, TableVersion
-from omnigraph.storage.snapshot import Snapshot, fold_tables
-from omnigraph.storage.table_versions import rows_at
+from omnigraph.storage.snapshot import Pin, Snapshot, fold_tables
+from omnigraph.storage.table_versions import facts_at
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
@@ -73,6 +73,17 @@ def snapshot_at_time(root: Root, state: ManifestState, moment: datetime) -> Snap
     )
 
 
+def moves_up_to(graph: CommitGraph, commit_id: str, tables: int) -> dict[str, Pin]:
+    """Where a commit and those before it left every table, until that many are known."""
+    moves: dict[str, Pin] = {}
+    for each in graph.line(commit_id):
+        for table_key, version, fork in each.tables:
+            moves.setdefault(table_key, Pin(version, fork))
+        if len(moves) >= tables:
+            break
+    return moves
+
+
 def moment_of(text: str) -> datetime:
     """A point in time written as ISO 8601; one without a zone is taken as UTC."""
     try:
@@ -102,19 +113,15 @@ def _put_together(
     root: Root, state: ManifestState, graph: CommitGraph, commit: GraphCommit
 ) -> Snapshot:
     tables = [row for row in state.rows if isinstance(row, Table)]
-    moves: dict[str, tuple[int, str | None]] = {}
-    for each in graph.line(commit.commit_id):
-        for table_key, version, fork in each.tables:
-            moves.setdefault(table_key, (version, fork))
-        if len(moves) >= len(tables):
-            break
+    moves = moves_up_to(graph, commit.commit_id, len(tables))
     versions = [
-        TableVersion(table_key=key, version=version, branch=None, row_count=0, fork=fork)
-        for key, (version, fork) in moves.items()
+        TableVersion(table_key=key, version=pin.version, branch=None, row_count=0, fork=pin.fork)
+        for key, pin in moves.items()
     ]
     entries = fold_tables((*tables, *versions), lineage=(None,))
-    counted = {key: rows_at(root, entry, entry.version) for key, entry in entries.items()}
-    gone = sorted(key for key, rows in counted.items() if rows is None)
+    found = {key: facts_at(root, entry, entry.version) for key, entry in entries.items()}
+    facts = {key: each for key, each in found.items() if each is not None}
+    gone = sorted(found.keys() - facts.keys())
     if gone or len(moves) < len(tables):
         unknown = gone or sorted({table.table_key for table in tables} - moves.keys())
         raise NotFoundError(
@@ -126,6 +133,9 @@ def _put_together(
         branch=commit.branch,
         manifest_version=commit.manifest_version,
         head=None,
-        tables={key: replace(entry, row_count=counted[key] or 0) for key, entry in entries.items()},
+        tables={
+            key: replace(entry, row_count=facts[key].rows, made_at=facts[key].made_at)
+            for key, entry in entries.items()
+        },
         commit_id=commit.commit_id,
     )

@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.snapshot import Snapshot
 
-PinnedTables = tuple[tuple[str, str, int, str | None, int], ...]
-"""Per table: its key, location, version, fork and number of rows."""
+PinnedTables = tuple[tuple[str, str, int, str | None, int, str | None], ...]
+"""Per table: its key, location, version, fork, number of rows, and when the version was made."""
 
 
 def written_down(snapshot: Snapshot) -> PinnedTables:
     return tuple(
-        (entry.table_key, entry.location, entry.version, entry.fork, entry.row_count)
+        (
+            entry.table_key,
+            entry.location,
+            entry.version,
+            entry.fork,
+            entry.row_count,
+            entry.made_at,
+        )
         for entry in snapshot.tables.values()
     )
 
@@ -35,14 +42,30 @@ def entries(tables: PinnedTables, *, branch: str | None) -> Mapping[str, TableEn
             fork=fork,
             branch=branch,
             row_count=rows,
+            made_at=made_at,
         )
-        for key, location, version, fork, rows in tables
+        for key, location, version, fork, rows, made_at in tables
     }
 
 
 def decoded(values: Iterable[Any]) -> PinnedTables:
-    """The tables as JSON gives them back."""
-    return tuple(
-        (str(key), str(location), int(version), None if fork is None else str(fork), int(rows))
-        for key, location, version, fork, rows in values
+    """The tables as JSON gives them back; older ones do not say when a version was made."""
+    return tuple(_decoded(*value) for value in values)
+
+
+def _decoded(
+    key: object,
+    location: object,
+    version: Any,
+    fork: object,
+    rows: Any,
+    made_at: object = None,
+) -> tuple[str, str, int, str | None, int, str | None]:
+    return (
+        str(key),
+        str(location),
+        int(version),
+        None if fork is None else str(fork),
+        int(rows),
+        None if made_at is None else str(made_at),
     )

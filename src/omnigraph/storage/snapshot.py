@@ -9,7 +9,7 @@ its parent pinned at the fork; a tombstone therefore also hides what the branch 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,6 +47,8 @@ class TableEntry:
     fork: str | None
     branch: str | None
     row_count: int
+    made_at: str | None = field(default=None, compare=False)
+    """When the version was made, if that is known: another of the same number is not it."""
 
     @property
     def pin(self) -> Pin:
@@ -170,4 +172,5 @@ def _entry(version: TableVersion, location: str | None) -> TableEntry:
         fork=version.fork,
         branch=version.branch,
         row_count=version.row_count,
+        made_at=version.made_at,
     )

@@ -31,6 +31,7 @@ class Change(StrEnum):
     MERGE = "merge"
     OVERWRITE = "overwrite"
     DELETE = "delete"
+    INDEX = "index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

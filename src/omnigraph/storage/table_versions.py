@@ -12,26 +12,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 
 from omnigraph import names
-from omnigraph.storage.datasets import is_not_found, open_dataset, translated
+from omnigraph.storage.datasets import (
+    is_lost_or_unknown,
+    is_not_found,
+    made_at,
+    open_dataset,
+    translated,
+)
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging import StagedChange
 
-_LOST_OR_UNKNOWN: Final = (
-    "conflict",
-    "is unknown",
-    "not found",
-    "concurrent",
-    "fragment ids must be unique",  # somebody else's commit took the numbers of ours
-)
 _PRESERVING: Final = (LanceOperation.Rewrite, LanceOperation.CreateIndex)
 
 
@@ -40,6 +39,21 @@ class Role(StrEnum):
 
     OWN = "own"
     HEAL = "heal"
+
+
+class Made(NamedTuple):
+    """A version that was made just now."""
+
+    version: int
+    made_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFacts:
+    """What a version is: its rows, and when it was made."""
+
+    rows: int
+    made_at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +80,7 @@ def head_version(root: Root, entry: TableEntry) -> int | None:
 
 def commit_staged(
     root: Root, staged: StagedChange, *, on_version: int, operation_id: str
-) -> int | None:
+) -> Made | None:
     """Commit on top of a version; returns the version made, None if refused or not known.
 
     HEAD is scratch space, so a commit whose answer was lost may simply be made again.
@@ -91,7 +105,7 @@ def commit_staged(
         )
 
 
-def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) -> int | None:
+def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) -> Made | None:
     """Make a new version with exactly the pinned content; None if refused or not known."""
     handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
     if handle is None:
@@ -119,19 +133,31 @@ def version_records(
     return tuple(record for record in records if record is not None)
 
 
-def rows_at(root: Root, entry: TableEntry, version: int) -> int | None:
-    """How many rows a version holds, None if it is gone."""
+def facts_at(root: Root, entry: TableEntry, version: int) -> VersionFacts | None:
+    """What a version is, None if it is gone."""
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
-    return None if dataset is None else int(dataset.count_rows())
+    if dataset is None:
+        return None
+    return VersionFacts(rows=int(dataset.count_rows()), made_at=made_at(dataset))
 
 
-def _commit(handle: LanceDataset, transaction: Transaction) -> int | None:
+def data_files_at(root: Root, entry: TableEntry, version: int) -> frozenset[str] | None:
+    """The data files a version names, None if it is gone."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    if dataset is None:
+        return None
+    fragments = dataset.get_fragments()
+    return frozenset(file.path for fragment in fragments for file in fragment.metadata.files)
+
+
+def _commit(handle: LanceDataset, transaction: Transaction) -> Made | None:
     try:
-        return int(LanceDataset.commit(handle, transaction, max_retries=0).version)
+        made = LanceDataset.commit(handle, transaction, max_retries=0)
+        return Made(int(made.version), made_at(made))
     except CommitConflictError:
         return None
     except OSError as error:
-        if any(sign in str(error).lower() for sign in _LOST_OR_UNKNOWN):
+        if is_lost_or_unknown(error):
             return None
         raise
 

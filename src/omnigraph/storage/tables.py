@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
-from omnigraph.storage.datasets import create_dataset, creator_of, open_dataset, translated
+from omnigraph.storage.datasets import create_dataset, creator_of, made_at, open_dataset, translated
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: 
 def open_pinned(root: Root, entry: TableEntry) -> LanceDataset:
     """The table exactly as the snapshot pins it."""
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
-    if dataset is None:
+    if dataset is None or (entry.made_at is not None and made_at(dataset) != entry.made_at):
         raise DamagedGraphError(
             f"{entry.table_key} is published at version {entry.version} of {entry.location}, "
             "but that version is gone",

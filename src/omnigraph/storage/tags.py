@@ -1,24 +1,35 @@
-"""Tags: names of commits, each a small object that holds what the commit left.
+"""Tags: names of commits, each a log of small objects that hold what the commit left.
 
-Invariant: a tag never changes. It says by itself where every table is read, so it stays readable
-whatever becomes of the manifest, and whoever removes versions must keep those that tags name.
+Invariant: what a tag names never changes. It says by itself where every table is read, so it stays
+readable whatever becomes of the manifest. Whoever removes versions must keep those that tags name,
+the claimed ones too; whoever reads, or takes a version over, may rely on tags that are ready only.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.objects import Objects, Put
+from omnigraph.storage.objects import Objects
 from omnigraph.storage.pinned_tables import PinnedTables, decoded, entries
+from omnigraph.storage.ref_logs import (
+    RefKind,
+    RefLog,
+    RefState,
+    append_to,
+    free_log,
+    read_log,
+    read_logs,
+    steady_logs,
+)
 from omnigraph.storage.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tag:
-    """A named commit."""
+    """A named commit; tags older than the log have no incarnation."""
 
     tag: str
     commit_id: str
@@ -27,6 +38,7 @@ class Tag:
     actor: str
     created_at: str
     tables: PinnedTables
+    incarnation: str = ""
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -38,37 +50,52 @@ class Tag:
         )
 
 
-def put_tag(objects: Objects, tag: Tag) -> bool:
-    """Create it; False if the name is taken by another."""
-    path, content = names.tag_ref(tag.tag), json.dumps(asdict(tag), sort_keys=True).encode()
-    return objects.put_if_absent(path, content) is Put.CREATED or objects.read(path) == content
+TagLog = RefLog[Tag]
+
+
+def read_tag_log(objects: Objects, tag: str) -> TagLog:
+    return read_log(objects, _TAGS, tag)
+
+
+def free_tag_log(objects: Objects, tag: str) -> TagLog | None:
+    """The log of a name that no tag has; a creation that has not ended is abandoned."""
+    return free_log(objects, _TAGS, tag)
+
+
+def append_tag_entry(objects: Objects, log: TagLog, tag: Tag, state: RefState) -> bool:
+    """Put the next entry of a log; False if somebody else put another one there."""
+    return append_to(objects, _TAGS, log, tag, state)
+
+
+def tag_logs(objects: Objects) -> Mapping[str, TagLog]:
+    """The end of every name's log, all as they were at one moment."""
+    return steady_logs(objects, _TAGS)
 
 
 def read_tag(objects: Objects, tag: str) -> Tag | None:
-    content = objects.read(names.tag_ref(tag))
-    return None if content is None else _decoded(tag, content)
+    """The tag, if it is ready."""
+    return read_tag_log(objects, tag).living
 
 
 def all_tags(objects: Objects) -> tuple[Tag, ...]:
-    """Every tag, by name."""
-    prefix = f"{names.TAG_REFS_DIR}/"
-    found = (
-        read_tag(objects, path.removeprefix(prefix).removesuffix(".json"))
-        for path in objects.list(names.TAG_REFS_DIR)
-    )
-    return tuple(tag for tag in found if tag is not None)
+    """Every tag that is ready, by name."""
+    logs = read_logs(objects, _TAGS).values()
+    return tuple(log.living for log in logs if log.living is not None)
 
 
-def delete_tag(objects: Objects, tag: str) -> None:
-    objects.delete(names.tag_ref(tag))
+def claimed_tags(objects: Objects) -> tuple[Tag, ...]:
+    """Every tag that is ready or may be soon, by name: for whoever removes versions."""
+    logs = tag_logs(objects).values()
+    return tuple(log.claimed for log in logs if log.claimed is not None)
 
 
-def _decoded(tag: str, content: bytes) -> Tag:
-    try:
-        fields = json.loads(content)
-        return Tag(**{**fields, "tables": decoded(fields["tables"])})
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedGraphError(
-            f"tag {tag!r} cannot be understood: {error!r}",
-            next_step=f"Restore {names.tag_ref(tag)} from a backup of the graph's root.",
-        ) from error
+def _tag(fields: Mapping[str, Any]) -> Tag:
+    return Tag(**{**fields, "tables": decoded(fields["tables"])})
+
+
+_TAGS: Final = RefKind(
+    thing="tag",
+    directory=names.TAG_REFS_DIR,
+    post_abandon="tag.post_abandon",
+    decoded=_tag,
+)

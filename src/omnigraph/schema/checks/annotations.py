@@ -23,13 +23,14 @@ from omnigraph.schema.ast import (
 from omnigraph.schema.catalog import Scalar, ScalarType, VectorType
 from omnigraph.schema.checks.constraints import KnownProperty
 from omnigraph.schema.diagnostics import Rule, error, warning
-from omnigraph.schema.parser import CONSTRAINT_WORDS
+from omnigraph.schema.parser import CONSTRAINT_WORDS, INDEX_WORD
 from omnigraph.schema.resolve import (
     NUMBER_CHARACTERS_MAX,
     literal_value,
     number_value,
     string_value,
     unknown_escapes,
+    written_metric,
 )
 from omnigraph.syntax import Diagnostic, Suggestions, did_you_mean
 
@@ -146,6 +147,10 @@ def _constraint_word(annotation: Annotation, place: Place) -> Iterator[Diagnosti
             f"`@{annotation.name}` needs arguments",
             f"write `@{annotation.name}(property, {example})` in the body of a node",
         )
+    elif annotation.name == INDEX_WORD:
+        metric = written_metric(annotation.arguments or ())
+        if isinstance(metric, Diagnostic):
+            yield metric
 
 
 def _one_text(annotation: Annotation) -> Iterator[Diagnostic]:

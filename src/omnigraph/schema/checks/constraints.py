@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema.ast import Name, StringLiteral
 from omnigraph.schema.catalog import (
+    DEFAULT_METRIC,
     NUMBERS,
     EnumType,
     ListType,
@@ -24,6 +25,8 @@ from omnigraph.schema.catalog import (
     VectorType,
 )
 from omnigraph.schema.diagnostics import Rule, error
+from omnigraph.schema.explain import METRICS, metric_hint
+from omnigraph.schema.indexes import IndexKind, index_kinds
 from omnigraph.schema.resolve import (
     ConstraintKind,
     WrittenConstraint,
@@ -72,6 +75,8 @@ def check_constraint(
             yield _unknown_member(member, scope, suggestions)
         elif known.type is not None:
             yield from _member_fits(constraint, member, known)
+    if constraint.metric is not None:
+        yield from _metric_fits(constraint, constraint.metric, scope)
     if constraint.bounds is not None:
         yield from _bounds_are_ordered(constraint)
     if constraint.pattern is not None:
@@ -109,14 +114,34 @@ def check_constraints_together(
                 )
             key = key or constraint
             continue
-        if first.setdefault(_sameness(constraint), constraint) is not constraint:
-            members = ", ".join(each.text for each in constraint.members)
-            yield error(
-                Rule.DUPLICATE_CONSTRAINT,
-                _span_within(constraint, scope),
-                f"`@{constraint.kind}` over `{members}` is stated twice",
-                "remove one; a constraint is written behind its property or in the body",
-            )
+        earlier = first.setdefault(_sameness(constraint), constraint)
+        if earlier is not constraint:
+            yield _stated_twice(constraint, earlier, scope)
+
+
+def _stated_twice(
+    constraint: WrittenConstraint, earlier: WrittenConstraint, scope: ConstraintScope
+) -> Diagnostic:
+    members = ", ".join(each.text for each in constraint.members)
+    known = scope.properties.get(members)
+    metrics = _metric_word(earlier), _metric_word(constraint)
+    if known is not None and isinstance(known.type, VectorType) and metrics[0] != metrics[1]:
+        return error(
+            Rule.INDEX_METRIC,
+            _span_within(constraint, scope),
+            f"`{members}` has two metrics, {metrics[0]} and {metrics[1]}",
+            f"keep one `@index`; without a metric it means {DEFAULT_METRIC}",
+        )
+    return error(
+        Rule.DUPLICATE_CONSTRAINT,
+        _span_within(constraint, scope),
+        f"`@{constraint.kind}` over `{members}` is stated twice",
+        "remove one; a constraint is written behind its property or in the body",
+    )
+
+
+def _metric_word(constraint: WrittenConstraint) -> str:
+    return DEFAULT_METRIC if constraint.metric is None else constraint.metric.text
 
 
 def _span_within(constraint: WrittenConstraint, scope: ConstraintScope) -> Span:
@@ -218,7 +243,7 @@ def _fitness(constraint: WrittenConstraint, member: PropertyType) -> tuple[Rule,
             return Rule.UNIQUE_TYPE, not (several or vector), hint
         case ConstraintKind.INDEX:
             hint = "lists and blobs have no index; a vector is indexed alone"
-            fits = not several and not (vector and len(constraint.members) > 1)
+            fits = bool(index_kinds(member)) and not (vector and len(constraint.members) > 1)
             return Rule.INDEX_TYPE, fits, hint
         case ConstraintKind.RANGE:
             fits = isinstance(member, ScalarType) and member.scalar in NUMBERS
@@ -228,6 +253,30 @@ def _fitness(constraint: WrittenConstraint, member: PropertyType) -> tuple[Rule,
             return Rule.CHECK_TYPE, fits, "regular expressions are for String"
         case _:
             assert_never(constraint.kind)
+
+
+def _metric_fits(
+    constraint: WrittenConstraint, metric: Name, scope: ConstraintScope
+) -> Iterator[Diagnostic]:
+    if metric.text not in METRICS:
+        yield error(
+            Rule.INDEX_METRIC,
+            metric.span,
+            f"`{metric.text[:80]}` is not a metric",
+            metric_hint(metric.text),
+        )
+    known = [_member(member, scope) for member in constraint.members]
+    types = [each.type for each in known if each is not None and each.type is not None]
+    # What cannot be indexed at all, or not beside others, is an error already.
+    if len(types) < len(known) or not all(IndexKind.BTREE in index_kinds(each) for each in types):
+        return
+    member = constraint.members[0]
+    yield error(
+        Rule.INDEX_METRIC,
+        metric.span,
+        f"a metric is for vectors, `{member.text}` is {type_words(types[0])}",
+        "remove the metric",
+    )
 
 
 def type_words(member: PropertyType) -> str:

@@ -1,0 +1,226 @@
+"""Upkeep: what a person types and sees about optimizing, cleaning up and the nightly run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+import omnigraph
+from omnigraph.cli import output
+from omnigraph.cli.options import GraphArgument, JsonFlag
+from omnigraph.cli.spark_options import MasterOption, RemoteOption, SparkFlag, spark_target
+from omnigraph.errors import InvalidInputError, MaintenanceIncompleteError
+
+if TYPE_CHECKING:
+    from omnigraph.commit.orphans import Reconciled
+    from omnigraph.maintenance.cleanup import CleanupReport
+    from omnigraph.maintenance.maintain import MaintainReport
+    from omnigraph.maintenance.optimize import TableOptimizeStats
+
+
+def optimize(
+    graph: GraphArgument,
+    *,
+    target_rows: Annotated[
+        int | None,
+        typer.Option("--target-rows", min=1, metavar="N", help="Rows a fragment should have."),
+    ] = None,
+    spark: SparkFlag = False,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make files fewer and fuller, and indexes know every row; removes nothing."""
+    opened = omnigraph.open(graph)
+    try:
+        stats = opened.optimize(
+            target_rows_per_fragment=target_rows, spark=spark_target(master, remote, wanted=spark)
+        )
+    except MaintenanceIncompleteError as error:
+        _show_optimized(cast("tuple[TableOptimizeStats, ...]", error.report), as_json=as_json)
+        raise
+    _show_optimized(stats, as_json=as_json)
+
+
+def reconcile(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
+    """Delete forks that no branch, tag or writer needs."""
+    done = omnigraph.open(graph).reconcile()
+    if as_json:
+        output.json_object(asdict(done))
+        return
+    output.line(f"reclaimed {_forks(len(done.reclaimed))}")
+    _note_failures(done)
+
+
+def cleanup(
+    graph: GraphArgument,
+    *,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", min=1, metavar="N", help="Newest versions every table keeps."),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Only versions older than 12h, 7d, 4w."),
+    ] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Do it; without this only show what would go.")
+    ] = False,
+    allow_unsafe_keep: Annotated[
+        bool, typer.Option("--allow-unsafe-keep", help="Keep fewer than 3 versions.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove versions and files that nobody needs any more; shows them unless confirmed."""
+    from omnigraph.maintenance.ages import parse_age
+
+    opened = omnigraph.open(graph, mode="rw" if confirm else "r")
+    report = opened.cleanup(
+        keep_versions=keep,
+        older_than=None if older_than is None else parse_age(older_than),
+        confirm=confirm,
+        allow_unsafe_keep=allow_unsafe_keep,
+    )
+    if as_json:
+        output.json_object({**asdict(report), "bytes_removed": report.bytes_removed})
+    else:
+        _show_cleanup(report)
+    if report.failed:
+        raise typer.Exit(MaintenanceIncompleteError.exit_code)
+
+
+def maintain(  # noqa: PLR0913 - each is an option
+    graph: GraphArgument,
+    *,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", metavar="FILE", help="What to do (TOML).")
+    ] = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option("--metrics", metavar="FILE", help="Write numbers for Prometheus there."),
+    ] = None,
+    spark: SparkFlag = False,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The nightly run: check, reconcile, optimize and clean up, by a policy."""
+    from omnigraph.maintenance.metrics import write_metrics
+    from omnigraph.maintenance.policy import Policy, parse_policy
+
+    wanted = Policy() if policy is None else parse_policy(_read(policy), name=str(policy))
+    report = omnigraph.open(graph).maintain(
+        wanted, spark=spark_target(master, remote, wanted=spark)
+    )
+    if metrics is not None:
+        write_metrics(report, metrics)
+    if as_json:
+        output.json_object({**asdict(report), "exit_code": report.exit_code})
+    else:
+        _show_maintained(report)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
+
+
+def _show_optimized(stats: tuple[TableOptimizeStats, ...], *, as_json: bool) -> None:
+    if as_json:
+        output.json_object({"tables": [asdict(each) for each in stats]})
+        return
+    output.draw(
+        ("type", "fragments", "committed", "skipped"),
+        [
+            (
+                each.table_key,
+                f"{each.fragments_removed} -> {each.fragments_added}"
+                if each.fragments_removed
+                else "",
+                "yes" if each.committed else "",
+                "" if each.skipped is None else each.skipped.value,
+            )
+            for each in stats
+        ],
+    )
+    for each in stats:
+        if each.skipped is not None:
+            versions = (
+                f" (published {each.manifest_version}, HEAD {each.lance_head_version})"
+                if each.lance_head_version is not None
+                else ""
+            )
+            output.note(f"{each.table_key}: {each.skipped.sentence}{versions}")
+        for pending in each.pending_indexes:
+            output.note(f"{each.table_key}.{pending.column}: index pending, {pending.reason}")
+
+
+def _show_cleanup(report: CleanupReport) -> None:
+    rows = [
+        (
+            each.table_key,
+            f"{each.old_versions_removed:,}",
+            f"{each.files_removed:,}",
+            _size(each.bytes_removed),
+            each.error or "",
+        )
+        for each in report.tables
+    ]
+    output.draw(("table", "versions", "files", "bytes", "error"), rows, numbers=(1, 2, 3))
+    verb = "removed" if report.confirmed else "would remove"
+    forks, left = len(report.reconciled.reclaimed), len(report.leftovers.paths)
+    output.line(
+        f"{verb} {_size(report.bytes_removed)}, {_forks(forks)} and {left:,} leftover files"
+    )
+    _note_failures(report.reconciled)
+    if not report.confirmed:
+        output.note("Nothing was removed. Say --confirm to do it; it cannot be undone.")
+
+
+def _show_maintained(report: MaintainReport) -> None:
+    output.line(f"graph     {report.root}")
+    output.draw(
+        ("step", "outcome", "seconds", "counts"),
+        [
+            (
+                each.step.value,
+                each.outcome.value,
+                f"{each.seconds:.1f}",
+                ", ".join(
+                    f"{name.replace('_', ' ')} {value:,}" for name, value in each.counts.items()
+                ),
+            )
+            for each in report.steps
+        ],
+        numbers=(2,),
+    )
+    for each in report.steps:
+        for message in each.messages:
+            output.note(f"{each.step.value}: {message}")
+
+
+def _note_failures(done: Reconciled) -> None:
+    for owner, reason in done.failures:
+        output.note(f"{owner}: could not be reconciled, will be tried again: {reason}")
+
+
+def _forks(count: int) -> str:
+    return f"{count:,} orphaned fork{'s'[: count != 1]}"
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", next_step="Give the path of a policy file (TOML)."
+        ) from error

@@ -1,0 +1,125 @@
+"""Repair: what a person types and sees about versions that something else than Omnigraph made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import omnigraph
+from omnigraph.cli import output
+from omnigraph.cli.options import ActorOption, BranchOption, GraphArgument, JsonFlag
+from omnigraph.errors import DriftNeedsRepairError
+from omnigraph.names import MAIN
+
+if TYPE_CHECKING:
+    from omnigraph.maintenance.repair import RepairReport, TableRepair
+    from omnigraph.storage.drift import ForeignVersion
+
+
+def repair(
+    graph: GraphArgument,
+    *,
+    branch: BranchOption = "main",
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Publish upkeep; otherwise only show.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="With --confirm: publish changed rows, unchecked, too."),
+    ] = False,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show versions that something else than Omnigraph made, and publish them if told to."""
+    opened = omnigraph.open(graph).branch(branch)
+    report = opened.repair(confirm=confirm, force=force, actor=actor)
+    if as_json:
+        output.json_object(asdict(report))
+    else:
+        _show(report)
+    _advise(report)
+    if report.refused:
+        raise typer.Exit(DriftNeedsRepairError.exit_code)
+
+
+def _show(report: RepairReport) -> None:
+    output.line(f"graph     {report.root}, branch {report.branch}")
+    output.draw(
+        ("type", "class", "published", "head", "action"),
+        [
+            (
+                table.table_key,
+                table.classification.value,
+                str(table.manifest_version),
+                "" if table.lance_head_version is None else str(table.lance_head_version),
+                table.action.value,
+            )
+            for table in report.tables
+        ],
+        numbers=(2, 3),
+    )
+    for table in report.tables:
+        for each in table.foreign:
+            output.line(f"{table.table_key} version {each.version}: {_made(each)}")
+    if report.commit_id is not None:
+        output.line(
+            f"published {len(report.published)} of {len(report.tables)} tables, "
+            f"commit {report.commit_id}"
+        )
+    elif not report.previewed and not report.refused:
+        output.line("nothing to repair")
+
+
+def _made(each: ForeignVersion) -> str:
+    rows = ""
+    if each.rows_after is not None and each.rows_before is not None:
+        rows = f", {each.rows_before:,} -> {each.rows_after:,} rows"
+    return f"{each.operation}{rows}"
+
+
+def _advise(report: RepairReport) -> None:
+    for table in (*report.previewed, *report.refused):
+        output.note(f"{table.table_key}: {table.reason}. {_next_step(report, table)}")
+    for table in (*report.previewed, *report.refused, *report.published):
+        if table.undone_operations:
+            output.note(
+                f"{table.table_key}: version {table.version} also holds rows of operations that "
+                f"were reported as not written: {', '.join(table.undone_operations)}"
+            )
+    if any(_was_forced(table) for table in report.published):
+        output.note(
+            f"Rows were published that no check has seen: run `omnigraph check {report.root}"
+            f"{_on(report)}`."
+        )
+    if not report.audited:
+        output.note(f"commit {report.commit_id} could not be listed among the recoveries")
+
+
+def _next_step(report: RepairReport, table: TableRepair) -> str:
+    from omnigraph.maintenance.repair import Remedy  # Lance and Arrow: only when a command runs
+
+    command = f"omnigraph repair {report.root}{_on(report)}"
+    match table.remedy:
+        case Remedy.CONFIRM:
+            return f"`{command} --confirm` publishes version {table.version}."
+        case Remedy.FORCE:
+            return (
+                f"`{command} --confirm` refuses it; with `--force` version {table.version} is "
+                "published as it is."
+            )
+        case Remedy.WAIT:
+            return f"Run `{command}` again when that writer has ended."
+        case Remedy.BY_HAND | Remedy.NONE:
+            return "It cannot be published, not even with --force."
+
+
+def _was_forced(table: TableRepair) -> bool:
+    from omnigraph.maintenance.repair import Remedy
+
+    return table.remedy is Remedy.FORCE
+
+
+def _on(report: RepairReport) -> str:
+    return "" if report.branch == MAIN else f" --branch {report.branch}"

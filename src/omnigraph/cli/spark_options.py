@@ -1,0 +1,24 @@
+"""Which Spark a command works on, asked the same way everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+SparkFlag = Annotated[
+    bool, typer.Option("--spark", help="Run the heavy part on Spark, here unless told where.")
+]
+MasterOption = Annotated[str | None, typer.Option("--master", help="The Spark cluster to run on.")]
+RemoteOption = Annotated[
+    str | None, typer.Option("--remote", help="The Spark Connect server to use.")
+]
+
+
+def spark_target(master: str | None, remote: str | None, *, wanted: bool = False) -> object | None:
+    """The Spark that the options name; None if they name none."""
+    if not wanted and master is None and remote is None:
+        return None
+    from omnigraph.spark.session import SparkTarget  # needs pyspark
+
+    return SparkTarget(master=master, remote=remote)

@@ -1,0 +1,209 @@
+"""The order of phases of upkeep, which changes how tables are stored and never what they hold.
+
+    begin      read one manifest state; put the sidecar, before any file exists
+    stage      write new files on that state's pins; HEADs do not move
+    arm        the sidecar learns the tables, their pins, and every new file by name
+    move       each table by itself; one that does not land right above its pin is left out
+    publish    one swap for those that moved and whose pins stand where they stood
+    finish     put the pins of the others back, delete the sidecar
+
+Unlike a write, half of it is as good as the whole: every table stands for itself, here and when a
+sweep settles it. Nothing is tried twice; whoever keeps house comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.commit.begin import begin
+from omnigraph.commit.effects import commit_of, moved_by
+from omnigraph.commit.heartbeat import beating
+from omnigraph.commit.publish import Decided, Decision, publish
+from omnigraph.commit.put_back import put_upkeep_back
+from omnigraph.commit.sidecar import (
+    PlannedTable,
+    Sidecar,
+    SidecarState,
+    WriterKind,
+    active_operation,
+    delete_sidecar,
+    replace_sidecar,
+)
+from omnigraph.errors import ExpectedVersionMismatchError, OmnigraphError
+from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.compaction import StagedRewrite, commit_rewrite
+from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.table_versions import Made
+
+UPKEEP_ACTOR: Final = "omnigraph:maintenance"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """What upkeep came to: the published version of every table that got through.
+
+    `errors` tells what went wrong inside a table; one that is in neither lost a race.
+    """
+
+    commit_id: str | None
+    moved: Mapping[str, int]
+    errors: Mapping[str, OmnigraphError]
+
+
+NOTHING_DONE: Final = Upkeep(commit_id=None, moved={}, errors={})
+
+
+def commit_upkeep(
+    objects: Objects,
+    state: ManifestState,
+    stage: Callable[[], Sequence[StagedRewrite]],
+    clock: Clock,
+    *,
+    tables_at_once: int,
+) -> Upkeep:
+    """Carry the compaction of any number of tables through all phases."""
+    operation_id = clock.new_id()
+    with active_operation(operation_id):
+        sidecar = begin(
+            objects,
+            state,
+            clock,
+            operation_id=operation_id,
+            kind=WriterKind.OPTIMIZE,
+            actor=UPKEEP_ACTOR,
+            commit_id=clock.new_id(),
+        )
+        try:
+            with beating(objects, sidecar, clock):
+                staged = stage()
+        except BaseException:
+            # Nobody can publish what was never armed.
+            delete_sidecar(objects, sidecar.path)
+            raise
+        if not staged:
+            delete_sidecar(objects, sidecar.path)
+            return NOTHING_DONE
+        armed = _arm(objects, sidecar, staged, clock)
+        moves = _move(objects.root, staged, tables_at_once)
+        reach("optimize.post_phase_b_pre_manifest_commit")
+        decided = _publish(objects, state, armed, moves.versions, clock)
+        put_upkeep_back(objects.root, state.ref, armed, decided.operation, clock)
+        delete_sidecar(objects, armed.path)
+        reach("mutation.post_sidecar_delete")
+    return Upkeep(
+        commit_id=decided.operation.commit_id,
+        moved=moved_by(objects.root, decided.state, decided.operation),
+        errors=moves.errors,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moves:
+    versions: Mapping[str, TableVersion]
+    errors: Mapping[str, OmnigraphError]
+
+
+def _arm(
+    objects: Objects, sidecar: Sidecar, staged: Sequence[StagedRewrite], clock: Clock
+) -> Sidecar:
+    armed = replace(
+        sidecar,
+        state=SidecarState.ARMED,
+        tables=tuple(
+            PlannedTable(
+                table_key=each.table_key,
+                location=each.entry.location,
+                fork=each.entry.fork,
+                pin=each.entry.version,
+                expected=each.entry.pin,
+                files=each.files,
+            )
+            for each in staged
+        ),
+        beat_at=clock.timestamp(),
+    )
+    replace_sidecar(objects, armed)
+    reach("mutation.post_stage")
+    return armed
+
+
+def _move(root: Root, staged: Sequence[StagedRewrite], tables_at_once: int) -> _Moves:
+    versions: dict[str, TableVersion] = {}
+    errors: dict[str, OmnigraphError] = {}
+    with ThreadPoolExecutor(min(tables_at_once, len(staged))) as pool:
+        for each, made in zip(staged, pool.map(partial(_moved, root), staged), strict=True):
+            if isinstance(made, OmnigraphError):
+                errors[each.table_key] = made
+            elif made is not None:
+                versions[each.table_key] = TableVersion(
+                    table_key=each.table_key,
+                    version=made.version,
+                    branch=None,
+                    row_count=each.entry.row_count,
+                    fork=each.entry.fork,
+                    made_at=made.made_at,
+                )
+    return _Moves(versions=versions, errors=errors)
+
+
+def _moved(root: Root, staged: StagedRewrite) -> Made | OmnigraphError | None:
+    try:
+        return commit_rewrite(root, staged)
+    except OmnigraphError as error:
+        return error
+
+
+def _publish(
+    objects: Objects,
+    state: ManifestState,
+    sidecar: Sidecar,
+    moved: Mapping[str, TableVersion],
+    clock: Clock,
+) -> Decided:
+    """Publish what can be published; when nothing can, make sure that nobody does later."""
+    left = dict(moved)
+    while left:
+        expected = {key: sidecar.pins[key] for key in left}
+        try:
+            return publish(
+                objects.root,
+                Decision(
+                    operation=_operation(sidecar, Outcome.PUBLISHED, clock),
+                    expected={} if left_out("upkeep_blind_pins") else expected,
+                    moved=tuple(left.values()),
+                    commit=commit_of(
+                        sidecar, left.values(), actor=UPKEEP_ACTOR, created_at=clock.timestamp()
+                    ),
+                ),
+                branch=state.ref,
+            )
+        except ExpectedVersionMismatchError as lost:
+            del left[lost.table_key]
+    aborted = _operation(sidecar, Outcome.ABORTED, clock)
+    return publish(
+        objects.root,
+        Decision(operation=aborted, expected={}),
+        branch=state.ref,
+        before_swap="publish.pre_abort",
+    )
+
+
+def _operation(sidecar: Sidecar, outcome: Outcome, clock: Clock) -> Operation:
+    return Operation(
+        operation_id=sidecar.operation_id,
+        branch=sidecar.branch,
+        outcome=outcome,
+        decided_by=UPKEEP_ACTOR,
+        decided_at=clock.timestamp(),
+        commit_id=sidecar.commit_id if outcome is Outcome.PUBLISHED else None,
+    )

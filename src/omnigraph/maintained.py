@@ -1,0 +1,141 @@
+"""What keeps a graph in shape: fewer and fuller files, indexes, and an end to what nobody needs.
+
+Invariant: a thin facade, like the graph itself; every method hands over to one verb.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from omnigraph.commit.orphans import Reconciled, reconcile_forks
+from omnigraph.operations.arguments import acting
+from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.versioned import Versioned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+    from pyspark.sql import SparkSession
+
+    from omnigraph.maintenance.cleanup import CleanupReport
+    from omnigraph.maintenance.maintain import MaintainReport
+    from omnigraph.maintenance.optimize import TableOptimizeStats
+    from omnigraph.maintenance.policy import Policy
+    from omnigraph.maintenance.repair import RepairReport
+    from omnigraph.maintenance.workers import Workers
+
+
+class Maintained(Versioned):
+    """A graph on one of its branches, with its upkeep."""
+
+    def optimize(
+        self, *, target_rows_per_fragment: int | None = None, spark: object | None = None
+    ) -> tuple[TableOptimizeStats, ...]:
+        """Compact the tables of main and bring their indexes up to date; removes nothing.
+
+        Args:
+            target_rows_per_fragment: How many rows a fragment should have, about a million if not
+                given.
+            spark: A Spark session or target whose tasks do the heavy part; without one, threads of
+                this process.
+
+        Raises:
+            RecoveryRequiredError: a dead writer's work is undecided; open the graph again.
+            MaintenanceIncompleteError: some tables failed; `report` tells about all.
+        """
+        from omnigraph.maintenance.optimize import OptimizeOptions, optimize_graph
+
+        self._require_writable("optimize")
+        options = OptimizeOptions(target_rows_per_fragment=target_rows_per_fragment)
+        with self._working(spark) as (workers, _):
+            return optimize_graph(self._objects, workers, SYSTEM_CLOCK, options=options)
+
+    def reconcile(self) -> Reconciled:
+        """Delete forks of tables and manifests that no branch, tag or writer needs."""
+        self._require_writable("reconcile")
+        return reconcile_forks(self._objects)
+
+    def cleanup(
+        self,
+        *,
+        keep_versions: int | None = None,
+        older_than: timedelta | None = None,
+        confirm: bool = False,
+        allow_unsafe_keep: bool = False,
+    ) -> CleanupReport:
+        """Remove versions and files that nobody needs any more; without `confirm` only tell which.
+
+        Args:
+            keep_versions: How many of its newest versions every table keeps.
+            older_than: Only versions older than this go. With both, a version goes only if it is
+                neither among the newest nor young enough.
+            confirm: Whether to do it. What is removed cannot be brought back.
+            allow_unsafe_keep: Whether fewer than 3 versions may be kept.
+        """
+        from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
+
+        if confirm:
+            self._require_writable("cleanup")
+        policy = CleanupPolicy(keep_versions=keep_versions, older_than=older_than).checked(
+            allow_unsafe_keep=allow_unsafe_keep
+        )
+        clean = cleanup_graph if confirm else preview_cleanup
+        return clean(self._objects, policy, SYSTEM_CLOCK)
+
+    def repair(
+        self, *, confirm: bool = False, force: bool = False, actor: str | None = None
+    ) -> RepairReport:
+        """Show versions of tables that something else than Omnigraph made, or publish them.
+
+        Args:
+            confirm: Publish upkeep, such as a compaction by hand; without it nothing is changed.
+            force: With `confirm`, also publish versions that may have changed rows. What breaks
+                the schema's columns is refused all the same.
+            actor: Who the commit is attributed to.
+
+        Raises:
+            RecoveryRequiredError: a dead writer left something; open the graph again first.
+        """
+        from omnigraph.maintenance.repair import RepairRequest, repair_graph
+
+        if confirm:
+            self._require_writable("repair")
+        request = RepairRequest(confirm=confirm, force=force, actor=acting(actor))
+        return repair_graph(self._objects, self._manifest(), request, SYSTEM_CLOCK)
+
+    def maintain(
+        self, policy: Policy | None = None, *, spark: object | None = None
+    ) -> MaintainReport:
+        """The nightly run: check, reconcile, optimize and clean up, by a policy."""
+        from omnigraph.maintenance.maintain import maintain_graph
+        from omnigraph.maintenance.policy import Policy
+
+        self._require_writable("maintain")
+        with self._working(spark) as (workers, session):
+            return maintain_graph(
+                self._objects,
+                self.catalog,
+                policy or Policy(),
+                workers,
+                SYSTEM_CLOCK,
+                spark=session,
+            )
+
+    @contextmanager
+    def _working(self, spark: object | None) -> Iterator[tuple[Workers, SparkSession | None]]:
+        """Who does the heavy part, and the session if it is Spark."""
+        from omnigraph.maintenance.workers import in_process, maintenance_concurrency, on_spark
+
+        root = self._objects.root
+        if spark is None:
+            yield in_process(root, at_once=maintenance_concurrency()), None
+            return
+        from omnigraph.spark.session import given_spark  # needs pyspark
+
+        with given_spark(spark) as session:
+            yield on_spark(session, root), session
+
+    def _require_writable(self, verb: str) -> None:
+        raise NotImplementedError

@@ -1,0 +1,333 @@
+"""Cleanup: an end to versions, forks and files that nobody needs. What is removed is gone.
+
+Invariant: the manifest decides. A version goes only if the policy gives it up, no branch, tag,
+merge to come or writer at work needs it, and its floor was raised before any of these was looked
+at. Tables are removed from one by one; what goes wrong in one is told and harms no other, and the
+next run takes up what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.commit.orphans import Fate, Reconciled, reconcile_forks, survey_forks
+from omnigraph.commit.politeness import began_at
+from omnigraph.commit.sidecar import pending_operations
+from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
+from omnigraph.failpoints import left_out, reach
+from omnigraph.maintenance.leftovers import (
+    Leftovers,
+    abandon_stale_creations,
+    find_leftovers,
+    remove_leftovers,
+)
+from omnigraph.maintenance.preconditions import require_ready
+from omnigraph.maintenance.protection import Protection, read_protection
+from omnigraph.maintenance.workers import by_table, maintenance_concurrency
+from omnigraph.storage.branch_refs import living_branches
+from omnigraph.storage.forks import drop_fork, forks_of
+from omnigraph.storage.history import HISTORY, forget_old_history
+from omnigraph.storage.manifest import forget_old_versions, read_manifest
+from omnigraph.storage.retention import Line, raise_floors
+from omnigraph.storage.version_gc import (
+    Removal,
+    older_than,
+    preview_removal,
+    remove_versions,
+    versions_of,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from omnigraph.commit.clock import Clock
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import TableEntry
+
+VERB: Final = "cleanup"
+SAFE_KEEP: Final = 3
+"""Fewer kept versions may take away what an interrupted write has to be put back to."""
+_LOOKS_MAX: Final = 10
+_WRITER_AGE_MAX: Final = timedelta(days=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanupPolicy:
+    """What may go: versions that are neither among the newest nor young. At least one is given."""
+
+    keep_versions: int | None = None
+    older_than: timedelta | None = None
+
+    def checked(self, *, allow_unsafe_keep: bool) -> CleanupPolicy:
+        if self.keep_versions is None and self.older_than is None:
+            raise InvalidInputError(
+                "cleanup requires at least one of keep_versions or older_than",
+                next_step="Say --keep 10, --older-than 7d, or both.",
+            )
+        keep: object = self.keep_versions
+        if keep is not None and not (type(keep) is int and keep >= 1):
+            raise InvalidInputError(f"cannot keep {keep!r:.40} versions, expected a number from 1")
+        age: object = self.older_than
+        if age is not None and not (isinstance(age, timedelta) and age >= timedelta(0)):
+            raise InvalidInputError(
+                f"{age!r:.40} is no age of a version, expected a timedelta",
+                next_step="Say older_than=timedelta(days=7), or --older-than 7d.",
+            )
+        if self.keep_versions is not None and self.keep_versions < SAFE_KEEP:
+            _require_unsafe(self.keep_versions, allowed=allow_unsafe_keep)
+        return self
+
+
+def _require_unsafe(keep: int, *, allowed: bool) -> None:
+    if not allowed:
+        raise InvalidInputError(
+            f"keeping {keep} versions may remove what an interrupted write has to be put back to",
+            next_step=f"Keep {SAFE_KEEP} or more (10 is a good number), or say "
+            "--allow-unsafe-keep.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCleanupStats:
+    """What was removed of one table, or would be; `error` tells why it could not be."""
+
+    table_key: str
+    bytes_removed: int = 0
+    old_versions_removed: int = 0
+    files_removed: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanupReport:
+    """What cleanup removed, or would remove if it were confirmed."""
+
+    root: str
+    confirmed: bool
+    tables: tuple[TableCleanupStats, ...]
+    reconciled: Reconciled
+    leftovers: Leftovers
+
+    @property
+    def bytes_removed(self) -> int:
+        return sum(table.bytes_removed for table in self.tables) + self.leftovers.bytes
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The tables that could not be cleaned."""
+        return tuple(table.table_key for table in self.tables if table.error is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TablePlan:
+    """The lines of one table with their versions, and the floors that the policy gives them."""
+
+    table_key: str
+    listed: Mapping[Line, tuple[int, ...]]
+    floors: Mapping[Line, int]
+
+    def victims(self, protection: Protection) -> dict[Line, tuple[int, ...]]:
+        """What may go of every line; forks first, because they keep what they start from."""
+        return {
+            line: tuple(
+                version
+                for version in self.listed[line]
+                if version < floor and not protection.protects(line, version)
+            )
+            for line, floor in sorted(self.floors.items(), key=lambda item: item[0].fork is None)
+        }
+
+    def is_dropped(self, line: Line, victims: Sequence[int], protection: Protection) -> bool:
+        """Whether nothing of a fork is needed any more, so that it goes whole."""
+        return (
+            line.fork is not None
+            and victims == self.listed[line]
+            and line not in protection.tops
+            and not protection.is_being_made(line)
+        )
+
+
+def preview_cleanup(objects: Objects, policy: CleanupPolicy, clock: Clock) -> CleanupReport:
+    """What a confirmed cleanup would remove now; writes nothing."""
+    require_ready(objects, read_manifest(objects.root), clock, verb=VERB)
+    survey = survey_forks(objects)
+    protection = _protection(objects)
+    plans, failed = _plans(objects, policy, protection, clock)
+    return CleanupReport(
+        root=objects.root.uri,
+        confirmed=False,
+        tables=_each_table(plans, failed, partial(_previewed, objects.root, protection)),
+        reconciled=Reconciled(
+            reclaimed=tuple(each for each in survey.forks if each.fate is Fate.ORPHAN),
+            failures=survey.failures,
+        ),
+        leftovers=find_leftovers(objects, clock),
+    )
+
+
+def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> CleanupReport:
+    """Remove what the policy gives up and nobody needs.
+
+    Raises:
+        RecoveryRequiredError, ConflictError, DamagedGraphError: see `preconditions`.
+    """
+    require_ready(objects, read_manifest(objects.root), clock, verb=VERB)
+    _require_young_writers(objects, clock)
+    abandon_stale_creations(objects, clock)
+    reconciled = reconcile_forks(objects)
+    plans, failed = _plans(objects, policy, _protection(objects), clock)
+    if not left_out("no_floors"):
+        raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})
+    reach("retention.post_floor")
+    # Whoever claimed something below the new floors before they were raised is seen only now.
+    protection = _protection(objects)
+    tables = _each_table(plans, failed, partial(_removed, objects.root, protection))
+    return CleanupReport(
+        root=objects.root.uri,
+        confirmed=True,
+        tables=(*tables, *_system_tables(objects)),
+        reconciled=reconciled,
+        leftovers=remove_leftovers(objects, clock),
+    )
+
+
+def _require_young_writers(objects: Objects, clock: Clock) -> None:
+    """Lance removes files of seven days that no version names, and cannot know whose they are."""
+    for operation_id in pending_operations(objects):
+        began = began_at(operation_id)
+        if began is not None and clock.now() - began > _WRITER_AGE_MAX:
+            raise ConflictError(
+                f"operation {operation_id} has been writing since {began:%Y-%m-%d %H:%M}, and "
+                "files that it has not committed yet could be taken for old ones",
+                next_step="Wait until it has ended, or end it; then clean up.",
+            )
+
+
+def _plans(
+    objects: Objects, policy: CleanupPolicy, protection: Protection, clock: Clock
+) -> tuple[list[_TablePlan], dict[str, OmnigraphError]]:
+    """What the policy gives up of every table, and the tables that cannot be looked at."""
+    surrender = _Surrender(
+        root=objects.root,
+        keep=policy.keep_versions or 1,
+        before=None if policy.older_than is None else clock.now() - policy.older_than,
+        protection=protection,
+    )
+    plans, failed = by_table(surrender.plan, read_manifest(objects.root).snapshot().tables.values())
+    reach("cleanup.post_list")
+    return list(plans.values()), failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Surrender:
+    """What the policy gives up of a line."""
+
+    root: Root
+    keep: int
+    before: datetime | None
+    protection: Protection
+
+    def plan(self, entry: TableEntry) -> _TablePlan:
+        place = entry.location
+        lines = [Line(place, None), *(Line(place, fork) for fork in forks_of(self.root, place))]
+        listed = {line: versions_of(self.root, line) for line in lines}
+        floors = {line: self.floor(line, versions) for line, versions in listed.items()}
+        return _TablePlan(
+            table_key=entry.table_key,
+            listed=listed,
+            floors={line: floor for line, floor in floors.items() if floor},
+        )
+
+    def floor(self, line: Line, versions: Sequence[int]) -> int:
+        """The version below which the policy gives everything up; 0 is nothing.
+
+        A line that no living branch reads has no newest versions worth keeping, only young ones.
+        """
+        if self.protection.is_being_made(line):
+            return 0
+        top = self.protection.tops.get(line)
+        given_up = list(versions)
+        if top is not None:
+            given_up = [version for version in versions if version <= top][: -self.keep]
+        if self.before is not None:
+            given_up = list(older_than(self.root, line, given_up, self.before))
+        if not given_up:
+            return 0
+        floor = given_up[-1] + 1
+        return min(floor, self.protection.begun.get(line, floor))
+
+
+def _protection(objects: Objects) -> Protection:
+    for _ in range(_LOOKS_MAX):
+        protection = read_protection(objects)
+        if protection is not None:
+            return protection
+    raise ConflictError(
+        f"branches of {objects.root} come and go too fast to tell what they need",
+        next_step=f"Run `omnigraph cleanup {objects.root}` again later.",
+    )
+
+
+def _each_table(
+    plans: Sequence[_TablePlan],
+    failed: Mapping[str, OmnigraphError],
+    remove: Callable[[_TablePlan], Removal],
+) -> tuple[TableCleanupStats, ...]:
+    def isolated(plan: _TablePlan) -> TableCleanupStats:
+        try:
+            reach("cleanup.table_gc")
+            return _stats(plan.table_key, remove(plan))
+        except (OmnigraphError, RuntimeError) as error:
+            return TableCleanupStats(table_key=plan.table_key, error=str(error).splitlines()[0])
+
+    with ThreadPoolExecutor(maintenance_concurrency()) as pool:
+        cleaned = list(pool.map(isolated, plans))
+    unplanned = [
+        TableCleanupStats(table_key=key, error=error.what) for key, error in failed.items()
+    ]
+    return tuple(sorted([*cleaned, *unplanned], key=lambda stats: stats.table_key))
+
+
+def _previewed(root: Root, protection: Protection, plan: _TablePlan) -> Removal:
+    victims = plan.victims(protection).items()
+    return sum((preview_removal(root, line, gone) for line, gone in victims), start=Removal())
+
+
+def _removed(root: Root, protection: Protection, plan: _TablePlan) -> Removal:
+    removed = Removal()
+    for line, gone in plan.victims(protection).items():
+        removed += remove_versions(root, line, gone)
+        if plan.is_dropped(line, gone, protection):
+            assert line.fork is not None
+            drop_fork(root, line.location, line.fork)
+        reach("cleanup.post_delete")
+    return removed
+
+
+def _system_tables(objects: Objects) -> tuple[TableCleanupStats, ...]:
+    """The manifest keeps what its format says, the history a little of its own past."""
+    root = objects.root
+    manifests = forget_old_versions(root)
+    for ref in living_branches(objects).values():
+        manifests += forget_old_versions(root, branch=ref)
+    reach("manifest.post_clean")
+    return (
+        _stats(names.MANIFEST, manifests),
+        *(_stats(location, forget_old_history(root, location)) for location in HISTORY),
+    )
+
+
+def _stats(table_key: str, removal: Removal) -> TableCleanupStats:
+    return TableCleanupStats(
+        table_key=table_key,
+        bytes_removed=removal.bytes,
+        old_versions_removed=removal.versions,
+        files_removed=removal.files,
+    )

@@ -1,0 +1,190 @@
+"""Bringing indexes up to date: what the schema declares, built over every row, as one commit.
+
+Invariant: an index is a promise about speed, never about answers. What cannot be built is reported
+as pending with its reason, and the next run tries again; nothing else fails because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.upkeep import UPKEEP_ACTOR
+from omnigraph.errors import IndexPendingError, OmnigraphError
+from omnigraph.maintenance.workers import Workers, by_table
+from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
+from omnigraph.storage.index_segments import (
+    IndexPlan,
+    IndexTask,
+    IndexWish,
+    Organisation,
+    Segment,
+    plan_indexes,
+    stage_indexes,
+)
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import TableEntry
+
+_UNTRAINABLE = "there is no vector to train it on yet"
+
+_Built = tuple[str, str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingIndex:
+    """A declared index that could not be built this time, and why."""
+
+    table_key: str
+    column: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexed:
+    """What came of it: the tables whose indexes moved, what is pending, and what went wrong."""
+
+    commit_id: str | None = None
+    moved: frozenset[str] = frozenset()
+    pending: tuple[PendingIndex, ...] = ()
+    errors: Mapping[str, OmnigraphError] = field(default_factory=dict)
+
+
+def wished_indexes(catalog: Catalog) -> Mapping[str, tuple[IndexWish, ...]]:
+    """The declared indexes of every table, in the words of storage."""
+    return {
+        key: tuple(_wish(index) for index in declared_indexes(entity))
+        for key, entity in catalog.tables().items()
+    }
+
+
+def plan_all(
+    objects: Objects,
+    state: ManifestState,
+    wishes: Mapping[str, tuple[IndexWish, ...]],
+    tables: Iterable[str],
+) -> tuple[tuple[IndexPlan, ...], dict[str, OmnigraphError]]:
+    """What the indexes of these tables need in one state of the graph, and what cannot be told."""
+    published = state.snapshot().tables
+    plans, failed = by_table(
+        lambda entry: plan_indexes(objects.root, entry, wishes.get(entry.table_key, ())),
+        [published[key] for key in sorted(tables) if key in published],
+    )
+    return tuple(plans.values()), failed
+
+
+def untrainable(plans: Iterable[IndexPlan]) -> tuple[PendingIndex, ...]:
+    """The declared indexes that no row can be found for yet."""
+    return tuple(
+        _pending(plan.entry, wish, _UNTRAINABLE) for plan in plans for wish in plan.untrainable
+    )
+
+
+def update_indexes(
+    objects: Objects,
+    wishes: Mapping[str, tuple[IndexWish, ...]],
+    tables: frozenset[str],
+    workers: Workers,
+    clock: Clock,
+) -> Indexed:
+    """Build what is missing or behind in these tables; no commit if nothing is."""
+    builds = _Builds(objects=objects, wishes=wishes, tables=tables, workers=workers)
+    committed = commit_write(
+        objects,
+        WriteRequest(
+            operation_id=clock.new_id(),
+            kind=WriterKind.INDEX,
+            actor=UPKEEP_ACTOR,
+            branch=None,
+            commit_id=clock.new_id(),
+            prepare=builds.prepare,
+            is_long=True,
+        ),
+        clock,
+    )
+    return Indexed(
+        commit_id=None if committed is None else committed.commit_id,
+        moved=frozenset(
+            () if committed is None else (change.table_key for change in committed.changes)
+        ),
+        pending=tuple(builds.pending.values()),
+        errors=dict(builds.errors),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Builds:
+    """Segments built so far; a lost race builds only what the new state lacks."""
+
+    objects: Objects
+    wishes: Mapping[str, tuple[IndexWish, ...]]
+    tables: frozenset[str]
+    workers: Workers
+    built: dict[_Built, Segment | OmnigraphError] = field(default_factory=dict)
+    pending: dict[tuple[str, str], PendingIndex] = field(default_factory=dict)
+    errors: dict[str, OmnigraphError] = field(default_factory=dict)
+
+    def prepare(self, state: ManifestState) -> Prepared:
+        plans, self.errors = plan_all(self.objects, state, self.wishes, self.tables)
+        self.pending = {(each.table_key, each.column): each for each in untrainable(plans)}
+        tasks = [task for plan in plans for task in plan.tasks]
+        missing = [task for task in tasks if _key(task) not in self.built]
+        for task, segment in zip(missing, self.workers.index(missing), strict=True):
+            self.built[_key(task)] = segment
+        segments = {plan.entry.table_key: self._segments(plan) for plan in plans}
+        changes, failed = by_table(
+            lambda entry: stage_indexes(self.objects.root, entry, segments[entry.table_key]),
+            [plan.entry for plan in plans if segments[plan.entry.table_key]],
+        )
+        self.errors.update(failed)
+        return Prepared(changes=tuple(changes.values()), read_set=frozenset())
+
+    def _segments(self, plan: IndexPlan) -> list[Segment]:
+        found = [self._segment(task) for task in plan.tasks]
+        return [segment for segment in found if segment is not None]
+
+    def _segment(self, task: IndexTask) -> Segment | None:
+        segment = self.built[_key(task)]
+        if not isinstance(segment, OmnigraphError):
+            return segment
+        table_key = task.entry.table_key
+        if isinstance(segment, IndexPendingError):
+            self.pending[table_key, task.wish.column] = _pending(
+                task.entry, task.wish, segment.what
+            )
+        else:
+            self.errors[table_key] = segment
+        return None
+
+
+def _key(task: IndexTask) -> _Built:
+    return task.entry.table_key, task.wish.name, task.fragments
+
+
+def _pending(entry: TableEntry, wish: IndexWish, reason: str) -> PendingIndex:
+    return PendingIndex(table_key=entry.table_key, column=wish.column, reason=reason)
+
+
+def _wish(index: DeclaredIndex) -> IndexWish:
+    match index.kind:
+        case IndexKind.BTREE:
+            organisation = Organisation.BTREE
+        case IndexKind.INVERTED:
+            organisation = Organisation.INVERTED
+        case IndexKind.VECTOR:
+            organisation = Organisation.IVF_FLAT
+        case _:
+            assert_never(index.kind)
+    return IndexWish(
+        name=index.name,
+        column=index.column,
+        organisation=organisation,
+        metric=None if index.metric is None else index.metric.value,
+    )

@@ -1,0 +1,189 @@
+"""The nightly run: check, reconcile, optimize, clean up, each by itself, told as one account.
+
+Invariant: every step may be repeated and takes up what an earlier run left, so a run that was
+interrupted is resumed by running it again. A graph that does not keep its promises is not touched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from omnigraph.commit.orphans import reconcile_forks
+from omnigraph.errors import DamagedGraphError, OmnigraphError
+from omnigraph.maintenance.cleanup import cleanup_graph
+from omnigraph.maintenance.optimize import SkipReason, optimize_graph
+from omnigraph.operations.check import check_graph
+from omnigraph.storage.manifest import read_manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.commit.clock import Clock
+    from omnigraph.maintenance.policy import Policy
+    from omnigraph.maintenance.workers import Workers
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.objects import Objects
+
+
+class Step(StrEnum):
+    """What a run consists of, in this order."""
+
+    CHECK = "check"
+    RECONCILE = "reconcile"
+    OPTIMIZE = "optimize"
+    CLEANUP = "cleanup"
+
+
+class StepOutcome(StrEnum):
+    """How a step ended; tokens are stable."""
+
+    DONE = "done"
+    OFF = "off"
+    ATTENTION = "attention"
+    FAILED = "failed"
+    NOT_REACHED = "not_reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One step: how it ended, what it counted, and what a person should know."""
+
+    step: Step
+    outcome: StepOutcome
+    seconds: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainReport:
+    """A whole run."""
+
+    root: str
+    started_at: str
+    steps: tuple[StepReport, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is well, 8 if something needs repair, 1 if a step failed."""
+        outcomes = {step.outcome for step in self.steps}
+        if StepOutcome.ATTENTION in outcomes:
+            return DamagedGraphError.exit_code
+        return 1 if StepOutcome.FAILED in outcomes else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a step tells when it has run."""
+
+    counts: Mapping[str, int]
+    messages: tuple[str, ...] = ()
+    outcome: StepOutcome = StepOutcome.DONE
+
+
+def maintain_graph(
+    objects: Objects,
+    catalog: Catalog,
+    policy: Policy,
+    workers: Workers,
+    clock: Clock,
+    *,
+    spark: SparkSession | None = None,
+) -> MaintainReport:
+    """Run every step that the policy wants."""
+    started_at = clock.timestamp()
+    steps: list[StepReport] = []
+    wanted: list[tuple[Step, bool, Callable[[], _Found]]] = [
+        (Step.CHECK, policy.check, lambda: _checked(objects, catalog, spark)),
+        (Step.RECONCILE, True, lambda: _reconciled(objects)),
+        (Step.OPTIMIZE, policy.optimize, lambda: _optimized(objects, policy, workers, clock)),
+        (Step.CLEANUP, policy.cleanup, lambda: _cleaned(objects, policy, clock)),
+    ]
+    for step, is_wanted, run in wanted:
+        if not is_wanted:
+            steps.append(StepReport(step=step, outcome=StepOutcome.OFF))
+        elif steps and steps[0].outcome in {StepOutcome.ATTENTION, StepOutcome.FAILED}:
+            steps.append(StepReport(step=step, outcome=StepOutcome.NOT_REACHED))
+        else:
+            steps.append(_run(step, run))
+    return MaintainReport(root=objects.root.uri, started_at=started_at, steps=tuple(steps))
+
+
+def _run(step: Step, run: Callable[[], _Found]) -> StepReport:
+    began = time.monotonic()
+    try:
+        found = run()
+    except OmnigraphError as error:
+        return StepReport(
+            step=step,
+            outcome=StepOutcome.FAILED,
+            seconds=time.monotonic() - began,
+            messages=(str(error),),
+        )
+    return StepReport(
+        step=step,
+        outcome=found.outcome,
+        seconds=time.monotonic() - began,
+        counts=found.counts,
+        messages=found.messages,
+    )
+
+
+def _checked(objects: Objects, catalog: Catalog, spark: SparkSession | None) -> _Found:
+    report = check_graph(objects, catalog, read_manifest(objects.root), spark=spark)
+    return _Found(
+        counts={"tables": report.tables, "rows": report.rows, "findings": len(report.findings)},
+        messages=tuple(f"{each.thing}: {each.message}" for each in report.findings),
+        outcome=StepOutcome.DONE if report.ok else StepOutcome.ATTENTION,
+    )
+
+
+def _reconciled(objects: Objects) -> _Found:
+    done = reconcile_forks(objects)
+    return _Found(
+        counts={"reclaimed": len(done.reclaimed), "failures": len(done.failures)},
+        messages=tuple(f"{owner}: {reason}" for owner, reason in done.failures),
+        outcome=StepOutcome.FAILED if done.failures else StepOutcome.DONE,
+    )
+
+
+def _optimized(objects: Objects, policy: Policy, workers: Workers, clock: Clock) -> _Found:
+    stats = optimize_graph(objects, workers, clock, options=policy.optimize_options)
+    skipped = [(each.table_key, each.skipped) for each in stats if each.skipped is not None]
+    drifted = any(reason is SkipReason.DRIFT_NEEDS_REPAIR for _, reason in skipped)
+    pending = [index for each in stats for index in each.pending_indexes]
+    return _Found(
+        counts={
+            "tables_committed": sum(each.committed for each in stats),
+            "fragments_removed": sum(each.fragments_removed for each in stats),
+            "fragments_added": sum(each.fragments_added for each in stats),
+            "tables_skipped": len(skipped),
+            "indexes_pending": len(pending),
+        },
+        messages=(
+            *(f"{key}: {reason.sentence}" for key, reason in skipped),
+            *(f"{each.table_key}.{each.column}: {each.reason}" for each in pending),
+        ),
+        outcome=StepOutcome.ATTENTION if drifted else StepOutcome.DONE,
+    )
+
+
+def _cleaned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
+    report = cleanup_graph(objects, policy.cleanup_policy, clock)
+    return _Found(
+        counts={
+            "old_versions_removed": sum(each.old_versions_removed for each in report.tables),
+            "files_removed": sum(each.files_removed for each in report.tables)
+            + len(report.leftovers.paths),
+            "bytes_removed": report.bytes_removed,
+            "tables_failed": len(report.failed),
+        },
+        messages=tuple(
+            f"{each.table_key}: {each.error}" for each in report.tables if each.error is not None
+        ),
+        outcome=StepOutcome.FAILED if report.failed else StepOutcome.DONE,
+    )

@@ -1,0 +1,328 @@
+"""Optimize: fewer and fuller files, indexes that know every row. Nothing is removed or changed.
+
+Invariant: tables without work appear in no sidecar and no commit. A table whose HEAD holds what
+nobody published is left alone. Whatever one table meets, what the others achieved is published
+before it is raised.
+
+One commit for all compactions and one for all indexes, and one before them for indexes that hold
+compaction up: vector and full-text indexes with entries of rows that are gone. Files are written
+beforehand, so HEADs stand above their pins only for the moment between a table's commit and the
+publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from omnigraph.commit.fold import fold
+from omnigraph.commit.put_back import put_pins_back
+from omnigraph.commit.upkeep import NOTHING_DONE, Upkeep, commit_upkeep
+from omnigraph.errors import (
+    DamagedGraphError,
+    InvalidInputError,
+    MaintenanceIncompleteError,
+    OmnigraphError,
+)
+from omnigraph.maintenance.indexing import (
+    Indexed,
+    PendingIndex,
+    plan_all,
+    untrainable,
+    update_indexes,
+    wished_indexes,
+)
+from omnigraph.maintenance.preconditions import require_ready
+from omnigraph.maintenance.workers import Workers, by_table, maintenance_concurrency
+from omnigraph.schema.catalog import Scalar, ScalarType
+from omnigraph.storage.compaction import (
+    SUPPORTS_BLOBS,
+    CompactionPlan,
+    CompactionWork,
+    StagedRewrite,
+    plan_compaction,
+)
+from omnigraph.storage.drift import DriftClass, TableDrift, table_drift
+from omnigraph.storage.history import compact_history
+from omnigraph.storage.manifest import ManifestState, read_manifest
+from omnigraph.storage.manifest_rows import GraphCommit
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.index_segments import IndexWish
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import Pin, TableEntry
+
+VERB: Final = "optimize"
+_FRAGMENT_ROWS_MAX: Final = 2**31 - 1
+
+
+class SkipReason(StrEnum):
+    """Why a table was left as it is; tokens are stable."""
+
+    BLOB_COLUMNS_UNSUPPORTED_BY_LANCE = "blob_columns_unsupported_by_lance"
+    DRIFT_NEEDS_REPAIR = "drift_needs_repair"
+    CONTENDED = "contended"
+
+    @property
+    def sentence(self) -> str:
+        match self:
+            case SkipReason.BLOB_COLUMNS_UNSUPPORTED_BY_LANCE:
+                return "blob columns: this Lance cannot compact them"
+            case SkipReason.DRIFT_NEEDS_REPAIR:
+                return "HEAD and manifest disagree: run omnigraph repair"
+            case SkipReason.CONTENDED:
+                return "somebody wrote it meanwhile: run omnigraph optimize again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptimizeStats:
+    """What became of one table; the versions are given where HEAD and manifest disagree."""
+
+    table_key: str
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    committed: bool = False
+    skipped: SkipReason | None = None
+    manifest_version: int | None = None
+    lance_head_version: int | None = None
+    pending_indexes: tuple[PendingIndex, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeOptions:
+    """How large fragments should become; None leaves it to Lance (about a million rows)."""
+
+    target_rows_per_fragment: int | None = None
+
+    def __post_init__(self) -> None:
+        rows: object = self.target_rows_per_fragment
+        if rows is not None and not (type(rows) is int and 0 < rows <= _FRAGMENT_ROWS_MAX):
+            raise InvalidInputError(
+                f"a fragment cannot have {rows!r:.40} rows, expected a number from 1 to "
+                f"{_FRAGMENT_ROWS_MAX:,}",
+                next_step="Leave it out for about a million.",
+            )
+
+    def for_lance(self) -> dict[str, Any]:
+        rows = self.target_rows_per_fragment
+        return {} if rows is None else {"target_rows_per_fragment": rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Healthy:
+    """The tables that may be worked on in one state, and why the others may not."""
+
+    state: ManifestState
+    skipped: Mapping[str, TableOptimizeStats]
+    errors: Mapping[str, OmnigraphError]
+
+    @property
+    def entries(self) -> dict[str, TableEntry]:
+        tables = self.state.snapshot().tables
+        return {k: e for k, e in tables.items() if k not in self.skipped and k not in self.errors}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compacted:
+    """What compaction came to: the files of every table it tried, and what got through."""
+
+    staged: Mapping[str, StagedRewrite]
+    upkeep: Upkeep
+    errors: Mapping[str, OmnigraphError]
+
+
+def optimize_graph(
+    objects: Objects, workers: Workers, clock: Clock, *, options: OptimizeOptions
+) -> tuple[TableOptimizeStats, ...]:
+    """Optimize every table of main, several at a time.
+
+    Raises:
+        RecoveryRequiredError, ConflictError, DamagedGraphError: see `preconditions`.
+        MaintenanceIncompleteError: a table failed; what the others achieved is published.
+    """
+    state = read_manifest(objects.root)
+    catalog = require_ready(objects, state, clock, verb=VERB).catalog
+    wishes = wished_indexes(catalog)
+    healthy = _healthy(objects, state, _without_blobs(catalog), clock)
+    plans, unplanned = _plans(objects, healthy, options)
+    held_up = frozenset(plan.entry.table_key for plan in plans if plan.is_held_up)
+    renewed = _index(objects, wishes, held_up, workers, clock)
+    if renewed.moved:
+        healthy = replace(healthy, state=read_manifest(objects.root))
+        plans, unplanned = _plans(objects, healthy, options)
+    compacted = _compact(objects, healthy.state, plans, workers, clock)
+    indexed = _index(objects, wishes, frozenset(healthy.entries) - unplanned.keys(), workers, clock)
+    _tidy_up(objects)
+    stats = tuple(
+        healthy.skipped.get(key) or _stats(key, compacted, indexed, is_renewed=key in renewed.moved)
+        for key in sorted(state.snapshot().tables)
+    )
+    errors = {**healthy.errors, **unplanned, **compacted.errors, **indexed.errors}
+    if errors:
+        raise MaintenanceIncompleteError(VERB, errors, report=stats, root=objects.root.uri)
+    return stats
+
+
+def _without_blobs(catalog: Catalog) -> frozenset[str]:
+    """The tables that cannot be compacted because of their blobs: none since Lance can."""
+    if SUPPORTS_BLOBS:
+        return frozenset()
+    return frozenset(
+        key
+        for key, declared in catalog.tables().items()
+        if any(each.type == ScalarType(scalar=Scalar.BLOB) for each in declared.properties.values())
+    )
+
+
+def _healthy(
+    objects: Objects, state: ManifestState, refused: frozenset[str], clock: Clock
+) -> _Healthy:
+    """Look at every HEAD; undone work of ours goes, so that every table begins at its pin."""
+    tables = state.snapshot().tables
+    skipped = {
+        key: TableOptimizeStats(table_key=key, skipped=SkipReason.BLOB_COLUMNS_UNSUPPORTED_BY_LANCE)
+        for key in refused & tables.keys()
+    }
+    drifts, errors = by_table(
+        partial(_drift, objects.root), [e for key, e in tables.items() if key not in skipped]
+    )
+    undone: dict[str, Pin] = {}
+    for key, drift in drifts.items():
+        if drift.drift is not DriftClass.NO_DRIFT:
+            skipped[key] = TableOptimizeStats(
+                table_key=key,
+                skipped=SkipReason.DRIFT_NEEDS_REPAIR,
+                manifest_version=tables[key].version,
+                lance_head_version=drift.head,
+            )
+        elif drift.head != tables[key].version:
+            undone[key] = tables[key].pin
+    if undone:
+        put_pins_back(
+            objects.root,
+            state.ref,
+            undone,
+            operation_id=clock.new_id(),
+            is_ours=lambda record: record.operation_id is not None,
+            clock=clock,
+        )
+        state = read_manifest(objects.root)
+    return _Healthy(state=state, skipped=skipped, errors=errors)
+
+
+def _drift(root: Root, entry: TableEntry) -> TableDrift:
+    drift = table_drift(root, entry)
+    if drift.head is None or drift.head < entry.version:
+        raise DamagedGraphError(
+            f"{entry.table_key} is published at version {entry.version}, but {drift.reason}",
+            next_step=f"Run `omnigraph check {root}`.",
+        )
+    return drift
+
+
+def _plans(
+    objects: Objects, healthy: _Healthy, options: OptimizeOptions
+) -> tuple[list[CompactionPlan], dict[str, OmnigraphError]]:
+    plans, failed = by_table(
+        partial(plan_compaction, objects.root, options=options.for_lance()),
+        healthy.entries.values(),
+    )
+    return list(plans.values()), failed
+
+
+def _compact(
+    objects: Objects,
+    state: ManifestState,
+    plans: Sequence[CompactionPlan],
+    workers: Workers,
+    clock: Clock,
+) -> _Compacted:
+    staged: dict[str, StagedRewrite] = {}
+    errors: dict[str, OmnigraphError] = {}
+    productive = [plan for plan in plans if plan.tasks]
+
+    def stage() -> Sequence[StagedRewrite]:
+        done, failed = _executed(productive, workers)
+        staged.update(done)
+        errors.update(failed)
+        return tuple(done.values())
+
+    if not productive:
+        return _Compacted(staged={}, upkeep=NOTHING_DONE, errors={})
+    at_once = maintenance_concurrency()
+    upkeep = commit_upkeep(objects, state, stage, clock, tables_at_once=at_once)
+    return _Compacted(staged=staged, upkeep=upkeep, errors={**errors, **upkeep.errors})
+
+
+def _executed(
+    plans: Sequence[CompactionPlan], workers: Workers
+) -> tuple[dict[str, StagedRewrite], dict[str, OmnigraphError]]:
+    """The tasks of all tables as one batch of work; a table counts if all of its tasks did."""
+    work = [CompactionWork(entry=plan.entry, task=task) for plan in plans for task in plan.tasks]
+    results: dict[str, list[str]] = {plan.entry.table_key: [] for plan in plans}
+    failed: dict[str, OmnigraphError] = {}
+    for piece, result in zip(work, workers.compact(work), strict=True):
+        if isinstance(result, OmnigraphError):
+            failed[piece.entry.table_key] = result
+        else:
+            results[piece.entry.table_key].append(result)
+    done = {
+        plan.entry.table_key: StagedRewrite(
+            entry=plan.entry, results=tuple(results[plan.entry.table_key])
+        )
+        for plan in plans
+        if plan.entry.table_key not in failed
+    }
+    return done, failed
+
+
+def _index(
+    objects: Objects,
+    wishes: Mapping[str, tuple[IndexWish, ...]],
+    tables: frozenset[str],
+    workers: Workers,
+    clock: Clock,
+) -> Indexed:
+    """Bring indexes up to date; tables that need nothing stay out of the operation."""
+    if not tables:
+        return Indexed()
+    plans, failed = plan_all(objects, read_manifest(objects.root), wishes, tables)
+    behind = frozenset(plan.entry.table_key for plan in plans if plan.tasks)
+    pending = untrainable(plans)
+    if not behind:
+        return Indexed(pending=pending, errors=failed)
+    indexed = update_indexes(objects, wishes, behind, workers, clock)
+    elsewhere = tuple(each for each in pending if each.table_key not in behind)
+    return replace(
+        indexed, pending=(*indexed.pending, *elsewhere), errors={**failed, **indexed.errors}
+    )
+
+
+def _tidy_up(objects: Objects) -> None:
+    """What belongs to no table: commits move to the history, and its files become fewer."""
+    state = read_manifest(objects.root)
+    if sum(isinstance(row, GraphCommit) for row in state.rows) > 1:
+        fold(objects.root, state)
+    compact_history(objects.root)
+
+
+def _stats(
+    table_key: str, compacted: _Compacted, indexed: Indexed, *, is_renewed: bool
+) -> TableOptimizeStats:
+    staged = compacted.staged.get(table_key)
+    got_through = table_key in compacted.upkeep.moved
+    lost = staged is not None and not got_through and table_key not in compacted.errors
+    return TableOptimizeStats(
+        table_key=table_key,
+        fragments_removed=staged.fragments_removed if staged and got_through else 0,
+        fragments_added=staged.fragments_added if staged and got_through else 0,
+        committed=got_through or is_renewed or table_key in indexed.moved,
+        skipped=SkipReason.CONTENDED if lost else None,
+        pending_indexes=tuple(each for each in indexed.pending if each.table_key == table_key),
+    )

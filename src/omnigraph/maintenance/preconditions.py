@@ -1,0 +1,64 @@
+"""When maintenance may begin: the schema is whole, nobody changes it, no dead writer left work.
+
+Invariant: reads only. Writers at work are no hindrance: what they may need is protected by their
+sidecars. One that died is, because it is not decided yet which of its versions count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.sidecar import is_abandoned, pending_sidecars, read_sidecar
+from omnigraph.errors import ConflictError, DamagedGraphError, RecoveryRequiredError
+from omnigraph.operations.schema_contract import SchemaContract, read_contract
+from omnigraph.storage.branch_refs import find_branch
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.objects import Objects
+
+
+def require_ready(
+    objects: Objects, state: ManifestState, clock: Clock, *, verb: str
+) -> SchemaContract:
+    """Everything below, in the order of what is cheapest to mend; returns the accepted schema."""
+    contract = require_schema(objects, state)
+    require_no_schema_change(objects, verb=verb)
+    require_settled(objects, clock, verb=verb)
+    return contract
+
+
+def require_schema(objects: Objects, state: ManifestState) -> SchemaContract:
+    """The accepted schema, if its files agree with each other and with the manifest."""
+    contract = read_contract(objects)
+    expected = state.head.schema_hash
+    if contract.model_hash != expected:
+        raise DamagedGraphError(
+            f"the schema files of {objects.root} say {contract.model_hash[:12]}, the manifest "
+            f"says {expected[:12]}",
+            next_step="Restore the three schema files from a backup of the root.",
+        )
+    return contract
+
+
+def require_no_schema_change(objects: Objects, *, verb: str) -> None:
+    if find_branch(objects, names.SCHEMA_APPLY_LOCK) is not None:
+        raise ConflictError(
+            f"the schema of {objects.root} is being changed",
+            next_step=f"Run `omnigraph {verb} {objects.root}` again when that has ended.",
+        )
+
+
+def require_settled(objects: Objects, clock: Clock, *, verb: str) -> None:
+    """Refuse while a dead writer's work is undecided, or a sidecar cannot be understood."""
+    for path in pending_sidecars(objects):
+        sidecar = read_sidecar(objects, path)
+        if sidecar is not None and is_abandoned(sidecar, now=clock.now()):
+            raise RecoveryRequiredError(
+                f"{verb} needs a settled graph, and operation {sidecar.operation_id} "
+                f"({sidecar.kind.value}, begun {sidecar.started_at}) was left unfinished",
+                next_step=f"Open the graph again, which settles it, then {verb} again: "
+                f"`omnigraph {verb} {objects.root}` does both.",
+            )

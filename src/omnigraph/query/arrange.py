@@ -1,0 +1,231 @@
+"""From a pattern to a plan: where it starts and in which order its edges are followed.
+
+Invariant: the plan has the rows that the pattern means, whatever the start. Conditions stay
+above everything they could read; moving them down is a rewrite of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from omnigraph.names import ID_COLUMN
+from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.expressions import (
+    Comparison,
+    Constant,
+    Expression,
+    Membership,
+    Now,
+    Parameter,
+    PropertyOf,
+    all_of,
+    conjuncts,
+    variables_of,
+)
+from omnigraph.query.plan import Anti, Cross, Expand, Filter, Optional, Outer, Plan, Scan
+from omnigraph.query.typed import Block, EdgeDirection, TypedBinding, TypedTraversal
+from omnigraph.schema.catalog import Catalog
+
+ChooseStart: TypeAlias = Callable[[Sequence[str], Block, Catalog], str]
+
+_BY_ID, _BY_UNIQUE, _BY_VALUE, _BY_CONDITION, _BY_NOTHING = range(5)
+_TURNED: Final = {
+    EdgeDirection.FORWARD: EdgeDirection.BACKWARD,
+    EdgeDirection.BACKWARD: EdgeDirection.FORWARD,
+    EdgeDirection.EITHER: EdgeDirection.EITHER,
+}
+
+
+def merge_bindings(block: Block) -> Block:
+    """A variable that is bound several times is bound once, with all its conditions."""
+    merged: dict[str, TypedBinding] = {}
+    for each in block.bindings:
+        earlier = merged.get(each.variable)
+        conditions = () if earlier is None else earlier.conditions
+        together = tuple(dict.fromkeys((*conditions, *each.conditions)))
+        merged[each.variable] = replace(each, conditions=together)
+    return replace(
+        block,
+        bindings=tuple(merged.values()),
+        filters=tuple(dict.fromkeys(block.filters)),
+        optionals=tuple(merge_bindings(each) for each in block.optionals),
+        negations=tuple(merge_bindings(each) for each in block.negations),
+    )
+
+
+def first_declared(candidates: Sequence[str], block: Block, catalog: Catalog) -> str:  # noqa: ARG001
+    """Starts where the text does."""
+    return candidates[0]
+
+
+def most_selective(candidates: Sequence[str], block: Block, catalog: Catalog) -> str:
+    """Starts where the fewest rows are expected: an id or a key first, then a unique value."""
+    return min(candidates, key=lambda each: _selectivity(each, block, catalog))
+
+
+def arrange(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Plan:
+    """The plan of a pattern; of one inside another it starts from the rows around it."""
+    plan: Plan | None = None
+    if block.outer:
+        plan = _follow(Outer(variables=block.outer), set(block.outer), block.traversals)
+    left = [each for each in _required_variables(block) if not _reaches_outside(each, block)]
+    while left:
+        group = _connected(left[0], block.traversals)
+        start = choose_start([each for each in left if each in group], block, catalog)
+        scan = Scan(variable=start, types=_types_of(start, block))
+        part = _follow(scan, {start}, block.traversals)
+        plan = part if plan is None else Cross(left=plan, right=part)
+        left = [each for each in left if each not in group]
+    assert plan is not None
+    conditions = [part for each in block.bindings for part in each.conditions]
+    plan = _filtered(plan, conditions)
+    for inner in block.optionals:
+        plan = Optional(
+            input=plan,
+            inner=arrange(inner, catalog, choose_start),
+            introduced=inner.introduced,
+        )
+    plan = _filtered(plan, block.filters)
+    for inner in block.negations:
+        plan = Anti(input=plan, inner=arrange(inner, catalog, choose_start))
+    return plan
+
+
+def _follow(plan: Plan, known: set[str], traversals: Sequence[TypedTraversal]) -> Plan:
+    """Follows every edge that can be reached from what is known."""
+    waiting = list(traversals)
+    while (following := _next_traversal(waiting, known)) is not None:
+        waiting.remove(following)
+        plan = _expand(plan, following, known)
+        known = known | {following.left, following.right}
+    return plan
+
+
+def _filtered(plan: Plan, conditions: Iterable[Expression]) -> Plan:
+    predicate = all_of(tuple(conditions))
+    return plan if predicate is None else Filter(input=plan, predicate=predicate)
+
+
+def _required_variables(block: Block) -> list[str]:
+    """The nodes that the pattern itself binds, bindings first."""
+    names = dict.fromkeys(each.variable for each in block.bindings)
+    for traversal in block.traversals:
+        names.update(dict.fromkeys((traversal.left, traversal.right)))
+    return list(names)
+
+
+def _next_traversal(waiting: Sequence[TypedTraversal], known: set[str]) -> TypedTraversal | None:
+    """One between known nodes if there is one, because it only takes rows away."""
+    reachable = [each for each in waiting if {each.left, each.right} & known]
+    return next(
+        (each for each in reachable if {each.left, each.right} <= known),
+        reachable[0] if reachable else None,
+    )
+
+
+def _connected(variable: str, traversals: Sequence[TypedTraversal]) -> frozenset[str]:
+    """The variable and all that edges join to it."""
+    group = {variable}
+    grown = True
+    while grown:
+        grown = False
+        for each in traversals:
+            ends = {each.left, each.right}
+            if ends & group and not ends <= group:
+                group |= ends
+                grown = True
+    return frozenset(group)
+
+
+def _reaches_outside(variable: str, block: Block) -> bool:
+    return bool(_connected(variable, block.traversals) & set(block.outer))
+
+
+def _types_of(variable: str, block: Block) -> tuple[str, ...]:
+    """The node types that a variable can have by everything the pattern says about it."""
+    possible: set[str] | None = None
+    said = [each.type.types for each in block.bindings if each.variable == variable]
+    for each in block.traversals:
+        said += [each.left_type.types] if each.left == variable else []
+        said += [each.right_type.types] if each.right == variable else []
+    for types in said:
+        possible = set(types) if possible is None else possible & set(types)
+    assert possible is not None
+    return tuple(sorted(possible))
+
+
+def _expand(plan: Plan, traversal: TypedTraversal, known: set[str]) -> Expand:
+    forward = traversal.left in known
+    start, end = traversal.left, traversal.right
+    start_type, end_type = traversal.left_type, traversal.right_type
+    direction = traversal.direction
+    if not forward:
+        start, end = end, start
+        start_type, end_type = end_type, start_type
+        direction = _TURNED[direction]
+    return Expand(
+        input=plan,
+        start=start,
+        end=end,
+        start_type=start_type.types[0],
+        end_type=end_type.types[0],
+        edge=traversal.edge,
+        direction=direction,
+        minimum=traversal.minimum,
+        maximum=traversal.maximum,
+        end_bound=end in known,
+        turned=not forward,
+        edge_variable=traversal.edge_variable,
+        path_variable=traversal.path_variable,
+    )
+
+
+def _selectivity(variable: str, block: Block, catalog: Catalog) -> int:
+    conditions = [
+        part
+        for condition in (
+            *(
+                each
+                for one in block.bindings
+                if one.variable == variable
+                for each in one.conditions
+            ),
+            *block.filters,
+        )
+        for part in conjuncts(condition)
+        if variables_of(part) == {variable}
+    ]
+    given = {name for each in conditions if (name := _equated_property(each)) is not None}
+    types = _types_of(variable, block)
+    if ID_COLUMN in given or _covers(given, types, catalog, unique=False):
+        return _BY_ID
+    if _covers(given, types, catalog, unique=True):
+        return _BY_UNIQUE
+    if given or any(isinstance(each, Membership) for each in conditions):
+        return _BY_VALUE
+    return _BY_CONDITION if conditions else _BY_NOTHING
+
+
+def _equated_property(condition: Expression) -> str | None:
+    if not isinstance(condition, Comparison) or condition.operator is not BinaryOperator.EQUAL:
+        return None
+    for one, other in (
+        (condition.left, condition.right),
+        (condition.right, condition.left),
+    ):
+        if isinstance(one, PropertyOf) and isinstance(other, Constant | Parameter | Now):
+            return one.name
+    return None
+
+
+def _covers(given: set[str], types: tuple[str, ...], catalog: Catalog, *, unique: bool) -> bool:
+    """Whether the given properties hold a key, or a unique tuple, of every type."""
+    for name in types:
+        node = catalog.nodes[name]
+        key = () if node.key is None else (node.key.properties,)
+        tuples = [each.properties for each in node.uniques] if unique else key
+        if not any(set(each) <= given for each in tuples):
+            return False
+    return bool(types)

@@ -1,0 +1,373 @@
+"""What the parser saw of a query text, with the place of everything a diagnostic may point at.
+
+Invariant: nodes hold source spelling only. Nothing here is resolved, checked or defaulted.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from omnigraph.syntax import Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """An identifier; of a variable without its `$`."""
+
+    text: str
+    span: Span
+
+
+class BinaryOperator(enum.StrEnum):
+    """Operators between two operands, by their spelling."""
+
+    ADD = "+"
+    SUBTRACT = "-"
+    MULTIPLY = "*"
+    DIVIDE = "/"
+    REMAINDER = "%"
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    LESS_EQUAL = "<="
+    GREATER = ">"
+    GREATER_EQUAL = ">="
+    CONTAINS = "contains"
+    STARTS_WITH = "starts_with"
+    ENDS_WITH = "ends_with"
+    IN = "in"
+
+
+class Junction(enum.StrEnum):
+    """What joins conditions."""
+
+    AND = "and"
+    OR = "or"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StringLiteral:
+    """A string as written, quotes and escapes included."""
+
+    raw: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberLiteral:
+    """A number as written, without a sign."""
+
+    raw: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoolLiteral:
+    """`true` or `false`."""
+
+    value: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NullLiteral:
+    """`null`."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListLiteral:
+    """`[a, b]`."""
+
+    items: tuple[Expression, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableUse:
+    """`$name`: a parameter, or something the pattern binds."""
+
+    name: Name
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyUse:
+    """`$variable.property`."""
+
+    variable: Name
+    property: Name
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A bare name: an alias in `order`, an own property in a mutation."""
+
+    name: Name
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """`function(argument, ...)`; `star` is `count(*)`."""
+
+    function: Name
+    arguments: tuple[Expression, ...]
+    distinct: bool
+    star: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Negative:
+    """`-operand`."""
+
+    operand: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Not:
+    """`not operand`."""
+
+    operand: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """Two operands and what stands between them."""
+
+    operator: BinaryOperator
+    left: Expression
+    right: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonChain:
+    """`a < b < c`, which no rule gives a meaning; `second` is the operator too many."""
+
+    second: Name
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Two or more conditions joined by the same word."""
+
+    junction: Junction
+    operands: tuple[Expression, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NullTest:
+    """`operand is null`, `operand is not null`."""
+
+    operand: Expression
+    negated: bool
+    span: Span
+
+
+Expression: TypeAlias = (
+    StringLiteral
+    | NumberLiteral
+    | BoolLiteral
+    | NullLiteral
+    | ListLiteral
+    | VariableUse
+    | PropertyUse
+    | Word
+    | Call
+    | Negative
+    | Not
+    | Binary
+    | ComparisonChain
+    | Joined
+    | NullTest
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """`name: value`, in a binding, an insert or an update."""
+
+    name: Name
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """`$variable: Type { property: value }`."""
+
+    variable: Name
+    type: Name
+    matches: tuple[Assignment, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """`{minimum,maximum}` behind an edge name."""
+
+    minimum: NumberLiteral
+    maximum: NumberLiteral | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traversal:
+    """`$left $edge: name{1,2} $right as $path`."""
+
+    left: Name
+    edge_variable: Name | None
+    edge: Name
+    undirected: bool
+    bounds: Bounds | None
+    right: Name
+    path: Name | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A condition on a line of its own."""
+
+    condition: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotBlock:
+    """`not { ... }`."""
+
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionalBlock:
+    """`optional { ... }`."""
+
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+Clause: TypeAlias = Binding | Traversal | Filter | NotBlock | OptionalBlock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """`expression as alias`."""
+
+    expression: Expression
+    alias: Name | None
+
+
+class Direction(enum.StrEnum):
+    """A direction word of `order`."""
+
+    ASCENDING = "asc"
+    DESCENDING = "desc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    """One key of `order`."""
+
+    expression: Expression
+    direction: Direction | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBody:
+    """`match`, `return` and what follows."""
+
+    clauses: tuple[Clause, ...]
+    distinct: bool
+    projections: tuple[Projection, ...]
+    orderings: tuple[Ordering, ...]
+    limit: Expression | None
+    offset: Expression | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert:
+    """`insert Type { ... }`, or `upsert` when `replacing`."""
+
+    type: Name
+    assignments: tuple[Assignment, ...]
+    replacing: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """`update Type set { ... } where condition`."""
+
+    type: Name
+    assignments: tuple[Assignment, ...]
+    condition: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """`delete Type where condition`."""
+
+    type: Name
+    condition: Expression
+    span: Span
+
+
+Statement: TypeAlias = Insert | Update | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteBody:
+    """The statements of a mutation, in order."""
+
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterDeclaration:
+    """`$name: [Type]?`; `size` is the number behind `Vector`."""
+
+    name: Name
+    type: Name
+    size: NumberLiteral | None
+    listed: bool
+    nullable: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """`@description("...")`; `name` has no `@`."""
+
+    name: Name
+    value: StringLiteral
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryDeclaration:
+    """One `query name(...) { ... }`."""
+
+    name: Name
+    parameters: tuple[ParameterDeclaration, ...]
+    annotations: tuple[Annotation, ...]
+    body: ReadBody | WriteBody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFile:
+    """All queries of one text, in source order."""
+
+    queries: tuple[QueryDeclaration, ...]

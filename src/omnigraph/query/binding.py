@@ -1,0 +1,246 @@
+"""The parameters of a run: what a caller hands over, as values of the declared types.
+
+Invariant: a query runs only with every parameter bound and nothing else given; a value that
+does not fit is refused before anything is read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeAlias, assert_never
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.query.checks.literals import as_f32
+from omnigraph.query.expressions import Expression, Fusion, Parameter, TextSearch, walk
+from omnigraph.query.typed import (
+    Block,
+    InsertStatement,
+    TypedParameter,
+    TypedQuery,
+    TypedRead,
+    TypedWrite,
+)
+from omnigraph.query.types import INTEGER_LIMITS, show_with_null
+from omnigraph.schema.catalog import (
+    EnumType,
+    ListType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.syntax import did_you_mean
+
+BoundValue: TypeAlias = (
+    str | int | float | bool | bytes | dt.date | dt.datetime | tuple["BoundValue", ...] | None
+)
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundParameters:
+    """One value per declared parameter, and the instant that `now()` means in this run."""
+
+    values: Mapping[str, BoundValue]
+    now: dt.datetime
+
+
+def bind(query: TypedQuery, given: Mapping[str, object], *, now: dt.datetime) -> BoundParameters:
+    """The values of a run.
+
+    Raises:
+        InvalidInputError: a parameter is missing, unknown, null or of another type.
+    """
+    declared = {each.name: each for each in query.parameters}
+    missing = [each for each in query.parameters if not each.nullable and each.name not in given]
+    if missing:
+        listed = ", ".join(f"${each.name}" for each in missing)
+        raise InvalidInputError(
+            f"query {query.name} lacks {listed}",
+            next_step=f"Give {', '.join(_shown(each) for each in missing)}.",
+        )
+    for name in given:
+        if name not in declared:
+            raise InvalidInputError(
+                f"query {query.name} has no parameter ${str(name)[:80]}",
+                next_step=(did_you_mean(str(name), declared) or _listed(query)).capitalize(),
+            )
+    values = {name: _bound(query, each, given.get(name)) for name, each in declared.items()}
+    _check_counts(query, values)
+    return BoundParameters(values=values, now=now.astimezone(dt.UTC))
+
+
+def _shown(each: TypedParameter) -> str:
+    return f"${each.name}: {show_with_null(each.type, nullable=each.nullable)}"
+
+
+def _listed(query: TypedQuery) -> str:
+    if not query.parameters:
+        return "it has none."
+    return f"it has {', '.join(_shown(each) for each in query.parameters)}."
+
+
+def _bound(query: TypedQuery, declared: TypedParameter, value: object) -> BoundValue:
+    if value is None:
+        if declared.nullable:
+            return None
+        _refuse(query, declared, "is null")
+    try:
+        return _converted(declared.type, value)
+    except (TypeError, ValueError) as error:
+        _refuse(query, declared, str(error))
+
+
+def _refuse(query: TypedQuery, declared: TypedParameter, why: str) -> NoReturn:
+    raise InvalidInputError(
+        f"parameter ${declared.name} of query {query.name} {why}",
+        next_step=f"Give it as {_shown(declared)}.",
+    )
+
+
+def _converted(target: PropertyType, value: object) -> BoundValue:
+    match target:
+        case ScalarType():
+            return _scalar(target.scalar, value)
+        case ListType():
+            items = _items(value)
+            return tuple(None if each is None else _scalar(target.item, each) for each in items)
+        case VectorType():
+            return _vector(target, value)
+        case EnumType():
+            return _text(value)
+        case _:
+            assert_never(target)
+
+
+def _items(value: object) -> Sequence[object]:
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        raise ValueError(f"is {_kind(value)}, expected a list")
+    return tuple(value)
+
+
+def _vector(target: VectorType, value: object) -> tuple[float, ...]:
+    numbers = tuple(_float(Scalar.F32, each) for each in _items(value))
+    if len(numbers) != target.size:
+        raise ValueError(f"has {len(numbers)} numbers, expected {target.size}")
+    return numbers
+
+
+def _scalar(scalar: Scalar, value: object) -> BoundValue:
+    match scalar:
+        case Scalar.STRING:
+            return _text(value)
+        case Scalar.BLOB:
+            return value if isinstance(value, bytes) else _text(value)
+        case Scalar.BOOL:
+            if not isinstance(value, bool):
+                raise TypeError(f"is {_kind(value)}, expected true or false")
+            return value
+        case Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64:
+            return _integer(scalar, value)
+        case Scalar.F32 | Scalar.F64:
+            return _float(scalar, value)
+        case Scalar.DATE | Scalar.DATETIME:
+            return _date(scalar, value)
+        case _:
+            assert_never(scalar)
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else f"{type(value).__name__} {value!r:.40}"
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"is {_kind(value)}, expected text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("is not valid Unicode") from None
+    return value
+
+
+def _integer(scalar: Scalar, value: object) -> int:
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"is {_kind(value)}, expected an integer")
+    low, high = INTEGER_LIMITS[scalar]
+    if not low <= value <= high:
+        raise ValueError(f"is {value!r:.40}, {scalar.value} holds {low} to {high}")
+    return value
+
+
+def _float(scalar: Scalar, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"is {_kind(value)}, expected a number")
+    try:
+        number = as_f32(value) if scalar is Scalar.F32 else float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"is {value!r:.40}, expected a finite {scalar.value}")
+    return number
+
+
+def _date(scalar: Scalar, value: object) -> dt.date | dt.datetime:
+    if scalar is Scalar.DATE:
+        if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+            return value
+        try:
+            return dt.date.fromisoformat(_text(value))
+        except (TypeError, ValueError):
+            raise ValueError(f"is {_kind(value)}, expected a date like 2024-05-31") from None
+    try:
+        instant = (
+            value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(_text(value))
+        )
+        aware = instant.replace(tzinfo=dt.UTC) if instant.tzinfo is None else instant
+        return aware.astimezone(dt.UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"is {_kind(value)}, expected an instant like 2024-05-31T12:30:00Z"
+        ) from None
+
+
+def _check_counts(query: TypedQuery, values: Mapping[str, BoundValue]) -> None:
+    """Numbers that only make sense from some value on: `limit`, `offset`, edits, k of `rrf`."""
+    least: dict[str, tuple[int, int | None]] = {}
+    if isinstance(query.body, TypedRead):
+        for count in (query.body.limit, query.body.offset):
+            if isinstance(count, Parameter):
+                least[count.name] = (0, None)
+    for expression in _expressions(query.body):
+        for each in walk(expression):
+            if isinstance(each, Fusion) and isinstance(each.k, Parameter):
+                least[each.k.name] = (1, None)
+            elif isinstance(each, TextSearch) and isinstance(each.edits, Parameter):
+                least[each.edits.name] = (0, 2)
+    for name, (low, high) in least.items():
+        value = values[name]
+        assert isinstance(value, int)
+        if value < low or (high is not None and value > high):
+            wanted = f"at least {low}" if high is None else f"{low} to {high}"
+            raise InvalidInputError(
+                f"parameter ${name} of query {query.name} is {value}, expected {wanted}",
+                next_step=f"Give it {wanted}.",
+            )
+
+
+def _expressions(body: TypedRead | TypedWrite) -> list[Expression]:
+    if isinstance(body, TypedWrite):
+        changes = [each for each in body.statements if not isinstance(each, InsertStatement)]
+        return [each.condition for each in changes]
+    found = [each.expression for each in body.projections]
+    found += [each.expression for each in body.order]
+    found += [] if body.ranking is None else [body.ranking]
+    pending: list[Block] = [body.block]
+    while pending:
+        block = pending.pop()
+        found += block.filters
+        pending += [*block.optionals, *block.negations]
+    return found

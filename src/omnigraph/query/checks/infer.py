@@ -1,0 +1,362 @@
+"""Gives every expression of a query its type.
+
+Invariant: a function here returns a typed expression, or None after at least one finding.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.query import ast
+from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.checks.calls import infer_call
+from omnigraph.query.checks.literals import list_constant, number_constant, string_constant
+from omnigraph.query.checks.operators import (
+    compare,
+    infer_arithmetic,
+    infer_string_test,
+    membership,
+    report_operands,
+)
+from omnigraph.query.checks.scope import (
+    ANONYMOUS,
+    Bound,
+    KnownProperty,
+    Place,
+    Scope,
+    readable_properties,
+)
+from omnigraph.query.diagnostics import Rule
+from omnigraph.query.expressions import (
+    ROW,
+    And,
+    Constant,
+    Entity,
+    Expression,
+    IsNull,
+    Negation,
+    Not,
+    Or,
+    Parameter,
+    PropertyOf,
+)
+from omnigraph.query.types import (
+    BLOB,
+    BOOL,
+    F64,
+    I64,
+    EdgeOf,
+    NodeOf,
+    NullType,
+    PathOf,
+    is_integer,
+    is_number,
+    scalar_of,
+    show,
+)
+from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.syntax import Span
+
+_ARITHMETIC: Final = frozenset(
+    {
+        BinaryOperator.ADD,
+        BinaryOperator.SUBTRACT,
+        BinaryOperator.MULTIPLY,
+        BinaryOperator.DIVIDE,
+        BinaryOperator.REMAINDER,
+    }
+)
+_STRING_TESTS: Final = frozenset(
+    {BinaryOperator.CONTAINS, BinaryOperator.STARTS_WITH, BinaryOperator.ENDS_WITH}
+)
+_ENDS_OF_EDGES: Final = {"from": SOURCE_COLUMN, "to": TARGET_COLUMN}
+
+
+def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
+    expression: ast.Expression, scope: Scope, place: Place
+) -> Expression | None:
+    """The typed form of an expression."""
+    match expression:
+        case ast.StringLiteral():
+            return string_constant(expression, scope.findings)
+        case ast.NumberLiteral():
+            return number_constant(expression, scope.findings)
+        case ast.BoolLiteral():
+            return Constant(value=expression.value, type=BOOL)
+        case ast.NullLiteral():
+            return _null(expression, scope, place)
+        case ast.ListLiteral():
+            return _list(expression, scope)
+        case ast.VariableUse():
+            return _variable(expression.name, scope)
+        case ast.PropertyUse():
+            return _property(expression, scope)
+        case ast.Word():
+            return _word(expression, scope)
+        case ast.Call():
+            return infer_call(expression, scope, place, infer)
+        case ast.Negative():
+            return _negative(expression, scope)
+        case ast.Not() | ast.Joined():
+            return _logic(expression, scope)
+        case ast.NullTest():
+            return _null_test(expression, scope)
+        case ast.ComparisonChain():
+            scope.findings.error(
+                Rule.COMPARISON_CHAIN,
+                expression.second.span,
+                "comparisons cannot be chained",
+                "join two of them: `$a < $b and $b < $c`",
+            )
+            return None
+        case ast.Binary():
+            return _binary(expression, scope)
+        case _:
+            assert_never(expression)
+
+
+def infer_value(expression: ast.Expression, scope: Scope, place: Place) -> Expression | None:
+    """A typed expression that is a single value or a list, never an entity or a path."""
+    typed = infer(expression, scope, place)
+    if typed is not None and isinstance(typed.type, NodeOf | EdgeOf | PathOf):
+        scope.findings.error(
+            Rule.WHOLE_ENTITY,
+            expression.span,
+            f"this is {show(typed.type)}, expected a value",
+            "name a property, such as its `id`",
+        )
+        return None
+    return typed
+
+
+def infer_condition(expression: ast.Expression, scope: Scope) -> Expression | None:
+    """A typed expression that is true, false or null."""
+    typed = infer_value(expression, scope, Place.CONDITION)
+    if typed is None:
+        return None
+    if typed.type != BOOL:
+        scope.findings.error(
+            Rule.CONDITION_TYPE,
+            expression.span,
+            f"this is {show(typed.type)}, expected a condition",
+            "compare it with something",
+        )
+        return None
+    return typed
+
+
+def _null(expression: ast.NullLiteral, scope: Scope, place: Place) -> Constant | None:
+    if place is Place.VALUE:
+        return Constant(value=None, type=NullType())
+    scope.findings.error(
+        Rule.NULL_PLACE,
+        expression.span,
+        "`null` cannot be compared or computed with",
+        "write `is null` or `is not null`",
+    )
+    return None
+
+
+def _list(expression: ast.ListLiteral, scope: Scope) -> Constant | None:
+    items: list[Constant] = []
+    for each in expression.items:
+        item = infer(each, scope, Place.INSIDE)
+        if item is None:
+            return None
+        if not isinstance(item, Constant) or scalar_of(item.type) is None:
+            scope.findings.error(
+                Rule.VALUE_TYPE,
+                each.span,
+                "a list in the text holds literals only",
+                "declare a list as a parameter: `$ids: [String]`",
+            )
+            return None
+        items.append(item)
+    return list_constant(items, expression.span, scope.findings)
+
+
+def _variable(name: ast.Name, scope: Scope) -> Expression | None:
+    if name.text in scope.parameters:
+        parameter = scope.parameters[name.text]
+        if parameter is None:
+            return None
+        return Parameter(name=parameter.name, type=parameter.type, nullable=parameter.nullable)
+    bound = look_up(name, scope)
+    if bound is None:
+        return None
+    if isinstance(bound.type, PathOf):
+        scope.findings.error(
+            Rule.PATH_VARIABLE,
+            name.span,
+            f"`${name.text}` is a path, which is no value",
+            f"ask for `length(${name.text})`, `nodes(${name.text})` or `edges(${name.text})`",
+        )
+        return None
+    return Entity(variable=name.text, type=bound.type, nullable=bound.nullable)
+
+
+def look_up(name: ast.Name, scope: Scope) -> Bound | None:
+    """What a variable of the pattern is bound to."""
+    if name.text in scope.variables:
+        return scope.variables[name.text]
+    known = [each for each in (*scope.variables, *scope.parameters) if "." not in each]
+    if name.text == ANONYMOUS:
+        scope.findings.error(
+            Rule.ANONYMOUS_VARIABLE, name.span, "`$_` cannot be read", "give the variable a name"
+        )
+    elif scope.own is not None:
+        hint = scope.findings.suggestions.closest(name.text, known)
+        scope.findings.error(
+            Rule.MUTATION_VARIABLE,
+            name.span,
+            f"`${name.text}` is not a parameter of this mutation",
+            hint.replace("`", "`$", 1) or f"declare it: `query name(${name.text}: String)`",
+        )
+    else:
+        hint = scope.findings.suggestions.closest(name.text, known)
+        scope.findings.error(
+            Rule.UNKNOWN_VARIABLE,
+            name.span,
+            f"`${name.text}` is neither bound nor a parameter",
+            hint.replace("`", "`$", 1),
+        )
+    return None
+
+
+def _property(expression: ast.PropertyUse, scope: Scope) -> PropertyOf | None:
+    variable = expression.variable
+    if variable.text in scope.parameters and variable.text not in scope.variables:
+        scope.findings.error(
+            Rule.UNKNOWN_PROPERTY,
+            expression.span,
+            f"`${variable.text}` is a parameter and has no properties",
+        )
+        return None
+    bound = look_up(variable, scope)
+    if bound is None:
+        return None
+    known = bound.properties.get(expression.property.text)
+    if known is None:
+        unknown_property(expression.property, bound.shown, list(bound.properties), scope)
+        return None
+    return PropertyOf(
+        variable=variable.text,
+        name=expression.property.text,
+        type=known.type,
+        nullable=known.nullable or bound.nullable,
+    )
+
+
+def unknown_property(name: ast.Name, holder: str, known: list[str], scope: Scope) -> None:
+    listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    scope.findings.error(
+        Rule.UNKNOWN_PROPERTY,
+        name.span,
+        f"{holder} has no property `{name.text}`",
+        scope.findings.suggestions.closest(name.text, known) or f"it has {listed}",
+    )
+
+
+def _word(expression: ast.Word, scope: Scope) -> PropertyOf | None:
+    name = expression.name
+    if scope.own is None:
+        scope.findings.error(
+            Rule.UNKNOWN_VARIABLE,
+            name.span,
+            f"`{name.text}` alone means nothing here",
+            'variables start with `$`, properties follow them: `$p.name`; text is in `"`',
+        )
+        return None
+    if not scope.row_readable:
+        scope.findings.error(
+            Rule.MUTATION_VARIABLE,
+            name.span,
+            "there is no row yet whose properties could be read",
+            "use a parameter or a literal",
+        )
+        return None
+    known = own_properties(scope.own)
+    found = known.get(name.text)
+    if found is None:
+        unknown_property(name, scope.own.name, list(known), scope)
+        return None
+    column = _ENDS_OF_EDGES.get(name.text, name.text) if _is_edge(scope) else name.text
+    return PropertyOf(variable=ROW, name=column, type=found.type, nullable=found.nullable)
+
+
+def _is_edge(scope: Scope) -> bool:
+    return isinstance(scope.own, EdgeType)
+
+
+def own_properties(own: NodeType | EdgeType) -> dict[str, KnownProperty]:
+    """What a mutation can read of a row: its properties, `id`, and `from` and `to` of edges."""
+    properties = readable_properties(own)
+    if isinstance(own, EdgeType):
+        for word, column in _ENDS_OF_EDGES.items():
+            properties[word] = properties.pop(column)
+    return properties
+
+
+def _negative(expression: ast.Negative, scope: Scope) -> Expression | None:
+    inner = expression.operand
+    if isinstance(inner, ast.NumberLiteral):
+        return number_constant(inner, scope.findings, negative=True, span=expression.span)
+    operand = infer_value(inner, scope, Place.INSIDE)
+    if operand is None:
+        return None
+    if not is_number(operand.type):
+        report_operands(expression.span, "-", (operand.type,), scope)
+        return None
+    result = I64 if is_integer(operand.type) else F64
+    return Negation(operand=operand, type=result, nullable=operand.nullable)
+
+
+def _logic(expression: ast.Not | ast.Joined, scope: Scope) -> Expression | None:
+    if isinstance(expression, ast.Not):
+        operand = infer_condition(expression.operand, scope)
+        return None if operand is None else Not(operand=operand, nullable=operand.nullable)
+    typed = [infer_condition(each, scope) for each in expression.operands]
+    whole = tuple(each for each in typed if each is not None)
+    if len(whole) < len(typed):
+        return None
+    nullable = any(each.nullable for each in whole)
+    kind = And if expression.junction is ast.Junction.AND else Or
+    return kind(operands=whole, nullable=nullable)
+
+
+def _null_test(expression: ast.NullTest, scope: Scope) -> IsNull | None:
+    operand = infer(expression.operand, scope, Place.INSIDE)
+    if operand is None:
+        return None
+    if operand.type == BLOB:
+        blob_in_condition(expression.operand.span, scope)
+        return None
+    return IsNull(operand=operand, negated=expression.negated)
+
+
+def blob_in_condition(span: Span, scope: Scope) -> None:
+    scope.findings.error(
+        Rule.BLOB_PLACE,
+        span,
+        "a Blob cannot be compared or tested",
+        "keep what you filter by in a property of its own",
+    )
+
+
+def _binary(expression: ast.Binary, scope: Scope) -> Expression | None:
+    left = infer_value(expression.left, scope, Place.INSIDE)
+    right = infer_value(expression.right, scope, Place.INSIDE)
+    if left is None or right is None:
+        return None
+    for side, typed in ((expression.left, left), (expression.right, right)):
+        if typed.type == BLOB:
+            blob_in_condition(side.span, scope)
+            return None
+    if expression.operator in _ARITHMETIC:
+        return infer_arithmetic(expression, left, right, scope)
+    if expression.operator is BinaryOperator.IN:
+        return membership(right, left, expression.span, "in", scope)
+    if expression.operator in _STRING_TESTS:
+        return infer_string_test(expression, left, right, scope)
+    return compare(expression.operator, left, right, expression.span, scope)

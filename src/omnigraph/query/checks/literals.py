@@ -1,0 +1,338 @@
+"""Literals to constants, and constants to the type of the place they stand in.
+
+Invariant: a constant is exact. What does not fit its place is reported, never rounded away,
+but a decimal beside 32-bit floats is rounded to their width, as stored values were.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from omnigraph.query.ast import NumberLiteral, StringLiteral
+from omnigraph.query.checks.scope import Findings
+from omnigraph.query.diagnostics import Rule
+from omnigraph.query.expressions import Constant, Expression, Parameter, Value
+from omnigraph.query.types import (
+    BOOL,
+    DATE,
+    DATETIME,
+    F32,
+    F64,
+    I64,
+    INTEGER_LIMITS,
+    STRING,
+    U64,
+    ExpressionType,
+    NullType,
+    is_float,
+    is_integer,
+    is_number,
+    is_text,
+    scalar_of,
+    show,
+)
+from omnigraph.schema import ast as schema_ast
+from omnigraph.schema.catalog import (
+    EnumType,
+    ListType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.schema.resolve import number_value, string_value, unknown_escapes
+from omnigraph.syntax import Span
+
+EMPTY_LIST = Constant(value=(), type=NullType())
+
+
+def string_constant(literal: StringLiteral, findings: Findings) -> Constant:
+    """The value of a string, its escapes replaced."""
+    written = schema_ast.StringLiteral(raw=literal.raw, span=literal.span)
+    for place in unknown_escapes(written):
+        findings.error(
+            Rule.UNKNOWN_ESCAPE,
+            place,
+            "this escape does not exist",
+            'the escapes are `\\"`, `\\\\`, `\\n`, `\\r` and `\\t`',
+        )
+    return Constant(value=string_value(written), type=STRING)
+
+
+def number_constant(
+    literal: NumberLiteral, findings: Findings, *, negative: bool = False, span: Span | None = None
+) -> Constant | None:
+    """An integer of 64 bits or a double; None if it is neither."""
+    place = span or literal.span
+    value = number_value(schema_ast.NumberLiteral(raw=literal.raw, span=literal.span))
+    if value is None:
+        findings.error(Rule.NUMBER_TOO_LONG, place, "this number has more than 400 characters")
+        return None
+    signed = -value if negative else value
+    if isinstance(signed, Decimal):
+        return _double(signed, place, findings)
+    if signed > INTEGER_LIMITS[Scalar.U64][1] or signed < INTEGER_LIMITS[Scalar.I64][0]:
+        findings.error(
+            Rule.VALUE_RANGE,
+            place,
+            "this integer does not fit into 64 bits",
+            "write it with a point to mean a float: `1.0`",
+        )
+        return None
+    return Constant(value=signed, type=I64 if signed <= INTEGER_LIMITS[Scalar.I64][1] else U64)
+
+
+def _double(value: Decimal, span: Span, findings: Findings) -> Constant | None:
+    double = float(value)
+    if math.isinf(double):
+        findings.error(Rule.VALUE_RANGE, span, "this number is too large for a float")
+        return None
+    return Constant(value=double, type=F64)
+
+
+def date_constant(text: str, span: Span, findings: Findings) -> Constant | None:
+    try:
+        return Constant(value=dt.date.fromisoformat(text), type=DATE)
+    except ValueError:
+        findings.error(
+            Rule.DATE_VALUE,
+            span,
+            f"{_quoted(text)} is not a date",
+            'write `date("2024-05-31")`',
+        )
+        return None
+
+
+def datetime_constant(text: str, span: Span, findings: Findings) -> Constant | None:
+    """An instant; without an offset it is UTC."""
+    try:
+        parsed = dt.datetime.fromisoformat(text)
+        instant = parsed.replace(tzinfo=dt.UTC) if parsed.tzinfo is None else parsed
+        return Constant(value=instant.astimezone(dt.UTC), type=DATETIME)
+    except (ValueError, OverflowError):
+        findings.error(
+            Rule.DATE_VALUE,
+            span,
+            f"{_quoted(text)} is not an instant",
+            'write `datetime("2024-05-31T12:30:00Z")`',
+        )
+        return None
+
+
+def list_constant(items: Sequence[Constant], span: Span, findings: Findings) -> Constant | None:
+    """A list of literals of one type."""
+    if not items:
+        return EMPTY_LIST
+    types = {each.type for each in items}
+    if all(is_number(each) for each in types):
+        whole = types <= {I64}
+        target = F64 if any(is_float(each) for each in types) else I64 if whole else U64
+        values = tuple(float(_number(each)) if target == F64 else each.value for each in items)
+        return Constant(value=values, type=ListType(item=target.scalar))
+    only = items[0].type
+    if len(types) > 1 or not isinstance(only, ScalarType):
+        shown = " and ".join(sorted(show(each) for each in types))
+        findings.error(
+            Rule.VALUE_TYPE,
+            span,
+            f"a list holds values of one type, found {shown}",
+        )
+        return None
+    return Constant(value=tuple(each.value for each in items), type=ListType(item=only.scalar))
+
+
+def _number(constant: Constant) -> int | float:
+    assert isinstance(constant.value, int | float)
+    return constant.value
+
+
+def as_f32(value: float) -> float:
+    """The nearest 32-bit float; infinite when there is none."""
+    try:
+        narrowed: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return narrowed
+
+
+def beside(constant: Expression, other: ExpressionType) -> Expression:
+    """A constant as it counts next to another operand."""
+    if isinstance(constant, Constant) and constant.type == F64 and other == F32:
+        assert isinstance(constant.value, float)
+        return replace(constant, value=as_f32(constant.value), type=F32)
+    return constant
+
+
+def fit(
+    value: Expression,
+    target: PropertyType,
+    *,
+    nullable: bool,
+    span: Span,
+    name: str,
+    findings: Findings,
+) -> Expression | None:
+    """`value` as it is stored in a property of type `target`, or None with a finding."""
+    if _is_null(value):
+        if nullable:
+            return Constant(value=None, type=target)
+        findings.error(
+            Rule.VALUE_TYPE, span, f"`{name}` cannot be null", "give it a value; it has no `?`"
+        )
+        return None
+    if isinstance(value, Parameter) and value.nullable and not nullable:
+        findings.error(
+            Rule.VALUE_TYPE,
+            span,
+            f"`${value.name}` can be null, `{name}` cannot",
+            f"declare the parameter without `?`: `${value.name}: {show(value.type)}`",
+        )
+        return None
+    if isinstance(value, Constant):
+        return _fit_constant(value, target, span, name, findings)
+    if not _storable(value.type, target):
+        _mismatch(value.type, target, span, name, findings)
+        return None
+    return value
+
+
+def _is_null(value: Expression) -> bool:
+    return isinstance(value, Constant) and value.value is None
+
+
+def _storable(source: ExpressionType, target: PropertyType) -> bool:
+    if source == target:
+        return True
+    if is_integer(target):
+        return is_integer(source)
+    if is_float(target):
+        return is_number(source)
+    if isinstance(target, VectorType):
+        return isinstance(source, ListType) and source.item in (Scalar.F32, Scalar.F64)
+    if isinstance(target, ListType) and isinstance(source, ListType):
+        return _storable(ScalarType(scalar=source.item), ScalarType(scalar=target.item))
+    return is_text(target) and is_text(source)
+
+
+def _fit_constant(  # noqa: PLR0911 - one per kind of type
+    value: Constant, target: PropertyType, span: Span, name: str, findings: Findings
+) -> Constant | None:
+    if isinstance(target, VectorType):
+        return fit_vector(value, target, span, name, findings)
+    if isinstance(target, ListType):
+        if value == EMPTY_LIST:
+            return Constant(value=(), type=target)
+        return _fit_list(value, target, span, name, findings)
+    if isinstance(target, EnumType) and isinstance(value.value, str):
+        return value if _is_enum_value(value.value, target, span, findings) else None
+    scalar = scalar_of(target)
+    if scalar is Scalar.BLOB and is_text(value.type):
+        return replace(value, type=target)
+    if is_number(target) and is_number(value.type):
+        return _fit_number(value, target, span, name, findings)
+    if value.type != target:
+        _mismatch(value.type, target, span, name, findings)
+        return None
+    return value
+
+
+def _fit_list(
+    value: Constant, target: ListType, span: Span, name: str, findings: Findings
+) -> Constant | None:
+    if not isinstance(value.type, ListType):
+        _mismatch(value.type, target, span, name, findings)
+        return None
+    assert isinstance(value.value, tuple)
+    source, item = ScalarType(scalar=value.type.item), ScalarType(scalar=target.item)
+    fitted = [
+        _fit_constant(Constant(value=each, type=source), item, span, name, findings)
+        for each in value.value
+    ]
+    whole = [each for each in fitted if each is not None]
+    if len(whole) < len(fitted):
+        return None
+    return Constant(value=tuple(each.value for each in whole), type=target)
+
+
+def _fit_number(
+    value: Constant, target: ExpressionType, span: Span, name: str, findings: Findings
+) -> Constant | None:
+    number, scalar = _number(value), scalar_of(target)
+    if scalar in INTEGER_LIMITS:
+        low, high = INTEGER_LIMITS[scalar]
+        if isinstance(number, float):
+            _mismatch(value.type, target, span, name, findings)
+            return None
+        if not low <= number <= high:
+            findings.error(
+                Rule.VALUE_RANGE, span, f"{number} does not fit into `{name}`, {show(target)}"
+            )
+            return None
+        return Constant(value=number, type=target)
+    double = as_f32(number) if scalar is Scalar.F32 else float(number)
+    if math.isinf(double):
+        findings.error(Rule.VALUE_RANGE, span, f"{number} does not fit into `{name}`, F32")
+        return None
+    return Constant(value=double, type=target)
+
+
+def fit_vector(
+    value: Constant, target: VectorType, span: Span, name: str, findings: Findings
+) -> Constant | None:
+    """A list literal as a vector of the right size."""
+    numbers = value.value if isinstance(value.value, tuple) else None
+    if numbers is None or not all(isinstance(each, int | float) for each in numbers):
+        _mismatch(value.type, target, span, name, findings)
+        return None
+    if len(numbers) != target.size:
+        findings.error(
+            Rule.VALUE_TYPE,
+            span,
+            f"`{name}` has {target.size} numbers, found {len(numbers)}",
+        )
+        return None
+    narrowed = tuple(as_f32(each) for each in numbers if isinstance(each, int | float))
+    if any(math.isinf(each) for each in narrowed):
+        findings.error(Rule.VALUE_RANGE, span, f"a number does not fit into `{name}`, F32")
+        return None
+    return Constant(value=narrowed, type=target)
+
+
+def is_enum_value(value: Value, target: EnumType, span: Span, findings: Findings) -> bool:
+    """Whether a string is in the set; a finding if not."""
+    return not isinstance(value, str) or _is_enum_value(value, target, span, findings)
+
+
+def _is_enum_value(value: str, target: EnumType, span: Span, findings: Findings) -> bool:
+    if value in target.values:
+        return True
+    listed = ", ".join(target.values[:12]) + (", ..." if len(target.values) > 12 else "")
+    findings.error(
+        Rule.ENUM_VALUE,
+        span,
+        f"{_quoted(value)} is not one of the values",
+        findings.suggestions.closest(value, target.values) or f"the values are {listed}",
+    )
+    return False
+
+
+def _mismatch(
+    source: ExpressionType, target: ExpressionType, span: Span, name: str, findings: Findings
+) -> None:
+    hint = ""
+    if source == STRING and target in (DATE, DATETIME):
+        word = "date" if target == DATE else "datetime"
+        hint = f'write `{word}("...")`, or declare a parameter of type {show(target)}'
+    elif target == BOOL:
+        hint = "write `true` or `false`"
+    message = f"`{name}` is {show(target)}, found {show(source)}"
+    findings.error(Rule.VALUE_TYPE, span, message, hint)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text if len(text) <= 40 else text[:37] + "..."}"'

@@ -1,0 +1,299 @@
+"""The clauses of `match`: which variables they bind, to what, and how edges are followed.
+
+Invariant: a variable has one type in a query. Bindings count first, then traversals from any
+end that is known, then optional blocks, then filters and `not` blocks; the order of lines in
+the text does not matter.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from omnigraph.query import ast
+from omnigraph.query.checks.infer import infer_condition, infer_value, unknown_property
+from omnigraph.query.checks.operators import compare, membership
+from omnigraph.query.checks.scope import (
+    ANONYMOUS,
+    Bound,
+    Place,
+    Scope,
+    interface_bound,
+    node_bound,
+)
+from omnigraph.query.checks.traversals import ResolvedTraversal, resolve_traversal, unbound_end
+from omnigraph.query.diagnostics import Rule
+from omnigraph.query.expressions import Entity, Expression, IsNull, PropertyOf, variables_of
+from omnigraph.query.typed import Block, TypedBinding, TypedTraversal
+from omnigraph.query.types import BLOB, NodeOf
+from omnigraph.schema.catalog import ListType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedBlock:
+    """A block and the scope behind it: its own variables and those of its optional blocks."""
+
+    block: Block
+    scope: Scope
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """What is known of a block while its clauses are read."""
+
+    scope: Scope
+    introduced: dict[str, None] = field(default_factory=dict)
+    bindings: list[TypedBinding] = field(default_factory=list)
+    traversals: list[TypedTraversal] = field(default_factory=list)
+
+    def introduce(self, name: str, bound: Bound | None) -> None:
+        self.scope = self.scope.with_variables({name: bound})
+        self.introduced[name] = None
+
+
+def check_block(
+    clauses: tuple[ast.Clause, ...], outer: Scope, fresh: Iterator[int] | None = None
+) -> CheckedBlock:
+    """The typed form of a list of clauses; parts with findings are left out of it."""
+    numbers = itertools.count(1) if fresh is None else fresh
+    clauses = tuple(_with_fresh_names(each, numbers) for each in clauses)
+    draft = _Draft(scope=outer)
+    for clause in clauses:
+        if isinstance(clause, ast.Binding):
+            _binding(clause, draft)
+    _traversals(clauses, draft)
+    optionals: list[Block] = []
+    for clause in clauses:
+        if isinstance(clause, ast.OptionalBlock):
+            inner = check_block(clause.clauses, draft.scope, numbers)
+            _must_touch_outside(clause, inner.block, draft.scope)
+            optionals.append(inner.block)
+            for name in inner.block.introduced:
+                bound = inner.scope.variables[name]
+                draft.introduce(name, None if bound is None else replace(bound, nullable=True))
+    filters = [
+        condition
+        for clause in clauses
+        if isinstance(clause, ast.Filter)
+        and (condition := infer_condition(clause.condition, draft.scope)) is not None
+    ]
+    negations: list[Block] = []
+    for clause in clauses:
+        if isinstance(clause, ast.NotBlock):
+            negated = check_block(clause.clauses, draft.scope, numbers).block
+            _must_touch_outside(clause, negated, draft.scope)
+            negations.append(negated)
+    block = Block(
+        bindings=tuple(draft.bindings),
+        traversals=tuple(draft.traversals),
+        optionals=tuple(optionals),
+        filters=tuple(filters),
+        negations=tuple(negations),
+        introduced=tuple(draft.introduced),
+        outer=(),
+    )
+    mentioned = _mentioned(block)
+    read = tuple(sorted(each for each in mentioned if each not in draft.introduced))
+    return CheckedBlock(block=replace(block, outer=read), scope=draft.scope)
+
+
+def _with_fresh_names(clause: ast.Clause, numbers: Iterator[int]) -> ast.Clause:
+    """Every `$_` is a variable of its own, with a name that no text can spell."""
+
+    def named(name: ast.Name) -> ast.Name:
+        if name.text != ANONYMOUS:
+            return name
+        return ast.Name(text=f"{ANONYMOUS}.{next(numbers)}", span=name.span)
+
+    if isinstance(clause, ast.Binding):
+        return replace(clause, variable=named(clause.variable))
+    if isinstance(clause, ast.Traversal):
+        edge = clause.edge_variable
+        path = clause.path
+        return replace(
+            clause,
+            left=named(clause.left),
+            right=named(clause.right),
+            edge_variable=None if edge is None else named(edge),
+            path=None if path is None or path.text == ANONYMOUS else path,
+        )
+    return clause
+
+
+def _binding(clause: ast.Binding, draft: _Draft) -> None:
+    name, scope = clause.variable, draft.scope
+    bound = _bound_type(clause.type, scope)
+    if name.text in scope.parameters:
+        scope.findings.error(
+            Rule.VARIABLE_CLASH,
+            name.span,
+            f"`${name.text}` is a parameter",
+            "give the node another name",
+        )
+        return
+    earlier: Bound | None = None
+    if name.text not in scope.variables:
+        draft.introduce(name.text, bound)
+    else:
+        earlier = scope.variables[name.text]
+        if earlier is None or bound is None:
+            return
+        if not isinstance(earlier.type, NodeOf) or earlier.type != bound.type:
+            scope.findings.error(
+                Rule.VARIABLE_CLASH,
+                clause.type.span,
+                f"`${name.text}` is bound to {earlier.shown} already",
+                "give one of the two another name",
+            )
+            return
+    if bound is None:
+        return
+    conditions = tuple(_matches(clause, bound, draft.scope))
+    assert isinstance(bound.type, NodeOf)
+    if earlier is not None and earlier.nullable:
+        # An optional block outside may have left it null, and null is no node.
+        entity = Entity(variable=name.text, type=bound.type, nullable=True)
+        conditions = (IsNull(operand=entity, negated=True), *conditions)
+    draft.bindings.append(TypedBinding(variable=name.text, type=bound.type, conditions=conditions))
+
+
+def _bound_type(name: ast.Name, scope: Scope) -> Bound | None:
+    catalog = scope.catalog
+    if name.text in catalog.nodes:
+        return node_bound(catalog, name.text)
+    if name.text in catalog.interfaces:
+        return interface_bound(catalog, catalog.interfaces[name.text])
+    known = (*catalog.nodes, *catalog.interfaces)
+    hint = scope.findings.suggestions.closest(name.text, known)
+    if name.text in catalog.edges:
+        edge = name.text[:1].lower() + name.text[1:]
+        hint = f"{name.text} is an edge; follow it: `$a {edge} $b`"
+    scope.findings.error(
+        Rule.UNKNOWN_TYPE, name.span, f"there is no node type or interface `{name.text}`", hint
+    )
+    return None
+
+
+def _matches(clause: ast.Binding, bound: Bound, scope: Scope) -> Iterator[Expression]:
+    seen: set[str] = set()
+    for match in clause.matches:
+        name = match.name
+        known = bound.properties.get(name.text)
+        if known is None:
+            unknown_property(name, bound.shown, list(bound.properties), scope)
+            continue
+        if name.text in seen:
+            scope.findings.error(
+                Rule.DUPLICATE_ASSIGNMENT, name.span, f"`{name.text}` is given twice"
+            )
+            continue
+        seen.add(name.text)
+        value = infer_value(match.value, scope, Place.CONDITION)
+        if value is None:
+            continue
+        condition = _match_condition(clause, match, value, scope)
+        if condition is not None:
+            yield condition
+
+
+def _match_condition(
+    clause: ast.Binding, match: ast.Assignment, value: Expression, scope: Scope
+) -> Expression | None:
+    if variables_of(value):
+        scope.findings.error(
+            Rule.VALUE_TYPE,
+            match.value.span,
+            "a value in braces cannot read the pattern",
+            f"write a filter: `${clause.variable.text}.{match.name.text} = ...`",
+        )
+        return None
+    bound = scope.variables[clause.variable.text]
+    assert bound is not None
+    known = bound.properties[match.name.text]
+    if known.type == BLOB:
+        scope.findings.error(
+            Rule.BLOB_PLACE, match.name.span, "a Blob cannot be compared or tested"
+        )
+        return None
+    held = PropertyOf(
+        variable=clause.variable.text,
+        name=match.name.text,
+        type=known.type,
+        nullable=known.nullable,
+    )
+    if isinstance(known.type, ListType) and not isinstance(value.type, ListType):
+        return membership(held, value, match.value.span, "contains", scope)
+    return compare(ast.BinaryOperator.EQUAL, held, value, match.value.span, scope)
+
+
+def _traversals(clauses: tuple[ast.Clause, ...], draft: _Draft) -> None:
+    pending = [each for each in clauses if isinstance(each, ast.Traversal)]
+    resolved: dict[int, TypedTraversal] = {}
+    while True:
+        waiting: list[ast.Traversal] = []
+        for each in pending:
+            if not {each.left.text, each.right.text} & set(draft.scope.variables):
+                waiting.append(each)
+                continue
+            found = resolve_traversal(each, draft.scope)
+            _introduce(each, found, draft)
+            if found is not None:
+                resolved[each.span.offset] = found.traversal
+        if len(waiting) == len(pending):
+            break
+        pending = waiting
+    for each in pending:
+        unbound_end(each, draft.scope, optional=_names_in_optionals(clauses))
+        _introduce(each, None, draft)
+    draft.traversals += [resolved[offset] for offset in sorted(resolved)]
+
+
+def _introduce(clause: ast.Traversal, found: ResolvedTraversal | None, draft: _Draft) -> None:
+    """New variables of a traversal; those of a faulty one are marked as reported."""
+    for name in (clause.left, clause.right, clause.edge_variable, clause.path):
+        if name is None or name.text in draft.scope.variables:
+            continue
+        if name.text not in draft.scope.parameters:
+            draft.introduce(name.text, None if found is None else found.bounds[name.text])
+
+
+def _names_in_optionals(clauses: Iterable[ast.Clause]) -> frozenset[str]:
+    found: set[str] = set()
+    for clause in clauses:
+        if isinstance(clause, ast.OptionalBlock):
+            for each in clause.clauses:
+                if isinstance(each, ast.Binding):
+                    found.add(each.variable.text)
+                elif isinstance(each, ast.Traversal):
+                    found |= {each.left.text, each.right.text}
+            found |= _names_in_optionals(clause.clauses)
+    return frozenset(found)
+
+
+def _mentioned(block: Block) -> frozenset[str]:
+    """Every variable a block speaks of, blocks inside it included."""
+    names: set[str] = {each.variable for each in block.bindings}
+    for traversal in block.traversals:
+        names |= {traversal.left, traversal.right}
+    for condition in block.filters:
+        names |= variables_of(condition)
+    for inner in (*block.optionals, *block.negations):
+        names |= set(inner.outer)
+    return frozenset(names)
+
+
+def _must_touch_outside(
+    clause: ast.NotBlock | ast.OptionalBlock, block: Block, outside: Scope
+) -> None:
+    if any(each in outside.variables for each in block.outer):
+        return
+    if any(bound is None for bound in outside.variables.values()):
+        return
+    word = "not" if isinstance(clause, ast.NotBlock) else "optional"
+    outside.findings.error(
+        Rule.DISCONNECTED_BLOCK,
+        replace(clause.span, end=clause.span.offset + len(word)),
+        f"this `{word}` block mentions no variable from outside of it",
+        "a block says something about the rows around it",
+    )

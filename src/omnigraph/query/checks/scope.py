@@ -1,0 +1,148 @@
+"""What names mean at one place of a query, and where findings about it are kept.
+
+Invariant: a name that was reported once is marked, so that one mistake gives one finding.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.query.diagnostics import Rule, error, warning
+from omnigraph.query.typed import TypedParameter
+from omnigraph.query.types import STRING, EdgeOf, NodeOf, PathOf
+from omnigraph.schema.catalog import (
+    Catalog,
+    EdgeType,
+    InterfaceType,
+    NodeType,
+    Property,
+    PropertyType,
+)
+from omnigraph.syntax import Diagnostic, Span, Suggestions
+
+ANONYMOUS: Final = "_"
+
+
+class Findings:
+    """The findings of one text; the only thing that changes during a check."""
+
+    def __init__(self) -> None:
+        self.suggestions = Suggestions()
+        self._found: dict[Diagnostic, None] = {}
+
+    def error(self, rule: Rule, span: Span, message: str, hint: str = "") -> None:
+        self._found[error(rule, span, message, hint)] = None
+
+    def warning(self, rule: Rule, span: Span, message: str, hint: str = "") -> None:
+        self._found[warning(rule, span, message, hint)] = None
+
+    def in_source_order(self) -> tuple[Diagnostic, ...]:
+        return tuple(sorted(self._found, key=lambda each: (each.span.offset, each.rule)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownProperty:
+    """A readable property of a bound entity."""
+
+    type: PropertyType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What the pattern binds to a variable; `nullable` if only an optional block does."""
+
+    type: NodeOf | EdgeOf | PathOf
+    properties: Mapping[str, KnownProperty]
+    shown: str
+    nullable: bool = False
+
+
+class Place(enum.Enum):
+    """Where an expression stands, which decides what may be called there."""
+
+    CONDITION = "a condition"
+    RESULT = "`return`"
+    ORDER = "`order`"
+    VALUE = "a value"
+    INSIDE = "another expression"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Everything an expression can refer to.
+
+    A variable that is None was reported already. `own` is the type a mutation statement is
+    about; `row_readable` says whether a row of it exists yet.
+    """
+
+    catalog: Catalog
+    findings: Findings
+    parameters: Mapping[str, TypedParameter | None]
+    variables: Mapping[str, Bound | None] = field(default_factory=dict)
+    own: NodeType | EdgeType | None = None
+    row_readable: bool = False
+
+    def with_variables(self, more: Mapping[str, Bound | None]) -> Scope:
+        return replace(self, variables={**self.variables, **more})
+
+
+def node_bound(catalog: Catalog, type_name: str) -> Bound:
+    """A variable of one node type."""
+    node = catalog.nodes[type_name]
+    return Bound(
+        type=NodeOf(types=(type_name,)), properties=readable_properties(node), shown=type_name
+    )
+
+
+def interface_bound(catalog: Catalog, interface: InterfaceType) -> Bound:
+    """A variable of every node type that implements an interface."""
+    nodes = [node for node in catalog.nodes.values() if interface.name in node.implements]
+    properties = {
+        name: KnownProperty(
+            type=each.type,
+            nullable=_can_be_null(each)
+            or any(_can_be_null(node.properties[name]) for node in nodes),
+        )
+        for name, each in interface.properties.items()
+    }
+    properties[ID_COLUMN] = KnownProperty(type=STRING, nullable=False)
+    return Bound(
+        type=NodeOf(types=tuple(sorted(node.name for node in nodes)), interface=interface.name),
+        properties=properties,
+        shown=interface.name,
+    )
+
+
+def edge_bound(edge: EdgeType) -> Bound:
+    """A variable of one edge type."""
+    return Bound(type=EdgeOf(type=edge.name), properties=readable_properties(edge), shown=edge.name)
+
+
+def path_bound(edge: EdgeType) -> Bound:
+    return Bound(type=PathOf(edge=edge.name), properties={}, shown="a path")
+
+
+def readable_properties(declared: NodeType | EdgeType) -> dict[str, KnownProperty]:
+    """The properties of a type and its system columns."""
+    system = (
+        (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
+        if isinstance(declared, EdgeType)
+        else (ID_COLUMN,)
+    )
+    return {
+        **{name: KnownProperty(type=STRING, nullable=False) for name in system},
+        **{
+            each.name: KnownProperty(type=each.type, nullable=_can_be_null(each))
+            for each in declared.properties.values()
+        },
+    }
+
+
+def _can_be_null(each: Property) -> bool:
+    # An embedding may be missing while its text is there.
+    return each.nullable or each.embed is not None

@@ -1,0 +1,235 @@
+"""The statements of a mutation.
+
+Invariant: a statement that passes names every property that it needs, once, with a value that
+can be stored; rules about rows that exist already are left to the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from omnigraph.names import (
+    ID_COLUMN,
+    SOURCE_COLUMN,
+    TARGET_COLUMN,
+    edge_table_key,
+    node_table_key,
+)
+from omnigraph.query import ast
+from omnigraph.query.checks.infer import infer_condition, infer_value, unknown_property
+from omnigraph.query.checks.literals import fit
+from omnigraph.query.checks.scope import Place, Scope
+from omnigraph.query.diagnostics import Rule
+from omnigraph.query.expressions import Expression
+from omnigraph.query.typed import (
+    DeleteStatement,
+    InsertStatement,
+    Presence,
+    TypedAssignment,
+    TypedStatement,
+    UpdateStatement,
+)
+from omnigraph.query.types import STRING
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
+
+FROM: Final = "from"
+TO: Final = "to"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slot:
+    """What can be assigned under a name; `fixed` says why an update cannot."""
+
+    column: str
+    type: PropertyType
+    nullable: bool
+    fixed: str = ""
+
+
+def check_statement(statement: ast.Statement, scope: Scope) -> TypedStatement | None:
+    """The typed form of a statement, or None after a finding."""
+    own = _own_type(statement.type, scope)
+    if own is None:
+        return None
+    row = replace(scope, own=own, row_readable=True)
+    if isinstance(statement, ast.Insert):
+        return _insert(statement, own, replace(row, row_readable=False))
+    condition = infer_condition(statement.condition, row)
+    if isinstance(statement, ast.Delete):
+        if condition is None:
+            return None
+        return DeleteStatement(
+            table_key=_table_key(own),
+            type=own.name,
+            condition=condition,
+            incident=incident_edges(own, scope.catalog),
+        )
+    assignments = _assignments(statement.assignments, _slots(own), row, updating=True)
+    if not statement.assignments:
+        scope.findings.error(Rule.EMPTY_ASSIGNMENT, statement.type.span, "this update sets nothing")
+    if condition is None or assignments is None or not assignments:
+        return None
+    return UpdateStatement(
+        table_key=_table_key(own), type=own.name, assignments=assignments, condition=condition
+    )
+
+
+def incident_edges(own: NodeType | EdgeType, catalog: Catalog) -> tuple[str, ...]:
+    """The edge types that can touch a node of this type, sorted; none for an edge."""
+    if isinstance(own, EdgeType):
+        return ()
+    return tuple(
+        sorted(
+            each.name for each in catalog.edges.values() if own.name in (each.source, each.target)
+        )
+    )
+
+
+def _table_key(own: NodeType | EdgeType) -> str:
+    return edge_table_key(own.name) if isinstance(own, EdgeType) else node_table_key(own.name)
+
+
+def _own_type(name: ast.Name, scope: Scope) -> NodeType | EdgeType | None:
+    catalog = scope.catalog
+    node, edge = catalog.nodes.get(name.text), catalog.edges.get(name.text)
+    if node is not None and edge is not None:
+        scope.findings.error(
+            Rule.UNKNOWN_TYPE,
+            name.span,
+            f"`{name.text}` is a node type and an edge type, so a mutation cannot tell which",
+            "rename one of them in the schema",
+        )
+        return None
+    found = node or edge
+    if found is None:
+        hint = scope.findings.suggestions.closest(name.text, (*catalog.nodes, *catalog.edges))
+        if name.text in catalog.interfaces:
+            hint = "it is an interface; write to the types that implement it"
+        scope.findings.error(
+            Rule.UNKNOWN_TYPE, name.span, f"there is no node or edge type `{name.text}`", hint
+        )
+    return found
+
+
+def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
+    key = own.key.properties if isinstance(own, NodeType) and own.key is not None else ()
+    slots = {
+        each.name: _Slot(
+            column=each.name,
+            type=each.type,
+            nullable=each.nullable or each.embed is not None,
+            fixed="it is part of the key" if each.name in key else "",
+        )
+        for each in own.properties.values()
+    }
+    if not key:
+        slots[ID_COLUMN] = _Slot(
+            column=ID_COLUMN, type=STRING, nullable=False, fixed="it is the identity"
+        )
+    if isinstance(own, EdgeType):
+        for word, column in ((FROM, SOURCE_COLUMN), (TO, TARGET_COLUMN)):
+            fixed = "an edge stays between its ends"
+            slots[word] = _Slot(column=column, type=STRING, nullable=False, fixed=fixed)
+    return slots
+
+
+def _assignments(
+    written: tuple[ast.Assignment, ...], slots: dict[str, _Slot], scope: Scope, *, updating: bool
+) -> tuple[TypedAssignment, ...] | None:
+    assert scope.own is not None
+    found: dict[str, TypedAssignment | None] = {}
+    for each in written:
+        name = each.name
+        slot = slots.get(name.text)
+        if slot is None:
+            _no_slot(name, slots, scope)
+            found[name.text] = None
+            continue
+        if name.text in found:
+            scope.findings.error(
+                Rule.DUPLICATE_ASSIGNMENT, name.span, f"`{name.text}` is assigned twice"
+            )
+            found[name.text] = None
+            continue
+        if updating and slot.fixed:
+            scope.findings.error(
+                Rule.IDENTITY_ASSIGNMENT,
+                name.span,
+                f"`{name.text}` cannot be set by an update: {slot.fixed}",
+                "delete the entity and insert another one",
+            )
+        value = _assigned(each, slot, scope)
+        found[name.text] = (
+            None if value is None else TypedAssignment(property=slot.column, value=value)
+        )
+    whole = tuple(each for each in found.values() if each is not None)
+    return whole if len(whole) == len(found) else None
+
+
+def _no_slot(name: ast.Name, slots: dict[str, _Slot], scope: Scope) -> None:
+    assert scope.own is not None
+    if name.text == ID_COLUMN:
+        scope.findings.error(
+            Rule.IDENTITY_ASSIGNMENT,
+            name.span,
+            f"the id of {scope.own.name} is made from its key",
+            "assign the key instead",
+        )
+    else:
+        unknown_property(name, scope.own.name, list(slots), scope)
+
+
+def _assigned(each: ast.Assignment, slot: _Slot, scope: Scope) -> Expression | None:
+    value = infer_value(each.value, scope, Place.VALUE)
+    if value is None:
+        return None
+    return fit(
+        value,
+        slot.type,
+        nullable=slot.nullable,
+        span=each.value.span,
+        name=each.name.text,
+        findings=scope.findings,
+    )
+
+
+def _insert(
+    statement: ast.Insert, own: NodeType | EdgeType, scope: Scope
+) -> InsertStatement | None:
+    slots = _slots(own)
+    assignments = _assignments(statement.assignments, slots, scope, updating=False)
+    given = {each.name.text for each in statement.assignments}
+    missing = list(_missing(own, given))
+    if statement.replacing and ID_COLUMN in slots and ID_COLUMN not in given:
+        missing.insert(0, ID_COLUMN)
+    if missing:
+        listed = ", ".join(f"`{each}`" for each in missing)
+        word = "upsert" if statement.replacing else "insert"
+        scope.findings.error(
+            Rule.MISSING_ASSIGNMENT,
+            statement.type.span,
+            f"this {word} of {own.name} lacks {listed}",
+            "an upsert of a type without a key names the id"
+            if missing[0] == ID_COLUMN
+            else "every property without `?` needs a value",
+        )
+        return None
+    if assignments is None:
+        return None
+    return InsertStatement(
+        table_key=_table_key(own),
+        type=own.name,
+        presence=Presence.ANY if statement.replacing else Presence.NEW,
+        assignments=assignments,
+    )
+
+
+def _missing(own: NodeType | EdgeType, given: set[str]) -> Iterator[str]:
+    if isinstance(own, EdgeType):
+        yield from (each for each in (FROM, TO) if each not in given)
+    for each in own.properties.values():
+        embedded = each.embed is not None and each.embed.source in given
+        if not each.nullable and not embedded and each.name not in given:
+            yield each.name

@@ -1,0 +1,349 @@
+"""Checked expressions: every one has a type and says whether it can be null.
+
+Invariant: values are immutable and hashable, and every name in them resolves. Logic has three
+values: a condition that is neither true nor false is null, and a row stays only when it is true.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias, assert_never
+
+from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.types import BOOL, DATETIME, F64, STRING, EntityType, ExpressionType
+from omnigraph.schema.catalog import VectorMetric
+
+Value: TypeAlias = str | int | float | bool | dt.date | dt.datetime | tuple["Value", ...] | None
+
+ROW: Final = "row"
+"""The variable of the row that a mutation looks at; only its own properties are readable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """A value known now; a list or vector is a tuple."""
+
+    value: Value
+    type: ExpressionType
+
+    @property
+    def nullable(self) -> bool:
+        return self.value is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A value known when the query is bound."""
+
+    name: str
+    type: ExpressionType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """The time of the run, the same everywhere in it."""
+
+    type: ExpressionType = DATETIME
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyOf:
+    """A property of a bound entity; `id`, `src` and `dst` are read the same way."""
+
+    variable: str
+    name: str
+    type: ExpressionType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeName:
+    """The name of the type of a bound entity."""
+
+    variable: str
+    nullable: bool
+    type: ExpressionType = STRING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """A node or edge as a whole: its id, type and properties."""
+
+    variable: str
+    type: EntityType
+    nullable: bool
+
+
+class PathPart(enum.StrEnum):
+    """What can be asked of a path, by its function."""
+
+    LENGTH = "length"
+    NODES = "nodes"
+    EDGES = "edges"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOfPath:
+    """The number of edges, the node ids or the edge ids of a path."""
+
+    part: PathPart
+    variable: str
+    type: ExpressionType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """Exact I64 for integers, F64 otherwise; `/` is always F64; a zero divisor gives null."""
+
+    operator: BinaryOperator
+    left: Expression
+    right: Expression
+    type: ExpressionType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Negation:
+    """Unary minus."""
+
+    operand: Expression
+    type: ExpressionType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`=`, `!=`, `<`, `<=`, `>`, `>=`; null when an operand is."""
+
+    operator: BinaryOperator
+    left: Expression
+    right: Expression
+    nullable: bool
+    type: ExpressionType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StringTest:
+    """`contains`, `starts_with`, `ends_with` of two strings: exact, no wild cards."""
+
+    operator: BinaryOperator
+    text: Expression
+    part: Expression
+    nullable: bool
+    type: ExpressionType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """Whether `item` is in `collection`; null if it is not found and a null is."""
+
+    item: Expression
+    collection: Expression
+    nullable: bool
+    type: ExpressionType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsNull:
+    """`is null`, or `is not null` when negated; never null itself."""
+
+    operand: Expression
+    negated: bool
+    type: ExpressionType = BOOL
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Not:
+    """Logical negation; null stays null."""
+
+    operand: Expression
+    nullable: bool
+    type: ExpressionType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class And:
+    """False if one is false, else null if one is null."""
+
+    operands: tuple[Expression, ...]
+    nullable: bool
+    type: ExpressionType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Or:
+    """True if one is true, else null if one is null."""
+
+    operands: tuple[Expression, ...]
+    nullable: bool
+    type: ExpressionType = BOOL
+
+
+class TextSearchKind(enum.StrEnum):
+    """The text conditions, by their function."""
+
+    ANY_TOKEN = "search"  # noqa: S105 - a word of a text, no secret
+    PHRASE = "match_text"
+    FUZZY = "fuzzy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSearch:
+    """Whether the tokens of a field answer those of a query; `edits` counts for `fuzzy`."""
+
+    kind: TextSearchKind
+    field: PropertyOf
+    query: Expression
+    edits: Expression | None
+    nullable: bool
+    type: ExpressionType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distance:
+    """How far a vector is from a query, by the metric of the property; smaller is better.
+
+    `embed` says that the query is text, to be made a vector by the model of the property.
+    """
+
+    field: PropertyOf
+    query: Expression
+    metric: VectorMetric
+    embed: bool
+    nullable: bool = True
+    type: ExpressionType = F64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextScore:
+    """How relevant a text is to a query, BM25; greater is better; null if no token matches."""
+
+    field: PropertyOf
+    query: Expression
+    nullable: bool = True
+    type: ExpressionType = F64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """The sum of 1 / (k + rank) over both arms; greater is better."""
+
+    first: Distance | TextScore
+    second: Distance | TextScore
+    k: Expression
+    nullable: bool = True
+    type: ExpressionType = F64
+
+
+class AggregateFunction(enum.StrEnum):
+    """What can be computed over the rows of a group, by its function."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVERAGE = "avg"
+    MINIMUM = "min"
+    MAXIMUM = "max"
+    COLLECT = "collect"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """A value of a whole group; without an argument it counts rows."""
+
+    function: AggregateFunction
+    argument: Expression | None
+    distinct: bool
+    type: ExpressionType
+    nullable: bool
+
+
+Ranking: TypeAlias = Distance | TextScore | Fusion
+Expression: TypeAlias = (
+    Constant
+    | Parameter
+    | Now
+    | PropertyOf
+    | TypeName
+    | Entity
+    | PartOfPath
+    | Arithmetic
+    | Negation
+    | Comparison
+    | StringTest
+    | Membership
+    | IsNull
+    | Not
+    | And
+    | Or
+    | TextSearch
+    | Distance
+    | TextScore
+    | Fusion
+    | Aggregate
+)
+
+
+def operands(each: Expression) -> tuple[Expression, ...]:  # noqa: C901, PLR0911, PLR0912
+    """The expressions directly inside another."""
+    match each:
+        case Constant() | Parameter() | Now() | PropertyOf() | TypeName() | Entity() | PartOfPath():
+            return ()
+        case Arithmetic() | Comparison():
+            return each.left, each.right
+        case Negation() | Not() | IsNull():
+            return (each.operand,)
+        case StringTest():
+            return each.text, each.part
+        case Membership():
+            return each.item, each.collection
+        case And() | Or():
+            return each.operands
+        case TextSearch():
+            return (each.field, each.query, *(() if each.edits is None else (each.edits,)))
+        case Distance() | TextScore():
+            return each.field, each.query
+        case Fusion():
+            return each.first, each.second, each.k
+        case Aggregate():
+            return () if each.argument is None else (each.argument,)
+        case _:
+            assert_never(each)
+
+
+def walk(each: Expression) -> Iterator[Expression]:
+    """The expression and everything inside it, outer ones first."""
+    yield each
+    for inner in operands(each):
+        yield from walk(inner)
+
+
+def variables_of(each: Expression) -> frozenset[str]:
+    """The variables of the pattern that an expression reads."""
+    return frozenset(
+        inner.variable
+        for inner in walk(each)
+        if isinstance(inner, PropertyOf | TypeName | Entity | PartOfPath)
+    )
+
+
+def conjuncts(condition: Expression) -> tuple[Expression, ...]:
+    """The conditions that must all be true for the whole to be true."""
+    if isinstance(condition, And):
+        return tuple(part for each in condition.operands for part in conjuncts(each))
+    return (condition,)
+
+
+def all_of(conditions: tuple[Expression, ...]) -> Expression | None:
+    """One condition out of several, or none."""
+    if not conditions:
+        return None
+    if len(conditions) == 1:
+        return conditions[0]
+    return And(operands=conditions, nullable=any(each.nullable for each in conditions))

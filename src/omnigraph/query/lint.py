@@ -1,0 +1,217 @@
+"""Advice about queries that compile, and a description of each for tools.
+
+Invariant: a warning never stops a query. The descriptor says what a run will return, read and
+write, and is the same in every place that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from omnigraph.query import ast
+from omnigraph.query.check import CheckedQuery, check_queries
+from omnigraph.query.diagnostics import Rule, warning
+from omnigraph.query.emptiness import can_have_rows
+from omnigraph.query.parser import parse_queries
+from omnigraph.query.plan import Mutation
+from omnigraph.query.planning import plan_query
+from omnigraph.query.typed import Column, TypedQuery, UpdateStatement
+from omnigraph.query.types import EdgeOf, NodeOf, show
+from omnigraph.schema.catalog import (
+    Catalog,
+    EnumType,
+    ListType,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.syntax import Diagnostic, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultField:
+    """One column of a result, as tools see it."""
+
+    name: str
+    kind: str
+    nullable: bool
+    item_kind: str | None = None
+    vector_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryDescriptor:
+    """What a query takes, returns, reads and writes; tables by their keys, sorted."""
+
+    name: str
+    mutation: bool
+    description: str | None
+    instruction: str | None
+    parameters: tuple[ResultField, ...]
+    result: tuple[ResultField, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintedQuery:
+    """The findings about one query; no descriptor if one of them is an error."""
+
+    name: str
+    findings: tuple[Diagnostic, ...]
+    descriptor: QueryDescriptor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintReport:
+    """The findings about a file; `refusal` is set if it does not parse."""
+
+    refusal: Diagnostic | None
+    queries: tuple[LintedQuery, ...]
+
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        first = () if self.refusal is None else (self.refusal,)
+        return (*first, *(finding for each in self.queries for finding in each.findings))
+
+    @property
+    def has_errors(self) -> bool:
+        return any(each.severity is Severity.ERROR for each in self.findings)
+
+
+def lint_queries(text: str, *, catalog: Catalog) -> LintReport:
+    """Every error and every warning about a text."""
+    parsed = parse_queries(text)
+    if isinstance(parsed, Diagnostic):
+        return LintReport(refusal=parsed, queries=())
+    checked = check_queries(parsed, catalog)
+    unset = _unset_properties(checked, catalog)
+    linted: list[LintedQuery] = []
+    for each in checked:
+        advice = [*_advice(each, catalog), *unset.get(each.declaration.name.span.offset, ())]
+        findings = sorted((*each.findings, *advice), key=lambda one: (one.span.offset, one.rule))
+        linted.append(
+            LintedQuery(
+                name=each.declaration.name.text,
+                findings=tuple(findings),
+                descriptor=None if each.typed is None else describe(each.typed),
+            )
+        )
+    return LintReport(refusal=None, queries=tuple(linted))
+
+
+def describe(query: TypedQuery) -> QueryDescriptor:
+    """The descriptor of a query that compiles."""
+    return QueryDescriptor(
+        name=query.name,
+        mutation=query.is_mutation,
+        description=query.description,
+        instruction=query.instruction,
+        parameters=tuple(
+            _field(Column(name=each.name, type=each.type, nullable=each.nullable))
+            for each in query.parameters
+        ),
+        result=tuple(map(_field, query.columns)),
+        reads=query.reads,
+        writes=query.writes,
+    )
+
+
+def _field(column: Column) -> ResultField:
+    kind, item, size = show(column.type), None, None
+    match column.type:
+        case ListType():
+            kind, item = "List", column.type.item.value
+        case VectorType():
+            kind, size = "Vector", column.type.size
+        case EnumType():
+            kind = "String"
+        case NodeOf():
+            kind = "Node"
+        case EdgeOf():
+            kind = "Edge"
+        case ScalarType():
+            pass
+        case _:
+            assert_never(column.type)
+    return ResultField(
+        name=column.name, kind=kind, nullable=column.nullable, item_kind=item, vector_size=size
+    )
+
+
+def _advice(checked: CheckedQuery, catalog: Catalog) -> Iterator[Diagnostic]:
+    if checked.typed is None:
+        return
+    declaration = checked.declaration
+    used = _variables_in(declaration.body)
+    for each in declaration.parameters:
+        if each.name.text not in used:
+            yield warning(
+                Rule.UNUSED_PARAMETER,
+                each.name.span,
+                f"`${each.name.text}` is never used",
+                "remove it, or use it",
+            )
+    if checked.typed.is_mutation and not declaration.parameters:
+        yield warning(
+            Rule.CONSTANT_MUTATION,
+            declaration.name.span,
+            "this mutation has no parameters, so it does the same in every run",
+        )
+    plan = plan_query(checked.typed, catalog)
+    if not isinstance(plan, Mutation) and not can_have_rows(plan):
+        yield warning(
+            Rule.EMPTY_RESULT,
+            declaration.name.span,
+            "this query can never give a row",
+            "two of its conditions contradict each other, or one is never true",
+        )
+
+
+def _variables_in(body: ast.ReadBody | ast.WriteBody) -> frozenset[str]:
+    """The variables that expressions of a body use; walks with a list of its own."""
+    found: set[str] = set()
+    pending: list[object] = [body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            pending += node
+        elif isinstance(node, ast.VariableUse):
+            found.add(node.name.text)
+        elif hasattr(node, "__dataclass_fields__"):
+            pending += [getattr(node, name) for name in node.__dataclass_fields__]
+    return frozenset(found)
+
+
+def _unset_properties(
+    checked: Sequence[CheckedQuery], catalog: Catalog
+) -> Mapping[int, list[Diagnostic]]:
+    """Nullable properties that no update of their type sets, at the first update of the type."""
+    updates: dict[str, tuple[ast.Name, set[str]]] = {}
+    places: dict[str, int] = {}
+    for each in checked:
+        if each.typed is None or isinstance(each.declaration.body, ast.ReadBody):
+            continue
+        plan = plan_query(each.typed, catalog)
+        assert isinstance(plan, Mutation)
+        for written, typed in zip(each.declaration.body.statements, plan.statements, strict=True):
+            if isinstance(typed, UpdateStatement):
+                key = typed.table_key
+                place, names = updates.setdefault(key, (written.type, set()))
+                names |= {one.property for one in typed.assignments}
+                places.setdefault(key, each.declaration.name.span.offset)
+                updates[key] = (place, names)
+    tables = catalog.tables()
+    found: dict[int, list[Diagnostic]] = {}
+    for key, (place, names) in updates.items():
+        for declared in tables[key].properties.values():
+            if declared.nullable and declared.embed is None and declared.name not in names:
+                found.setdefault(places[key], []).append(
+                    warning(
+                        Rule.UNSET_PROPERTY,
+                        place.span,
+                        f"no update of {tables[key].name} sets `{declared.name}`",
+                    )
+                )
+    return found

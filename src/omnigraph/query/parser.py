@@ -1,0 +1,116 @@
+"""Query text to syntax tree.
+
+Invariant: any text gives either a tree or exactly one diagnostic; nothing else is raised.
+A tree is shallow enough for every recursive function that comes after it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib import resources
+from typing import Any, Final
+
+from lark import Lark
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from omnigraph.query.ast import QueryFile
+from omnigraph.query.diagnostics import Rule, error
+from omnigraph.query.refusals import explain_character, explain_refusal
+from omnigraph.query.tokens import WordSorter
+from omnigraph.query.tree_building import TreeBuilder
+from omnigraph.syntax import Diagnostic, Span, span_at
+
+QUERY_BYTES_MAX: Final = 1024 * 1024
+NESTING_MAX: Final = 64
+"""How deep expressions and blocks may nest; a sum of many terms nests once per term."""
+
+_REFUSED_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
+
+
+def parse_queries(text: str) -> QueryFile | Diagnostic:
+    """The tree of a query text, or the one reason why there is none."""
+    refusal = _refuse_before_parsing(text)
+    if refusal is not None:
+        return refusal
+    try:
+        parsed = _grammar().parse(text)
+    except UnexpectedCharacters as unexpected:
+        place: Any = unexpected.pos_in_stream
+        return explain_character(text, place)
+    except UnexpectedInput:
+        return _explain(text)
+    assert isinstance(parsed, QueryFile)
+    return _refuse_too_deep(parsed) or parsed
+
+
+def _refuse_before_parsing(text: str) -> Diagnostic | None:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > QUERY_BYTES_MAX:
+        return error(
+            Rule.QUERY_TOO_LARGE,
+            span_at(text, 0, 0),
+            f"the text has {size} bytes, at most {QUERY_BYTES_MAX} are read",
+            "hand long lists over as parameters, or split the file",
+        )
+    refused = _REFUSED_CHARACTER.search(text)
+    if refused is not None:
+        return error(
+            Rule.INVALID_CHARACTER,
+            span_at(text, refused.start(), refused.end()),
+            f"the character U+{ord(refused.group()):04X} is not allowed in a query",
+            "remove it; save the file as UTF-8 without a byte order mark",
+        )
+    return None
+
+
+def _explain(text: str) -> Diagnostic:
+    # A second, stepwise parse: only its state knows exactly what could have followed.
+    interactive: Any = _grammar().parse_interactive(text)
+    offset: int | None = len(text)
+    try:
+        interactive.exhaust_lexer()
+        interactive.feed_eof()
+    except UnexpectedToken as unexpected:
+        offset = len(text) if unexpected.token.type == "$END" else unexpected.token.start_pos
+    assert offset is not None
+    return explain_refusal(text, offset, interactive.accepts())
+
+
+def _refuse_too_deep(parsed: QueryFile) -> Diagnostic | None:
+    """Walks with a list of its own, because what it looks for would break recursion."""
+    pending: list[tuple[Any, int]] = [(parsed, -3)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > NESTING_MAX:
+            return error(
+                Rule.NESTING_TOO_DEEP,
+                node.span,
+                f"this is nested more than {NESTING_MAX} deep",
+                "split the condition, or hand a list over as a parameter and use `in`",
+            )
+        pending += [(each, depth + 1) for each in _children(node)]
+    return None
+
+
+def _children(node: Any) -> Iterator[Any]:
+    for field in fields(node):
+        value = getattr(node, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(each) and not isinstance(each, Span):
+                yield each
+
+
+@functools.cache
+def _grammar() -> Lark:
+    source = resources.files("omnigraph.query").joinpath("grammar.lark").read_text("utf-8")
+    return Lark(
+        source,
+        parser="lalr",
+        lexer="basic",
+        postlex=WordSorter(),
+        transformer=TreeBuilder(),
+        maybe_placeholders=True,
+    )

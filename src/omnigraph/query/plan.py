@@ -1,0 +1,232 @@
+"""The logical plan: what a query does, as a tree of few kinds of nodes, never how.
+
+Invariant: a plan means the same to every executor. Rows carry variables until `Project` or
+`Aggregate`, and columns above them. A node is identified by its type and its id together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias, assert_never
+
+from omnigraph.query.expressions import Expression, Ranking
+from omnigraph.query.typed import (
+    EdgeDirection,
+    OrderKey,
+    TypedProjection,
+    TypedStatement,
+)
+
+VECTOR_ARM_LEAST: Final = 100
+VECTOR_ARM_FACTOR: Final = 10
+
+
+def vector_arm_depth(rows: int) -> int:
+    """How many entities the vector arm of a fusion ranks when `rows` rows are asked for."""
+    return max(VECTOR_ARM_LEAST, VECTOR_ARM_FACTOR * rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """All nodes of some types that meet a condition.
+
+    `columns` are the properties that are read later, beside the id; None means all of them.
+    """
+
+    variable: str
+    types: tuple[str, ...]
+    predicate: Expression | None = None
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outer:
+    """The rows around a block; the leaf of the plan inside `Anti` and `Optional`."""
+
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empty:
+    """No rows."""
+
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expand:
+    """For each row, the nodes reached from `start` over one edge type.
+
+    Without `edge_variable` a reached node counts once per row: a breadth-first search reports it
+    at its smallest distance, if that is within the bounds. The start is reported only by an edge
+    from itself to itself, at distance one. With `edge_variable` every edge is a row. If
+    `end_bound`, only rows stay whose reached node is the one that `end` holds. A null `start`, or
+    one of another type than `start_type`, reaches nothing.
+
+    A path runs from `start` to `end`, or from `end` to `start` if `turned`. It is a shortest one;
+    of several the one with the smallest list of node ids, then of edge ids, as it runs.
+
+    `predicate` is about the node that is reached, never about those on the way to it.
+    """
+
+    input: Plan
+    start: str
+    end: str
+    start_type: str
+    end_type: str
+    edge: str
+    direction: EdgeDirection
+    minimum: int
+    maximum: int
+    end_bound: bool
+    turned: bool = False
+    edge_variable: str | None = None
+    path_variable: str | None = None
+    predicate: Expression | None = None
+    edge_predicate: Expression | None = None
+    columns: tuple[str, ...] | None = None
+    edge_columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cross:
+    """Every row of one side with every row of the other."""
+
+    left: Plan
+    right: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """The rows for which the condition is true."""
+
+    input: Plan
+    predicate: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anti:
+    """The rows for which `inner`, started from that row, gives none."""
+
+    input: Plan
+    inner: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optional:
+    """Each row with every row that `inner` gives for it, or once with `introduced` null."""
+
+    input: Plan
+    inner: Plan
+    introduced: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """The rows whose entity has a rank, with its distance or score.
+
+    `limit` and `offset` say how many rows will be asked for, best first; a limit of None asks
+    for all.
+    """
+
+    input: Plan
+    by: Ranking
+    limit: Expression | None
+    offset: Expression | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """One column per projection."""
+
+    input: Plan
+    projections: tuple[TypedProjection, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """One row per group; without keys one row, also when there is no input.
+
+    A whole entity as a key groups by its type and id. Nulls are one group.
+    """
+
+    input: Plan
+    projections: tuple[TypedProjection, ...]
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distinct:
+    """Every row of columns once."""
+
+    input: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A total order of rows: the ranking, the keys, then the ties, ascending.
+
+    Nulls are first ascending and last descending. Ties are variables, by id and then type, or
+    above `Project` and `Aggregate` columns.
+    """
+
+    input: Plan
+    ranking: Ranking | None
+    keys: tuple[OrderKey, ...]
+    ties: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """At most `limit` rows behind the first `offset`."""
+
+    input: Plan
+    limit: Expression | None
+    offset: Expression | None
+
+
+Plan: TypeAlias = (
+    Scan
+    | Outer
+    | Empty
+    | Expand
+    | Cross
+    | Filter
+    | Anti
+    | Optional
+    | Rank
+    | Project
+    | Aggregate
+    | Distinct
+    | Order
+    | Limit
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """The statements of a mutation, in order, as one commit."""
+
+    statements: tuple[TypedStatement, ...]
+
+
+def variables_bound(plan: Plan) -> frozenset[str]:  # noqa: PLR0911 - one per kind
+    """The variables that rows of a plan carry; none above `Project` and `Aggregate`."""
+    match plan:
+        case Scan():
+            return frozenset({plan.variable})
+        case Outer() | Empty():
+            return frozenset(plan.variables)
+        case Expand():
+            new = {plan.end, plan.edge_variable, plan.path_variable} - {None}
+            return variables_bound(plan.input) | {each for each in new if each is not None}
+        case Cross():
+            return variables_bound(plan.left) | variables_bound(plan.right)
+        case Optional():
+            return variables_bound(plan.input) | frozenset(plan.introduced)
+        case Filter() | Anti() | Rank() | Order() | Limit():
+            return variables_bound(plan.input)
+        case Project() | Aggregate() | Distinct():
+            return frozenset()
+        case _:
+            assert_never(plan)

@@ -1,0 +1,199 @@
+"""A checked query: what its text means, every name resolved, nothing said about how it runs.
+
+Invariant: a typed query has no error left in it, and its columns are exactly those of a run.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from omnigraph.query.expressions import Expression, Ranking
+from omnigraph.query.types import ColumnType, NodeOf
+from omnigraph.schema.catalog import PropertyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedParameter:
+    """A declared parameter."""
+
+    name: str
+    type: PropertyType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedBinding:
+    """A node of some types that meets conditions, which read no variable but this one."""
+
+    variable: str
+    type: NodeOf
+    conditions: tuple[Expression, ...] = ()
+
+
+class EdgeDirection(enum.StrEnum):
+    """How an edge is followed from the left end of a traversal."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    EITHER = "either"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedTraversal:
+    """Two nodes joined by one edge, or by a chain of `minimum` to `maximum` edges.
+
+    Without `edge_variable` a pair counts once, however many edges or paths join it.
+    """
+
+    left: str
+    right: str
+    left_type: NodeOf
+    right_type: NodeOf
+    edge: str
+    direction: EdgeDirection
+    minimum: int = 1
+    maximum: int = 1
+    edge_variable: str | None = None
+    path_variable: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A pattern.
+
+    Bindings and traversals must hold together; then what is optional joins; then filters and
+    `not` blocks take rows away.
+    `introduced` lists the variables that are new here, `outer` those that it reads from outside.
+    """
+
+    bindings: tuple[TypedBinding, ...]
+    traversals: tuple[TypedTraversal, ...]
+    optionals: tuple[Block, ...]
+    filters: tuple[Expression, ...]
+    negations: tuple[Block, ...]
+    introduced: tuple[str, ...]
+    outer: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of the result."""
+
+    name: str
+    type: ColumnType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedProjection:
+    """A column and what it holds."""
+
+    column: Column
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderKey:
+    """One key of the order; `column` is set when it is a column of the result."""
+
+    expression: Expression
+    descending: bool
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedRead:
+    """The meaning of `match ... return ...`.
+
+    With `ranking`, only rows that have a rank stay, best first, in front of every key of `order`.
+    `grouped` means that projections without an aggregate are the keys of groups.
+    """
+
+    block: Block
+    projections: tuple[TypedProjection, ...]
+    distinct: bool
+    grouped: bool
+    ranking: Ranking | None
+    order: tuple[OrderKey, ...]
+    limit: Expression | None
+    offset: Expression | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedAssignment:
+    """A property and its new value; in an update the value may read the old row."""
+
+    property: str
+    value: Expression
+
+
+class Presence(enum.StrEnum):
+    """What an insert expects of the identity it writes."""
+
+    NEW = "insert"
+    ANY = "upsert"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertStatement:
+    """One entity; properties that are not assigned are null."""
+
+    table_key: str
+    type: str
+    presence: Presence
+    assignments: tuple[TypedAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStatement:
+    """New values for every entity that meets the condition."""
+
+    table_key: str
+    type: str
+    assignments: tuple[TypedAssignment, ...]
+    condition: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteStatement:
+    """Every entity that meets the condition; of nodes also each edge of `incident` at them."""
+
+    table_key: str
+    type: str
+    condition: Expression
+    incident: tuple[str, ...]
+
+
+TypedStatement: TypeAlias = InsertStatement | UpdateStatement | DeleteStatement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedWrite:
+    """Statements in order; each sees what the earlier ones did."""
+
+    statements: tuple[TypedStatement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedQuery:
+    """One query of a file; `reads` and `writes` are sorted table keys."""
+
+    name: str
+    parameters: tuple[TypedParameter, ...]
+    description: str | None
+    instruction: str | None
+    body: TypedRead | TypedWrite
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def is_mutation(self) -> bool:
+        return isinstance(self.body, TypedWrite)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        if isinstance(self.body, TypedWrite):
+            return ()
+        return tuple(each.column for each in self.body.projections)

@@ -1,0 +1,158 @@
+"""The log of a name: small objects, each decided by one put-if-absent; the last one counts.
+
+Invariant: an entry never changes and never disappears, but for a forced initialisation that deposes
+a dead claim of `main` before any graph exists. What a name stands for lives while the last entry of
+its log says `ready`, so processes that create and delete at once are put in order by the store.
+
+    creating    claimed: what it needs is protected from now on, but nobody may rely on it yet
+    ready       its creator has looked at everything after the claim: it lives
+    abandoned   takes the place of `ready` if the creator failed or seems dead; it never lives then
+    deleted     it is gone; what is created next under this name is another
+
+Nobody finishes what another began.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+from omnigraph.failpoints import reach
+from omnigraph.storage.objects import Objects, Put
+
+
+class Ref(Protocol):
+    """What an entry holds besides its state: a dataclass of plain values."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+RefT = TypeVar("RefT", bound=Ref)
+
+
+class RefState(StrEnum):
+    """What an entry of a log says."""
+
+    CREATING = "creating"
+    READY = "ready"
+    ABANDONED = "abandoned"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefKind(Generic[RefT]):
+    """One kind of names: where their logs are, and how an entry is read."""
+
+    thing: str
+    directory: str
+    post_abandon: str
+    decoded: Callable[[Mapping[str, Any]], RefT]
+
+
+@dataclass(frozen=True, kw_only=True)  # `RefLog[Tag](...)` fails on frozen slots in Python 3.11
+class RefLog(Generic[RefT]):
+    """The end of a name's log: how many entries there are, and what the last one says."""
+
+    name: str
+    last: int
+    state: RefState | None
+    ref: RefT | None
+
+    @property
+    def living(self) -> RefT | None:
+        """What anybody may rely on."""
+        return self.ref if self.state is RefState.READY else None
+
+    @property
+    def claimed(self) -> RefT | None:
+        """What whoever removes things must spare: it lives, or may live soon."""
+        return self.ref if self.state in {RefState.READY, RefState.CREATING} else None
+
+
+def read_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT]:
+    later = objects.list(names.later_ref_entries(kind.directory, name))
+    last = max((names.ref_entry_at(kind.directory, path)[1] for path in later), default=1)
+    return _log(objects, kind, name, last)
+
+
+def read_logs(objects: Objects, kind: RefKind[RefT]) -> Mapping[str, RefLog[RefT]]:
+    """Every log by name; those that change meanwhile may be older or newer than others."""
+    return _logs(objects, kind, objects.list(kind.directory))
+
+
+def steady_logs(objects: Objects, kind: RefKind[RefT]) -> Mapping[str, RefLog[RefT]]:
+    """Every log by name, all as they were at one moment.
+
+    A listing takes time, and may miss a new log and see another end that was needed until then.
+    Entries are only ever added, so two listings that are equal stand for a moment between them.
+    """
+    listed = objects.list(kind.directory)
+    while (again := objects.list(kind.directory)) != listed:
+        listed = again
+    return _logs(objects, kind, listed)
+
+
+def append_to(
+    objects: Objects, kind: RefKind[RefT], log: RefLog[RefT], ref: RefT, state: RefState
+) -> bool:
+    """Put the next entry of a log; False if somebody else put another one there."""
+    path = names.ref_entry(kind.directory, log.name, log.last + 1)
+    content = encoded(ref, state)
+    # A store may repeat a put whose answer was lost, and then find our own object.
+    return objects.put_if_absent(path, content) is Put.CREATED or objects.read(path) == content
+
+
+def free_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT] | None:
+    """The log of a name that nothing has; None if something has it.
+
+    A creation that has not ended is abandoned: if its creator lives, it is told.
+    """
+    log = read_log(objects, kind, name)
+    if log.state is RefState.CREATING:
+        assert log.ref is not None
+        append_to(objects, kind, log, log.ref, RefState.ABANDONED)
+        reach(kind.post_abandon)
+        log = read_log(objects, kind, name)
+    return log if log.claimed is None else None
+
+
+def encoded(ref: RefT, state: RefState) -> bytes:
+    return json.dumps({**asdict(ref), "state": state.value}, sort_keys=True).encode()
+
+
+def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, RefT]:
+    """What an entry says; one that is older than the states is ready."""
+    try:
+        fields = dict(json.loads(content))
+        state = RefState(fields.pop("state", RefState.READY))
+        return state, kind.decoded(fields)
+    except (ValueError, KeyError, TypeError) as error:
+        name, _ = names.ref_entry_at(kind.directory, path)
+        raise DamagedGraphError(
+            f"the claim of {kind.thing} {name!r} cannot be understood: {error!r}",
+            next_step=f"Restore {path} from a backup of the graph's root.",
+        ) from error
+
+
+def _logs(
+    objects: Objects, kind: RefKind[RefT], listed: Iterable[str]
+) -> Mapping[str, RefLog[RefT]]:
+    last: dict[str, int] = {}
+    for path in listed:
+        name, entry = names.ref_entry_at(kind.directory, path)
+        last[name] = max(entry, last.get(name, 0))
+    return {name: _log(objects, kind, name, entry) for name, entry in sorted(last.items())}
+
+
+def _log(objects: Objects, kind: RefKind[RefT], name: str, last: int) -> RefLog[RefT]:
+    path = names.ref_entry(kind.directory, name, last)
+    content = objects.read(path)
+    if content is None:
+        return RefLog(name=name, last=0, state=None, ref=None)
+    state, ref = decoded(kind, path, content)
+    return RefLog(name=name, last=last, state=state, ref=ref)

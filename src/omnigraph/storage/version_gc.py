@@ -1,0 +1,100 @@
+"""Removing versions of one line of a table, chosen by their numbers.
+
+Invariant: exactly the versions named go, and the files that no version left needs. Lance itself
+keeps HEAD and every version that a fork starts from, and leaves alone files that are younger than
+seven days and named by nobody: somebody may be about to commit them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from omnigraph.storage.datasets import made_at, open_dataset, translated
+
+if TYPE_CHECKING:
+    from lance.lance import CleanupStats
+
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.retention import Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What removing versions takes away, or took."""
+
+    versions: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Removal) -> Removal:
+        return Removal(
+            versions=self.versions + other.versions,
+            files=self.files + other.files,
+            bytes=self.bytes + other.bytes,
+        )
+
+
+def versions_of(root: Root, line: Line) -> tuple[int, ...]:
+    """The versions that exist on a line, oldest first."""
+    dataset = open_dataset(root, line.location, fork=line.fork)
+    if dataset is None:
+        return ()
+    with translated(root, f"list the versions of {line.location}"):
+        return tuple(sorted(int(each["version"]) for each in dataset.version_refs()))
+
+
+def older_than(
+    root: Root, line: Line, versions: Sequence[int], moment: datetime
+) -> tuple[int, ...]:
+    """Those of some versions, oldest first, that were made before a moment; opens a few of them."""
+    return tuple(
+        versions[: bisect_left(versions, moment, key=lambda each: _made_at(root, line, each))]
+    )
+
+
+def preview_removal(root: Root, line: Line, versions: Sequence[int]) -> Removal:
+    dataset = open_dataset(root, line.location, fork=line.fork)
+    if dataset is None or not versions:
+        return Removal()
+    with translated(root, f"look at old versions of {line.location}"):
+        explained = dataset.explain_cleanup_old_versions(
+            versions=list(versions), error_if_tagged_old_versions=False
+        )
+        return _removal(explained.stats)
+
+
+def remove_versions(root: Root, line: Line, versions: Sequence[int]) -> Removal:
+    dataset = open_dataset(root, line.location, fork=line.fork)
+    if dataset is None or not versions:
+        return Removal()
+    with translated(root, f"remove old versions of {line.location}"):
+        return _removal(
+            dataset.cleanup_old_versions(
+                versions=list(versions), error_if_tagged_old_versions=False
+            )
+        )
+
+
+def _made_at(root: Root, line: Line, version: int) -> datetime:
+    dataset = open_dataset(root, line.location, fork=line.fork, version=version)
+    if dataset is None:
+        # Somebody else removes it: it is as old as can be.
+        return datetime.min.replace(tzinfo=UTC)
+    return datetime.fromisoformat(made_at(dataset))
+
+
+def _removal(stats: CleanupStats) -> Removal:
+    return Removal(
+        versions=int(stats.old_versions),
+        files=int(
+            stats.data_files_removed
+            + stats.transaction_files_removed
+            + stats.index_files_removed
+            + stats.deletion_files_removed
+        ),
+        bytes=int(stats.bytes_removed),
+    )

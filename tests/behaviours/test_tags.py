@@ -1,0 +1,380 @@
+"""Tags: nobody is told of one before it is safe; whoever was told finds it until it is deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.commit.orphans import Fate, listed_forks, reconcile_forks
+from omnigraph.errors import ConflictError, NotFoundError
+from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph.graph import Graph
+from omnigraph.operations import branches, tagging
+from omnigraph.storage.branch_refs import BranchState, append_entry
+from omnigraph.storage.ref_logs import RefState
+from omnigraph.storage.retention import Line, raise_floors
+from omnigraph.storage.tags import Tag, append_tag_entry, claimed_tags, read_tag_log
+from tests.behaviours.histories import content, people, person, put, small_graph
+
+pytestmark = pytest.mark.behaviour
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return small_graph(graph_root)
+
+
+@pytest.fixture
+def branched(graph: Graph) -> Graph:
+    """On top of `graph`, what a branch wrote: its own line of versions."""
+    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
+    return graph
+
+
+def half_made(graph: Graph, name: str, at: str = "main") -> None:
+    """A tag whose creator died after the claim."""
+    arm("tag.post_put", Armed(action=Action.ERROR))
+    try:
+        with pytest.raises(FailpointReached):
+            graph.tag(name, at=at)
+    finally:
+        disarm_all()
+
+
+@contextmanager
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, point: str, act: Callable[[], object]
+) -> Iterator[list[object]]:
+    """Do something else once, while an operation is at a point; gives what came of it."""
+    done: list[object] = []
+
+    def reach(at: str) -> None:
+        if at == point and not done:
+            done.append(None)
+            done[0] = act()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "reach", reach)
+        yield done
+    assert done, f"{point} was not reached"
+
+
+def make(graph: Graph, kind: str, name: str, source: str) -> None:
+    if kind == "branch":
+        graph.create_branch(name, from_=source)
+    else:
+        graph.tag(name, at=source)
+
+
+CLAIMED = {"branch": (branches, "branch.post_claim"), "tag": (tagging, "tag.post_put")}
+
+
+def tags_of(graph: Graph) -> dict[str, str]:
+    return {tag.tag: tag.commit_id for tag in graph.tags()}
+
+
+def raise_floor(graph: Graph, *, above: Any) -> None:
+    """What a cleanup does before it removes versions: nothing below the newest is kept for all."""
+    floors = {
+        Line(entry.location, entry.fork): entry.version + 1
+        for entry in above.snapshot().tables.values()
+        if entry.version < graph.snapshot().tables[entry.table_key].version
+    }
+    assert floors
+    raise_floors(graph._objects, floors)
+
+
+def test_a_name_can_be_used_again_and_means_the_new_commit(graph: Graph) -> None:
+    for number in range(3):
+        commit_id = put(graph, Person=[person("dan", age=number)])
+        graph.tag("release")
+        put(graph, Person=[person("dan", age=-1)])
+
+        assert tags_of(graph) == {"release": commit_id}
+        assert people(graph.at("release"))["dan"] == number
+        assert people(graph.create_branch(f"from-{number}", from_="release"))["dan"] == number
+        graph.delete_tag("release")
+        assert graph.tags() == ()
+
+    assert read_tag_log(graph._objects, "release").last == 9
+
+
+def test_a_tag_that_is_not_ready_is_seen_by_nobody(graph: Graph) -> None:
+    half_made(graph, "early")
+
+    assert graph.tags() == ()
+    for use in (
+        lambda: graph.at("early"),
+        lambda: graph.create_branch("more", from_="early"),
+        lambda: graph.tag("more", at="early"),
+        lambda: graph.merge("early"),
+        lambda: graph.delete_tag("early"),
+    ):
+        with pytest.raises(NotFoundError):
+            use()
+    assert [branch.name for branch in graph.branches()] == ["main"]
+    assert [tag.tag for tag in claimed_tags(graph._objects)] == ["early"]
+
+
+def test_a_tag_that_is_not_ready_protects_what_it_names(branched: Graph) -> None:
+    half_made(branched, "early", at="dev")
+    branched.delete_branch("dev")
+
+    def fates_of_forks() -> list[Fate]:
+        reconcile_forks(branched._objects)
+        forks = listed_forks(branched._objects)
+        return [each.fate for each in forks if each.location != names.MANIFEST]
+
+    assert fates_of_forks() == [Fate.LEGITIMATE]
+    branched.tag("early")
+    assert fates_of_forks() == []
+
+
+def test_whoever_finds_a_tag_that_does_not_get_ready_takes_its_place(graph: Graph) -> None:
+    half_made(graph, "release")
+    commit_id = put(graph, Person=[person("dan", age=4)])
+
+    made = graph.tag("release", actor="mia")
+
+    assert made.commit_id == commit_id
+    assert graph.tags() == (made,)
+    assert read_tag_log(graph._objects, "release").last == 4
+
+
+def test_whoever_tags_the_same_commit_gets_the_tag_that_is_ready(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with meanwhile(
+        monkeypatch, tagging, "tag.post_put", lambda: graph.tag("release", actor="first")
+    ) as done:
+        made = graph.tag("release", actor="slow")
+
+    assert made.actor == "first"
+    assert done == [made]
+    assert graph.tags() == (made,)
+    assert graph.tag("release", actor="later") == made
+
+
+def other_commit(graph: Graph) -> Tag:
+    put(graph, Person=[person("eve", age=5)])
+    return graph.tag("release", at="main")
+
+
+def deleted_and_other_commit(graph: Graph) -> Tag:
+    graph.tag("release", at="dev")
+    graph.delete_tag("release")
+    return other_commit(graph)
+
+
+@pytest.mark.parametrize("act", [other_commit, deleted_and_other_commit])
+def test_a_creator_that_lost_its_name_fails_and_leaves_the_tag_of_another_alone(
+    branched: Graph, monkeypatch: pytest.MonkeyPatch, act: Callable[[Graph], Tag]
+) -> None:
+    with (
+        meanwhile(monkeypatch, tagging, "tag.post_put", lambda: act(branched)) as done,
+        pytest.raises(ConflictError, match="already has a tag 'release', or is getting one"),
+    ):
+        branched.tag("release", at="dev")
+
+    assert branched.tags() == tuple(done)
+    assert people(branched.at("release"))["eve"] == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "act", "gone"),
+    [
+        pytest.param("dev", lambda g: g.delete_branch("dev"), "branch 'dev'", id="branch"),
+        pytest.param("held", lambda g: g.delete_tag("held"), "tag 'held'", id="tag"),
+        pytest.param(
+            "held",
+            lambda g: (g.delete_tag("held"), g.tag("held", at="dev")),
+            "tag 'held'",
+            id="tag-made-again",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_nothing_is_made_of_a_source_that_was_deleted_meanwhile(
+    branched: Graph,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    act: Callable[[Graph], object],
+    gone: str,
+    kind: str,
+) -> None:
+    branched.tag("held", at="dev")
+
+    with (
+        meanwhile(monkeypatch, *CLAIMED[kind], lambda: act(branched)),
+        pytest.raises(ConflictError, match=f"{gone} was deleted meanwhile"),
+    ):
+        make(branched, kind, "made", source)
+
+    assert "made" not in tags_of(branched)
+    assert "made" not in [branch.name for branch in branched.branches()]
+    assert branched.tag("made").commit_id == branched.commits(limit=1)[0].commit_id
+
+
+@pytest.mark.parametrize("point", ["branch.post_claim", "branch.post_parent", "ready"])
+def test_a_name_never_gets_a_tag_while_a_branch_of_it_is_made(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    put_entry = append_entry
+
+    def tag_before_ready(*given: Any) -> bool:
+        if given[-1] is BranchState.READY:
+            graph.tag("both")
+        return put_entry(*given)
+
+    if point == "ready":
+        monkeypatch.setattr(branches, "append_entry", tag_before_ready)
+        with pytest.raises(ConflictError):
+            graph.create_branch("both")
+    else:
+        with (
+            meanwhile(monkeypatch, branches, point, lambda: graph.tag("both")),
+            pytest.raises(ConflictError),
+        ):
+            graph.create_branch("both")
+
+    assert list(tags_of(graph)) == ["both"]
+    assert [branch.name for branch in graph.branches()] == ["main"]
+    assert content(graph.at("both")) == content(graph)
+
+
+@pytest.mark.parametrize("point", ["tag.post_put", "ready"])
+def test_a_name_never_gets_a_branch_while_a_tag_of_it_is_made(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    put_entry = append_tag_entry
+
+    def branch_before_ready(*given: Any) -> bool:
+        if given[-1] is RefState.READY:
+            graph.create_branch("both")
+        return put_entry(*given)
+
+    if point == "ready":
+        monkeypatch.setattr(tagging, "append_tag_entry", branch_before_ready)
+        with pytest.raises(ConflictError):
+            graph.tag("both")
+    else:
+        with (
+            meanwhile(monkeypatch, tagging, point, lambda: graph.create_branch("both")),
+            pytest.raises(ConflictError, match="has a branch 'both'"),
+        ):
+            graph.tag("both")
+
+    assert graph.tags() == ()
+    assert [branch.name for branch in graph.branches()] == ["main", "both"]
+
+
+def test_whoever_was_told_of_a_tag_finds_it_among_many_who_want_the_name(graph: Graph) -> None:
+    commits = [put(graph, Pet=[{"name": f"pet{number}"}]) for number in range(2)]
+
+    def try_to_tag(name: str, number: int) -> str | None:
+        try:
+            return omnigraph.open(graph.root).tag(name, at=commits[number % 2]).commit_id
+        except ConflictError:
+            return None
+
+    for name in ("a", "b", "c"):
+        with ThreadPoolExecutor(6) as pool:
+            told = set(pool.map(lambda n, name=name: try_to_tag(name, n), range(6))) - {None}
+
+        assert len(told) <= 1
+        assert told <= {tags_of(graph).get(name)}
+
+
+def test_a_tag_that_is_older_than_the_states_is_read_deleted_and_made_again(graph: Graph) -> None:
+    tag = graph.tag("other")
+    fields = {key: value for key, value in asdict(tag).items() if key != "incarnation"}
+    old = Path(graph.root, names.tag_ref("old"))
+    old.write_text(json.dumps({**fields, "tag": "old"}, sort_keys=True))
+    before = content(graph)
+    put(graph, Person=[person("dan", age=4)])
+
+    assert content(graph.at("old")) == before
+    assert tags_of(graph) == {"old": tag.commit_id, "other": tag.commit_id}
+    assert graph.tag("old", at=tag.commit_id).tag == "old"
+    with pytest.raises(ConflictError):
+        graph.tag("old")
+    assert content(graph.create_branch("made", from_="old")) == before
+    graph.delete_tag("old")
+    assert list(tags_of(graph)) == ["other"]
+    graph.tag("old")
+    assert people(graph.at("old"))["dan"] == 4
+
+
+def test_what_is_below_the_floor_is_refused_unless_a_branch_or_a_tag_holds_it(
+    graph: Graph,
+) -> None:
+    commit_id = put(graph, Person=[person("dan", age=4)])
+    then = graph.at(commit_id)
+    expected, version = content(then), then.snapshot().manifest_version
+    moment = graph.commits(limit=1)[0].created_at
+    put(graph, Person=[person("eve", age=5)])
+    half_made(graph, "early", at=commit_id)
+    raise_floor(graph, above=then)
+
+    for reference in (commit_id, version, moment):
+        for use in (
+            graph.at,
+            lambda it: graph.tag("late", at=it),
+            lambda it: graph.create_branch("late", from_=it),
+            lambda it: graph.diff(it, "main"),
+        ):
+            with pytest.raises(NotFoundError, match="left of node:Person is not kept any more"):
+                use(reference)
+    assert people(graph.at("main"))["eve"] == 5
+    assert graph.tags() == ()
+    raised = {**asdict(claimed_tags(graph._objects)[0]), "tag": "held"}
+    Path(graph.root, names.tag_ref("held")).write_text(json.dumps(raised))
+    for reference in (commit_id, version, moment, "held"):
+        assert content(graph.at(reference)) == expected
+    assert graph.tag("late", at=commit_id).commit_id == commit_id
+    assert content(graph.create_branch("more", from_=commit_id)) == expected
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_a_floor_that_rises_before_the_claim_was_checked_counts(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    commit_id = put(graph, Person=[person("dan", age=4)])
+    then = graph.at(commit_id)
+    put(graph, Person=[person("eve", age=5)])
+
+    with (
+        meanwhile(monkeypatch, *CLAIMED[kind], lambda: raise_floor(graph, above=then)),
+        pytest.raises(NotFoundError, match=f"what {commit_id} left of node:Person"),
+    ):
+        make(graph, kind, "late", commit_id)
+
+    assert graph.tags() == ()
+    assert claimed_tags(graph._objects) == ()
+    assert [branch.name for branch in graph.branches()] == ["main"]
+
+
+def test_a_tag_below_the_floor_can_be_tagged_again_and_branched_from(graph: Graph) -> None:
+    commit_id = put(graph, Person=[person("dan", age=4)])
+    graph.tag("held")
+    then = graph.at("held")
+    put(graph, Person=[person("eve", age=5)])
+    raise_floor(graph, above=then)
+
+    graph.tag("again", at="held")
+    made = graph.create_branch("made", from_="again")
+    graph.delete_tag("held")
+
+    assert tags_of(graph) == {"again": commit_id}
+    assert content(made) == content(graph.at("again")) == content(then)
+    assert made.check().ok

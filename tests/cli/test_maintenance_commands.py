@@ -1,0 +1,337 @@
+"""Upkeep at the command line: tables for people, JSON for programs, codes for schedulers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+from omnigraph.cli.main import main
+from omnigraph.graph import Graph
+from tests.behaviours.histories import content, put
+from tests.maintenance.upkeep_graphs import (
+    CITES,
+    DOC,
+    QUIET,
+    TABLES,
+    TAG,
+    armed,
+    data_files,
+    doc,
+    fragments,
+    scattered_graph,
+    uri,
+    versions,
+)
+
+pytestmark = pytest.mark.unit
+
+COMMAND = str(Path(sys.executable).parent / "omnigraph")
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return scattered_graph(graph_root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def omnigraph(*arguments: str) -> Done:
+    """Run a command in this process: starting one takes longer than most of these."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
+        patch.setattr(sys, "argv", ["omnigraph", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    code = ended.value.code
+    assert isinstance(code, int)
+    return Done(returncode=code, stdout=stdout.getvalue(), stderr=stderr.getvalue())
+
+
+def killed(*arguments: str, at: str) -> bool:
+    """Run a command in a process that is killed at a point; whether it was."""
+    environment = {**os.environ, "OMNIGRAPH_FAILPOINTS": f"{at}=kill"}
+    done = subprocess.run([COMMAND, *arguments], capture_output=True, check=False, env=environment)
+    return done.returncode == -signal.SIGKILL
+
+
+def as_json(*arguments: str, code: int = 0) -> dict[str, Any]:
+    done = omnigraph(*arguments, "--json")
+    assert done.returncode == code, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_optimize_shows_every_table(graph: Graph) -> None:
+    done = omnigraph("optimize", graph.root)
+
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert "3 -> 1" in lines[DOC]
+    assert "yes" in lines[DOC]
+    assert lines.keys() >= set(TABLES)
+    assert fragments(graph, DOC) == 1
+
+
+def test_optimize_as_json_has_stable_keys(graph: Graph) -> None:
+    lance.dataset(uri(graph, DOC)).optimize.compact_files()
+
+    found = as_json("optimize", graph.root)
+
+    rows = {each["table_key"]: each for each in found["tables"]}
+    assert found.keys() == {"tables"}
+    assert rows[DOC] == {
+        "table_key": DOC,
+        "fragments_removed": 0,
+        "fragments_added": 0,
+        "committed": False,
+        "skipped": "drift_needs_repair",
+        "manifest_version": 4,
+        "lance_head_version": 6,
+        "pending_indexes": [],
+    }
+    assert rows[CITES]["committed"] is True
+
+
+def test_a_skipped_table_is_explained_on_stderr(graph: Graph) -> None:
+    lance.dataset(uri(graph, DOC)).optimize.compact_files()
+
+    done = omnigraph("optimize", graph.root)
+
+    assert done.returncode == 0
+    assert "drift_needs_repair" in done.stdout
+    assert "HEAD and manifest disagree: run omnigraph repair" in done.stderr
+    assert "(published 4, HEAD 6)" in done.stderr
+
+
+def test_a_pending_index_is_explained_on_stderr(graph: Graph) -> None:
+    graph.write({"Cites": []}, mode="overwrite")
+    graph.write({"Doc": [doc(1, place=None)]}, mode="overwrite")
+
+    done = omnigraph("optimize", graph.root)
+
+    assert done.returncode == 0
+    assert "node:Doc.place: index pending, there is no vector to train it on yet" in done.stderr
+
+
+def test_a_failing_table_ends_with_1_and_the_others_are_shown(graph: Graph) -> None:
+    data_files(graph, DOC)[0].unlink()
+
+    done = omnigraph("optimize", graph.root)
+
+    assert done.returncode == 1
+    assert "2 -> 1" in done.stdout
+    assert "optimize failed for node:Doc" in done.stderr
+    assert "what was done for the other tables is kept" in done.stderr
+
+
+def test_the_wished_size_of_fragments_is_obeyed(graph: Graph) -> None:
+    assert omnigraph("optimize", graph.root, "--target-rows", "3").returncode == 0
+    assert omnigraph("optimize", graph.root, "--target-rows", "0").returncode == 2
+
+    assert fragments(graph, DOC) == 3
+
+
+def test_cleanup_without_confirmation_is_a_preview(graph: Graph) -> None:
+    done = omnigraph("cleanup", graph.root, "--keep", "3")
+
+    assert done.returncode == 0, done.stderr
+    assert "would remove" in done.stdout
+    assert "Nothing was removed. Say --confirm to do it" in done.stderr
+    assert versions(graph, DOC) == [1, 2, 3, 4]
+
+
+def test_cleanup_with_confirmation_removes_and_says_what(graph: Graph) -> None:
+    done = omnigraph("cleanup", graph.root, "--keep", "3", "--confirm")
+
+    assert done.returncode == 0, done.stderr
+    assert "removed " in done.stdout
+    assert "would" not in done.stdout
+    assert "Nothing was removed" not in done.stderr
+    assert versions(graph, DOC) == [2, 3, 4]
+
+
+def test_cleanup_as_json_has_stable_keys(graph: Graph) -> None:
+    found = as_json("cleanup", graph.root, "--older-than", "0s", "--confirm")
+
+    assert found.keys() == {
+        "root",
+        "confirmed",
+        "tables",
+        "reconciled",
+        "leftovers",
+        "bytes_removed",
+    }
+    rows = {each["table_key"]: each for each in found["tables"]}
+    assert rows[DOC].keys() == {
+        "table_key",
+        "bytes_removed",
+        "old_versions_removed",
+        "files_removed",
+        "error",
+    }
+    assert (rows[DOC]["old_versions_removed"], rows[QUIET]["old_versions_removed"]) == (3, 0)
+    assert found["reconciled"] == {"reclaimed": [], "failures": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 5, "cleanup requires at least one of keep_versions or older_than"),
+        (("--keep", "2"), 5, "--allow-unsafe-keep"),
+        (("--older-than", "soon"), 5, "'soon' is no age"),
+        (("--keep", "0"), 2, "--keep"),
+        (("--keep", "many"), 2, "--keep"),
+    ],
+)
+def test_a_cleanup_that_makes_no_sense_is_refused(
+    graph: Graph, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    done = omnigraph("cleanup", graph.root, *arguments, "--confirm")
+
+    assert done.returncode == code
+    assert message in done.stderr
+    assert versions(graph, DOC) == [1, 2, 3, 4]
+
+
+def test_two_versions_can_be_kept_by_saying_so(graph: Graph) -> None:
+    done = omnigraph("cleanup", graph.root, "--keep", "2", "--allow-unsafe-keep", "--confirm")
+
+    assert done.returncode == 0, done.stderr
+    assert versions(graph, DOC) == [3, 4]
+
+
+def test_a_table_that_cannot_be_cleaned_is_shown_and_ends_with_1(graph: Graph) -> None:
+    with armed("cleanup.table_gc"):
+        found = as_json("cleanup", graph.root, "--keep", "3", "--confirm", code=1)
+
+    errors = {each["table_key"]: each["error"] for each in found["tables"] if each["error"]}
+    assert list(errors.values()) == ["cleanup.table_gc"]
+    assert found["confirmed"] is True
+
+
+def test_reconcile_counts_what_it_reclaimed(graph: Graph) -> None:
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    assert killed("branch", "delete", graph.root, "gone", at="branch.post_delete")
+
+    found = as_json("reconcile", graph.root)
+
+    assert [each["fate"] for each in found["reclaimed"]] == ["orphan", "orphan"]
+    done = omnigraph("reconcile", graph.root)
+    assert (done.returncode, done.stdout) == (0, "reclaimed 0 orphaned forks\n")
+
+
+POLICY = """
+[optimize]
+target_rows_per_fragment = 100000
+[cleanup]
+keep = 3
+"""
+
+
+def test_maintain_runs_every_step_and_writes_metrics(graph: Graph, tmp_path: Path) -> None:
+    policy, metrics = tmp_path / "nightly.toml", tmp_path / "omnigraph.prom"
+    policy.write_text(POLICY)
+    before = content(graph)
+
+    done = omnigraph("maintain", graph.root, "--policy", str(policy), "--metrics", str(metrics))
+
+    assert done.returncode == 0, done.stderr
+    for step in ("check", "reconcile", "optimize", "cleanup"):
+        (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith(step))
+        assert "done" in line
+    assert f'omnigraph_maintain_exit_code{{graph="{graph.root}"}} 0' in metrics.read_text()
+    assert content(graph) == before
+    assert len(versions(graph, DOC)) == 3
+
+
+def test_maintain_as_json_has_stable_keys(graph: Graph) -> None:
+    found = as_json("maintain", graph.root)
+
+    assert found.keys() == {"root", "started_at", "steps", "exit_code"}
+    assert [each["step"] for each in found["steps"]] == [
+        "check",
+        "reconcile",
+        "optimize",
+        "cleanup",
+    ]
+    assert {tuple(sorted(each)) for each in found["steps"]} == {
+        ("counts", "messages", "outcome", "seconds", "step")
+    }
+
+
+def test_maintain_of_a_damaged_graph_ends_with_8_and_says_why(graph: Graph, tmp_path: Path) -> None:
+    metrics = tmp_path / "omnigraph.prom"
+    data_files(graph, TAG)[0].unlink()
+
+    done = omnigraph("maintain", graph.root, "--metrics", str(metrics))
+
+    assert done.returncode == 8
+    assert "attention" in done.stdout
+    assert "not_reached" in done.stdout
+    assert "check: " in done.stderr
+    assert f'omnigraph_maintain_exit_code{{graph="{graph.root}"}} 8' in metrics.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "cannot read"), ("[cleanpu]", "says 'cleanpu'"), ("[", "is not TOML")],
+)
+def test_a_policy_that_cannot_be_understood_is_refused(
+    graph: Graph, tmp_path: Path, text: str | None, message: str
+) -> None:
+    policy = tmp_path / "nightly.toml"
+    if text is not None:
+        policy.write_text(text)
+
+    done = omnigraph("maintain", graph.root, "--policy", str(policy))
+
+    assert done.returncode == 5
+    assert message in done.stderr
+    assert versions(graph, DOC) == [1, 2, 3, 4]
+
+
+def test_a_run_that_was_killed_is_resumed_by_the_next(graph: Graph, tmp_path: Path) -> None:
+    policy = tmp_path / "nightly.toml"
+    policy.write_text(POLICY)
+    before = content(graph)
+    assert killed(
+        "maintain",
+        graph.root,
+        "--policy",
+        str(policy),
+        at="optimize.post_phase_b_pre_manifest_commit",
+    )
+
+    found = as_json("maintain", graph.root, "--policy", str(policy))
+
+    assert found["exit_code"] == 0
+    assert {each["outcome"] for each in found["steps"]} == {"done"}
+    assert content(graph) == before
+    assert fragments(graph, DOC) == 1
+    assert graph.check().ok
+
+
+@pytest.mark.parametrize("verb", ["optimize", "cleanup", "reconcile", "maintain"])
+def test_upkeep_of_nothing_is_not_found(tmp_path: Path, verb: str) -> None:
+    more = ("--keep", "3") if verb == "cleanup" else ()
+
+    assert omnigraph(verb, str(tmp_path / "none"), *more).returncode == 3

@@ -1,0 +1,144 @@
+"""Upkeep that is killed, wherever: nothing is lost, nothing lies, and the next run finishes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from omnigraph import failpoints
+from omnigraph.failpoints import Action, Armed
+from tests.crash.branch_world import SWEEP
+from tests.crash.small_world import content_of
+from tests.crash.upkeep_cases import (
+    ROUTES,
+    LateDeath,
+    Route,
+    UpkeepDeath,
+    late_deaths,
+    upkeep_deaths,
+)
+from tests.crash.upkeep_verdict import assert_converges, assert_whole
+from tests.crash.upkeep_world import Upkeep, keep_up, take, with_steps
+from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
+
+pytestmark = pytest.mark.crash
+
+COMPACTED = ("node:Person", "node:City", "edge:LivesIn")
+LEAVES_SOMETHING_NEW = frozenset(
+    {
+        ("mutation.post_stage", 2),
+        ("mutation.post_direct_commit", 1),
+        ("mutation.post_direct_commit", 3),
+        ("mutation.post_table_commit", 1),
+        ("mutation.post_table_commit", 2),
+        ("mutation.post_table_commit", 3),
+        ("publish.pre_manifest", 2),
+        ("publish.post_manifest", 1),
+        ("publish.post_manifest", 2),
+        ("mutation.post_sidecar_delete", 2),
+        ("fold.post_history", 1),
+        ("fold.post_drop", 1),
+    }
+)
+"""Deaths of the fast tier: each leaves on disk what no death before it does."""
+
+
+@pytest.fixture(scope="session")
+def upkeep_worlds(tmp_path_factory: pytest.TempPathFactory) -> UpkeepWorlds:
+    return UpkeepWorlds(tmp_path_factory.getbasetemp() / "upkeep-worlds")
+
+
+def _table(cases: Iterable[UpkeepDeath]) -> list[ParameterSet]:
+    return [
+        pytest.param(
+            case,
+            id=str(case),
+            marks=[] if (case.point, case.visit) in LEAVES_SOMETHING_NEW else [pytest.mark.slow],
+        )
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize("case", _table(upkeep_deaths(Upkeep.OPTIMIZE)))
+def test_a_killed_optimize_changes_no_row_and_the_next_one_finishes_it(
+    case: UpkeepDeath, upkeep_worlds: UpkeepWorlds
+) -> None:
+    laid = upkeep_worlds.lay_out(case.world)
+
+    ended = upkeep_worlds.run(case.upkeep, failpoints=f"{case.point}=kill@{case.visit}")
+
+    assert ended.was_killed
+    graph = assert_whole(upkeep_worlds.root, laid.contents)
+    assert_converges(graph, laid.contents)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", list(late_deaths()), ids=str)
+def test_an_optimize_killed_after_a_lost_race_leaves_nothing_to_repair(
+    case: LateDeath, upkeep_worlds: UpkeepWorlds
+) -> None:
+    laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
+    graph = upkeep_worlds.graph()
+    armed = f"{case.stop}=stop,{case.point}=kill"
+    victim = upkeep_worlds.start(Upkeep.OPTIMIZE, failpoints=armed)
+    victim.wait_until_stopped()
+    for rival in case.rivals:
+        assert take(graph, rival, laid) == "acknowledged"
+    victim.wake()
+
+    ended = victim.end()
+
+    assert ended.was_killed
+    expected = with_steps(laid, case.rivals)
+    if SWEEP in case.rivals:
+        # Its sidecar is gone, and a compaction carries no name: nobody can tell it from others'.
+        graph = assert_whole(upkeep_worlds.root, expected, upkept=COMPACTED)
+        graph.repair(confirm=True)
+    assert_converges(assert_whole(upkeep_worlds.root, expected), expected)
+
+
+@pytest.mark.parametrize("case", _table(upkeep_deaths(Upkeep.REPAIR)))
+def test_a_killed_repair_published_everything_or_nothing(
+    case: UpkeepDeath, upkeep_worlds: UpkeepWorlds
+) -> None:
+    laid = upkeep_worlds.lay_out(case.world)
+    foreign = {"foreign": {"id": "foreign", "name": "foreign"}}
+    main = {**laid.contents["main"], "node:Ghost": foreign}
+    repaired = {**laid.contents, "main": main}
+
+    ended = upkeep_worlds.run(case.upkeep, failpoints=f"{case.point}=kill")
+
+    assert ended.was_killed
+    published = bool(content_of(upkeep_worlds.graph())["node:Ghost"])
+    drifted = () if published else ("node:Ghost", "edge:Visited")
+    expected = repaired if published else laid.contents
+    graph = assert_whole(upkeep_worlds.root, expected, drifted=drifted)
+    assert keep_up(graph, Upkeep.REPAIR)["published"] == sorted(drifted)
+    assert_converges(assert_whole(upkeep_worlds.root, repaired), repaired)
+
+
+@pytest.mark.parametrize(
+    ("world", "upkeep", "route"),
+    [(world, upkeep, route) for (world, upkeep), route in ROUTES.items()],
+    ids=[f"{world}-{upkeep}" for world, upkeep in ROUTES],
+)
+def test_upkeep_is_killed_at_every_point_that_it_reaches(
+    world: UpkeepWorld,
+    upkeep: Upkeep,
+    route: Route,
+    upkeep_worlds: UpkeepWorlds,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    upkeep_worlds.lay_out(world)
+    graph = upkeep_worlds.graph()
+    reached: Counter[str] = Counter()
+    failpoints.arm("migration.pre_step", Armed(action=Action.PAUSE))
+    monkeypatch.setattr(failpoints, "_visit", lambda point: reached.update([point]))
+
+    keep_up(graph, upkeep)
+
+    failpoints.disarm_all()
+    assert {point: max(visits) for point, visits in route.items()} == reached

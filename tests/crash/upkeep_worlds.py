@@ -1,0 +1,117 @@
+"""Graphs that need upkeep in the states that crashes start from: each made once, then copied."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from enum import StrEnum
+from pathlib import Path
+from typing import assert_never
+
+import lance
+import pyarrow as pa
+
+import omnigraph
+from omnigraph.graph import Graph
+from tests.crash.branch_world import MAIN, create, delete, write
+from tests.crash.branch_worlds import run_victim
+from tests.crash.processes import Ended, Victim, start
+from tests.crash.small_world import content_of
+from tests.crash.upkeep_world import Laid, Step, Upkeep, look, take, unkept_graph
+
+
+class UpkeepWorld(StrEnum):
+    """What a process that keeps house finds."""
+
+    UNKEPT = "unkept"
+    """Every table needs something else."""
+    KEPT = "kept"
+    """Optimized, then written again; a deleted branch left its forks."""
+    FOREIGN = "foreign"
+    """Somebody has compacted one table and appended to another with bare Lance."""
+
+
+class UpkeepWorlds:
+    """The graphs made so far in this test session, all laid out at one root."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir(exist_ok=True)
+        self.root = str(home / "graph")
+        self._templates = home / "templates"
+        self._laid: dict[UpkeepWorld, Laid] = {}
+
+    def lay_out(self, world: UpkeepWorld) -> Laid:
+        template = self._templates / world
+        if not template.exists():
+            shutil.rmtree(self.root, ignore_errors=True)
+            old_commit = self._make(world)
+            shutil.copytree(self.root, template)
+            template.with_suffix(".json").write_text(json.dumps(old_commit))
+        shutil.rmtree(self.root, ignore_errors=True)
+        # No file is ever written in place, so the templates stay what they are.
+        shutil.copytree(template, self.root, copy_function=os.link)
+        if world not in self._laid:
+            self._laid[world] = self._look(json.loads(template.with_suffix(".json").read_text()))
+        return self._laid[world]
+
+    def graph(self) -> Graph:
+        return omnigraph.open(self.root)
+
+    def start(self, upkeep: Upkeep, *, failpoints: str = "", without_guard: str = "") -> Victim:
+        return start(
+            "upkeep", self.root, upkeep, failpoints=failpoints, without_guard=without_guard
+        )
+
+    def run(self, upkeep: Upkeep, *, failpoints: str = "", without_guard: str = "") -> Ended:
+        return self.start(upkeep, failpoints=failpoints, without_guard=without_guard).end()
+
+    def _make(self, world: UpkeepWorld) -> str:
+        old_commit = unkept_graph(self.root)
+        graph = omnigraph.open(self.root)
+        match world:
+            case UpkeepWorld.UNKEPT:
+                pass
+            case UpkeepWorld.KEPT:
+                self._kept(graph)
+            case UpkeepWorld.FOREIGN:
+                graph.optimize()
+                _compact_by_hand(graph, "edge:Visited")
+                _append_by_hand(graph, "node:Ghost")
+            case _:
+                assert_never(world)
+        return old_commit
+
+    def _kept(self, graph: Graph) -> None:
+        laid = Laid(contents={}, old_commit="", old={})
+        steps: tuple[Step, ...] = (
+            Upkeep.OPTIMIZE,
+            write(MAIN, "append-d"),
+            create("gone"),
+            write("gone", "append-gone"),
+            write("gone", "link-gone"),
+            write(MAIN, "append-e"),
+        )
+        for step in steps:
+            assert take(graph, step, laid) == "acknowledged"
+        dead = run_victim(self.root, delete("gone"), failpoints="branch.post_delete=kill")
+        assert dead.was_killed
+
+    def _look(self, old_commit: str) -> Laid:
+        graph = omnigraph.open(self.root, mode="r")
+        old = content_of(graph, graph.at(old_commit).snapshot())
+        return Laid(contents=look(graph), old_commit=old_commit, old=old)
+
+
+def _table(graph: Graph, table_key: str) -> lance.LanceDataset:
+    return lance.dataset(str(Path(graph.root, graph.snapshot().tables[table_key].location)))
+
+
+def _compact_by_hand(graph: Graph, table_key: str) -> None:
+    assert _table(graph, table_key).optimize.compact_files().fragments_removed
+
+
+def _append_by_hand(graph: Graph, table_key: str) -> None:
+    table = _table(graph, table_key)
+    rows = pa.Table.from_pylist([{"id": "foreign", "name": "foreign"}], schema=table.schema)
+    lance.write_dataset(rows, table.uri, mode="append")

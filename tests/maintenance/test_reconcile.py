@@ -1,0 +1,304 @@
+"""Reconcile: forks that nobody needs go, whatever left them, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.commit import first_write, orphans
+from omnigraph.commit.orphans import Fate, Reconciled, listed_forks
+from omnigraph.errors import ReadOnlyError
+from omnigraph.failpoints import FailpointReached, disarm_all
+from omnigraph.graph import Graph
+from omnigraph.storage.forks import forks_of
+from tests.behaviours.histories import content, put
+from tests.maintenance.upkeep_graphs import (
+    DOC,
+    QUIET,
+    TAG,
+    act_at,
+    armed,
+    doc,
+    hold_schema,
+    scattered_graph,
+    uri,
+)
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    disarm_all()
+    yield
+    disarm_all()
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return scattered_graph(graph_root)
+
+
+def forks(graph: Graph, key: str = DOC) -> set[str]:
+    location = graph.snapshot().tables[key].location
+    return set(forks_of(graph._objects.root, location))
+
+
+def delete_halfway(graph: Graph, name: str) -> None:
+    """The branch is gone, what it wrote is still there."""
+    with armed("branch.post_delete"), pytest.raises(FailpointReached):
+        graph.delete_branch(name)
+
+
+def die_after_first_fork(graph: Graph, **rows: list[dict[str, object]]) -> None:
+    """A first write on a branch that breaks off when the table is forked."""
+    with armed("branch.post_fork"), pytest.raises(FailpointReached):
+        graph.write(rows, mode="merge")
+
+
+def reclaimed(done: Reconciled) -> set[str]:
+    return {each.location for each in done.reclaimed}
+
+
+def test_what_a_deleted_branch_left_goes(graph: Graph) -> None:
+    put(graph.create_branch("side"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    delete_halfway(graph, "side")
+    assert forks(graph)
+    assert forks(graph, TAG)
+
+    done = graph.reconcile()
+
+    tables = graph.snapshot().tables
+    assert reclaimed(done) == {tables[DOC].location, tables[TAG].location, names.MANIFEST}
+    assert done.failures == ()
+    assert forks(graph) == forks(graph, TAG) == set()
+    assert graph.reconcile() == Reconciled()
+
+
+def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> None:
+    branch = graph.create_branch("side")
+    put(branch, Tag=[{"name": "u"}])
+    die_after_first_fork(branch, Doc=[doc(1, 100)])
+    assert forks(graph)
+
+    omnigraph.open(graph.root)
+    done = graph.reconcile()
+
+    assert reclaimed(done) == {graph.snapshot().tables[DOC].location}
+    assert forks(graph) == set()
+    assert forks(graph, TAG), "the table that the branch did write stays"
+    assert content(branch)["Tag"].keys() == {"t", "u"}
+
+
+def test_the_fork_of_a_writer_at_work_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rival() -> None:
+        assert forks(graph)
+        assert graph.reconcile() == Reconciled()
+        looked.append(forks(graph))
+
+    looked: list[set[str]] = []
+    branch = graph.create_branch("side")
+    act_at(monkeypatch, first_write, "branch.post_fork", rival)
+    put(branch, Doc=[doc(2, 200)])
+
+    assert [len(each) for each in looked] == [1]
+    assert content(branch)["Doc"]["d2"]["n"] == 200
+
+
+def test_a_write_after_a_dead_first_write_needs_no_reconcile(graph: Graph) -> None:
+    branch = graph.create_branch("side")
+    die_after_first_fork(branch, Doc=[doc(1, 100)])
+
+    put(omnigraph.open(graph.root).branch("side"), Doc=[doc(2, 200)])
+    graph.reconcile()
+
+    assert {key: row["n"] for key, row in content(branch)["Doc"].items() if row["n"] > 9} == {
+        "d2": 200
+    }
+
+
+def test_forks_that_living_branches_and_tags_read_stay(graph: Graph) -> None:
+    branch = graph.create_branch("side")
+    put(branch, Doc=[doc(1, 100)])
+    put(graph.create_branch("gone"), Doc=[doc(2, 200)])
+    branch_of_gone = graph.branch("gone")
+    branch_of_gone.tag("kept")
+    before, tagged = content(branch), content(branch_of_gone)
+    delete_halfway(graph, "gone")
+
+    graph.reconcile()
+
+    assert content(branch) == before
+    assert content(graph.at("kept")) == tagged
+    assert len(forks(graph)) == 2
+    graph.delete_tag("kept")
+    graph.reconcile()
+    assert len(forks(graph)) == 1
+
+
+def test_what_was_merged_stays_known_when_its_branch_is_gone(graph: Graph) -> None:
+    branch = graph.create_branch("side")
+    put(branch, Doc=[doc(1, 100)])
+    put(graph, Doc=[doc(2, 200)])
+    graph.merge("side")
+    delete_halfway(graph, "side")
+    known = {commit.commit_id for commit in graph.commits()}
+
+    graph.reconcile()
+
+    assert {commit.commit_id for commit in graph.commits()} == known
+    assert content(graph)["Doc"]["d1"]["n"] == 100
+    assert graph.check().ok
+
+
+def test_children_go_before_their_parents_whatever_their_names(graph: Graph) -> None:
+    parent = graph.create_branch("a-parent-with-a-long-name")
+    put(parent, Doc=[doc(1, 100)])
+    child = parent.create_branch("z")
+    put(child, Doc=[doc(2, 200)])
+    delete_halfway(graph, "z")
+    delete_halfway(graph, "a-parent-with-a-long-name")
+
+    done = graph.reconcile()
+
+    assert done.failures == ()
+    assert forks(graph) == set()
+    order = [
+        each.fork.partition(".")[0] for each in done.reclaimed if each.location != names.MANIFEST
+    ]
+    assert order == ["z", "a-parent-with-a-long-name"]
+
+
+def test_a_parent_whose_child_lives_stays(graph: Graph) -> None:
+    parent = graph.create_branch("parent")
+    put(parent, Doc=[doc(1, 100)])
+    child = parent.create_branch("child")
+    put(child, Doc=[doc(2, 200)])
+    before = content(child)
+
+    graph.reconcile()
+
+    assert content(child) == before
+    assert len(forks(graph)) == 2
+
+
+@pytest.mark.parametrize(("visit", "name"), [(1, "main"), (2, "side")])
+def test_a_branch_that_cannot_be_read_is_told_once_and_nothing_goes(
+    graph: Graph, visit: int, name: str
+) -> None:
+    put(graph.create_branch("side"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    delete_halfway(graph, "gone")
+    before = forks(graph) | forks(graph, TAG)
+
+    with armed("cleanup.resolve_branch_snapshot", visit=visit):
+        done = graph.reconcile()
+
+    assert done.failures == ((name, "cleanup.resolve_branch_snapshot"),)
+    assert done.reclaimed == ()
+    assert forks(graph) | forks(graph, TAG) == before
+    assert len(graph.reconcile().reclaimed) == 3
+
+
+def test_a_table_whose_forks_cannot_be_listed_is_told_by_name_and_harms_no_other(
+    graph: Graph,
+) -> None:
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    delete_halfway(graph, "gone")
+    version = graph.snapshot().tables[TAG].version
+    head = Path(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest")
+    head.write_bytes(b"junk" * 10)
+
+    done = graph.reconcile()
+
+    assert [name for name, _ in done.failures] == [TAG]
+    assert forks(graph) == set()
+
+
+def test_a_fork_that_cannot_be_dropped_is_told_and_tried_again(graph: Graph) -> None:
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    delete_halfway(graph, "gone")
+    for visit in (1, 2):
+        with armed("reconcile.check", visit=visit):
+            graph.reconcile()
+
+    assert graph.reconcile().failures == ()
+    assert forks(graph) == set()
+
+
+def test_a_fork_that_goes_at_the_second_attempt_is_no_failure(graph: Graph) -> None:
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    delete_halfway(graph, "gone")
+
+    with armed("cleanup.reconcile_fork"):
+        done = graph.reconcile()
+
+    assert len(done.reclaimed) == 3
+    assert done.failures == ()
+
+
+def test_a_branch_made_while_forks_are_looked_at_loses_nothing(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    delete_halfway(graph, "gone")
+
+    def rival() -> None:
+        put(graph.create_branch("new"), Doc=[doc(2, 200)])
+
+    act_at(monkeypatch, orphans, "reconcile.post_pins", rival)
+    done = graph.reconcile()
+
+    assert done == Reconciled()
+    assert content(graph.branch("new"))["Doc"]["d2"]["n"] == 200
+    assert len(graph.reconcile().reclaimed) == 2
+    assert content(graph.branch("new"))["Doc"]["d2"]["n"] == 200
+
+
+@pytest.mark.parametrize("point", ["reconcile.post_refs", "reconcile.post_logs"])
+def test_a_first_write_while_forks_are_looked_at_keeps_its_fork(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    branch = graph.create_branch("side")
+
+    def rival() -> None:
+        put(branch, Doc=[doc(2, 200)])
+
+    act_at(monkeypatch, orphans, point, rival)
+    graph.reconcile()
+
+    assert content(branch)["Doc"]["d2"]["n"] == 200
+    assert branch.check().ok
+
+
+def test_main_and_system_branches_are_never_candidates(graph: Graph) -> None:
+    hold_schema(graph)
+    dataset = lance.dataset(uri(graph, QUIET))
+    dataset.create_branch(names.SCHEMA_APPLY_LOCK)
+
+    graph.reconcile()
+
+    assert "main" not in {each.fork for each in listed_forks(graph._objects)}
+    assert forks(graph, QUIET) == {names.SCHEMA_APPLY_LOCK}
+    assert len(content(graph)["Doc"]) == 9
+
+
+def test_a_survey_says_what_would_become_of_every_fork(graph: Graph) -> None:
+    put(graph.create_branch("side"), Doc=[doc(1, 100)])
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    delete_halfway(graph, "gone")
+
+    fates = {each.fork.partition(".")[0]: each.fate for each in listed_forks(graph._objects)}
+
+    assert fates == {"side": Fate.LEGITIMATE, "gone": Fate.ORPHAN}
+    assert len(forks(graph)) == 2
+
+
+def test_a_reading_handle_may_not_reconcile(graph: Graph) -> None:
+    with pytest.raises(ReadOnlyError, match="cannot reconcile"):
+        omnigraph.open(graph.root, mode="r").reconcile()

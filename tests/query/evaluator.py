@@ -1,0 +1,360 @@
+"""What a typed query means, by naive nested loops over a graph of plain dicts.
+
+This is the definition that executors are tested against. It knows nothing of plans.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from omnigraph.query.expressions import Aggregate, Distance, Expression, Fusion, Ranking
+from omnigraph.query.plan import vector_arm_depth
+from omnigraph.query.typed import (
+    Block,
+    EdgeDirection,
+    OrderKey,
+    TypedQuery,
+    TypedRead,
+    TypedTraversal,
+)
+from omnigraph.schema.catalog import Catalog
+from tests.query.expression_values import (
+    Graph,
+    Held,
+    HeldPath,
+    Row,
+    Run,
+    aggregate,
+    order_key,
+    score,
+    value_of,
+)
+
+EPOCH = dt.datetime(2024, 5, 31, 12, 0, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """`rows` in order if `ordered`; otherwise any order, and any choice from `all_rows`."""
+
+    rows: list[dict[str, Any]]
+    all_rows: list[dict[str, Any]]
+    ordered: bool
+
+
+def evaluate(
+    query: TypedQuery,
+    catalog: Catalog,
+    graph: Graph,
+    parameters: Mapping[str, Any] | None = None,
+    now: dt.datetime = EPOCH,
+) -> Answer:
+    """The rows of a query."""
+    assert isinstance(query.body, TypedRead)
+    run = Run(catalog=catalog, graph=graph, parameters=parameters or {}, now=now)
+    matches = list(block_rows(query.body.block, {}, run))
+    return answer(query.body, matches, run)
+
+
+# Patterns
+
+
+def block_rows(block: Block, outside: Row, run: Run) -> Iterator[Row]:
+    """Every way to match a pattern inside one row of its surroundings."""
+    for required in _required_rows(block, outside, run):
+        rows: list[Row] = [required]
+        for inner in block.optionals:
+            rows = [wide for row in rows for wide in _with_optional(inner, row, run)]
+        for row in rows:
+            if all(value_of(each, row, run) is True for each in block.filters) and not any(
+                _has_match(inner, row, run) for inner in block.negations
+            ):
+                yield row
+
+
+def _with_optional(inner: Block, row: Row, run: Run) -> list[Row]:
+    found = list(block_rows(inner, row, run))
+    return found or [{**row, **dict.fromkeys(inner.introduced)}]
+
+
+def _has_match(inner: Block, row: Row, run: Run) -> bool:
+    return next(iter(block_rows(inner, row, run)), None) is not None
+
+
+def _required_rows(block: Block, outside: Row, run: Run) -> Iterator[Row]:
+    """Loops over nodes for every variable that is not bound outside, then over edges."""
+    names = dict.fromkeys(each.variable for each in block.bindings)
+    for each in block.traversals:
+        names.update(dict.fromkeys((each.left, each.right)))
+    new = [name for name in names if name not in outside]
+    yield from _choose_nodes(block, new, outside, run)
+
+
+def _choose_nodes(block: Block, new: list[str], row: Row, run: Run) -> Iterator[Row]:
+    if new and not _still_possible(block, row, run):
+        return
+    if not new:
+        if _nodes_fit(block, row, run):
+            yield from _choose_edges(block.traversals, row, run)
+        return
+    for node_type in run.catalog.nodes:
+        for node in _nodes(node_type, run):
+            yield from _choose_nodes(block, new[1:], {**row, new[0]: node}, run)
+
+
+def _still_possible(block: Block, row: Row, run: Run) -> bool:
+    """Looks early at what is chosen already, only to end hopeless loops."""
+    for binding in block.bindings:
+        if binding.variable in row and not _binding_fits(binding.type.types, binding, row, run):
+            return False
+    return all(
+        _joined(each, row, run)
+        for each in block.traversals
+        if each.left in row and each.right in row
+    )
+
+
+def _nodes_fit(block: Block, row: Row, run: Run) -> bool:
+    return _still_possible(block, row, run)
+
+
+def _binding_fits(types: tuple[str, ...], binding: Any, row: Row, run: Run) -> bool:
+    held = row[binding.variable]
+    return (
+        isinstance(held, Held)
+        and held.type in types
+        and all(value_of(each, row, run) is True for each in binding.conditions)
+    )
+
+
+def _joined(traversal: TypedTraversal, row: Row, run: Run) -> bool:
+    left, right = row[traversal.left], row[traversal.right]
+    if not isinstance(left, Held) or not isinstance(right, Held):
+        return False
+    if left.type not in traversal.left_type.types or right.type not in traversal.right_type.types:
+        return False
+    return bool(paths(traversal, left.id, right.id, run))
+
+
+def _choose_edges(traversals: Sequence[TypedTraversal], row: Row, run: Run) -> Iterator[Row]:
+    """One row per edge where an edge has a variable, else one row per pair of nodes."""
+    if not traversals:
+        yield row
+        return
+    first, rest = traversals[0], traversals[1:]
+    left, right = row[first.left], row[first.right]
+    assert isinstance(left, Held)
+    assert isinstance(right, Held)
+    if first.edge_variable is not None:
+        for edge in _edges(first.edge, run):
+            if (left.id, right.id) in _ways(first, edge.properties):
+                yield from _choose_edges(rest, {**row, first.edge_variable: edge}, run)
+        return
+    found = paths(first, left.id, right.id, run)
+    if first.path_variable is not None:
+        row = {**row, first.path_variable: min(found, key=lambda each: (each.nodes, each.edges))}
+    yield from _choose_edges(rest, row, run)
+
+
+def _nodes(node_type: str, run: Run) -> Iterator[Held]:
+    for row in run.graph["nodes"].get(node_type, ()):
+        yield Held(type=node_type, id=row["id"], properties=row)
+
+
+def _edges(edge_type: str, run: Run) -> Iterator[Held]:
+    for row in run.graph["edges"].get(edge_type, ()):
+        yield Held(type=edge_type, id=row["id"], properties=row)
+
+
+def _ways(traversal: TypedTraversal, edge: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """The steps from left to right that one edge allows."""
+    forward, backward = (edge["src"], edge["dst"]), (edge["dst"], edge["src"])
+    return {
+        EdgeDirection.FORWARD: {forward},
+        EdgeDirection.BACKWARD: {backward},
+        EdgeDirection.EITHER: {forward, backward},
+    }[traversal.direction]
+
+
+def paths(traversal: TypedTraversal, left: str, right: str, run: Run) -> list[HeldPath]:
+    """All shortest paths between two nodes, if their length is within the bounds.
+
+    A node and itself are joined by a stored self-loop only, at length one. An edge between two
+    types cannot be followed twice.
+    """
+    edge = run.catalog.edges[traversal.edge]
+    longest = traversal.maximum if edge.source == edge.target else min(traversal.maximum, 1)
+    steps: dict[str, list[tuple[str, str]]] = {}
+    for held in _edges(traversal.edge, run):
+        for start, end in _ways(traversal, held.properties):
+            steps.setdefault(start, []).append((end, held.id))
+    if left == right and edge.source == edge.target:
+        longest = min(longest, 1)
+    found = [HeldPath(nodes=(left,), edges=())]
+    for length in range(1, longest + 1):
+        found = [
+            HeldPath(nodes=(*each.nodes, end), edges=(*each.edges, edge_id))
+            for each in found
+            for end, edge_id in steps.get(each.nodes[-1], ())
+            if end not in each.nodes or (length == 1 and end == right)
+        ]
+        arrived = [each for each in found if each.nodes[-1] == right]
+        if arrived:
+            return arrived if length >= traversal.minimum else []
+        found = _fewest(found)
+    return []
+
+
+def _fewest(found: list[HeldPath]) -> list[HeldPath]:
+    """Only the best path to each node can be part of the best path through it."""
+    best: dict[str, HeldPath] = {}
+    for each in found:
+        earlier = best.get(each.nodes[-1])
+        if earlier is None or (each.nodes, each.edges) < (earlier.nodes, earlier.edges):
+            best[each.nodes[-1]] = each
+    return list(best.values())
+
+
+# Results
+
+
+def answer(body: TypedRead, matches: Sequence[Row], run: Run) -> Answer:
+    """Rank, group or project, order and cut."""
+    wanted = _count(body.limit, run)
+    skipped = _count(body.offset, run) or 0
+    rows = list(matches)
+    if body.ranking is not None:
+        depth = vector_arm_depth((wanted or 0) + skipped)
+        run = ranked_run(body.ranking, rows, depth, run)
+        rows = [row for row in rows if score(body.ranking, row, run) is not None]
+    if body.grouped:
+        results = _grouped(body, rows, run)
+        results.sort(key=_column_order(body, _key_columns(body)))
+    elif body.distinct:
+        results = _distinct([_projected(body, row, run) for row in rows])
+        results.sort(key=_column_order(body, [each.column.name for each in body.projections]))
+    else:
+        rows.sort(key=_row_order(body, run))
+        results = [_projected(body, row, run) for row in rows]
+    stop = None if wanted is None else skipped + wanted
+    ordered = body.ranking is not None or bool(body.order)
+    return Answer(rows=results[skipped:stop], all_rows=results, ordered=ordered)
+
+
+def _count(each: Expression | None, run: Run) -> int | None:
+    if each is None:
+        return None
+    number = value_of(each, {}, run)
+    assert isinstance(number, int)
+    return number
+
+
+def _projected(body: TypedRead, row: Row, run: Run) -> dict[str, Any]:
+    return {each.column.name: value_of(each.expression, row, run) for each in body.projections}
+
+
+def _distinct(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({tuple(map(order_key, each.values())): each for each in results}.values())
+
+
+def _key_columns(body: TypedRead) -> list[str]:
+    return [
+        each.column.name for each in body.projections if not isinstance(each.expression, Aggregate)
+    ]
+
+
+def _grouped(body: TypedRead, rows: list[Row], run: Run) -> list[dict[str, Any]]:
+    keys = [each for each in body.projections if not isinstance(each.expression, Aggregate)]
+    groups: dict[tuple[Any, ...], list[Row]] = {} if keys else {(): []}
+    for row in rows:
+        key = tuple(order_key(value_of(each.expression, row, run)) for each in keys)
+        groups.setdefault(key, []).append(row)
+    return [
+        {
+            each.column.name: aggregate(each.expression, group, run)
+            if isinstance(each.expression, Aggregate)
+            else value_of(each.expression, group[0], run)
+            for each in body.projections
+        }
+        for group in groups.values()
+    ]
+
+
+class _Reversed:  # noqa: PLW1641 - only ever sorted
+    """Turns the order of a key around."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return bool(other.key < self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and bool(self.key == other.key)
+
+
+def _directed(key: Any, each: OrderKey) -> Any:
+    return _Reversed(key) if each.descending else key
+
+
+def _column_order(body: TypedRead, ties: Sequence[str]) -> Callable[[dict[str, Any]], Any]:
+    names = {each.expression: each.column.name for each in body.projections}
+
+    def key(result: dict[str, Any]) -> list[Any]:
+        first = []
+        if body.ranking is not None:
+            ranked = order_key(result[names[body.ranking]])
+            first.append(ranked if isinstance(body.ranking, Distance) else _Reversed(ranked))
+        ordered = [_directed(order_key(result[each.column or ""]), each) for each in body.order]
+        return [*first, *ordered, *(order_key(result[each]) for each in ties)]
+
+    return key
+
+
+def _row_order(body: TypedRead, run: Run) -> Callable[[Row], Any]:
+    def key(row: Row) -> list[Any]:
+        first = []
+        if body.ranking is not None:
+            ranked = order_key(score(body.ranking, row, run))
+            first.append(ranked if isinstance(body.ranking, Distance) else _Reversed(ranked))
+        ordered = [
+            _directed(order_key(value_of(each.expression, row, run)), each) for each in body.order
+        ]
+        return [*first, *ordered, *_identities(row)]
+
+    return key
+
+
+def _identities(row: Row) -> Iterator[Any]:
+    """The ids, then types, of all named nodes and edges, by the names of their variables."""
+    for name in sorted(row):
+        held = row[name]
+        if "." in name or isinstance(held, HeldPath):
+            continue
+        yield (0,) if held is None else (1, held.id, held.type)
+
+
+# Ranking
+
+
+def ranked_run(ranking: Ranking, rows: Sequence[Row], depth: int, run: Run) -> Run:
+    """The run with the scores of a fusion, which depend on all rows together."""
+    if not isinstance(ranking, Fusion):
+        return run
+    k = value_of(ranking.k, {}, run)
+    fused: dict[tuple[str, str], float] = {}
+    for arm in (ranking.first, ranking.second):
+        best: dict[tuple[str, str], Any] = {}
+        for row in rows:
+            held, found = row[arm.field.variable], score(arm, row, run)
+            if isinstance(held, Held) and found is not None:
+                best[held.type, held.id] = found if isinstance(arm, Distance) else -found
+        listed = sorted(best, key=lambda each: (best[each], each[1], each[0]))
+        kept = listed[:depth] if isinstance(arm, Distance) else listed
+        for rank, each in zip(itertools.count(1), kept, strict=False):
+            fused[each] = fused.get(each, 0.0) + 1 / (k + rank)
+    return replace(run, ranks=fused)

@@ -1,0 +1,325 @@
+"""The value of a typed expression for one row: the definition of every operator and function.
+
+Three-valued logic is written out. A run-time refusal is an `EvaluationError`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.entities import struct_properties
+from omnigraph.query.expressions import (
+    Aggregate,
+    AggregateFunction,
+    And,
+    Arithmetic,
+    Comparison,
+    Constant,
+    Distance,
+    Entity,
+    Expression,
+    Fusion,
+    IsNull,
+    Membership,
+    Negation,
+    Not,
+    Now,
+    Or,
+    Parameter,
+    PartOfPath,
+    PathPart,
+    PropertyOf,
+    StringTest,
+    TextScore,
+    TextSearch,
+    TextSearchKind,
+    TypeName,
+)
+from omnigraph.query.types import EdgeOf, is_float, is_integer
+from omnigraph.schema.catalog import Catalog
+from tests.query import text_search
+
+
+class EvaluationError(Exception):
+    """A query that must fail while it runs."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A node or an edge in a row, identified by type and id."""
+
+    type: str
+    id: str
+    properties: Mapping[str, Any] = field(compare=False, hash=False)
+
+
+@dataclass(frozen=True)
+class HeldPath:
+    nodes: tuple[str, ...]
+    edges: tuple[str, ...]
+
+
+Graph = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
+"""`{"nodes": {type: [row]}, "edges": {type: [row]}}`; rows have `id`, edges `src` and `dst`."""
+Row = Mapping[str, Held | HeldPath | None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is the same for all rows of a run."""
+
+    catalog: Catalog
+    graph: Graph
+    parameters: Mapping[str, Any]
+    now: dt.datetime
+    ranks: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """The fused score of each ranked entity, when the query is ordered by `rrf`."""
+
+
+def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
+    each: Expression, row: Row, run: Run
+) -> Any:
+    match each:
+        case Constant():
+            return each.value
+        case Parameter():
+            return run.parameters[each.name]
+        case Now():
+            return run.now
+        case PropertyOf() | TypeName() | Entity() | PartOfPath():
+            return _of_row(each, row, run)
+        case Arithmetic() | Negation():
+            return _number(each, row, run)
+        case Comparison() | StringTest() | Membership() | IsNull() | TextSearch():
+            return _condition(each, row, run)
+        case Not():
+            inner = value_of(each.operand, row, run)
+            return None if inner is None else not inner
+        case And():
+            values = [value_of(one, row, run) for one in each.operands]
+            return False if False in values else None if None in values else True
+        case Or():
+            values = [value_of(one, row, run) for one in each.operands]
+            return True if True in values else None if None in values else False
+        case Distance() | TextScore() | Fusion():
+            return score(each, row, run)
+        case Aggregate():
+            raise AssertionError("an aggregate is a value of a group")
+        case _:
+            assert_never(each)
+
+
+def _of_row(each: PropertyOf | TypeName | Entity | PartOfPath, row: Row, run: Run) -> Any:
+    held = row[each.variable]
+    if held is None:
+        return None
+    match each:
+        case PropertyOf():
+            assert isinstance(held, Held)
+            return held.properties.get(each.name)
+        case TypeName():
+            assert isinstance(held, Held)
+            return held.type
+        case Entity():
+            assert isinstance(held, Held)
+            return struct_of(each, held, run)
+        case PartOfPath():
+            assert isinstance(held, HeldPath)
+            return {
+                PathPart.LENGTH: len(held.edges),
+                PathPart.NODES: held.nodes,
+                PathPart.EDGES: held.edges,
+            }[each.part]
+
+
+def struct_of(each: Entity, held: Held, run: Run) -> dict[str, Any]:
+    ends = (
+        {"src": held.properties["src"], "dst": held.properties["dst"]}
+        if isinstance(each.type, EdgeOf)
+        else {}
+    )
+    properties = {
+        one.name: held.properties.get(one.name) for one in struct_properties(each.type, run.catalog)
+    }
+    return {"id": held.id, "type": held.type, **ends, "properties": properties}
+
+
+def _number(each: Arithmetic | Negation, row: Row, run: Run) -> Any:
+    if isinstance(each, Negation):
+        inner = value_of(each.operand, row, run)
+        return None if inner is None else _fitting(-inner)
+    left, right = value_of(each.left, row, run), value_of(each.right, row, run)
+    if left is None or right is None:
+        return None
+    match each.operator:
+        case BinaryOperator.DIVIDE:
+            return None if right == 0 else _float_division(float(left), float(right))
+        case BinaryOperator.REMAINDER:
+            return (
+                None
+                if right == 0
+                else _fitting(int(math.copysign(1, left)) * (abs(left) % abs(right)))
+            )
+        case _:
+            pass
+    if is_float(each.type):
+        left, right = float(left), float(right)
+    compute: dict[BinaryOperator, Callable[[Any, Any], Any]] = {
+        BinaryOperator.ADD: lambda a, b: a + b,
+        BinaryOperator.SUBTRACT: lambda a, b: a - b,
+        BinaryOperator.MULTIPLY: lambda a, b: a * b,
+    }
+    return _fitting(compute[each.operator](left, right))
+
+
+def _float_division(left: float, right: float) -> float:
+    try:
+        return left / right
+    except OverflowError:
+        return math.copysign(math.inf, left) * math.copysign(1, right)
+
+
+def _fitting(value: Any) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise EvaluationError("integer overflow")
+    return value
+
+
+def _condition(  # noqa: PLR0911 - one per kind
+    each: Comparison | StringTest | Membership | IsNull | TextSearch, row: Row, run: Run
+) -> bool | None:
+    match each:
+        case Comparison():
+            left, right = value_of(each.left, row, run), value_of(each.right, row, run)
+            if left is None or right is None:
+                return None
+            return compared(each.operator, left, right)
+        case StringTest():
+            text, part = value_of(each.text, row, run), value_of(each.part, row, run)
+            if text is None or part is None:
+                return None
+            tests: dict[BinaryOperator, bool] = {
+                BinaryOperator.CONTAINS: part in text,
+                BinaryOperator.STARTS_WITH: text.startswith(part),
+                BinaryOperator.ENDS_WITH: text.endswith(part),
+            }
+            return tests[each.operator]
+        case Membership():
+            item, items = value_of(each.item, row, run), value_of(each.collection, row, run)
+            if item is None or items is None:
+                return None
+            if any(one is not None and compared(BinaryOperator.EQUAL, item, one) for one in items):
+                return True
+            return None if None in items else False
+        case IsNull():
+            return (value_of(each.operand, row, run) is None) != each.negated
+        case TextSearch():
+            return _text_condition(each, row, run)
+
+
+def _text_condition(each: TextSearch, row: Row, run: Run) -> bool | None:
+    text, query = value_of(each.field, row, run), value_of(each.query, row, run)
+    if text is None or query is None:
+        return None
+    match each.kind:
+        case TextSearchKind.ANY_TOKEN:
+            return text_search.any_token(text, query)
+        case TextSearchKind.PHRASE:
+            return text_search.has_phrase(text, query)
+        case TextSearchKind.FUZZY:
+            assert each.edits is not None
+            return text_search.is_fuzzy(text, query, value_of(each.edits, row, run))
+
+
+def compared(operator: BinaryOperator, left: Any, right: Any) -> bool:
+    """An integer meets a float as a float; NaN equals itself and is above every number."""
+    one, other = order_key(left), order_key(right)
+    if isinstance(left, float) or isinstance(right, float):
+        one, other = order_key(float(left)), order_key(float(right))
+    results: dict[BinaryOperator, bool] = {
+        BinaryOperator.EQUAL: one == other,
+        BinaryOperator.NOT_EQUAL: one != other,
+        BinaryOperator.LESS: one < other,
+        BinaryOperator.LESS_EQUAL: one <= other,
+        BinaryOperator.GREATER: one > other,
+        BinaryOperator.GREATER_EQUAL: one >= other,
+    }
+    return results[operator]
+
+
+def order_key(value: Any) -> Any:
+    """Something Python can sort: nulls first, NaN last."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float) and math.isnan(value):
+        return (2,)
+    if isinstance(value, dict):
+        return (1, value["id"], value["type"])
+    if isinstance(value, tuple | list):
+        return (1, *(order_key(each) for each in value))
+    return (1, value)
+
+
+def score(each: Distance | TextScore | Fusion, row: Row, run: Run) -> float | None:
+    """The distance or score of one row; that of a fusion is known for ranked entities only."""
+    if isinstance(each, Fusion):
+        held = row[each.first.field.variable]
+        return run.ranks.get((held.type, held.id)) if isinstance(held, Held) else None
+    held_value, query = value_of(each.field, row, run), value_of(each.query, row, run)
+    if held_value is None or query is None:
+        return None
+    if isinstance(each, Distance):
+        assert not each.embed, "no model is at hand"
+        return text_search.distance(each.metric, held_value, query)
+    held = row[each.field.variable]
+    assert isinstance(held, Held)
+    return text_search.bm25(held_value, query, _corpus(each, held, run))
+
+
+def _corpus(each: TextScore, held: Held, run: Run) -> list[str]:
+    kind = "nodes" if held.type in run.graph["nodes"] else "edges"
+    return [
+        text for one in run.graph[kind][held.type] if (text := one.get(each.field.name)) is not None
+    ]
+
+
+def aggregate(  # noqa: PLR0911 - one per function
+    each: Aggregate, rows: Sequence[Row], run: Run
+) -> Any:
+    """The value of a group."""
+    if each.argument is None:
+        return len(rows)
+    argument = each.argument
+    values = [one for row in rows if (one := value_of(argument, row, run)) is not None]
+    if each.distinct:
+        values = list({order_key(one): one for one in values}.values())
+    match each.function:
+        case AggregateFunction.COUNT:
+            return len(values)
+        case AggregateFunction.COLLECT:
+            return tuple(sorted(values, key=order_key))
+        case AggregateFunction.SUM:
+            return _sum(each, values) if values else None
+        case AggregateFunction.AVERAGE:
+            return float(sum(values)) / len(values) if values else None
+        case AggregateFunction.MINIMUM:
+            return min(values, key=order_key, default=None)
+        case AggregateFunction.MAXIMUM:
+            return max(values, key=order_key, default=None)
+        case _:
+            assert_never(each.function)
+
+
+def _sum(each: Aggregate, values: Sequence[Any]) -> Any:
+    total = sum(values)
+    if is_integer(each.type):
+        unsigned = each.type.scalar.value.startswith("U")  # type: ignore[union-attr]
+        low, high = (0, 2**64) if unsigned else (-(2**63), 2**63)
+        if not low <= total < high:
+            raise EvaluationError("the sum does not fit into 64 bits")
+    return total

@@ -1,0 +1,266 @@
+"""Runs a logical plan over a graph of plain dicts, one small function per kind of node.
+
+It shares the values of expressions with the evaluator, and nothing of how patterns match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, assert_never
+
+from omnigraph.query.expressions import Aggregate as AggregateExpression
+from omnigraph.query.expressions import Distance, Expression
+from omnigraph.query.plan import (
+    Aggregate,
+    Anti,
+    Cross,
+    Distinct,
+    Empty,
+    Expand,
+    Filter,
+    Limit,
+    Optional,
+    Order,
+    Outer,
+    Plan,
+    Project,
+    Rank,
+    Scan,
+    vector_arm_depth,
+)
+from omnigraph.query.typed import EdgeDirection
+from omnigraph.schema.catalog import Catalog
+from tests.query.evaluator import EPOCH, _Reversed, ranked_run
+from tests.query.expression_values import (
+    Graph,
+    Held,
+    HeldPath,
+    Row,
+    Run,
+    aggregate,
+    order_key,
+    score,
+    value_of,
+)
+
+
+def interpret(
+    plan: Plan, catalog: Catalog, graph: Graph, parameters: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a plan."""
+    run = Run(catalog=catalog, graph=graph, parameters=parameters or {}, now=EPOCH)
+    return [dict(row) for row in _Interpreter(run).rows(plan, {})]
+
+
+class _Interpreter:
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def rows(self, plan: Plan, outside: Row) -> list[Any]:  # noqa: C901, PLR0911, PLR0912
+        match plan:
+            case Scan():
+                return list(self._scan(plan))
+            case Outer():
+                return [{name: outside[name] for name in plan.variables}]
+            case Empty():
+                return []
+            case Expand():
+                return [
+                    wide
+                    for row in self.rows(plan.input, outside)
+                    for wide in self._expand(plan, row)
+                ]
+            case Cross():
+                right = self.rows(plan.right, outside)
+                return [{**a, **b} for a in self.rows(plan.left, outside) for b in right]
+            case Filter():
+                return [
+                    row
+                    for row in self.rows(plan.input, outside)
+                    if self._holds(plan.predicate, row)
+                ]
+            case Anti():
+                return [
+                    row
+                    for row in self.rows(plan.input, outside)
+                    if not self.rows(plan.inner, {**outside, **row})
+                ]
+            case Optional():
+                return [
+                    {**row, **wide}
+                    for row in self.rows(plan.input, outside)
+                    for wide in self.rows(plan.inner, {**outside, **row})
+                    or [dict.fromkeys(plan.introduced)]
+                ]
+            case Rank():
+                return self._rank(plan, self.rows(plan.input, outside))
+            case Project():
+                return [self._project(plan, row) for row in self.rows(plan.input, outside)]
+            case Aggregate():
+                return self._aggregate(plan, self.rows(plan.input, outside))
+            case Distinct():
+                rows = self.rows(plan.input, outside)
+                return list({tuple(map(order_key, row.values())): row for row in rows}.values())
+            case Order():
+                return self._order(plan, self.rows(plan.input, outside))
+            case Limit():
+                skipped = self._number(plan.offset) or 0
+                wanted = self._number(plan.limit)
+                stop = None if wanted is None else skipped + wanted
+                return self.rows(plan.input, outside)[skipped:stop]
+            case _:
+                assert_never(plan)
+
+    def _number(self, each: Expression | None) -> int | None:
+        return None if each is None else value_of(each, {}, self.run)
+
+    def _holds(self, predicate: Expression | None, row: Row) -> bool:
+        return predicate is None or value_of(predicate, row, self.run) is True
+
+    def _pruned(self, row: Mapping[str, Any], columns: tuple[str, ...] | None) -> dict[str, Any]:
+        """Only what the plan says is read later, so that a wrong pruning shows."""
+        if columns is None:
+            return dict(row)
+        kept = {"id", "src", "dst", *columns}
+        return {name: value for name, value in row.items() if name in kept}
+
+    def _scan(self, plan: Scan) -> Iterator[Row]:
+        for node_type in plan.types:
+            for row in self.run.graph["nodes"].get(node_type, ()):
+                whole: Row = {plan.variable: Held(node_type, row["id"], row)}
+                if self._holds(plan.predicate, whole):
+                    pruned = self._pruned(row, plan.columns)
+                    yield {plan.variable: Held(node_type, row["id"], pruned)}
+
+    def _expand(self, plan: Expand, row: Row) -> Iterator[Row]:
+        start = row[plan.start]
+        if not isinstance(start, Held) or start.type != plan.start_type:
+            return
+        reached: list[tuple[str, Held | None, HeldPath | None]]
+        if plan.edge_variable is not None:
+            reached = [(end, edge, None) for end, edge in self._steps(plan, start.id)]
+        else:
+            reached = [(end, None, path) for end, path in self._search(plan, start.id).items()]
+        nodes = {each["id"]: each for each in self.run.graph["nodes"].get(plan.end_type, ())}
+        for end, edge, path in reached:
+            if end not in nodes:
+                continue
+            yield from self._joined(plan, row, Held(plan.end_type, end, nodes[end]), edge, path)
+
+    def _joined(
+        self, plan: Expand, row: Row, end: Held, edge: Held | None, path: HeldPath | None
+    ) -> Iterator[Row]:
+        wide: dict[str, Any] = dict(row)
+        if plan.end_bound:
+            if row[plan.end] != end:
+                return
+        else:
+            if not self._holds(plan.predicate, {plan.end: end}):
+                return
+            wide[plan.end] = Held(end.type, end.id, self._pruned(end.properties, plan.columns))
+        if edge is not None:
+            assert plan.edge_variable is not None
+            if not self._holds(plan.edge_predicate, {plan.edge_variable: edge}):
+                return
+            pruned = self._pruned(edge.properties, plan.edge_columns)
+            wide[plan.edge_variable] = Held(edge.type, edge.id, pruned)
+        if plan.path_variable is not None:
+            wide[plan.path_variable] = path
+        yield wide
+
+    def _steps(self, plan: Expand, node: str) -> Iterator[tuple[str, Held]]:
+        for row in self.run.graph["edges"].get(plan.edge, ()):
+            held = Held(plan.edge, row["id"], row)
+            ends = set()
+            if plan.direction is not EdgeDirection.BACKWARD and row["src"] == node:
+                ends.add(row["dst"])
+            if plan.direction is not EdgeDirection.FORWARD and row["dst"] == node:
+                ends.add(row["src"])
+            for end in ends:
+                yield end, held
+
+    def _search(self, plan: Expand, start: str) -> dict[str, HeldPath]:
+        """Breadth first, level by level, with the best path to every node of a level."""
+        found: dict[str, HeldPath] = {}
+        visited, level = {start}, {start: HeldPath((start,), ())}
+        chains = plan.start_type == plan.end_type
+        for depth in range(1, plan.maximum + 1 if chains else 2):
+            following: dict[str, HeldPath] = {}
+            for node, path in level.items():
+                for end, edge in self._steps(plan, node):
+                    loop = depth == 1 and end == start and chains
+                    if chains and end in visited and not loop:
+                        continue
+                    longer = self._longer(plan, path, end, edge.id)
+                    if end not in following or _rank(longer) < _rank(following[end]):
+                        following[end] = longer
+            if depth >= plan.minimum:
+                found.update({end: path for end, path in following.items() if end not in found})
+            visited |= set(following)
+            level = {end: path for end, path in following.items() if end != start}
+        return found
+
+    def _longer(self, plan: Expand, path: HeldPath, end: str, edge: str) -> HeldPath:
+        if plan.turned:
+            return HeldPath((end, *path.nodes), (edge, *path.edges))
+        return HeldPath((*path.nodes, end), (*path.edges, edge))
+
+    def _rank(self, plan: Rank, rows: list[Row]) -> list[Row]:
+        asked = (self._number(plan.limit) or 0) + (self._number(plan.offset) or 0)
+        self.run = ranked_run(plan.by, rows, vector_arm_depth(asked), self.run)
+        return [row for row in rows if score(plan.by, row, self.run) is not None]
+
+    def _project(self, plan: Project, row: Row) -> dict[str, Any]:
+        return {
+            each.column.name: value_of(each.expression, row, self.run) for each in plan.projections
+        }
+
+    def _aggregate(self, plan: Aggregate, rows: list[Row]) -> list[dict[str, Any]]:
+        keys = [each for each in plan.projections if each.column.name in plan.keys]
+        groups: dict[Any, list[Row]] = {} if keys else {(): []}
+        for row in rows:
+            key = tuple(order_key(value_of(each.expression, row, self.run)) for each in keys)
+            groups.setdefault(key, []).append(row)
+        return [
+            {
+                each.column.name: aggregate(each.expression, group, self.run)
+                if isinstance(each.expression, AggregateExpression)
+                else value_of(each.expression, group[0], self.run)
+                for each in plan.projections
+            }
+            for group in groups.values()
+        ]
+
+    def _order(self, plan: Order, rows: list[Any]) -> list[Any]:
+        columns = isinstance(plan.input, Aggregate | Distinct)
+
+        def key(row: Any) -> list[Any]:
+            found: list[Any] = []
+            if plan.ranking is not None:
+                value = self._ranked(plan, row) if columns else score(plan.ranking, row, self.run)
+                ranked = order_key(value)
+                found.append(ranked if isinstance(plan.ranking, Distance) else _Reversed(ranked))
+            for each in plan.keys:
+                value = row[each.column] if columns else value_of(each.expression, row, self.run)
+                found.append(_Reversed(order_key(value)) if each.descending else order_key(value))
+            for tie in plan.ties:
+                held = row[tie]
+                if isinstance(held, Held):
+                    found.append((1, held.id, held.type))
+                else:
+                    found.append(order_key(held))
+            return found
+
+        return sorted(rows, key=key)
+
+    def _ranked(self, plan: Order, row: Mapping[str, Any]) -> Any:
+        assert isinstance(plan.input, Distinct)
+        assert isinstance(plan.input.input, Project)
+        for each in plan.input.input.projections:
+            if each.expression == plan.ranking:
+                return row[each.column.name]
+        raise AssertionError("the ranking of distinct rows is one of their columns")
+
+
+def _rank(path: HeldPath) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return path.nodes, path.edges

@@ -1,0 +1,160 @@
+"""What a mutation means: statements in order over a graph of plain dicts.
+
+Rules of the schema about whole graphs (uniqueness, ends, cardinality) are checked at the end of
+a real run by the parts that own them; here only what the language itself decides is defined.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from omnigraph.query.expressions import ROW
+from omnigraph.query.typed import (
+    DeleteStatement,
+    InsertStatement,
+    Presence,
+    TypedAssignment,
+    TypedQuery,
+    TypedWrite,
+    UpdateStatement,
+)
+from omnigraph.query.types import INTEGER_LIMITS, scalar_of
+from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, NodeType
+from omnigraph.schema.identity import node_id
+from tests.query.evaluator import EPOCH
+from tests.query.expression_values import EvaluationError, Graph, Held, Run, value_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The graph afterwards and how many entities were affected."""
+
+    graph: Graph
+    nodes: int
+    edges: int
+
+
+def mutate(
+    query: TypedQuery,
+    catalog: Catalog,
+    graph: Graph,
+    parameters: Mapping[str, Any] | None = None,
+    now: dt.datetime = EPOCH,
+) -> Outcome:
+    """The effect of a mutation; an error leaves the given graph as it was."""
+    assert isinstance(query.body, TypedWrite)
+    state = _State(catalog, copy.deepcopy(graph), parameters or {}, now)
+    for statement in query.body.statements:
+        match statement:
+            case InsertStatement():
+                state.insert(statement)
+            case UpdateStatement():
+                state.update(statement)
+            case DeleteStatement():
+                state.delete(statement)
+            case _:
+                assert_never(statement)
+    return Outcome(graph=state.graph, nodes=state.counts["nodes"], edges=state.counts["edges"])
+
+
+class _State:
+    def __init__(
+        self, catalog: Catalog, graph: Any, parameters: Mapping[str, Any], now: dt.datetime
+    ) -> None:
+        self.catalog = catalog
+        self.graph = graph
+        self.counts = {"nodes": 0, "edges": 0}
+        self._run = Run(catalog=catalog, graph=graph, parameters=parameters, now=now)
+        self._fresh = 0
+
+    def insert(self, statement: InsertStatement) -> None:
+        kind, declared = self._declared(statement.table_key)
+        row: dict[str, Any] = dict.fromkeys(declared.properties)
+        row.update(self._values(statement.assignments, declared, old={}))
+        row["id"] = self._identity(declared, row)
+        rows = self._rows(kind, statement.type)
+        same = [each for each in rows if each["id"] == row["id"]]
+        if same and statement.presence is Presence.NEW:
+            raise EvaluationError(f"{statement.table_key} {row['id']} exists")
+        rows[:] = [*(each for each in rows if each["id"] != row["id"]), row]
+        self.counts[kind] += 1
+
+    def update(self, statement: UpdateStatement) -> None:
+        kind, declared = self._declared(statement.table_key)
+        rows = self._rows(kind, statement.type)
+        for row in rows:
+            if self._matches(statement, row):
+                row.update(self._values(statement.assignments, declared, old=dict(row)))
+                self.counts[kind] += 1
+
+    def delete(self, statement: DeleteStatement) -> None:
+        kind, _ = self._declared(statement.table_key)
+        rows = self._rows(kind, statement.type)
+        gone = {row["id"] for row in rows if self._matches(statement, row)}
+        self.counts[kind] += len(gone)
+        rows[:] = [row for row in rows if row["id"] not in gone]
+        for edge_type in statement.incident:
+            edge = self.catalog.edges[edge_type]
+            edges = self._rows("edges", edge_type)
+            loose = [
+                row
+                for row in edges
+                if (edge.source == statement.type and row["src"] in gone)
+                or (edge.target == statement.type and row["dst"] in gone)
+            ]
+            self.counts["edges"] += len(loose)
+            edges[:] = [row for row in edges if row not in loose]
+
+    def _declared(self, table_key: str) -> tuple[str, NodeType | EdgeType]:
+        declared = self.catalog.tables()[table_key]
+        return "edges" if isinstance(declared, EdgeType) else "nodes", declared
+
+    def _rows(self, kind: str, name: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.graph[kind].setdefault(name, [])
+        return rows
+
+    def _matches(
+        self, statement: UpdateStatement | DeleteStatement, row: Mapping[str, Any]
+    ) -> bool:
+        held = Held(type=statement.type, id=row["id"], properties=row)
+        return value_of(statement.condition, {ROW: held}, self._run) is True
+
+    def _values(
+        self,
+        assignments: tuple[TypedAssignment, ...],
+        declared: NodeType | EdgeType,
+        old: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        held = Held(type=declared.name, id=str(old.get("id")), properties=old)
+        values: dict[str, Any] = {}
+        for each in assignments:
+            value = value_of(each.value, {ROW: held}, self._run)
+            held_property = declared.properties.get(each.property)
+            if held_property is not None:
+                _check_storable(each.property, value, held_property)
+            values[each.property] = value
+        return values
+
+    def _identity(self, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> str:
+        if isinstance(declared, NodeType) and declared.key is not None:
+            return node_id(declared, row)
+        if row.get("id") is not None:
+            return str(row["id"])
+        self._fresh += 1
+        return f"new-{self._fresh}"
+
+
+def _check_storable(name: str, value: Any, declared: Any) -> None:
+    scalar = scalar_of(declared.type)
+    limits = None if scalar is None else INTEGER_LIMITS.get(scalar)
+    if value is None:
+        if not declared.nullable and declared.embed is None:
+            raise EvaluationError(f"{name} cannot be null")
+    elif limits is not None and not limits[0] <= value <= limits[1]:
+        raise EvaluationError(f"{name} cannot hold {value}")
+    elif isinstance(declared.type, EnumType) and value not in declared.type.values:
+        raise EvaluationError(f"{name} cannot be {value}")

@@ -1,0 +1,64 @@
+"""The language reference: its examples compile and it describes every rule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from omnigraph.query.checks.functions import FUNCTIONS
+from omnigraph.query.compile import compile_queries
+from omnigraph.query.diagnostics import Rule
+from omnigraph.query.lint import lint_queries
+from omnigraph.query.plan_text import explain
+from omnigraph.query.planning import plan_query
+from omnigraph.schema.format import format_schema
+from omnigraph.syntax import render_all
+from tests.schema.compiling import compiled
+
+pytestmark = pytest.mark.unit
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "reference" / "query.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+(SCHEMA,) = blocks("pg")
+CATALOG = compiled(SCHEMA)
+
+
+def test_the_schema_of_the_page_is_formatted() -> None:
+    assert format_schema(SCHEMA) == SCHEMA
+
+
+@pytest.mark.parametrize("text", blocks("gq"))
+def test_an_example_compiles_without_findings_and_has_a_plan(text: str) -> None:
+    found = [each.rule for each in lint_queries(text, catalog=CATALOG).findings]
+
+    # An example need not update every property.
+    assert [each for each in found if each != Rule.UNSET_PROPERTY] == []
+    for query in compile_queries(text, catalog=CATALOG, filename="page.gq").values():
+        assert explain(plan_query(query, CATALOG))
+
+
+@pytest.mark.parametrize("text", blocks("gq-invalid"))
+def test_an_example_marked_invalid_is_refused_as_shown(text: str) -> None:
+    findings = lint_queries(text, catalog=CATALOG).findings
+    rendered = render_all(findings, text=text, filename="names.gq")
+
+    assert rendered.strip() in [each.strip() for each in blocks("text")]
+
+
+def test_the_page_describes_every_rule_and_no_other() -> None:
+    table = PAGE.split("## Diagnostics")[1]
+    described = re.findall(r"^\| `([a-z-]+)` \| .+ \|$", table, re.MULTILINE)
+
+    assert described == [rule.value for rule in Rule]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_page_describes_every_function(name: str) -> None:
+    assert f"`{name}(" in PAGE
