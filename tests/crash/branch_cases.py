@@ -14,6 +14,7 @@ from tests.crash.branch_world import (
     AHEAD,
     DEV,
     FRESH,
+    KEPT,
     MAIN,
     NEW,
     RECONCILE,
@@ -24,6 +25,7 @@ from tests.crash.branch_world import (
     merge,
     read,
     tag,
+    untag,
     write,
 )
 from tests.crash.branch_worlds import BranchWorld, Stage
@@ -179,7 +181,7 @@ ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
         **_once(*_PUBLISHING),
     },
     (BranchWorld.SIDE, POINTING): {
-        **_once(*_READING, *_STARTING, "merge.staged", *_STAGED),
+        **_once(*_READING, *_STARTING, "retention.check", "merge.staged", *_STAGED),
         **_once(*_PUBLISHING, _ON_A_BRANCH),
     },
     (BranchWorld.SIDE, FORKING): {
@@ -192,6 +194,15 @@ ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
     (BranchWorld.DEV, tag("t2", DEV)): _once(
         *_READING, "tag.begin", "tag.post_put", "retention.check", "tag.verify"
     ),
+    (BranchWorld.HALF_MADE, tag("t2", DEV)): _once(
+        *_READING,
+        "tag.begin",
+        "tag.post_abandon",
+        "tag.post_put",
+        "retention.check",
+        "tag.verify",
+    ),
+    (BranchWorld.DEV, untag(KEPT)): _once("tag.post_delete"),
     (BranchWorld.DEV, read(DEV)): _once(*_READING),
     (BranchWorld.LEFTOVERS, RECONCILE): {
         **_LOOKING_TWICE,

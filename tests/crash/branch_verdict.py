@@ -86,7 +86,7 @@ def assert_errand_can_be_run_again(
         case Verb.CREATE if happened:
             with pytest.raises(ConflictError):
                 run_errand(graph, errand)
-        case Verb.DELETE if happened:
+        case Verb.DELETE | Verb.UNTAG if happened:
             with pytest.raises(NotFoundError):
                 run_errand(graph, errand)
         case Verb.WRITE | Verb.MERGE if not happened:

@@ -194,6 +194,7 @@ class BranchWorlds:
             run_errand(graph, errand)
         if world is BranchWorld.HALF_MADE:
             self._die(create(NEW), "branch.post_manifest")
+            self._die(tag("t2", DEV), "tag.post_put")
         if world is BranchWorld.LEFTOVERS:
             self._die(write(FRESH, "link-dead"), "mutation.post_stage")
             run_errand(graph, SWEEP)

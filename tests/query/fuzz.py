@@ -249,7 +249,7 @@ def _huge(generator: random.Random) -> str:
             f'{start} $p.name = "{long}" }} return {{ "{long}" }} }}',
             f"{start} $p.a{long} = 1 $p a{long} $q $z{long}.b = 1 }} return {{ 1 as a{long} }} }}",
             f"{start} $p.age in [{', '.join(['1'] * (size % 3000))}] }} return {{ 1 }} }}",
-            f"{start} {'$p knows $_ ' * (size % 200)} }} return {{ 1 }} }}",
+            f"{start} {'$p knows $_ ' * (size % 170)} }} return {{ 1 }} }}",
             f"{start} {' or '.join(['$p.age = 1'] * (size % 500 + 1))} }} return {{ 1 }} }}",
             f"{start} }} return {{ 1 }} limit 1{long} }}",
         ]

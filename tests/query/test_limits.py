@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.query.parser import NESTING_MAX, QUERY_BYTES_MAX
-from tests.query.people import rules
+from omnigraph.query.lint import lint_queries
+from omnigraph.query.parser import (
+    CLAUSES_MAX,
+    NESTING_MAX,
+    NODES_MAX,
+    QUERIES_MAX,
+    QUERY_BYTES_MAX,
+)
+from tests.query.people import CATALOG, rules
 
 pytestmark = pytest.mark.unit
 
@@ -42,12 +49,48 @@ def test_parentheses_alone_do_not_nest() -> None:
 
 def test_long_lists_and_long_alternatives_are_not_deep() -> None:
     listed = ", ".join(map(str, range(5000)))
-    either = " or ".join(f"$p.age = {each}" for each in range(2000))
+    either = " or ".join(f"$p.age = {each}" for each in range(1500))
 
     assert (
         rules(f"query q() {{ match {{ $p: Person $p.age in [{listed}] }} return {{ 1 }} }}") == []
     )
     assert rules(f"query q() {{ match {{ $p: Person {either} }} return {{ 1 }} }}") == []
+
+
+@pytest.mark.parametrize(
+    "clause", ["$p knows $_ ", "$p.age > 1 ", "not { $p knows $q } ", "optional { $p wrote $n } "]
+)
+def test_as_many_clauses_as_allowed_are_planned_and_one_more_is_refused(clause: str) -> None:
+    count = (CLAUSES_MAX - 1) // (2 if "{" in clause else 1)
+    most = f"query q() {{ match {{ $p: Person {clause * count} }} return {{ $p.id }} }}"
+    more = f"query q() {{ match {{ $p: Person {clause * (count + 1)} }} return {{ $p.id }} }}"
+
+    assert not lint_queries(most, catalog=CATALOG).has_errors
+    assert rules(more) == ["query-too-complex"]
+
+
+def test_blocks_as_deep_as_allowed_are_planned() -> None:
+    depth = CLAUSES_MAX // 2 - 1
+    blocks = "not { $p knows $q " * depth + "}" * depth
+    text = f"query q() {{ match {{ $p: Person {blocks} }} return {{ $p.id }} }}"
+
+    assert not lint_queries(text, catalog=CATALOG).has_errors
+
+
+def test_a_tree_beyond_the_limit_is_refused_but_long_lists_are_not() -> None:
+    conditions = " and ".join(["$p.age = 1"] * (NODES_MAX // 4))
+    listed = ", ".join(["1"] * (NODES_MAX * 2))
+
+    start = "query q() { match { $p: Person "
+    assert rules(f"{start} {conditions} }} return {{ 1 }} }}") == ["query-too-complex"]
+    assert rules(f"{start} $p.age in [{listed}] }} return {{ 1 }} }}") == []
+
+
+def test_a_file_has_a_largest_number_of_queries() -> None:
+    texts = [f"query q{number}() {{ delete Person where true }}" for number in range(QUERIES_MAX)]
+
+    assert rules(" ".join(texts)) == []
+    assert rules(" ".join([*texts, EMPTY])) == ["query-too-complex"]
 
 
 def test_a_file_can_be_empty() -> None:

@@ -12,8 +12,9 @@ from omnigraph.query.plan import Mutation, Plan
 from omnigraph.query.plan_text import explain, text_of
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
 from omnigraph.query.typed import TypedRead
-from tests.query.people import CATALOG, read
-from tests.query.random_queries import run
+from tests.query.evaluator import evaluate
+from tests.query.people import CATALOG, read, small_graph
+from tests.query.random_queries import disagreements, run
 
 pytestmark = pytest.mark.unit
 
@@ -37,6 +38,33 @@ def test_random_queries_mean_the_same_with_and_without_each_rewrite(seed: int) -
     assert wrong == []
     assert compiled > 15
     assert fruitful > 3
+
+
+@pytest.mark.parametrize(
+    ("match", "result", "tail"),
+    [
+        ('$q: Person { id: "dan" } $p knows{1,3} $q as $w', "$p.id, nodes($w), edges($w)", ""),
+        ('$q: Person { id: "bob" } $p <knows>{1,2} $q as $w', "$p.id, nodes($w), edges($w)", ""),
+        ('$p: Person $q: Person { id: "dan" } $p knows{1,3} $q as $w', "nodes($w)", ""),
+        ('$c: Company { id: "acme" } $p worksAt $c $p $e: knows $q', "$p.id, $e.id", ""),
+        ("$x: Named $x worksAt $c $c contains $d", "$x, $d.name", ""),
+        ("$p: Person optional { $p worksAt $c } not { $c: Company }", "$p.id", ""),
+        ("$p: Person optional { $p worksAt $c $c.size > 5 }", "$c, count(*) as n", "order { n }"),
+        (
+            "$p: Person $p wrote $n",
+            "$n.id, $p.id",
+            'order { rrf(nearest($n.vector, [3, 4]), bm25($n.title, "tables")), $p.id } limit 3',
+        ),
+        ("$n: Note", '$n.id, bm25($n.title, "graphs") as s', "order { s desc } limit 1 offset 1"),
+        ("$p: Person not { $p knows $q $q.age < $p.age }", "$p.name", "order { $p.age desc }"),
+        ("$p: Person", "$p.age, collect($p.id), sum($p.points)", "order { $p.age } offset 1"),
+    ],
+)
+def test_plans_of_special_cases_mean_the_same(match: str, result: str, tail: str) -> None:
+    typed = read(match, result, tail, "$none: I32?")
+
+    assert disagreements("", typed, small_graph()) == []
+    assert evaluate(typed, CATALOG, small_graph(), {"none": None}).rows
 
 
 @pytest.mark.parametrize(

@@ -192,9 +192,10 @@ class _Merging:
         if plan.outcome is MergeOutcome.UP_TO_DATE:
             return Prepared(changes=(), read_set=frozenset())
         pointed = [key for key in plan.keys if self._can_point(plan, key)]
-        # They were found before this merge had a sidecar; from now on that protects them.
-        kept = replace(plan.theirs, tables={key: plan.theirs.tables[key] for key in pointed})
-        require_retained(self._objects, kept, thing=self._request.source.name)
+        if pointed:
+            # They were found before this merge had a sidecar; from now on that protects them.
+            kept = replace(plan.theirs, tables={key: plan.theirs.tables[key] for key in pointed})
+            require_retained(self._objects, kept, thing=self._request.source.name)
         written = [key for key in plan.keys if key not in pointed]
         changes: list[StagedChange] = []
         if plan.outcome is MergeOutcome.FAST_FORWARD:

@@ -70,7 +70,8 @@ def arrange(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Plan:
     plan: Plan | None = None
     if block.outer:
         plan = _follow(Outer(variables=block.outer), set(block.outer), block.traversals)
-    left = [each for each in _required_variables(block) if not _reaches_outside(each, block)]
+    reached = _reached_from_outside(block)
+    left = [each for each in _required_variables(block) if each not in reached]
     while left:
         group = _connected(left[0], block.traversals)
         start = choose_start([each for each in left if each in group], block, catalog)
@@ -139,8 +140,8 @@ def _connected(variable: str, traversals: Sequence[TypedTraversal]) -> frozenset
     return frozenset(group)
 
 
-def _reaches_outside(variable: str, block: Block) -> bool:
-    return bool(_connected(variable, block.traversals) & set(block.outer))
+def _reached_from_outside(block: Block) -> frozenset[str]:
+    return frozenset().union(*(_connected(each, block.traversals) for each in block.outer))
 
 
 def _types_of(variable: str, block: Block) -> tuple[str, ...]:

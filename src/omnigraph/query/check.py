@@ -29,7 +29,7 @@ from omnigraph.query.types import BLOB
 from omnigraph.schema.catalog import Catalog, ListType, PropertyType, Scalar, ScalarType, VectorType
 from omnigraph.schema.explain import type_hint
 from omnigraph.schema.resolve import VECTOR, VECTOR_SIZE_MAX
-from omnigraph.syntax import Diagnostic, Severity
+from omnigraph.syntax import Diagnostic, Severity, Suggestions
 
 NAME_CHARACTERS_MAX: Final = 255
 _NOTES: Final = ("description", "instruction")
@@ -48,8 +48,9 @@ def check_queries(parsed: ast.QueryFile, catalog: Catalog) -> tuple[CheckedQuery
     """Every query of a file, in source order."""
     names: set[str] = set()
     checked: list[CheckedQuery] = []
+    suggestions = Suggestions()
     for declaration in parsed.queries:
-        findings = Findings()
+        findings = Findings(suggestions)
         if declaration.name.text in names:
             findings.error(
                 Rule.DUPLICATE_QUERY,

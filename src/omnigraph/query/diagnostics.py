@@ -22,6 +22,7 @@ class Rule(enum.StrEnum):
     NUMBER_TOO_LONG = "number-too-long"
     NAME_TOO_LONG = "name-too-long"
     NESTING_TOO_DEEP = "nesting-too-deep"
+    QUERY_TOO_COMPLEX = "query-too-complex"
     COMPARISON_CHAIN = "comparison-chain"
 
     DUPLICATE_QUERY = "duplicate-query"

@@ -165,13 +165,16 @@ def _comparison(each: Comparison) -> Expression:
         return UNKNOWN
     if not isinstance(left, Constant) or not isinstance(right, Constant):
         return each
-    one, other = left.value, right.value
+    return _truth(_compared(each.operator, left.value, right.value))
+
+
+def _compared(word: BinaryOperator, one: Value, other: Value) -> bool:
     if isinstance(one, float) or isinstance(other, float):
         # An integer meets a float as a float.
         assert isinstance(one, int | float)
         assert isinstance(other, int | float)
         one, other = float(one), float(other)
-    return _truth(_COMPARE[each.operator](one, other))
+    return _COMPARE[word](one, other)
 
 
 def _string_test(each: StringTest) -> Expression:
@@ -195,7 +198,7 @@ def _membership(each: Membership) -> Expression:
         return FALSE
     if not isinstance(item, Constant):
         return each
-    return _truth(item.value in collection.value)
+    return _truth(any(_compared(BinaryOperator.EQUAL, item.value, one) for one in collection.value))
 
 
 def _truth(value: bool) -> Constant:  # noqa: FBT001 - it is the value itself

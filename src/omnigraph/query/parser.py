@@ -16,7 +16,7 @@ from typing import Any, Final
 from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from omnigraph.query.ast import QueryFile
+from omnigraph.query.ast import Clause, ListLiteral, Name, QueryFile
 from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.refusals import explain_character, explain_refusal
 from omnigraph.query.tokens import WordSorter
@@ -26,6 +26,14 @@ from omnigraph.syntax import Diagnostic, Span, span_at
 QUERY_BYTES_MAX: Final = 1024 * 1024
 NESTING_MAX: Final = 64
 """How deep expressions and blocks may nest; a sum of many terms nests once per term."""
+
+CLAUSES_MAX: Final = 100
+"""How many clauses a query may have, those of its blocks included: plans nest once per clause."""
+
+NODES_MAX: Final = 20_000
+"""How large a tree of a query may be; the items of lists of literals do not count."""
+
+QUERIES_MAX: Final = 1000
 
 _REFUSED_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 
@@ -43,7 +51,7 @@ def parse_queries(text: str) -> QueryFile | Diagnostic:
     except UnexpectedInput:
         return _explain(text)
     assert isinstance(parsed, QueryFile)
-    return _refuse_too_deep(parsed) or parsed
+    return _refuse_too_complex(parsed) or parsed
 
 
 def _refuse_before_parsing(text: str) -> Diagnostic | None:
@@ -79,20 +87,38 @@ def _explain(text: str) -> Diagnostic:
     return explain_refusal(text, offset, interactive.accepts())
 
 
-def _refuse_too_deep(parsed: QueryFile) -> Diagnostic | None:
+def _refuse_too_complex(parsed: QueryFile) -> Diagnostic | None:
     """Walks with a list of its own, because what it looks for would break recursion."""
-    pending: list[tuple[Any, int]] = [(parsed, -3)]
-    while pending:
-        node, depth = pending.pop()
-        if depth > NESTING_MAX:
-            return error(
-                Rule.NESTING_TOO_DEEP,
-                node.span,
-                f"this is nested more than {NESTING_MAX} deep",
-                "split the condition, or hand a list over as a parameter and use `in`",
-            )
-        pending += [(each, depth + 1) for each in _children(node)]
+    for count, query in enumerate(parsed.queries, start=1):
+        if count > QUERIES_MAX:
+            return _too_complex(query.name, f"a file has at most {QUERIES_MAX} queries")
+        clauses, nodes = 0, 0
+        pending: list[tuple[Any, int]] = [(query, -2)]
+        while pending:
+            node, depth = pending.pop()
+            clauses += isinstance(node, Clause)
+            nodes += 1
+            if depth > NESTING_MAX:
+                return error(
+                    Rule.NESTING_TOO_DEEP,
+                    node.span,
+                    f"this is nested more than {NESTING_MAX} deep",
+                    "split the condition, or hand a list over as a parameter and use `in`",
+                )
+            if clauses > CLAUSES_MAX:
+                return _too_complex(query.name, f"a query has at most {CLAUSES_MAX} clauses")
+            if nodes > NODES_MAX:
+                return _too_complex(query.name, f"a query has at most {NODES_MAX} words and signs")
+            children = _children(node)
+            if isinstance(node, ListLiteral):
+                nodes -= len(node.items)
+            pending += [(each, depth + 1) for each in children]
     return None
+
+
+def _too_complex(name: Name, message: str) -> Diagnostic:
+    hint = "split it; hand long lists of values over as a parameter and use `in`"
+    return error(Rule.QUERY_TOO_COMPLEX, name.span, message, hint)
 
 
 def _children(node: Any) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from typing import TypeAlias, assert_never
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.expressions import (
+    And,
     Entity,
     Expression,
     PropertyOf,
@@ -104,9 +105,10 @@ def _pushed_to_expand(plan: Expand, condition: Expression, names: frozenset[str]
 
 
 def _both(one: Expression | None, other: Expression) -> Expression:
-    together = all_of((*(() if one is None else conjuncts(one)), other))
-    assert together is not None
-    return together
+    if one is None:
+        return other
+    earlier = one.operands if isinstance(one, And) else (one,)
+    return And(operands=(*earlier, other), nullable=one.nullable or other.nullable)
 
 
 def map_inputs(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:

@@ -61,7 +61,8 @@ def open_pinned(root: Root, entry: TableEntry) -> LanceDataset:
         raise DamagedGraphError(
             f"{entry.table_key} is published at version {entry.version} of {entry.location}, "
             "but that version is gone",
-            next_step=f"Run `omnigraph check {root}`.",
+            next_step="Read it again: a cleanup may have removed it meanwhile. If it stays so, run "
+            f"`omnigraph check {root}`.",
         )
     return dataset
 

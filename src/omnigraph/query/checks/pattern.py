@@ -233,7 +233,8 @@ def _traversals(clauses: tuple[ast.Clause, ...], draft: _Draft) -> None:
     while True:
         waiting: list[ast.Traversal] = []
         for each in pending:
-            if not {each.left.text, each.right.text} & set(draft.scope.variables):
+            known = draft.scope.variables
+            if each.left.text not in known and each.right.text not in known:
                 waiting.append(each)
                 continue
             found = resolve_traversal(each, draft.scope)

@@ -28,10 +28,10 @@ ANONYMOUS: Final = "_"
 
 
 class Findings:
-    """The findings of one text; the only thing that changes during a check."""
+    """The findings of one query; the only thing that changes during a check."""
 
-    def __init__(self) -> None:
-        self.suggestions = Suggestions()
+    def __init__(self, suggestions: Suggestions) -> None:
+        self.suggestions = suggestions
         self._found: dict[Diagnostic, None] = {}
 
     def error(self, rule: Rule, span: Span, message: str, hint: str = "") -> None:
