@@ -163,7 +163,8 @@ def optimize_graph(
         healthy.skipped.get(key) or _stats(key, compacted, indexed, is_renewed=key in renewed.moved)
         for key in sorted(state.snapshot().tables)
     )
-    errors = {**healthy.errors, **unplanned, **compacted.errors, **indexed.errors}
+    # Of several errors of a table the first is the cause.
+    errors = {**indexed.errors, **compacted.errors, **unplanned, **healthy.errors}
     if errors:
         raise MaintenanceIncompleteError(VERB, errors, report=stats, root=objects.root.uri)
     return stats
