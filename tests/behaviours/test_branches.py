@@ -60,6 +60,23 @@ def test_making_a_branch_copies_no_row_and_forks_no_table(graph: Graph) -> None:
     assert forks(dev) == set()
 
 
+def test_a_branch_of_a_branch_that_has_not_written_yet_has_what_that_one_reads(
+    graph: Graph,
+) -> None:
+    written = graph.create_branch("written")
+    put(written, Person=[person("dan", age=4)])
+    unwritten = graph.create_branch("unwritten", from_="written")
+
+    grandchild = graph.create_branch("grandchild", from_="unwritten")
+    great_grandchild = graph.create_branch("great-grandchild", from_="grandchild")
+
+    expected = {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    assert people(unwritten) == people(grandchild) == people(great_grandchild) == expected
+    put(great_grandchild, Person=[person("eve", age=5)])
+    assert people(great_grandchild) == {**expected, "eve": 5}
+    assert people(grandchild) == expected
+
+
 @pytest.mark.parametrize(
     ("write", "forked"),
     [
