@@ -115,8 +115,10 @@ def test_nothing_is_deleted_if_a_branch_was_made_meanwhile(branch_worlds: Branch
         assert reconciling.end().said == "acknowledged"
         return _problems(graph, "revived")
 
+    # Orphans are looked at twice, with their floors raised in between: one look at the logs would
+    # be enough for forks of tables.
     assert problems(ON) == set()
-    assert Problem.UNREADABLE_PIN in problems("reconcile_logs_once")
+    assert problems("reconcile_logs_once") == set()
 
 
 def _graph(worlds: BranchWorlds, world: BranchWorld) -> Graph:

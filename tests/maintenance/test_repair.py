@@ -182,18 +182,18 @@ NO_DRIFT: dict[str, Deed] = {
     "nothing": lambda _: None,
     "a write of ours that was undone": undone_write,
     "undone and healed": deeds(undone_write, healed),
+    "compacted, then healed by us": deeds(compact, healed),
+    "compacted over undone rows, then healed": deeds(undone_write, compact, healed),
 }
 MAINTENANCE: dict[str, Deed] = {
     "compacted": compact,
     "indexed": index,
     "indexed, then compacted": deeds(index, compact),
     "compacted, then a write of ours undone on top": deeds(compact, undone_write),
-    "compacted, then healed by us": deeds(compact, healed),
     "compacted after we healed": deeds(undone_write, healed, compact),
     "compacted over undone upkeep of ours": deeds(
         lambda graph: rewritten(graph, tagged(graph)), compact
     ),
-    "compacted over undone rows, then healed": deeds(undone_write, compact, healed),
 }
 SUSPICIOUS: dict[str, tuple[Deed, dict[str, int]]] = {
     "appended": (append, {**PUBLISHED, "x": 9}),

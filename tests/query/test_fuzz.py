@@ -16,7 +16,7 @@ def test_the_text_that_is_damaged_has_no_fault() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_any_text_gives_diagnostics_and_never_an_exception(seed: int) -> None:
-    report = run(300, seed)
+    report = run(200, seed)
 
     assert report.failures == ()
     assert report.without_errors > 0

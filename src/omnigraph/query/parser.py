@@ -23,7 +23,7 @@ from omnigraph.query.tokens import WordSorter
 from omnigraph.query.tree_building import TreeBuilder
 from omnigraph.syntax import Diagnostic, Span, span_at
 
-QUERY_BYTES_MAX: Final = 1024 * 1024
+QUERY_BYTES_MAX: Final = 256 * 1024
 NESTING_MAX: Final = 64
 """How deep expressions and blocks may nest; a sum of many terms nests once per term."""
 
