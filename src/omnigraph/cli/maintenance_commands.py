@@ -15,6 +15,8 @@ from omnigraph.cli.spark_options import MasterOption, RemoteOption, SparkFlag, s
 from omnigraph.errors import InvalidInputError, MaintenanceIncompleteError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from omnigraph.commit.orphans import Reconciled
     from omnigraph.maintenance.cleanup import CleanupReport
     from omnigraph.maintenance.maintain import MaintainReport
@@ -186,9 +188,7 @@ def _show_maintained(report: MaintainReport) -> None:
                 each.step.value,
                 each.outcome.value,
                 f"{each.seconds:.1f}",
-                ", ".join(
-                    f"{name.replace('_', ' ')} {value:,}" for name, value in each.counts.items()
-                ),
+                _counted(each.counts),
             )
             for each in report.steps
         ],
@@ -197,6 +197,12 @@ def _show_maintained(report: MaintainReport) -> None:
     for each in report.steps:
         for message in each.messages:
             output.note(f"{each.step.value}: {message}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count
+    )
 
 
 def _note_failures(done: Reconciled) -> None:
