@@ -36,6 +36,8 @@ Segment: TypeAlias = Index
 
 _ROWS_PER_PARTITION: Final = 4096
 _PARTITIONS_MAX: Final = 1024
+_REBUILD_SHARE: Final = 0.5
+"""Merging two segments costs half of building both; with more new rows than this, one is built."""
 _RETRAIN_SHARE: Final = 0.25
 """A vector index is trained anew once this share of its rows came after it was trained."""
 
@@ -200,11 +202,21 @@ def _task(
         return None
     match wish.organisation:
         case Organisation.BTREE | Organisation.INVERTED:
+            if _rows_in(dataset, missing) > _REBUILD_SHARE * entry.row_count:
+                return whole
             return replace(whole, fragments=tuple(sorted(missing)))
         case Organisation.IVF_FLAT:
             return _vector_task(dataset, whole, missing)
         case _:
             assert_never(wish.organisation)
+
+
+def _rows_in(dataset: LanceDataset, fragments: set[int]) -> int:
+    return sum(
+        int(each.metadata.num_rows)
+        for each in dataset.get_fragments()
+        if each.fragment_id in fragments
+    )
 
 
 def _has_metric(built: IndexDescription, wish: IndexWish) -> bool:
