@@ -70,7 +70,7 @@ docs-serve:
 # Property tests and fuzzing of the schema language at full size (minutes)
 fuzz:
     OMNIGRAPH_EXAMPLES=10000 pytest -q tests/schema/test_roundtrip.py --timeout 3600
-    python tests/schema/fuzz.py 200000
+    python -m tests.schema.fuzz 200000
 
 # Kill and pause writers at random against a bank whose books must balance (long)
 storm *args:

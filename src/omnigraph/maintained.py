@@ -1,6 +1,7 @@
 """What keeps a graph in shape: fewer and fuller files, indexes, and an end to what nobody needs.
 
-Invariant: a thin facade, like the graph itself; every method hands over to one verb.
+Invariant: a thin facade, like the graph itself; every method hands over to one verb. Verbs are
+imported when they are called: whoever only reads pays for none of them.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ from __future__ import annotations
 import random
 import re
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from omnigraph.query.compile import compile_queries
@@ -21,6 +20,7 @@ from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import plan_query
 from omnigraph.query.printing import print_queries
 from omnigraph.syntax import Span, render
+from tests.fuzzing import FuzzReport, fuzz
 from tests.query.people import CATALOG
 from tests.query.random_queries import random_query
 
@@ -86,38 +86,8 @@ WORDS = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    text: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FuzzReport:
-    count: int
-    without_errors: int
-    slowest_seconds: float
-    failures: tuple[Failure, ...]
-
-
 def run(count: int, seed: int) -> FuzzReport:
-    generator = random.Random(seed)
-    failures: list[Failure] = []
-    slowest, clean = 0.0, 0
-    for _ in range(count):
-        text = generator.choice(GENERATORS)(generator)
-        started = time.process_time()
-        try:
-            clean += _exercise(text)
-        except Exception as error:  # noqa: BLE001 - whatever escapes is what we are looking for
-            failures.append(Failure(text=text, reason=repr(error)[:300]))
-        elapsed = time.process_time() - started
-        slowest = max(slowest, elapsed)
-        if elapsed > SECONDS_MAX:
-            failures.append(Failure(text=text, reason=f"took {elapsed:.2f} s"))
-    return FuzzReport(
-        count=count, without_errors=clean, slowest_seconds=slowest, failures=tuple(failures)
-    )
+    return fuzz(count, seed, generators=GENERATORS, exercise=_exercise, seconds_max=SECONDS_MAX)
 
 
 def _exercise(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Seeded random inputs for the schema front end: `python tests/schema/fuzz.py 200000 [seed]`.
+"""Seeded random inputs for the schema front end: `python -m tests.schema.fuzz 200000 [seed]`.
 
 Every input must give a tuple of diagnostics, quickly, and each must be printable; when it has
 no error, it must compile and format.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from omnigraph.schema.compile import compile_schema, lint_schema
 from omnigraph.schema.format import format_schema
 from omnigraph.syntax import Severity, render
+from tests.fuzzing import FuzzReport, fuzz
 
 SECONDS_MAX = 1.0
 
@@ -41,38 +40,8 @@ WORDS = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    text: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FuzzReport:
-    count: int
-    without_errors: int
-    slowest_seconds: float
-    failures: tuple[Failure, ...]
-
-
 def run(count: int, seed: int) -> FuzzReport:
-    generator = random.Random(seed)
-    failures: list[Failure] = []
-    slowest, clean = 0.0, 0
-    for _ in range(count):
-        text = generator.choice(GENERATORS)(generator)
-        started = time.perf_counter()
-        try:
-            clean += _exercise(text)
-        except Exception as error:  # noqa: BLE001 - whatever escapes is what we are looking for
-            failures.append(Failure(text=text, reason=repr(error)[:300]))
-        elapsed = time.perf_counter() - started
-        slowest = max(slowest, elapsed)
-        if elapsed > SECONDS_MAX:
-            failures.append(Failure(text=text, reason=f"took {elapsed:.2f} s"))
-    return FuzzReport(
-        count=count, without_errors=clean, slowest_seconds=slowest, failures=tuple(failures)
-    )
+    return fuzz(count, seed, generators=GENERATORS, exercise=_exercise, seconds_max=SECONDS_MAX)
 
 
 def _exercise(text: str) -> bool:

@@ -142,8 +142,8 @@ def upkeep_version(root: Root, table: PlannedTable) -> int | None:
         return None
     newest, below = None, table.pin
     for record in version_records(root, _entry(table), above=table.pin):
-        is_upkeep = record.operation_id is None and record.preserves_content
-        if record.version != below + 1 or not (is_upkeep or left_out("opt_any_chain")):
+        is_kept = record.is_upkeep or left_out("opt_any_chain")
+        if record.version != below + 1 or not is_kept:
             break
         below = record.version
         files = data_files_at(root, _entry(table), record.version)

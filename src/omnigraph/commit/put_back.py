@@ -86,7 +86,7 @@ def put_upkeep_back(
         branch,
         left,
         operation_id=sidecar.operation_id,
-        is_ours=lambda record: record.operation_id is None and record.preserves_content,
+        is_ours=lambda record: record.is_upkeep,
         clock=clock,
     )
 

@@ -203,7 +203,7 @@ def _without(own: Mapping[str, int], table_key: str) -> Mapping[str, int] | None
 def _is_left_by(sidecar: Sidecar, record: VersionRecord) -> bool:
     """Whether a version above a pin was made by the operation; upkeep leaves no name."""
     if sidecar.kind.is_upkeep:
-        return record.operation_id is None and record.preserves_content
+        return record.is_upkeep
     return record.operation_id == sidecar.operation_id
 
 

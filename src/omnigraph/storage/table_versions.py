@@ -68,6 +68,11 @@ class VersionRecord:
     preserves_content: bool
 
     @property
+    def is_upkeep(self) -> bool:
+        """Made by a compaction or an index build that carries no operation, ours or another's."""
+        return self.operation_id is None and self.preserves_content
+
+    @property
     def is_foreign(self) -> bool:
         """Made by nobody we know, and not mere upkeep: its rows must not be buried."""
         return self.operation_id is None and not self.preserves_content
