@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ SHOWN_WIDTH_MAX: Final = 100
 
 _ELLIPSIS: Final = "..."
 _TAB: Final = "    "
+
+REFUSED_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
+"""No text of ours may hold one: control characters, a byte order mark, half a surrogate pair."""
 
 
 class Severity(enum.Enum):

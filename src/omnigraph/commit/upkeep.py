@@ -55,12 +55,11 @@ class Upkeep:
     `errors` tells what went wrong inside a table; one that is in neither lost a race.
     """
 
-    commit_id: str | None
     moved: Mapping[str, int]
     errors: Mapping[str, OmnigraphError]
 
 
-NOTHING_DONE: Final = Upkeep(commit_id=None, moved={}, errors={})
+NOTHING_DONE: Final = Upkeep(moved={}, errors={})
 
 
 def commit_upkeep(
@@ -101,7 +100,6 @@ def commit_upkeep(
         delete_sidecar(objects, armed.path)
         reach("mutation.post_sidecar_delete")
     return Upkeep(
-        commit_id=decided.operation.commit_id,
         moved=moved_by(objects.root, decided.state, decided.operation),
         errors=moves.errors,
     )

@@ -51,7 +51,6 @@ class PendingIndex:
 class Indexed:
     """What came of it: the tables whose indexes moved, what is pending, and what went wrong."""
 
-    commit_id: str | None = None
     moved: frozenset[str] = frozenset()
     pending: tuple[PendingIndex, ...] = ()
     errors: Mapping[str, OmnigraphError] = field(default_factory=dict)
@@ -110,7 +109,6 @@ def update_indexes(
         clock,
     )
     return Indexed(
-        commit_id=None if committed is None else committed.commit_id,
         moved=frozenset(
             () if committed is None else (change.table_key for change in committed.changes)
         ),

@@ -7,7 +7,6 @@ A tree is shallow enough for every recursive function that comes after it.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import resources
@@ -21,7 +20,7 @@ from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.refusals import explain_character, explain_refusal
 from omnigraph.query.tokens import WordSorter
 from omnigraph.query.tree_building import TreeBuilder
-from omnigraph.syntax import Diagnostic, Span, span_at
+from omnigraph.syntax import REFUSED_CHARACTER, Diagnostic, Span, span_at
 
 QUERY_BYTES_MAX: Final = 256 * 1024
 NESTING_MAX: Final = 64
@@ -34,8 +33,6 @@ NODES_MAX: Final = 20_000
 """How large a tree of a query may be; the items of lists of literals do not count."""
 
 QUERIES_MAX: Final = 1000
-
-_REFUSED_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 
 
 def parse_queries(text: str) -> QueryFile | Diagnostic:
@@ -63,7 +60,7 @@ def _refuse_before_parsing(text: str) -> Diagnostic | None:
             f"the text has {size} bytes, at most {QUERY_BYTES_MAX} are read",
             "hand long lists over as parameters, or split the file",
         )
-    refused = _REFUSED_CHARACTER.search(text)
+    refused = REFUSED_CHARACTER.search(text)
     if refused is not None:
         return error(
             Rule.INVALID_CHARACTER,

@@ -7,7 +7,6 @@ Limits on size and characters are enforced before the grammar sees the text.
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -36,14 +35,12 @@ from omnigraph.schema.ast import (
 )
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.explain import explain_refusal
-from omnigraph.syntax import Diagnostic, Span, span_at
+from omnigraph.syntax import REFUSED_CHARACTER, Diagnostic, Span, span_at
 
 SCHEMA_BYTES_MAX: Final = 16 * 1024 * 1024
 
 CONSTRAINT_WORDS: Final = frozenset({"key", "unique", "index", "range", "check"})
 INDEX_WORD: Final = "index"
-
-_REFUSED_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +102,7 @@ def _refuse_before_parsing(text: str) -> Diagnostic | None:
             f"the schema has {size} bytes, at most {SCHEMA_BYTES_MAX} are read",
             "split the graph, or move long descriptions elsewhere",
         )
-    refused = _REFUSED_CHARACTER.search(text)
+    refused = REFUSED_CHARACTER.search(text)
     if refused is not None:
         return error(
             Rule.INVALID_CHARACTER,
