@@ -55,6 +55,11 @@ histories:
 cleanups:
     OMNIGRAPH_EXAMPLES=500 pytest -q -n auto tests/behaviours/test_cleanup_random.py --timeout 7200
 
+# Random queries on random graphs against the evaluator, in every way they can run, here and on Spark (long)
+differential:
+    OMNIGRAPH_EXAMPLES=20000 pytest -q -n auto tests/query/test_differential.py
+    OMNIGRAPH_EXAMPLES=1000 pytest -q tests/spark/test_query_differential.py
+
 # Unit tier only
 unit *args:
     pytest -n auto -m unit {{args}}
@@ -80,7 +85,7 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | skew | startup
+# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | query | skew | startup
 bench name *args:
     python -m benchmarks.{{name}} {{args}}
 

@@ -3,7 +3,9 @@
     OmnigraphError
     ├── NothingWrittenError          the call changed nothing; fix the cause and call again
     │   ├── InvalidInputError            exit 5
-    │   │   ├── SchemaInvalidError           carries every diagnostic
+    │   │   ├── TextInvalidError             carries every diagnostic
+    │   │   │   ├── SchemaInvalidError
+    │   │   │   └── QueryInvalidError
     │   │   └── ValidationFailedError        carries the report of broken rules
     │   │       └── LoadRefusedError             carries the account of a whole load
     │   ├── NotFoundError                exit 3
@@ -22,6 +24,9 @@
     │   ├── SparkJobFailedError          exit 1   Spark gave up on a job
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
     │   ├── IndexPendingError            exit 1   the rows do not allow an index yet
+    │   ├── QueryFailedError             exit 1   a value the run met has no answer
+    │   ├── QueryBudgetError             exit 1   the run needed more memory or time than it has
+    │   ├── QueryCancelledError          exit 130 somebody stopped the run
     │   ├── DamagedGraphError            exit 8   stored state contradicts itself
     │   └── DriftNeedsRepairError        exit 8   foreign rows stand above a pin
     ├── BranchGoneError              exit 4   what was written went with its branch
@@ -70,8 +75,8 @@ class InvalidInputError(NothingWrittenError):
     exit_code = 5
 
 
-class SchemaInvalidError(InvalidInputError):
-    """A schema text with at least one error; `diagnostics` holds all findings in source order."""
+class TextInvalidError(InvalidInputError):
+    """A text with at least one error; `diagnostics` holds all findings in source order."""
 
     def __init__(self, filename: str, diagnostics: Sequence[Diagnostic], *, text: str) -> None:
         count = len(diagnostics)
@@ -83,6 +88,14 @@ class SchemaInvalidError(InvalidInputError):
     def __str__(self) -> str:
         findings = render_all(self.diagnostics, text=self.text, filename=self.filename)
         return f"{super().__str__()}\n\n{findings}"
+
+
+class SchemaInvalidError(TextInvalidError):
+    """A schema text with at least one error."""
+
+
+class QueryInvalidError(TextInvalidError):
+    """A query text with at least one error."""
 
 
 class ValidationFailedError(InvalidInputError):
@@ -248,6 +261,20 @@ class FormatTooNewError(NothingWrittenError):
 
 class IndexPendingError(NothingWrittenError):
     """An index cannot be built from the rows that there are yet; reported, never fatal."""
+
+
+class QueryFailedError(NothingWrittenError):
+    """The run met a value that has no answer, such as a sum that no integer holds."""
+
+
+class QueryBudgetError(NothingWrittenError):
+    """The run needed more memory or time than it was allowed."""
+
+
+class QueryCancelledError(NothingWrittenError):
+    """Somebody stopped the run before its end."""
+
+    exit_code = 130
 
 
 class DamagedGraphError(NothingWrittenError):

@@ -30,6 +30,7 @@ from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from os import PathLike
 
     from pyspark.sql import SparkSession
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from omnigraph.load.progress import Progress
     from omnigraph.operations.check import CheckReport
     from omnigraph.operations.merge import MergeResult
+    from omnigraph.operations.mutate import MutationResult
+    from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.operations.write import WriteResult
 
 
@@ -194,6 +197,7 @@ class Graph(Maintained):
         branch: str | None = None,
         from_: str | None = None,
         merge_into: str | None = None,
+        audit: str | PathLike[str] | None = None,
         quarantine: str | None = None,
         progress: Progress | None = None,
     ) -> LoadReport:
@@ -203,15 +207,15 @@ class Graph(Maintained):
         to frame: Arrow, pandas, polars, Spark. Small inputs run in this process, large ones on
         Spark. `on_error="quarantine"` sets up to `max_bad` records aside (20, or "0.1%") and
         publishes the rest. `from_` makes the branch if there is none; with `merge_into` it is
-        checked as a whole and merged. The reference of loading explains every word.
+        checked as a whole, also by the queries of `audit`, and merged. See the reference.
 
         Raises:
             LoadRefusedError: more records are at fault than allowed; nothing was written.
             OutcomeUnknownError: ask `outcome(error.operation_id)` later.
         """
         from omnigraph.load.progress import Progress  # parsers and Parquet: 150 ms, as below
-        from omnigraph.operations.audited_load import load_through_branch
-        from omnigraph.operations.load import LoadRequest, load_graph
+        from omnigraph.operations.audited_load import Route, load_through_branch
+        from omnigraph.operations.load import LoadRequest
 
         if not dry_run:
             self._require_writable("load")
@@ -232,10 +236,8 @@ class Graph(Maintained):
             quarantine=quarantine,
             progress=progress or Progress(),
         )
-        made = (self._objects, self.catalog, request)
-        if from_ is None and merge_into is None:
-            return load_graph(*made, SYSTEM_CLOCK)
-        return load_through_branch(*made, base=from_, into=merge_into, clock=SYSTEM_CLOCK)
+        route = Route(base=from_, into=merge_into, checks=self._checks(audit))
+        return load_through_branch(self._objects, self.catalog, request, route, SYSTEM_CLOCK)
 
     def delete(
         self,
@@ -246,6 +248,52 @@ class Graph(Maintained):
     ) -> WriteResult:
         """Delete nodes and edges by id as one commit; a node takes its edges with it."""
         return self._commit({}, ids, WriteMode.APPEND, WriterKind.DELETE, actor, operation_id)
+
+    def mutate(
+        self,
+        text: object,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: object = None,
+        expect_head: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+        **parameters: object,
+    ) -> MutationResult:
+        """Run a mutation of the query language: all of its statements as one commit.
+
+        Args:
+            text: The text of one or more queries, or the path of a file with them.
+            params: The parameters by name.
+            name: Which query of the text to run, if it holds several.
+            expect_head: The commit that the branch must stand on, as in `snapshot().commit_id`.
+            actor: Who the commit is attributed to; the user of this process by default.
+            operation_id: A ULID of the caller's; running twice with the same one changes once.
+            parameters: Parameters as keyword arguments.
+
+        Raises:
+            QueryInvalidError: the text has errors.
+            ValidationFailedError: the graph would break a rule; nothing was written.
+            ConflictError: the branch stands on another commit than the expected one.
+            OutcomeUnknownError: ask `outcome(error.operation_id)` later.
+        """
+        from omnigraph.operations.mutate import (
+            MutationRequest,
+            mutate_graph,
+        )  # DuckDB, as in `check`
+        from omnigraph.operations.query_text import all_parameters, choose_query, query_text
+
+        self._require_writable("mutate")
+        request = MutationRequest(
+            chosen=choose_query(
+                query_text(text, self._contract), all_parameters(params, parameters), name=name
+            ),
+            expect_head=expect_head,
+            actor=acting(actor),
+            branch=self._ref(),
+            operation_id=_operation(operation_id),
+        )
+        return mutate_graph(self._objects, self.catalog, request, SYSTEM_CLOCK)
 
     def recover(self, *, also_living: bool = False) -> Swept:
         """Settle unfinished writes of dead writers; with `also_living`, of all."""
@@ -290,6 +338,13 @@ class Graph(Maintained):
             operation_id=_operation(operation_id),
         )
         return write_graph(self._objects, self.catalog, write, SYSTEM_CLOCK)
+
+    def _checks(self, audit: object) -> tuple[ChosenQuery, ...]:
+        if audit is None:
+            return ()
+        from omnigraph.operations.audit_queries import audit_checks  # the compiler
+
+        return audit_checks(audit, self._contract)
 
     def _require_writable(self, verb: str) -> None:
         if self.mode is OpenMode.READ_ONLY:

@@ -5,25 +5,34 @@ Invariant: every call reads one snapshot from beginning to end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, overload
 
 from omnigraph import names
+from omnigraph.errors import InvalidInputError
 from omnigraph.operations.read import read_type
+from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
     from os import PathLike
-    from typing import IO
+    from typing import IO, Any
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from omnigraph.operations.export import ExportReport
+    from omnigraph.operations.query_result import QueryResult
+    from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.operations.schema_contract import SchemaContract
+    from omnigraph.operations.stored_queries import StoredQueries, StoredQuery
     from omnigraph.schema.catalog import Catalog
     from omnigraph.spark.scan import SparkGraph
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot
+
+_OPTIONS: Final = frozenset({"engine", "spark", "memory", "timeout"})
 
 
 class Readable:
@@ -63,6 +72,135 @@ class Readable:
         """Stream the edges of a type, batch by batch."""
         key = names.edge_table_key(type_name)
         return read_type(self._objects.root, self.snapshot(), key, columns=columns)
+
+    @overload
+    def query(
+        self,
+        text: str | PathLike[str],
+        params: Mapping[str, object] | None = None,
+        *,
+        name: object = None,
+        engine: Literal["auto", "local"] = "auto",
+        spark: None = None,
+        memory: int | str | None = None,
+        timeout: float | timedelta | None = None,
+        **parameters: object,
+    ) -> QueryResult: ...
+
+    @overload
+    def query(
+        self,
+        text: str | PathLike[str],
+        params: Mapping[str, object] | None = None,
+        *,
+        name: object = None,
+        engine: str = "auto",
+        spark: SparkSession | None = None,
+        memory: int | str | None = None,
+        timeout: float | timedelta | None = None,
+        **parameters: object,
+    ) -> QueryResult | DataFrame: ...
+
+    def query(  # noqa: PLR0913 - every word of a query is one
+        self,
+        text: str | PathLike[str],
+        params: Mapping[str, object] | None = None,
+        *,
+        name: object = None,
+        engine: str = "auto",
+        spark: SparkSession | None = None,
+        memory: int | str | None = None,
+        timeout: float | timedelta | None = None,
+        **parameters: object,
+    ) -> QueryResult | DataFrame:
+        """Run a query on what is read now.
+
+        Args:
+            text: The text of a query file, or the path of one.
+            params: Values of parameters by name; those that share a name with an argument here
+                must be given like this.
+            name: Which query of the text, if it holds several. If it holds one that has a
+                parameter `$name`, this is its value.
+            engine: `"local"` runs in this process and gives a `QueryResult`, `"spark"` gives a
+                DataFrame; `"auto"` is Spark if a session is given, local if not.
+            spark: The session to work on.
+            memory: What a local run may hold: bytes, or a text such as `"2GB"`; half of this
+                machine's memory if left out.
+            timeout: The seconds that a local run may take, its reader's included.
+            **parameters: Values of parameters.
+
+        Raises:
+            QueryInvalidError: the text has errors; `diagnostics` holds all of them.
+            InvalidInputError: no query was chosen, or a parameter does not fit.
+            QueryFailedError: the run met a value that has no answer.
+            QueryBudgetError: it needed more memory or time than it has.
+        """
+        chosen = self._chosen(text, params, parameters, name=name)
+        return self._queried(chosen, engine=engine, spark=spark, memory=memory, timeout=timeout)
+
+    def explain(self, text: str | PathLike[str], *, name: str | None = None) -> str:
+        """The logical plan of a query as text; nothing is read."""
+        from omnigraph.query.plan_text import explain  # the compiler: 100 ms few readers need
+
+        return explain(self._chosen(text, {}, {}, name=name).plan(self.snapshot()))
+
+    def queries(self, directory: str | PathLike[str]) -> StoredQueries:
+        """The queries of a directory of `.gq` files, to be run by name on this graph.
+
+        Raises:
+            QueryInvalidError: a file has errors.
+            InvalidInputError: two files have a query of the same name.
+        """
+        from omnigraph.operations.stored_queries import StoredQueries, stored_queries
+
+        found = stored_queries(directory, self._contract)
+        return StoredQueries(Path(directory), found, self._run_stored)
+
+    def _chosen(
+        self, text: object, params: object, keywords: Mapping[str, object], *, name: object
+    ) -> ChosenQuery:
+        from omnigraph.operations.query_text import all_parameters, choose_query, query_text
+
+        given = all_parameters(params, keywords)
+        return choose_query(query_text(text, self._contract), given, name=name)
+
+    def _run_stored(self, stored: StoredQuery, params: object, arguments: Mapping[str, Any]) -> Any:
+        from omnigraph.operations.query_text import ChosenQuery, all_parameters
+
+        options = {key: arguments[key] for key in _OPTIONS & set(arguments)}
+        keywords = {key: value for key, value in arguments.items() if key not in options}
+        given = all_parameters(params, keywords)
+        return self._queried(
+            ChosenQuery(source=stored.source, typed=stored.typed, given=given), **options
+        )
+
+    def _queried(
+        self,
+        chosen: ChosenQuery,
+        *,
+        engine: str = "auto",
+        spark: SparkSession | None = None,
+        memory: int | str | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> QueryResult | DataFrame:
+        from omnigraph.operations.query import (
+            QueryEngine,
+            chosen_engine,
+            query_graph,
+            query_limits,
+            query_on_spark,
+        )
+
+        now = SYSTEM_CLOCK.now()
+        if chosen_engine(engine, spark=spark) is QueryEngine.LOCAL:
+            limits = query_limits(memory, timeout)
+            return query_graph(self._objects.root, self.snapshot(), chosen, limits=limits, now=now)
+        if memory is not None or timeout is not None:
+            raise InvalidInputError(
+                "memory and timeout are for queries in this process, and this one runs on Spark",
+                next_step="Set limits on the Spark session, or leave them out.",
+            )
+        return query_on_spark(self.spark(spark), chosen, now=now)
 
     def spark(self, spark: SparkSession | None = None) -> SparkGraph:
         """The graph as DataFrames and views, pinned to what is read now.

@@ -20,7 +20,7 @@ PAGES = [
     *sorted(HOME.glob("docs/tutorials/*.md")),
 ]
 FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)
-FILE_NAME = re.compile(r"`(?P<name>[\w./-]+\.pg)`")
+FILE_NAME = re.compile(r"`(?P<name>[\w./-]+\.(?:pg|gq))`")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_snippets_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None
 
 def _run_block(language: str, code: str, before: str, folder: Path) -> int:
     match language:
-        case "pg":
+        case "pg" | "gq":
             name = FILE_NAME.findall(before)[-1]
             (folder / name).write_text(code)
         case "bash":

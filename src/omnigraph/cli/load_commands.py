@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, assert_never
 
 import typer
@@ -40,6 +41,12 @@ Base = Annotated[
 MergeInto = Annotated[
     str | None,
     typer.Option("--merge-into", metavar="BRANCH", help="Check the branch, then merge it there."),
+]
+Audit = Annotated[
+    Path | None,
+    typer.Option(
+        "--audit", metavar="FILE", help="Queries (.gq) that must find nothing before the merge."
+    ),
 ]
 At = Annotated[
     str | None,
@@ -85,6 +92,7 @@ def load(  # noqa: PLR0913 - one parameter per option
     branch: Branch = None,
     base: Base = None,
     merge_into: MergeInto = None,
+    audit: Audit = None,
     engine: Engine = "auto",
     on_error: OnFault = "fail",
     max_bad: MaxBad = None,
@@ -119,6 +127,7 @@ def load(  # noqa: PLR0913 - one parameter per option
             branch=branch,
             from_=base,
             merge_into=merge_into,
+            audit=audit,
             quarantine=quarantine,
             progress=_progress(silent=quiet or as_json),
         )

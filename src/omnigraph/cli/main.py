@@ -19,6 +19,7 @@ from omnigraph.cli import (
     load_commands,
     maintenance_commands,
     output,
+    query_commands,
     repair_commands,
 )
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
@@ -42,6 +43,10 @@ app.add_typer(branch_commands.tag_app, name="tag", help="Name commits, and keep 
 SchemaFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A schema file (.pg), or - for standard input.")
 ]
+LintedFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A schema (.pg) or query file (.gq), or - for stdin."),
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -55,6 +60,7 @@ def _root(
       omnigraph lint people.pg
       omnigraph init ./g --schema people.pg
       omnigraph load ./g people.jsonl
+      omnigraph query ./g -e 'query all() { match { $p: Person } return { $p.name } }'
       omnigraph status ./g
     """  # noqa: D301 - the escape keeps click from wrapping the examples
     if version:
@@ -89,11 +95,28 @@ def status(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFla
 
 
 @app.command()
-def lint(file: SchemaFile, as_json: JsonFlag = False) -> None:
-    """Check a schema file and show every problem in place."""
-    from omnigraph.cli import schema_output
+def lint(
+    file: LintedFile,
+    schema: Annotated[
+        Path | None, typer.Option("--schema", help="The schema (.pg) of a query file.")
+    ] = None,
+    graph: Annotated[
+        str | None, typer.Option("--graph", help="The graph whose schema a query file is about.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check a schema file, or a query file against a schema, and show every problem in place."""
+    if schema is None and graph is None and file.suffix != ".gq":
+        from omnigraph.cli import schema_output
 
-    if not schema_output.lint(str(file), _read(file), as_json=as_json):
+        fine = schema_output.lint(str(file), _read(file), as_json=as_json)
+    else:
+        from omnigraph.cli import query_lint
+
+        given = None if schema is None else (str(schema), _read(schema))
+        accepted = query_lint.schema_for(graph, given)
+        fine = query_lint.lint_file(str(file), _read(file), accepted, as_json=as_json)
+    if not fine:
         raise typer.Exit(InvalidInputError.exit_code)
 
 
@@ -148,6 +171,9 @@ def check(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFlag
 
 app.command()(load_commands.load)
 app.command()(load_commands.export)
+app.command()(query_commands.query)
+app.command()(query_commands.mutate)
+app.command()(query_commands.queries)
 app.command()(branch_commands.merge)
 app.command()(diff_commands.diff)
 app.command()(diff_commands.changes)

@@ -21,7 +21,7 @@ def lint(filename: str, text: str, *, as_json: bool) -> bool:
     errors = [each for each in findings if each.severity is Severity.ERROR]
     if as_json:
         output.json_object(
-            {"file": filename, "ok": not errors, "findings": [_finding(each) for each in findings]}
+            {"file": filename, "ok": not errors, "findings": [finding(each) for each in findings]}
         )
     elif findings:
         output.line(render_all(findings, text=text, filename=filename))
@@ -37,7 +37,8 @@ def catalog(accepted: Catalog, *, as_json: bool) -> None:
         output.text(show_catalog(accepted))
 
 
-def _finding(diagnostic: Diagnostic) -> dict[str, object]:
+def finding(diagnostic: Diagnostic) -> dict[str, object]:
+    """A finding as JSON has it."""
     return {
         "rule": diagnostic.rule,
         "severity": diagnostic.severity.value,

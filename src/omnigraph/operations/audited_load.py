@@ -1,12 +1,12 @@
 """Write, audit, publish: load into a branch, prove the branch, merge it.
 
-Invariant: the target sees nothing of a load before the whole branch has been checked; a load that
-fails its audit stays on its branch, where it can be looked at.
+Invariant: the target sees nothing of a load before the whole branch has been checked, by the rules
+and by queries of the caller's; a load that fails its audit stays on its branch, to be looked at.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnigraph import names
@@ -21,62 +21,92 @@ from omnigraph.rules.merging import Resolution
 from omnigraph.storage.branch_refs import find_branch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from omnigraph.commit.clock import Clock
     from omnigraph.load.ledger import LoadReport
+    from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects import Objects
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The way of a load through a branch: made from `base`, checked, merged into `into`.
+
+    Both are None for a load that goes straight to its branch.
+    """
+
+    base: str | None
+    into: str | None
+    checks: Sequence[ChosenQuery] = ()
+
+
 def load_through_branch(
-    objects: Objects,
-    catalog: Catalog,
-    request: LoadRequest,
-    *,
-    base: str | None,
-    into: str | None,
-    clock: Clock,
+    objects: Objects, catalog: Catalog, request: LoadRequest, route: Route, clock: Clock
 ) -> LoadReport:
     """Load into the request's branch, which is made if need be; check and merge it if wished.
 
-    A dry run makes no branch: it tries the load on what the branch would start as.
+    A dry run makes no branch: it tries the load on what the branch would start as, and no checks.
 
     Raises:
         LoadRefusedError: more faults than allowed; nothing was written.
         ValidationFailedError: the branch broke a promise; it holds the load and was not merged.
         MergeConflictError: the target moved in a way that conflicts; the branch was not merged.
     """
+    if route.checks and route.into is None:
+        raise InvalidInputError(
+            "an audit stands before a merge, but nothing is to be merged",
+            next_step="Add `--branch NAME --merge-into BRANCH`.",
+        )
+    if route.base is None and route.into is None:
+        return load_graph(objects, catalog, request, clock)
     if request.branch is None:
         raise InvalidInputError(
             "a branch is to be made or merged, but none was named",
             next_step="Add `--branch NAME`.",
         )
     branch = checked_branch(request.branch)
-    start = base or into or names.MAIN
+    start = route.base or route.into or names.MAIN
     ref = find_branch(objects, branch)
     if request.dry_run:
         tried = replace(request, branch=start if ref is None else branch)
         return load_graph(objects, catalog, tried, clock)
-    if into is not None:
-        branch_ref(objects, into)
+    if route.into is not None:
+        branch_ref(objects, route.into)
     if ref is None:
         create_branch(objects, branch, resolve(objects, start), clock)
     report = load_graph(objects, catalog, replace(request, branch=branch), clock)
-    if into is None:
+    if route.into is None:
         return report
-    _audit(objects, catalog, branch)
-    return replace(report, merged=_merge(objects, catalog, request, branch, into, clock))
+    _audit(objects, catalog, branch, route.checks, clock)
+    return replace(report, merged=_merge(objects, catalog, request, branch, route.into, clock))
 
 
-def _audit(objects: Objects, catalog: Catalog, branch: str) -> None:
-    audit = check_graph(objects, catalog, branch_state(objects, branch_ref(objects, branch)))
-    if audit.ok:
+def _audit(
+    objects: Objects, catalog: Catalog, branch: str, checks: Sequence[ChosenQuery], clock: Clock
+) -> None:
+    state = branch_state(objects, branch_ref(objects, branch))
+    audit = check_graph(objects, catalog, state)
+    if not audit.ok:
+        found = "; ".join(f"{each.thing}: {each.message}" for each in audit.findings[:3])
+        raise ValidationFailedError(
+            f"branch {branch!r} failed its audit and was not merged: {found}",
+            report=audit,
+            next_step=f"Run `omnigraph check {objects.root} --branch {branch}`.",
+        )
+    if not checks:
         return
-    found = "; ".join(f"{each.thing}: {each.message}" for each in audit.findings[:3])
-    raise ValidationFailedError(
-        f"branch {branch!r} failed its audit and was not merged: {found}",
-        report=audit,
-        next_step=f"Run `omnigraph check {objects.root} --branch {branch}`.",
-    )
+    from omnigraph.operations.audit_queries import failed_checks  # the compiler
+
+    failed = failed_checks(objects.root, state.snapshot(), checks, now=clock.now())
+    if failed:
+        listed = "\n".join(map(str, failed))
+        raise ValidationFailedError(
+            f"branch {branch!r} was not merged: {len(failed)} of {len(checks)} checks found rows",
+            report=failed,
+            next_step=f"{listed}\nMend the rows on the branch, then `omnigraph merge` it.",
+        )
 
 
 def _merge(

@@ -6,7 +6,7 @@ above everything they could read; moving them down is a rewrite of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -31,6 +31,14 @@ from omnigraph.schema.catalog import Catalog
 ChooseStart: TypeAlias = Callable[[Sequence[str], Block, Catalog], str]
 
 _BY_ID, _BY_UNIQUE, _BY_VALUE, _BY_CONDITION, _BY_NOTHING = range(5)
+_ROWS_LEFT: Final = {
+    _BY_ID: 2.0,
+    _BY_UNIQUE: 2.0,
+    _BY_VALUE: 0.1,
+    _BY_CONDITION: 0.4,
+    _BY_NOTHING: 1.0,
+}
+"""Above one a number of rows, otherwise a share of them."""
 _TURNED: Final = {
     EdgeDirection.FORWARD: EdgeDirection.BACKWARD,
     EdgeDirection.BACKWARD: EdgeDirection.FORWARD,
@@ -63,6 +71,24 @@ def first_declared(candidates: Sequence[str], block: Block, catalog: Catalog) ->
 def most_selective(candidates: Sequence[str], block: Block, catalog: Catalog) -> str:
     """Starts where the fewest rows are expected: an id or a key first, then a unique value."""
     return min(candidates, key=lambda each: _selectivity(each, block, catalog))
+
+
+def fewest_rows(sizes: Mapping[str, int]) -> ChooseStart:
+    """Starts where the fewest rows are expected, knowing how many nodes each type has.
+
+    What share of them a condition leaves is guessed; the same guess for all, so that sizes decide
+    between conditions of one kind.
+    """
+
+    def chosen(candidates: Sequence[str], block: Block, catalog: Catalog) -> str:
+        def expected(variable: str) -> float:
+            rows = sum(sizes.get(each, 0) for each in _types_of(variable, block))
+            most = _ROWS_LEFT[_selectivity(variable, block, catalog)]
+            return min(rows, most) if most > 1 else rows * most
+
+        return min(candidates, key=lambda each: (expected(each), candidates.index(each)))
+
+    return chosen
 
 
 def arrange(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Plan:

@@ -6,9 +6,17 @@ test can leave any of them out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from omnigraph.query.arrange import arrange, first_declared, merge_bindings, most_selective
+from omnigraph.query.arrange import (
+    ChooseStart,
+    arrange,
+    fewest_rows,
+    first_declared,
+    merge_bindings,
+    most_selective,
+)
 from omnigraph.query.checks.scope import ANONYMOUS
 from omnigraph.query.emptiness import drop_empty
 from omnigraph.query.expressions import Aggregate as AggregateExpression
@@ -51,8 +59,14 @@ NO_STEPS = Steps(
 )
 
 
-def plan_query(query: TypedQuery, catalog: Catalog, *, steps: Steps = ALL_STEPS) -> Plan | Mutation:
-    """What the query does, as few kinds of steps."""
+def plan_query(
+    query: TypedQuery,
+    catalog: Catalog,
+    *,
+    steps: Steps = ALL_STEPS,
+    sizes: Mapping[str, int] | None = None,
+) -> Plan | Mutation:
+    """What the query does, as few kinds of steps; `sizes` are the nodes of each type, if known."""
     if isinstance(query.body, TypedWrite):
         statements = query.body.statements
         return Mutation(
@@ -60,7 +74,9 @@ def plan_query(query: TypedQuery, catalog: Catalog, *, steps: Steps = ALL_STEPS)
         )
     body = _folded(query.body) if steps.folding else query.body
     block = merge_bindings(body.block) if steps.merging else body.block
-    start = most_selective if steps.selective_start else first_declared
+    start: ChooseStart = first_declared
+    if steps.selective_start:
+        start = most_selective if sizes is None else fewest_rows(sizes)
     plan = _result(body, arrange(block, catalog, start))
     if steps.pushing:
         plan = push_filters(plan)

@@ -205,14 +205,19 @@ def _all_needs(plan: Plan) -> dict[str, frozenset[str] | None]:
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
     """The plans directly below another."""
-    found: list[Plan] = []
-
-    def collect(each: Plan) -> Plan:
-        found.append(each)
-        return each
-
-    map_inputs(plan, collect)
-    return tuple(found)
+    match plan:
+        case Scan() | Outer() | Empty():
+            return ()
+        case Cross():
+            return plan.left, plan.right
+        case Anti() | Optional():
+            return plan.input, plan.inner
+        case (
+            Expand() | Filter() | Rank() | Project() | Aggregate() | Distinct() | Order() | Limit()
+        ):
+            return (plan.input,)
+        case _:
+            assert_never(plan)
 
 
 def expressions_of(plan: Plan) -> tuple[Expression, ...]:

@@ -17,6 +17,7 @@ from lance import LanceOperation
 from lance.dataset import Index
 
 from omnigraph.errors import IndexPendingError
+from omnigraph.storage import text_tokens
 from omnigraph.storage.datasets import translated
 from omnigraph.storage.dead_entries import dead_entries, overfull_indexes
 from omnigraph.storage.staging import Change, StagedChange
@@ -35,7 +36,7 @@ Segment: TypeAlias = Index
 """An index over some fragments that is not in service yet; it crosses processes."""
 
 _ROWS_PER_PARTITION: Final = 4096
-_PARTITIONS_MAX: Final = 1024
+PARTITIONS_MAX: Final = 1024
 _REBUILD_SHARE: Final = 0.5
 """Merging two segments costs half of building both; with more new rows than this, one is built."""
 _RETRAIN_SHARE: Final = 0.25
@@ -125,6 +126,7 @@ def build_part(root: Root, task: IndexTask) -> Segment:
     """Build a segment that is merged with others before anybody reads it."""
     dataset = open_pinned(root, task.entry)
     with translated(root, f"build index {task.wish.name} of {task.entry.table_key}"):
+        _refuse_doubtful_texts(dataset, task)
         try:
             return dataset.create_index_uncommitted(
                 task.wish.column,
@@ -138,6 +140,22 @@ def build_part(root: Root, task: IndexTask) -> Segment:
             # Lance's way of saying that an index cannot be built from these rows.
             reason = str(error).splitlines()[0].partition(", /")[0]
             raise IndexPendingError(f"{task.wish.name}: {reason}") from error
+
+
+def _refuse_doubtful_texts(dataset: LanceDataset, task: IndexTask) -> None:
+    """Rows that no index knows are searched as they are, so nothing is lost without one."""
+    if task.wish.organisation is not Organisation.INVERTED:
+        return
+    column = task.wish.column
+    wanted = set(task.fragments)
+    fragments = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
+    for batch in dataset.scanner(columns=[column], fragments=fragments).to_batches():
+        text = text_tokens.first_doubtful(batch.column(column))
+        if text is not None:
+            raise IndexPendingError(
+                f"{task.wish.name}: {text!r:.80} has a letter beside a sign that an index would "
+                "take for one"
+            )
 
 
 def merge_segments(root: Root, entry: TableEntry, segments: Sequence[Segment]) -> Segment:
@@ -193,7 +211,7 @@ def _task(
     What is merged keeps its dead entries, so an index with some is built anew.
     """
     whole = IndexTask(entry=entry, wish=wish, fragments=tuple(sorted(present)))
-    if built is None or len(built.segments) != 1 or not _has_metric(built, wish):
+    if built is None or len(built.segments) != 1 or not _is_as_wished(built, wish):
         return whole
     if has_dead_entries:
         return whole
@@ -219,10 +237,17 @@ def _rows_in(dataset: LanceDataset, fragments: set[int]) -> int:
     )
 
 
-def _has_metric(built: IndexDescription, wish: IndexWish) -> bool:
-    if wish.metric is None:
-        return True
-    return str(built.details.get("metric_type", "")).lower() == wish.metric
+def _is_as_wished(built: IndexDescription, wish: IndexWish) -> bool:
+    """Whether an index was built with the settings that one built now would have."""
+    match wish.organisation:
+        case Organisation.BTREE:
+            return True
+        case Organisation.INVERTED:
+            return text_tokens.is_built_for_tokens(built.details)
+        case Organisation.IVF_FLAT:
+            return str(built.details.get("metric_type", "")).lower() == wish.metric
+        case _:
+            assert_never(wish.organisation)
 
 
 def _is_untrainable(dataset: LanceDataset, wish: IndexWish) -> bool:
@@ -252,7 +277,7 @@ def _parameters(task: IndexTask) -> dict[str, Any]:
         case Organisation.BTREE:
             return {}
         case Organisation.INVERTED:
-            return {"with_position": True}
+            return dict(text_tokens.PARAMETERS)
         case Organisation.IVF_FLAT if task.centroids is not None:
             return {
                 "metric": task.wish.metric,
@@ -260,11 +285,15 @@ def _parameters(task: IndexTask) -> dict[str, Any]:
                 "ivf_centroids": task.centroids,
             }
         case Organisation.IVF_FLAT:
-            rows = task.entry.row_count
-            partitions = max(1, min(_PARTITIONS_MAX, rows // _ROWS_PER_PARTITION))
+            partitions = partitions_of(task.entry.row_count)
             return {"metric": task.wish.metric, "num_partitions": partitions}
         case _:
             assert_never(task.wish.organisation)
+
+
+def partitions_of(rows: int) -> int:
+    """How many parts a vector index over so many rows has."""
+    return max(1, min(PARTITIONS_MAX, rows // _ROWS_PER_PARTITION))
 
 
 def _older_segments(

@@ -10,6 +10,8 @@ may have been cleaned and taken by a late write between finding the version and 
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -21,7 +23,13 @@ from lance.fragment import write_fragments
 from omnigraph import names
 from omnigraph.errors import NotFoundError, StorageUnavailableError
 from omnigraph.failpoints import left_out, reach
-from omnigraph.storage.datasets import create_dataset, is_not_found, open_dataset, translated
+from omnigraph.storage.datasets import (
+    create_dataset,
+    is_not_found,
+    made_at,
+    open_dataset,
+    translated,
+)
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
 
 _READ_ATTEMPTS: Final = 20
+_MANIFESTS_REMEMBERED: Final = 16
 
 
 class SwapAnswer(Enum):
@@ -109,7 +118,7 @@ def read_manifest(
             raise _no_graph(root, branch)
         if point is not None:
             reach(f"{point}.list")
-        state = _read_whole(root, branch, handle, point)
+        state = _READ_BEFORE.same(root, branch, handle) or _read_whole(root, branch, handle, point)
         if state is not None:
             return state
     raise StorageUnavailableError(
@@ -272,13 +281,50 @@ def _read_whole(
     if too_old and not left_out("no_verify"):
         return None
     rows = decode(table)
-    return ManifestState(
+    state = ManifestState(
         ref=branch,
         version=handle.version,
         stamp=stamp_of(handle.schema),
         rows=rows if branch is None else _with_head(rows, branch),
         handle=handle,
     )
+    _READ_BEFORE.remember(root, state)
+    return state
+
+
+class _ReadBefore:
+    """The last state of each manifest that was read: who asks again and again need not read it.
+
+    Finding the latest version tells its number and the moment it was made. What both agree with is
+    the same version, whose rows never change.
+    """
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[tuple[str, str | None], tuple[str, ManifestState]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def same(
+        self, root: Root, branch: BranchRef | None, handle: LanceDataset
+    ) -> ManifestState | None:
+        """The state that a handle on the latest version would read, if it is known."""
+        with self._lock:
+            known = self._states.get((root.uri, _lance_branch(branch)))
+        if known is None:
+            return None
+        made, state = known
+        if (state.version, state.ref, made) != (handle.version, branch, made_at(handle)):
+            return None
+        return replace(state, handle=handle)
+
+    def remember(self, root: Root, state: ManifestState) -> None:
+        with self._lock:
+            self._states[root.uri, _lance_branch(state.ref)] = (made_at(state.handle), state)
+            self._states.move_to_end((root.uri, _lance_branch(state.ref)))
+            while len(self._states) > _MANIFESTS_REMEMBERED:
+                self._states.popitem(last=False)
+
+
+_READ_BEFORE: Final = _ReadBefore()
 
 
 def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[ManifestRow, ...]:

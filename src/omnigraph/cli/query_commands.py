@@ -1,0 +1,284 @@
+"""Asking and changing a graph in its query language: `query`, `mutate` and `queries`.
+
+Invariant: rows go to stdout as they are made, however many they are; an interrupted query is
+cancelled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+import omnigraph
+from omnigraph.cli import output
+from omnigraph.cli.options import ActorOption, BranchOption, GraphArgument, JsonFlag
+from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
+from omnigraph.errors import QueryCancelledError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from omnigraph.operations.mutate import MutationResult
+    from omnigraph.operations.query_output import OutputFormat, Rows
+    from omnigraph.operations.query_result import QueryResult
+    from omnigraph.operations.stored_queries import StoredQuery
+    from omnigraph.query.typed import TypedQuery
+    from omnigraph.reading import Readable
+
+QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
+
+QueryFile = Annotated[
+    str | None, typer.Argument(metavar="FILE", help="A query file (.gq), or - for stdin.")
+]
+QueryTextOption = Annotated[
+    str | None, typer.Option("-e", "--text", metavar="TEXT", help="The query itself.")
+]
+NameOption = Annotated[
+    str | None, typer.Option("--name", metavar="QUERY", help="Which query, if there are several.")
+]
+StoredOption = Annotated[
+    str | None,
+    typer.Option(
+        "--queries",
+        metavar="DIR",
+        envvar=QUERIES_VARIABLE,
+        help="A directory of query files, for --name.",
+    ),
+]
+ParamOption = Annotated[
+    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="The value of $NAME.")
+]
+ParamsOption = Annotated[
+    str | None, typer.Option("--params", metavar="JSON|FILE", help="Values of parameters by name.")
+]
+AtOption = Annotated[
+    str | None,
+    typer.Option("--at", metavar="REF", help="A tag, commit, version or point in time."),
+]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="auto, local or spark; auto is local without a Spark.")
+]
+FormatOption = Annotated[
+    str, typer.Option("--format", help="table, json, jsonl, csv or arrow (an IPC stream).")
+]
+MemoryOption = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="What it may hold, such as 2GB.")
+]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="How long it may take.")
+]
+ExplainFlag = Annotated[bool, typer.Option("--explain", help="Show the plan and read nothing.")]
+StoredDirectory = Annotated[
+    str,
+    typer.Argument(metavar="DIR", envvar=QUERIES_VARIABLE, help="A directory of .gq files."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The query that the options name, and what it is given."""
+
+    text: str
+    typed: TypedQuery
+    name: str | None
+    given: Mapping[str, object]
+
+
+def query(  # noqa: PLR0913 - one parameter per option
+    graph: GraphArgument,
+    file: QueryFile = None,
+    *,
+    text: QueryTextOption = None,
+    name: NameOption = None,
+    stored: StoredOption = None,
+    param: ParamOption = None,
+    params: ParamsOption = None,
+    branch: BranchOption = "main",
+    at: AtOption = None,
+    engine: EngineOption = "auto",
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    memory: MemoryOption = None,
+    timeout: TimeoutOption = None,
+    format_name: FormatOption = "table",
+    explain: ExplainFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a query and print its rows as they come."""
+    from omnigraph.operations.query_output import OutputFormat, about_query, write_rows
+
+    chosen = _format("json" if as_json else format_name)
+    opened = omnigraph.open(graph, mode="r").branch(branch)
+    pinned = opened.at(opened.branch_name if at is None else at)
+    asked = _asked(pinned, (file, text, stored, name), (param, params))
+    if explain:
+        output.text(pinned.explain(asked.text, name=asked.name))
+        return
+    with _streaming():
+        found = pinned.query(
+            asked.text,
+            asked.given,
+            name=asked.name,
+            engine=engine,
+            spark=_session(engine, master, remote),
+            memory=memory,
+            timeout=timeout,
+        )
+        about = about_query(asked.typed, commit=pinned.commit_id, branch=branch)
+        rows = _rows(found, asked.typed, pinned)
+        count = write_rows(rows, sys.stdout.buffer, chosen, about=about)
+    if chosen is OutputFormat.TABLE:
+        output.note(f"{count:,} row{'s'[: count != 1]}")
+
+
+def mutate(  # noqa: PLR0913 - one parameter per option
+    graph: GraphArgument,
+    file: QueryFile = None,
+    *,
+    text: QueryTextOption = None,
+    name: NameOption = None,
+    stored: StoredOption = None,
+    param: ParamOption = None,
+    params: ParamsOption = None,
+    branch: BranchOption = "main",
+    expect_head: Annotated[
+        str | None,
+        typer.Option(
+            "--expect-head", metavar="COMMIT", help="Only if the branch stands on this commit."
+        ),
+    ] = None,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a mutation: all of its statements as one commit."""
+    opened = omnigraph.open(graph).branch(branch)
+    asked = _asked(opened, (file, text, stored, name), (param, params))
+    done = opened.mutate(
+        asked.text, asked.given, name=asked.name, expect_head=expect_head, actor=actor
+    )
+    _show_mutation(asked.typed.name, done, as_json=as_json)
+
+
+def queries(graph: GraphArgument, directory: StoredDirectory, *, as_json: JsonFlag = False) -> None:
+    """List the queries of a directory: parameters, columns and what they are for."""
+    found = omnigraph.open(graph, mode="r").queries(directory)
+    if as_json:
+        output.json_object({"queries": [_described(each) for each in found.values()]})
+        return
+    for each in found.values():
+        kind = "mutation" if each.is_mutation else "query"
+        output.line(f"{kind} {each.name}({', '.join(each.parameters)})")
+        if each.description:
+            output.line(f"    {each.description}")
+        if each.columns:
+            output.line(f"    returns {', '.join(each.columns)}")
+        output.line(f"    in {each.file}")
+    output.note(f"{len(found)} quer{'y' if len(found) == 1 else 'ies'}")
+
+
+def _asked(
+    readable: Readable,
+    place: tuple[str | None, str | None, str | None, str | None],
+    values: tuple[list[str] | None, str | None],
+) -> _Asked:
+    from omnigraph.cli.query_parameters import given_parameters
+    from omnigraph.operations.query_text import compiled, find_query, query_text
+    from omnigraph.operations.schema_contract import contract_for
+
+    file, text, stored, name = place
+    if file is not None and text is not None:
+        raise typer.BadParameter("give a file or -e TEXT, not both", param_hint="FILE")
+    if file is None and text is None:
+        source = _stored(readable, stored, name).source
+    else:
+        contract = contract_for(readable.schema_text, readable.catalog)
+        path = None if file in (None, "-") else Path(file or "")
+        source = query_text(path or (sys.stdin.read() if file == "-" else text), contract)
+    typed = find_query(source, name)
+    return _Asked(
+        text=source.text,
+        typed=typed,
+        name=typed.name if len(compiled(source)) > 1 else None,
+        given=given_parameters(typed, *values),
+    )
+
+
+def _stored(readable: Readable, directory: str | None, name: str | None) -> StoredQuery:
+    if directory is None or name is None:
+        raise typer.BadParameter(
+            f"give a file, -e TEXT, or --name with --queries DIR (or {QUERIES_VARIABLE})",
+            param_hint="FILE",
+        )
+    return readable.queries(directory).find(name)
+
+
+def _format(given: str) -> OutputFormat:
+    from omnigraph.operations.arguments import one_of
+    from omnigraph.operations.query_output import OutputFormat
+
+    return one_of(OutputFormat, given, argument="format")
+
+
+def _session(engine: str, master: str | None, remote: str | None) -> SparkSession | None:
+    from omnigraph.operations.query import QueryEngine, chosen_engine
+
+    target = spark_target(master, remote, wanted=engine == QueryEngine.SPARK)
+    if chosen_engine(engine, spark=target) is QueryEngine.LOCAL:
+        return None
+    from omnigraph.spark.session import SparkTarget, spark_session
+
+    assert isinstance(target, SparkTarget)
+    return spark_session(target=target)
+
+
+def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Readable) -> Rows:
+    from omnigraph.operations.query_result import QueryResult
+
+    if isinstance(found, QueryResult):
+        return found
+    from omnigraph.query.columns import arrow_schema
+    from omnigraph.spark.row_stream import FrameRows
+
+    return FrameRows(found, arrow_schema(typed.columns, readable.catalog))
+
+
+@contextmanager
+def _streaming() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # Whoever read the rows has enough; Python would complain when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        output.note("interrupted")
+        raise typer.Exit(QueryCancelledError.exit_code) from None
+
+
+def _show_mutation(name: str, done: MutationResult, *, as_json: bool) -> None:
+    if as_json:
+        output.json_object({"query": name, "commit": done.commit_id, **asdict(done)})
+        return
+    if done.tables:
+        output.draw(
+            ("type", "inserted", "updated", "deleted"),
+            [
+                (key, *(f"{count:,}" for count in asdict(counts).values()))
+                for key, counts in done.tables.items()
+            ],
+            numbers=(1, 2, 3),
+        )
+    said = "nothing to change" if done.commit_id is None else f"commit {done.commit_id}"
+    output.line(f"{name}: {said}")
+
+
+def _described(each: StoredQuery) -> dict[str, object]:
+    return {"file": each.file, **asdict(each.describe())}

@@ -1,0 +1,1 @@
+"""Running mutations: statements in order over what the graph holds."""

@@ -1,0 +1,60 @@
+"""Rows of a mutation that break a rule of the schema.
+
+Invariant: a violation names the entity by its id. Rows of a mutation have no position, because
+the statement that made them may have made many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from omnigraph.errors import ValidationFailedError
+from omnigraph.local.row_checks import check_rows
+from omnigraph.names import ID_COLUMN
+from omnigraph.rules.constraints import FiniteKey, InEnum, ProperId, Required, TypeRules
+from omnigraph.rules.reasons import Reason
+from omnigraph.rules.violations import BadRows, Violation, report_of, unplaced
+
+_ABOUT_VALUES: Final = Required | InEnum | FiniteKey | ProperId
+
+
+def require_none(findings: Iterable[BadRows]) -> None:
+    """Refuse the mutation if there is a finding."""
+    report = report_of(findings)
+    if report.ok:
+        return
+    report = replace(report, kept=tuple(replace(each, row=None) for each in report.kept))
+    raise ValidationFailedError(
+        report.summary(),
+        report=report,
+        next_step="Mend the values or the conditions, and run the mutation again.",
+    )
+
+
+def require_storable(rows: pa.Table, rules: TypeRules, columns: Collection[str]) -> None:
+    """Refuse values of these columns that no row can hold, even if it is deleted later on."""
+    about_values = tuple(
+        rule
+        for rule in rules.row_rules
+        if isinstance(rule, _ABOUT_VALUES) and rule.column in columns
+    )
+    require_none(check_rows(rows, replace(rules, row_rules=about_values)))
+
+
+def require_new(table_key: str, row_id: str, *, taken: bool) -> None:
+    """Refuse an insert of what exists."""
+    if taken:
+        violation = Violation(
+            table_key=table_key,
+            reason=Reason.ID_EXISTS,
+            columns=(ID_COLUMN,),
+            row=None,
+            id=row_id,
+            message="insert found it in the graph already, expected a new one; "
+            "`upsert` would replace it",
+        )
+        require_none([unplaced([violation], count=1)])

@@ -1,0 +1,1 @@
+"""Runs logical plans of queries in this process, with Arrow and DuckDB."""

@@ -1,0 +1,63 @@
+"""What an executor asks of a graph, whether its tables are held in memory or looked up.
+
+Invariant: within one run a position means the same entity in every column of a table. Tables may
+grow during a run, positions never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from omnigraph.local.queries.adjacency import Adjacency
+    from omnigraph.local.queries.frames import Positions
+    from omnigraph.local.queries.text_scores import Corpus
+    from omnigraph.query.expressions import Expression, Ranking
+    from omnigraph.query.typed import EdgeDirection
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+
+class GraphAccess(Protocol):
+    """The tables of one snapshot as positions, columns and steps."""
+
+    def size(self, table: str) -> int:
+        """How many entities of a table have positions."""
+        ...
+
+    def column(self, table: str, name: str) -> Column:
+        """A property, or `id`, `src`, `dst`, of every entity that has a position."""
+        ...
+
+    def candidates(
+        self, table: str, predicate: Expression | None, columns: Sequence[str]
+    ) -> Positions | None:
+        """Positions among which all entities are that meet a condition; None means all of them.
+
+        `columns` are those that will be asked for next.
+        """
+        ...
+
+    def ranked_candidates(
+        self, table: str, predicate: Expression | None, by: Ranking, rows: int | None
+    ) -> Positions | None:
+        """Positions among which the best so many rows of a ranking are; None means all of them."""
+        ...
+
+    def corpus(self, table: str, field: str, query: str) -> Corpus:
+        """What the relevance of a text depends on, over all texts of a type."""
+        ...
+
+    def adjacency(
+        self,
+        edge: str,
+        direction: EdgeDirection,
+        *,
+        distinct: bool,
+        frontier: Positions,
+    ) -> Adjacency:
+        """The steps over an edge type; at least those from the frontier are in it."""
+        ...

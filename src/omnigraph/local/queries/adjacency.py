@@ -1,0 +1,94 @@
+"""Who is joined to whom by one edge type, as two arrays of numbers.
+
+Invariant: the ends of node `n` stand at `offsets[n]` to `offsets[n + 1]`, sorted; `edges` are the
+positions of the edges in their table, beside the ends. With `distinct`, each end counts once per
+node, joined by the first of its edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.local.queries.frames import Mask, Positions, ranges
+from omnigraph.query.typed import EdgeDirection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjacency:
+    """The steps over one edge type in one direction."""
+
+    offsets: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int32] | Positions
+    edges: npt.NDArray[np.int32] | Positions = field(repr=False)
+    arrivals: npt.NDArray[np.int64] | None = field(repr=False, default=None)
+    """How many steps lead to each node, if that is known."""
+
+    def degrees(self, nodes: Positions) -> Positions:
+        """How many steps lead from each of these nodes."""
+        return self.offsets[nodes + 1] - self.offsets[nodes]
+
+    def steps(self, nodes: Positions) -> tuple[Positions, Positions, Positions]:
+        """All steps from these nodes: which of them, where to, and their places in the arrays."""
+        starts = self.offsets[nodes]
+        lengths = self.offsets[nodes + 1] - starts
+        places = ranges(starts, lengths)
+        owners = np.repeat(np.arange(len(nodes), dtype=np.int64), lengths)
+        return owners, self.ends[places].astype(np.int64, copy=False), places
+
+    def degrees_within(self, nodes: Positions, wanted: Mask) -> Positions:
+        """How many steps lead from each of these nodes to one that is wanted."""
+        total = int(self.degrees(nodes).sum())
+        if total * 2 < len(self.ends):
+            owners, ends, _ = self.steps(nodes)
+            return np.bincount(owners[wanted[ends]], minlength=len(nodes))
+        before = np.zeros(len(self.ends) + 1, dtype=np.int64)
+        np.cumsum(wanted[self.ends], out=before[1:])
+        return before[self.offsets[nodes + 1]] - before[self.offsets[nodes]]
+
+
+def sorted_steps(
+    sources: Positions, targets: Positions, direction: EdgeDirection
+) -> tuple[Positions, Positions, Positions]:
+    """From, to and edge of every step, in the order of the first two; unknown ends are left out.
+
+    An edge from a node to itself is one step, also when edges are followed both ways.
+    """
+    edges = np.flatnonzero((sources >= 0) & (targets >= 0))
+    sources, targets = sources[edges], targets[edges]
+    starts, ends = sources, targets
+    if direction is EdgeDirection.BACKWARD:
+        starts, ends = targets, sources
+    elif direction is EdgeDirection.EITHER:
+        other = sources != targets
+        starts = np.concatenate([sources, targets[other]])
+        ends = np.concatenate([targets, sources[other]])
+        edges = np.concatenate([edges, edges[other]])
+    if not len(starts):
+        return starts, ends, edges
+    width = int(max(starts.max(), ends.max())) + 1
+    order = np.argsort(starts * width + ends, kind="stable")
+    return starts[order], ends[order], edges[order]
+
+
+def adjacency_of(
+    starts: Positions, ends: Positions, edges: Positions, *, nodes: int, distinct: bool
+) -> Adjacency:
+    """The arrays of sorted steps, for a table of that many nodes to start from."""
+    if distinct and len(starts):
+        first = np.ones(len(starts), dtype=np.bool_)
+        first[1:] = (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1])
+        if not first.all():
+            starts, ends, edges = starts[first], ends[first], edges[first]
+    offsets = np.zeros(nodes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(starts, minlength=nodes), out=offsets[1:])
+    return Adjacency(offsets=offsets, ends=_narrow(ends), edges=_narrow(edges))
+
+
+def _narrow(values: Positions) -> npt.NDArray[np.int32] | Positions:
+    """Half the memory wherever the numbers fit, which they do below two thousand million."""
+    if len(values) and int(values.max()) > np.iinfo(np.int32).max:
+        return values
+    return values.astype(np.int32)

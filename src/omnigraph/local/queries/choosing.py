@@ -1,0 +1,145 @@
+"""Whether a query looks things up or has its tables in memory.
+
+Invariant: the answer is the same. Lookups need no preparation and cost by what they meet; tables
+in memory cost their reading once. So a query looks up while what it starts from is named, the
+tables are not in memory yet, and lookups of these tables have not yet taken as long together as
+reading them would have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.local.queries.resident import edge_pins
+from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.expressions import (
+    Comparison,
+    Constant,
+    Membership,
+    Parameter,
+    PropertyOf,
+    TextScore,
+    conjuncts,
+    walk,
+)
+from omnigraph.query.plan import Expand, Plan, Rank, Scan
+from omnigraph.query.rewrites import expressions_of, inputs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from omnigraph.local.queries.column_cache import ColumnCache
+    from omnigraph.local.queries.run import Run
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import Snapshot
+
+MET_MOST: Final = 20_000
+"""Entities or edges of a table that lookups may meet before tables in memory are better."""
+_SMALL_ROWS: Final = 50_000
+_SECONDS_PER_ROW: Final = 0.4e-6
+_SECONDS_AT_LEAST: Final = 0.05
+
+
+class Access(StrEnum):
+    """How a query reaches the graph; `auto` decides."""
+
+    AUTO = "auto"
+    PROBE = "probe"
+    RESIDENT = "resident"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What was chosen and why, for people who ask."""
+
+    access: Access
+    why: str
+    pins: Hashable
+    rows: int
+
+
+class _Spent:
+    """The seconds that lookups in each set of tables have taken in this process."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[Hashable, float] = {}
+        self._lock = threading.Lock()
+
+    def of(self, pins: Hashable) -> float:
+        with self._lock:
+            return self._seconds.get(pins, 0.0)
+
+    def add(self, pins: Hashable, seconds: float) -> None:
+        with self._lock:
+            if len(self._seconds) >= _SPENT_KEPT:
+                self._seconds.clear()
+            self._seconds[pins] = self._seconds.get(pins, 0.0) + seconds
+
+
+_SPENT_KEPT: Final = 1024
+SPENT: Final = _Spent()
+
+
+def choose(  # noqa: PLR0911 - one per reason
+    plan: Plan, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache
+) -> Choice:
+    """How this plan should reach this snapshot."""
+    edges = sorted({each.edge for each in nodes_of(plan) if isinstance(each, Expand)})
+    scans = [each for each in nodes_of(plan) if isinstance(each, Scan)]
+    tables = {names.edge_table_key(each) for each in edges}
+    tables |= {names.node_table_key(each) for scan in scans for each in scan.types}
+    rows = sum(snapshot.tables[each].row_count for each in tables if each in snapshot.tables)
+    pins = tuple(edge_pins(root, snapshot, run, each) for each in edges)
+
+    def chosen(access: Access, why: str) -> Choice:
+        return Choice(access=access, why=why, pins=pins, rows=rows)
+
+    if rows <= _SMALL_ROWS:
+        return chosen(Access.RESIDENT, f"the tables have {rows:,} rows together")
+    ranks = [each for each in nodes_of(plan) if isinstance(each, Rank)]
+    if any(isinstance(each.input, Scan) for each in ranks):
+        return chosen(Access.PROBE, "it ranks a type, which a search index can answer")
+    if ranks or any(_scores(each) for each in nodes_of(plan)):
+        return chosen(Access.RESIDENT, "a ranking looks at all entities")
+    if not all(_is_named(scan) for scan in scans):
+        return chosen(Access.RESIDENT, "it does not start from values that an index knows")
+    if edges and all(("ends", *each) in cache for each in pins):
+        return chosen(Access.RESIDENT, "the edges are in memory already")
+    if SPENT.of(pins) > max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW):
+        return chosen(Access.RESIDENT, "lookups have taken as long as reading the tables would")
+    return chosen(Access.PROBE, "it starts from values that an index knows")
+
+
+def nodes_of(plan: Plan) -> Iterator[Plan]:
+    """The plan and everything below it."""
+    yield plan
+    for below in inputs_of(plan):
+        yield from nodes_of(below)
+
+
+def _scores(plan: Plan) -> bool:
+    return any(isinstance(each, TextScore) for one in expressions_of(plan) for each in walk(one))
+
+
+def _is_named(scan: Scan) -> bool:
+    """Whether a condition says which values a property has."""
+    if scan.predicate is None:
+        return False
+    for each in conjuncts(scan.predicate):
+        match each:
+            case Comparison(operator=BinaryOperator.EQUAL):
+                sides = (each.left, each.right)
+                if any(isinstance(one, PropertyOf) for one in sides) and any(
+                    isinstance(one, Constant | Parameter) for one in sides
+                ):
+                    return True
+            case Membership(item=PropertyOf(), collection=Constant() | Parameter()):
+                return True
+            case _:
+                continue
+    return False

@@ -1,0 +1,125 @@
+"""Runs a plan in this process.
+
+Invariant: an answer is pulled batch by batch; what a run uses is given back when it ends, however
+it ends. A run that looks things up is finished before its first batch is handed out, so it can
+begin anew with the tables in memory when it meets too much.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, assert_never
+
+import pyarrow as pa
+
+from omnigraph.local.queries.choosing import MET_MOST, SPENT, Access, Choice, choose
+from omnigraph.local.queries.column_cache import shared_cache
+from omnigraph.local.queries.filters import Filters
+from omnigraph.local.queries.patterns import Patterns
+from omnigraph.local.queries.probing import MetTooMuch, Probing
+from omnigraph.local.queries.ranking import Ranker
+from omnigraph.local.queries.resident import Resident
+from omnigraph.local.queries.results import Results
+from omnigraph.local.queries.run import Limits, Run
+from omnigraph.local.queries.scores import Scores
+from omnigraph.local.queries.shapes import shape_of
+from omnigraph.local.queries.statements import Statements
+from omnigraph.local.queries.values import Values
+from omnigraph.query.columns import arrow_schema
+
+if TYPE_CHECKING:
+    from omnigraph.local.queries.access import GraphAccess
+    from omnigraph.query.binding import BoundParameters
+    from omnigraph.query.plan import Plan
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import Snapshot
+
+
+class Answer:
+    """The columns of a query, and its rows as they are made."""
+
+    def __init__(
+        self, plan: Plan, run: Run, root: Root, snapshot: Snapshot, access: Access
+    ) -> None:
+        self._plan = plan
+        self._shape = shape_of(plan)
+        self._run = run
+        self._root = root
+        self._snapshot = snapshot
+        self._access = access
+        self._statements = Statements(run)
+        columns = [each.column for each in self._shape.projections]
+        self.schema = arrow_schema(columns, run.catalog)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Runs the query; once."""
+        try:
+            match self._access:
+                case Access.RESIDENT:
+                    yield from self._results(self._resident()).batches()
+                case Access.PROBE:
+                    probing = Probing(self._run, self._root, self._snapshot)
+                    yield from self._results(probing).batches()
+                case Access.AUTO:
+                    yield from self._chosen()
+                case _:
+                    assert_never(self._access)
+        finally:
+            self._statements.close()
+
+    def cancel(self) -> None:
+        """Ends the run soon, from any thread."""
+        self._run.cancel()
+        self._statements.interrupt()
+
+    def _chosen(self) -> Iterator[pa.RecordBatch]:
+        choice = choose(self._plan, self._run, self._root, self._snapshot, shared_cache())
+        looked_up = self._looked_up(choice) if choice.access is Access.PROBE else None
+        if looked_up is None:
+            yield from self._results(self._resident()).batches()
+        else:
+            yield from looked_up
+
+    def _looked_up(self, choice: Choice) -> list[pa.RecordBatch] | None:
+        """The whole answer, or None if it takes more lookups than it should."""
+        began = time.perf_counter()
+        probing = Probing(self._run, self._root, self._snapshot, most=MET_MOST)
+        try:
+            return list(self._results(probing).batches())
+        except MetTooMuch:
+            return None
+        finally:
+            SPENT.add(choice.pins, time.perf_counter() - began)
+
+    def _resident(self) -> Resident:
+        return Resident(self._run, self._root, self._snapshot, shared_cache())
+
+    def _results(self, graph: GraphAccess) -> Results:
+        run = self._run
+        scores = Scores(run, graph)
+        values = Values(run, graph, self._statements, scores)
+        patterns = Patterns(
+            run=run,
+            access=graph,
+            values=values,
+            filters=Filters(graph, values),
+            ranker=Ranker(run, graph, values, scores),
+        )
+        return Results(self._shape, self.schema, patterns, self._statements)
+
+
+def run_query(  # noqa: PLR0913 - what a run depends on
+    plan: Plan,
+    *,
+    root: Root,
+    snapshot: Snapshot,
+    catalog: Catalog,
+    parameters: BoundParameters,
+    limits: Limits,
+    access: str = Access.AUTO,
+) -> Answer:
+    """The answer of a plan over one snapshot; nothing is read before its first batch."""
+    run = Run(catalog=catalog, parameters=parameters, limits=limits)
+    return Answer(plan, run, root, snapshot, Access(access))

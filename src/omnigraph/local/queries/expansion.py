@@ -1,0 +1,198 @@
+"""One hop from every row of a frame, and what is left of it when nobody asks for the rows.
+
+Invariant: without an edge variable a reached node counts once per row, with one every edge does.
+No frame that is made here has more rows than a portion, whatever the degrees are: the steps of one
+row can be spread over several frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omnigraph import names
+from omnigraph.local.queries.frames import EntityColumn, Frame, Positions, merged_equal
+
+if TYPE_CHECKING:
+    from omnigraph.local.queries.access import GraphAccess
+    from omnigraph.local.queries.adjacency import Adjacency
+    from omnigraph.local.queries.filters import Filters
+    from omnigraph.local.queries.run import Run
+    from omnigraph.query.expressions import Ranking
+    from omnigraph.query.plan import Expand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the steps above a hop read; with `counted` equal rows may become one with a weight."""
+
+    variables: frozenset[str]
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """What a ranking above asks for: its best so many rows, or all that have a rank."""
+
+    by: Ranking
+    rows: int | None
+
+
+def started(plan: Expand, frame: Frame) -> Frame:
+    """The rows that have a node to start from, of the right type."""
+    there = frame.entities[plan.start].of_table(names.node_table_key(plan.start_type))
+    return frame if there.all() else frame.take(there)
+
+
+def one_hop(
+    plan: Expand,
+    frame: Frame,
+    wanted: Wanted,
+    *,
+    access: GraphAccess,
+    filters: Filters,
+    run: Run,
+) -> Iterator[Frame]:
+    """The rows of a frame, each with every node or edge that one step leads to."""
+    frame = started(plan, frame)
+    if not frame.rows:
+        return
+    starts = frame.entities[plan.start].positions
+    adjacency = access.adjacency(
+        plan.edge, plan.direction, distinct=plan.edge_variable is None, frontier=starts
+    )
+    if _only_how_many(plan, wanted):
+        yield _counted(plan, frame, wanted, adjacency, filters)
+        return
+    if _only_where_to(plan, frame, wanted) and _is_everything(frame, starts, adjacency):
+        yield _arrived(plan, adjacency, filters)
+        return
+    kept = frame.only(wanted.variables | ({plan.end} if plan.end_bound else frozenset()))
+    for rows, places in _portions(adjacency, starts, run.limits.portion_rows):
+        run.check()
+        yield from _reached(plan, kept, rows, places, adjacency, wanted, filters)
+
+
+def _only_how_many(plan: Expand, wanted: Wanted) -> bool:
+    """Whether nothing but the number of steps matters above."""
+    new = {plan.end, plan.edge_variable}
+    return (
+        wanted.counted
+        and not plan.end_bound
+        and plan.edge_predicate is None
+        and not (new & wanted.variables)
+    )
+
+
+def _counted(
+    plan: Expand,
+    frame: Frame,
+    wanted: Wanted,
+    adjacency: Adjacency,
+    filters: Filters,
+) -> Frame:
+    starts = frame.entities[plan.start].positions
+    if plan.predicate is None:
+        steps = adjacency.degrees(starts)
+    else:
+        meeting = filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
+        steps = adjacency.degrees_within(starts, meeting)
+    some = steps > 0
+    return fewer(frame.take(some).weighted(steps[some]), wanted)
+
+
+def _only_where_to(plan: Expand, frame: Frame, wanted: Wanted) -> bool:
+    """Whether above nothing matters but which nodes are reached, and how often."""
+    held = {*frame.entities, *frame.paths}
+    new_edge = plan.edge_variable in wanted.variables or plan.edge_predicate is not None
+    return wanted.counted and not plan.end_bound and not new_edge and not (held & wanted.variables)
+
+
+def _is_everything(frame: Frame, starts: Positions, adjacency: Adjacency) -> bool:
+    nodes = len(adjacency.offsets) - 1
+    every = frame.weights is None and len(starts) == nodes and adjacency.arrivals is not None
+    return every and np.array_equal(starts, np.arange(nodes))
+
+
+def _arrived(plan: Expand, adjacency: Adjacency, filters: Filters) -> Frame:
+    """All steps of an edge type at once: its nodes by how many steps lead to them."""
+    assert adjacency.arrivals is not None
+    table = names.node_table_key(plan.end_type)
+    often = adjacency.arrivals
+    if plan.predicate is not None:
+        often = often * filters.of_table(plan.predicate, table)
+    reached = np.flatnonzero(often)
+    column = EntityColumn(tables=(table,), positions=reached)
+    return Frame(rows=len(reached), entities={plan.end: column}, weights=often[reached])
+
+
+def _portions(
+    adjacency: Adjacency, starts: Positions, most: int
+) -> Iterator[tuple[Positions, Positions]]:
+    """All steps as pairs of row and place in the adjacency, at most so many at a time."""
+    first = adjacency.offsets[starts]
+    lengths = adjacency.offsets[starts + 1] - first
+    done = np.cumsum(lengths)
+    total = int(done[-1]) if len(done) else 0
+    for begin in range(0, total, most):
+        end = min(begin + most, total)
+        steps = np.arange(begin, end, dtype=np.int64)
+        low = int(np.searchsorted(done, begin, side="right"))
+        high = int(np.searchsorted(done, end, side="left")) + 1
+        inside = np.arange(low, high, dtype=np.int64)
+        taken = np.minimum(done[low:high], end) - np.maximum(
+            done[low:high] - lengths[low:high], begin
+        )
+        rows = np.repeat(inside, taken)
+        yield rows, first[rows] + steps - (done[rows] - lengths[rows])
+
+
+def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
+    plan: Expand,
+    frame: Frame,
+    rows: Positions,
+    places: Positions,
+    adjacency: Adjacency,
+    wanted: Wanted,
+    filters: Filters,
+) -> Iterator[Frame]:
+    ends = adjacency.ends[places].astype(np.int64, copy=False)
+    table = names.node_table_key(plan.end_type)
+    reached = EntityColumn(tables=(table,), positions=ends)
+    keep = None
+    if plan.end_bound:
+        bound = frame.entities[plan.end]
+        keep = bound.of_table(table)[rows] & (bound.positions[rows] == ends)
+    elif plan.predicate is not None:
+        keep = filters.of_entities(plan.predicate, plan.end, reached)
+    edges = None
+    if plan.edge_variable is not None:
+        edges = EntityColumn(
+            tables=(names.edge_table_key(plan.edge),),
+            positions=adjacency.edges[places].astype(np.int64, copy=False),
+        )
+        if plan.edge_predicate is not None:
+            meeting = filters.of_entities(plan.edge_predicate, plan.edge_variable, edges)
+            keep = meeting if keep is None else keep & meeting
+    if keep is not None:
+        rows = rows[keep]
+        reached = reached.take(keep)
+        edges = None if edges is None else edges.take(keep)
+    if not len(rows):
+        return
+    wide = frame.only(wanted.variables).take(rows)
+    if plan.end in wanted.variables and not plan.end_bound:
+        wide = wide.with_entity(plan.end, reached)
+    if edges is not None and plan.edge_variable in wanted.variables:
+        assert plan.edge_variable is not None
+        wide = wide.with_entity(plan.edge_variable, edges)
+    yield fewer(wide, wanted)
+
+
+def fewer(frame: Frame, wanted: Wanted) -> Frame:
+    """Only what is read above; equal rows as one where that is allowed."""
+    frame = frame.only(wanted.variables)
+    return merged_equal(frame) if wanted.counted else frame

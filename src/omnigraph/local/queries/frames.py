@@ -1,0 +1,253 @@
+"""Rows of a pattern as columns of numbers: every variable is a position in the table of its type.
+
+Invariant: frames are never changed, only made anew. A position of -1 is the null of an optional
+part. A variable that can be of several types says for each row which one. A row with a weight
+stands for that many equal rows; it is at least one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.errors import QueryFailedError
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+ABSENT: Final = -1
+_COUNTABLE: Final = 2.0**62
+_DENSE_FACTOR: Final = 64
+"""Counting into an array of all positions beats sorting while it is at most this much larger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityColumn:
+    """One entity per row: the types it can have, which one it has, and its position there."""
+
+    tables: tuple[str, ...]
+    positions: Positions
+    which: npt.NDArray[np.int8] | None = None
+    """Indexes into `tables`; None if there is one only."""
+
+    def take(self, rows: Positions | Mask) -> EntityColumn:
+        return replace(
+            self,
+            positions=self.positions[rows],
+            which=None if self.which is None else self.which[rows],
+        )
+
+    def of_table(self, table: str) -> Mask:
+        """The rows that hold an entity of this table."""
+        present: Mask = self.positions != ABSENT
+        if self.which is None:
+            return present if self.tables == (table,) else np.zeros(len(present), dtype=np.bool_)
+        if table not in self.tables:
+            return np.zeros(len(present), dtype=np.bool_)
+        same: Mask = self.which == self.tables.index(table)
+        return present & same
+
+    @property
+    def nbytes(self) -> int:
+        return self.positions.nbytes + (0 if self.which is None else self.which.nbytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathColumn:
+    """One path per row as node and edge positions, row after row; null rows have a length of -1.
+
+    A path over an edge between two types has its first node in one table and its last in another.
+    """
+
+    first_table: str
+    node_table: str
+    edge_table: str
+    lengths: Positions
+    nodes: Positions
+    edges: Positions
+
+    def take(self, rows: Positions | Mask) -> PathColumn:
+        chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        held = np.maximum(self.lengths, 0)
+        nodes = np.where(self.lengths < 0, 0, self.lengths + 1)
+        return replace(
+            self,
+            lengths=self.lengths[chosen],
+            nodes=self.nodes[ranges(_starts(nodes)[chosen], nodes[chosen])],
+            edges=self.edges[ranges(_starts(held)[chosen], held[chosen])],
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return self.lengths.nbytes + self.nodes.nbytes + self.edges.nbytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Some rows of a pattern."""
+
+    rows: int
+    entities: Mapping[str, EntityColumn] = field(default_factory=dict)
+    paths: Mapping[str, PathColumn] = field(default_factory=dict)
+    weights: Positions | None = None
+
+    def take(self, rows: Positions | Mask) -> Frame:
+        count = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else len(rows)
+        return Frame(
+            rows=count,
+            entities={name: each.take(rows) for name, each in self.entities.items()},
+            paths={name: each.take(rows) for name, each in self.paths.items()},
+            weights=None if self.weights is None else self.weights[rows],
+        )
+
+    def with_entity(self, name: str, column: EntityColumn) -> Frame:
+        return replace(self, entities={**self.entities, name: column})
+
+    def with_path(self, name: str, column: PathColumn) -> Frame:
+        return replace(self, paths={**self.paths, name: column})
+
+    def weighted(self, factors: Positions) -> Frame:
+        """Every row that many times as often."""
+        if self.weights is None:
+            return replace(self, weights=factors)
+        most = float(self.weights.max(initial=0)) * float(factors.max(initial=0))
+        _require_countable(most)
+        return replace(self, weights=self.weights * factors)
+
+    def only(self, names: frozenset[str]) -> Frame:
+        """Without the variables that nobody reads any more."""
+        return replace(
+            self,
+            entities={name: each for name, each in self.entities.items() if name in names},
+            paths={name: each for name, each in self.paths.items() if name in names},
+        )
+
+    def parts(self, rows: int) -> Iterable[Frame]:
+        """The same rows in frames of at most this many."""
+        if self.rows <= rows:
+            yield self
+            return
+        for start in range(0, self.rows, rows):
+            yield self.take(np.arange(start, min(start + rows, self.rows)))
+
+    @property
+    def count(self) -> int:
+        """How many rows it stands for."""
+        if self.weights is None:
+            return self.rows
+        _require_countable(float(self.weights.sum(dtype=np.float64)))
+        return int(self.weights.sum())
+
+    @property
+    def nbytes(self) -> int:
+        columns: list[EntityColumn | PathColumn] = [*self.entities.values(), *self.paths.values()]
+        own = 0 if self.weights is None else self.weights.nbytes
+        return own + sum(each.nbytes for each in columns)
+
+
+def ranges(starts: Positions, lengths: Positions) -> Positions:
+    """The numbers from each start on, that many each, one after the other."""
+    total = int(lengths.sum())
+    if not total:
+        return np.zeros(0, dtype=np.int64)
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(total, dtype=np.int64)
+
+
+def _starts(lengths: Positions) -> Positions:
+    return np.cumsum(lengths) - lengths
+
+
+def joined(frames: Sequence[Frame]) -> Frame | None:
+    """All rows of frames that have the same variables."""
+    if len(frames) <= 1:
+        return frames[0] if frames else None
+    first = frames[0]
+    weights = None
+    if any(each.weights is not None for each in frames):
+        weights = np.concatenate([_weights(each) for each in frames])
+    return Frame(
+        rows=sum(each.rows for each in frames),
+        entities={
+            name: _joined_entities([each.entities[name] for each in frames])
+            for name in first.entities
+        },
+        paths={name: _joined_paths([each.paths[name] for each in frames]) for name in first.paths},
+        weights=weights,
+    )
+
+
+def _weights(frame: Frame) -> Positions:
+    return np.ones(frame.rows, dtype=np.int64) if frame.weights is None else frame.weights
+
+
+def _joined_entities(columns: Sequence[EntityColumn]) -> EntityColumn:
+    which = [each.which for each in columns if each.which is not None]
+    return replace(
+        columns[0],
+        positions=np.concatenate([each.positions for each in columns]),
+        which=np.concatenate(which) if which else None,
+    )
+
+
+def _joined_paths(columns: Sequence[PathColumn]) -> PathColumn:
+    return replace(
+        columns[0],
+        lengths=np.concatenate([each.lengths for each in columns]),
+        nodes=np.concatenate([each.nodes for each in columns]),
+        edges=np.concatenate([each.edges for each in columns]),
+    )
+
+
+def merged_equal(frame: Frame) -> Frame:
+    """Equal rows as one row with their weight.
+
+    Rows of several variables are left alone: finding equal ones costs more than it saves.
+    """
+    if frame.paths or len(frame.entities) > 1:
+        return frame
+    if not frame.entities:
+        total = frame.count
+        weights = np.array([total], dtype=np.int64)
+        return Frame(rows=1, weights=weights) if total else Frame(rows=0)
+    ((name, column),) = frame.entities.items()
+    if column.which is not None:
+        return frame
+    shifted = column.positions - ABSENT
+    size = int(shifted.max(initial=0)) + 1
+    if size <= _DENSE_FACTOR * max(frame.rows, 1):
+        counted = _counted(shifted, frame.weights, size)
+        found = np.flatnonzero(counted)
+        totals = counted[found]
+    else:
+        found, inverse = np.unique(shifted, return_inverse=True)
+        totals = _counted(inverse, frame.weights, len(found))
+    return Frame(
+        rows=len(found),
+        entities={name: replace(column, positions=found + ABSENT)},
+        weights=totals,
+    )
+
+
+def _counted(slots: Positions, weights: Positions | None, size: int) -> Positions:
+    """How often each slot occurs, exactly: a float carries 53 bits of a weight, no more."""
+    if weights is None:
+        return np.bincount(slots, minlength=size)
+    if int(weights.max(initial=0)) * max(len(weights), 1) < 2**53:
+        return np.bincount(slots, weights=weights, minlength=size).astype(np.int64)
+    _require_countable(float(weights.sum(dtype=np.float64)))
+    counted = np.zeros(size, dtype=np.int64)
+    np.add.at(counted, slots, weights)
+    return counted
+
+
+def _require_countable(rows: float) -> None:
+    if rows >= _COUNTABLE:
+        raise QueryFailedError(
+            f"the pattern has about {rows:.0e} rows, more than 64 bits can count",
+            next_step="Narrow the pattern.",
+        )

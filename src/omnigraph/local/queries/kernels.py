@@ -1,0 +1,147 @@
+"""Simple conditions by Arrow's own functions, which need no SQL and start in microseconds.
+
+Invariant: a condition answered here has the value that the language defines, nulls included;
+whatever could differ (floats and their NaN, numbers of different width, text functions) is left
+to SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.local.queries.access import Column
+from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.binding import BoundParameters, BoundValue
+from omnigraph.query.expressions import (
+    And,
+    Comparison,
+    Constant,
+    Expression,
+    IsNull,
+    Membership,
+    Not,
+    Now,
+    Or,
+    Parameter,
+    PropertyOf,
+    StringTest,
+    TypeName,
+)
+
+Leaf: TypeAlias = Callable[[Expression], Column]
+_COMPARE: Final = {
+    BinaryOperator.EQUAL: pc.equal,
+    BinaryOperator.NOT_EQUAL: pc.not_equal,
+    BinaryOperator.LESS: pc.less,
+    BinaryOperator.LESS_EQUAL: pc.less_equal,
+    BinaryOperator.GREATER: pc.greater,
+    BinaryOperator.GREATER_EQUAL: pc.greater_equal,
+}
+_TURNED: Final = {
+    BinaryOperator.EQUAL: BinaryOperator.EQUAL,
+    BinaryOperator.NOT_EQUAL: BinaryOperator.NOT_EQUAL,
+    BinaryOperator.LESS: BinaryOperator.GREATER,
+    BinaryOperator.LESS_EQUAL: BinaryOperator.GREATER_EQUAL,
+    BinaryOperator.GREATER: BinaryOperator.LESS,
+    BinaryOperator.GREATER_EQUAL: BinaryOperator.LESS_EQUAL,
+}
+_STRING_TESTS: Final = {
+    BinaryOperator.CONTAINS: pc.match_substring,
+    BinaryOperator.STARTS_WITH: pc.starts_with,
+    BinaryOperator.ENDS_WITH: pc.ends_with,
+}
+
+
+def known_value(each: Expression, parameters: BoundParameters) -> tuple[bool, BoundValue]:
+    """Whether an expression has its value before anything is read, and which."""
+    match each:
+        case Constant():
+            return True, each.value
+        case Parameter():
+            return True, parameters.values[each.name]
+        case Now():
+            return True, parameters.now
+        case _:
+            return False, None
+
+
+def simple_condition(  # noqa: PLR0911 - one per kind
+    condition: Expression, leaf: Leaf, parameters: BoundParameters
+) -> Column | None:
+    """The values of a condition, or None if it is not simple enough."""
+    match condition:
+        case Comparison():
+            return _comparison(condition, leaf, parameters)
+        case StringTest():
+            return _string_test(condition, leaf, parameters)
+        case Membership():
+            return _membership(condition, leaf, parameters)
+        case IsNull() if isinstance(condition.operand, PropertyOf):
+            operand = leaf(condition.operand)
+            return pc.is_valid(operand) if condition.negated else pc.is_null(operand)
+        case Not():
+            inner = simple_condition(condition.operand, leaf, parameters)
+            return None if inner is None else pc.invert(inner)
+        case And() | Or():
+            combine = pc.and_kleene if isinstance(condition, And) else pc.or_kleene
+            found: Column | None = None
+            for each in condition.operands:
+                value = simple_condition(each, leaf, parameters)
+                if value is None:
+                    return None
+                found = value if found is None else combine(found, value)
+            return found
+        case _:
+            return None
+
+
+def _comparison(condition: Comparison, leaf: Leaf, parameters: BoundParameters) -> Column | None:
+    for one, other, operator in (
+        (condition.left, condition.right, condition.operator),
+        (condition.right, condition.left, _TURNED[condition.operator]),
+    ):
+        known, value = known_value(other, parameters)
+        if known and isinstance(one, PropertyOf | TypeName):
+            column = leaf(one)
+            scalar = _scalar(value, column.type)
+            return None if scalar is None else _COMPARE[operator](column, scalar)
+    return None
+
+
+def _string_test(condition: StringTest, leaf: Leaf, parameters: BoundParameters) -> Column | None:
+    known, part = known_value(condition.part, parameters)
+    if not known or not isinstance(part, str) or not isinstance(condition.text, PropertyOf):
+        return None
+    return _STRING_TESTS[condition.operator](leaf(condition.text), part)
+
+
+def _membership(condition: Membership, leaf: Leaf, parameters: BoundParameters) -> Column | None:
+    known, items = known_value(condition.collection, parameters)
+    if not known or not isinstance(items, tuple) or not isinstance(condition.item, PropertyOf):
+        return None
+    column = leaf(condition.item)
+    scalars = [_scalar(each, column.type) for each in items]
+    if not items or any(each is None for each in scalars):
+        return None
+    found = pc.is_in(column, value_set=pa.array(items, type=column.type))
+    return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+
+
+def _scalar(value: BoundValue, kind: pa.DataType) -> pa.Scalar | None:
+    """A value as one of a column's type, if nothing about it has to be decided."""
+    exact = (
+        (pat.is_string(kind) and isinstance(value, str))
+        or (pat.is_boolean(kind) and isinstance(value, bool))
+        or (pat.is_integer(kind) and isinstance(value, int) and not isinstance(value, bool))
+    )
+    if not exact:
+        return None
+    try:
+        return pa.scalar(value, type=kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return None  # outside of what the column can hold

@@ -1,0 +1,101 @@
+"""One run of a query: what it was given, and what it may use.
+
+Invariant: whoever produces rows asks `check` between two portions, so a run ends soon after its
+time is over or somebody cancelled it, and charges what it holds before it holds it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.errors import QueryBudgetError, QueryCancelledError
+
+if TYPE_CHECKING:
+    from omnigraph.query.binding import BoundParameters
+    from omnigraph.schema.catalog import Catalog
+
+PORTION_ROWS_MAX: Final = 1 << 19
+"""Rows of a pattern that are worked on at once; a quarter of a million fill the caches already."""
+PORTION_ROWS_LEAST: Final = 1 << 12
+_BYTES_PER_ROW: Final = 256
+"""What a row of a pattern costs while it is worked on, its columns and copies included."""
+_NEXT_STEP: Final = (
+    "Ask for less (a narrower pattern, a `limit`), give it more, or run it on Spark with "
+    '`engine="spark"`. Nothing was written.'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one run may use. Tables that many runs share are bounded by the cache, not by this."""
+
+    memory_bytes: int
+    seconds: float | None = None
+
+    @property
+    def portion_rows(self) -> int:
+        """How many rows of a pattern are held at once: a sixteenth of the memory."""
+        fitting = self.memory_bytes // (16 * _BYTES_PER_ROW)
+        return max(PORTION_ROWS_LEAST, min(PORTION_ROWS_MAX, fitting))
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A run that is under way. Not shared between queries; `cancel` may come from any thread."""
+
+    catalog: Catalog
+    parameters: BoundParameters
+    limits: Limits
+    started: float = field(default_factory=time.monotonic)
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _held: int = 0
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    @property
+    def seconds_left(self) -> float | None:
+        if self.limits.seconds is None:
+            return None
+        return self.limits.seconds - (time.monotonic() - self.started)
+
+    def check(self) -> None:
+        """End the run here if it was cancelled or its time is over."""
+        if self._cancelled.is_set():
+            raise QueryCancelledError("the query was cancelled", next_step="Run it again.")
+        left = self.seconds_left
+        if left is not None and left < 0:
+            raise out_of_time(self.limits)
+
+    def hold(self, size: int, what: str) -> None:
+        """Account for bytes that stay until the run ends."""
+        self._held += size
+        if self._held > self.limits.memory_bytes:
+            raise out_of_memory(self.limits, f"{what} would take it to {self._held:,} bytes")
+
+    def let_go(self, size: int) -> None:
+        self._held -= size
+
+
+def too_large(what: str, limit: int) -> QueryBudgetError:
+    return QueryBudgetError(
+        f"{what} takes more than the {limit:,} bytes that tables in memory may take",
+        next_step="Raise OMNIGRAPH_QUERY_CACHE, start from a key so that little is read, or run "
+        'it on Spark with `engine="spark"`. Nothing was written.',
+    )
+
+
+def out_of_time(limits: Limits) -> QueryBudgetError:
+    return QueryBudgetError(
+        f"the query was not finished after {limits.seconds:g} seconds", next_step=_NEXT_STEP
+    )
+
+
+def out_of_memory(limits: Limits, why: str) -> QueryBudgetError:
+    return QueryBudgetError(
+        f"the query needs more than its {limits.memory_bytes:,} bytes of memory: {why}",
+        next_step=_NEXT_STEP,
+    )

@@ -1,0 +1,120 @@
+"""Search as columns: whether a text answers a query, and how near or relevant an entity is.
+
+Invariant: a value depends on the entity alone, and for relevance on all texts of its type; it is
+computed once per entity, however many rows hold it. Ranks of a fusion are known after all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.local.queries.access import Column, GraphAccess
+from omnigraph.local.queries.frames import ABSENT, EntityColumn
+from omnigraph.local.queries.gathering import gathered
+from omnigraph.local.queries.kernels import known_value
+from omnigraph.local.queries.text_matching import matches
+from omnigraph.local.queries.text_scores import Corpus, scores
+from omnigraph.local.queries.vector_distances import distances
+from omnigraph.query.expressions import Distance, Fusion, TextScore, TextSearch
+
+if TYPE_CHECKING:
+    from omnigraph.local.queries.run import Run
+
+
+class Scores:
+    """The search values of one run."""
+
+    def __init__(self, run: Run, access: GraphAccess) -> None:
+        self._run = run
+        self._access = access
+        self._corpora: dict[tuple[str, TextScore], Corpus] = {}
+        self._fused: dict[Fusion, dict[str, dict[int, float]]] = {}
+
+    def matching(self, search: TextSearch, column: EntityColumn) -> Column:
+        """Whether each entity's text answers; null if there is no text or no query."""
+        query = self._known(search.query)
+        edits = None if search.edits is None else self._known(search.edits)
+
+        def answered(texts: Column, table: str) -> Column:  # noqa: ARG001 - the same for all tables
+            if query is None:
+                return pa.nulls(len(texts), pa.bool_())
+            assert isinstance(query, str)
+            assert edits is None or isinstance(edits, int)
+            return matches(texts, search.kind, query, edits)
+
+        return self._once(column, search.field.name, answered, pa.bool_())
+
+    def score(self, ranking: Distance | TextScore, column: EntityColumn) -> Column:
+        """The distance or the relevance of each entity; null if it has none."""
+        query = self._known(ranking.query)
+
+        def scored(held: Column, table: str) -> Column:
+            if query is None:
+                return pa.nulls(len(held), pa.float64())
+            match ranking:
+                case Distance():
+                    assert isinstance(query, tuple)
+                    return distances(held, query, ranking.metric)
+                case TextScore():
+                    assert isinstance(query, str)
+                    return scores(held, query, self._corpus(ranking, table, query))
+                case _:
+                    assert_never(ranking)
+
+        return self._once(column, ranking.field.name, scored, pa.float64())
+
+    def fused(self, ranking: Fusion, column: EntityColumn) -> Column:
+        """The fused score of each entity, which `fuse` gave it; null without a rank."""
+        known = self._fused.get(ranking, {})
+        found = np.full(len(column.positions), np.nan)
+        for table in column.tables:
+            ranks = known.get(table, {})
+            for row in np.flatnonzero(column.of_table(table)):
+                found[row] = ranks.get(int(column.positions[row]), np.nan)
+        return pa.array(found, mask=np.isnan(found))
+
+    def set_fused(self, ranking: Fusion, ranks: dict[str, dict[int, float]]) -> None:
+        """What `fused` answers from now on: a score per table and position."""
+        self._fused[ranking] = ranks
+
+    def _known(self, each: object) -> object:
+        known, value = known_value(each, self._run.parameters)  # type: ignore[arg-type]
+        assert known, "a search asks for something that is known before it starts"
+        return value
+
+    def _corpus(self, ranking: TextScore, table: str, query: str) -> Corpus:
+        key = (table, ranking)
+        if key not in self._corpora:
+            self._corpora[key] = self._access.corpus(table, ranking.field.name, query)
+        return self._corpora[key]
+
+    def _once(
+        self,
+        column: EntityColumn,
+        name: str,
+        compute: Callable[[Column, str], Column],
+        kind: pa.DataType,
+    ) -> Column:
+        """Computes for the different entities of each table and hands the values out to rows."""
+        found: list[Column] = []
+        places = np.full(len(column.positions), ABSENT, dtype=np.int64)
+        before = 0
+        for table in column.tables:
+            rows = np.flatnonzero(column.of_table(table))
+            unique, inverse = np.unique(column.positions[rows], return_inverse=True)
+            held = gathered(self._access, EntityColumn(tables=(table,), positions=unique), name)
+            found.append(compute(held, table))
+            places[rows] = inverse + before
+            before += len(unique)
+        if not before:
+            return pa.nulls(len(places), kind)
+        chunks = [chunk for each in found for chunk in _chunks(each)]
+        return pa.chunked_array(chunks, type=kind).take(pa.array(places, mask=places == ABSENT))
+
+
+def _chunks(column: Column) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]

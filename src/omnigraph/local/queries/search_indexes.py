@@ -1,0 +1,108 @@
+"""When a search index is worth asking, and what its answer means for a query.
+
+Invariant: a text search through an index gives exactly the rows that match: candidates are looked
+at again, and rows that the index does not know are read. A vector search gives exact distances of
+near rows. None means that the caller looks at every row, which is always right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, assert_never
+
+import pyarrow as pa
+
+from omnigraph.local.queries.text_matching import matches
+from omnigraph.local.queries.tokens import tokens
+from omnigraph.local.queries.vector_distances import distances
+from omnigraph.names import ID_COLUMN
+from omnigraph.query.expressions import TextSearchKind
+from omnigraph.schema.catalog import VectorMetric
+from omnigraph.storage.search import (
+    ROW_ID,
+    TextQuestion,
+    VectorQuestion,
+    Wanted,
+    nearest,
+    rows_of_fragments,
+    text_hits,
+)
+
+if TYPE_CHECKING:
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+DISTANCE: Final = "distance"
+
+_TEXT_ROWS_MIN: Final = 5_000
+_TEXT_SHARE: Final = 10
+"""An index is used if it leaves at most one row in so many."""
+_VECTOR_NUMBERS_MIN: Final = 4_000_000
+"""Fewer numbers than this are compared faster than an index is opened."""
+
+
+def text_candidates(
+    root: Root,
+    entry: TableEntry,
+    column: str,
+    kind: TextSearchKind,
+    query: str,
+    edits: int | None = None,
+) -> pa.StringArray | None:
+    """Ids of at least all rows that match; None if every row must be looked at.
+
+    Ids of rows that the index knows are candidates: they still have to be matched.
+    """
+    if entry.row_count < _TEXT_ROWS_MIN:
+        return None
+    words = tuple(tokens(query))
+    if not words:
+        return pa.array([], pa.string())
+    most = entry.row_count // _TEXT_SHARE
+    hits = text_hits(root, entry, _text_question(column, kind, words, edits), most=most)
+    if hits is None:
+        return None
+    found = list(hits.rows.column(ID_COLUMN).chunks)
+    for batch in rows_of_fragments(root, entry, [ID_COLUMN, column], hits.unseen):
+        passed = matches(batch.column(column), kind, query, edits)
+        found.append(batch.column(ID_COLUMN).filter(passed))
+    return pa.concat_arrays(found) if found else pa.array([], pa.string())
+
+
+def _text_question(
+    column: str, kind: TextSearchKind, words: tuple[str, ...], edits: int | None
+) -> TextQuestion:
+    match kind:
+        case TextSearchKind.ANY_TOKEN:
+            return TextQuestion(column=column, words=words, wanted=Wanted.ANY)
+        case TextSearchKind.PHRASE:
+            return TextQuestion(column=column, words=words, wanted=Wanted.ALL_IN_ORDER)
+        case TextSearchKind.FUZZY:
+            assert edits is not None, "fuzzy counts edits"
+            return TextQuestion(column=column, words=words, wanted=Wanted.ANY, edits=edits)
+        case _:
+            assert_never(kind)
+
+
+def nearest_candidates(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table | None:
+    """`id`, `_rowid` and `distance` of near rows, nearest first, at least as many as asked for.
+
+    None if every row must be looked at: there is no index, it is not worth it, or it gave too few.
+    """
+    numbers = entry.row_count * len(question.query)
+    if numbers < _VECTOR_NUMBERS_MIN or question.count * 2 > entry.row_count:
+        return None
+    found = nearest(root, entry, question)
+    if found is None:
+        return None
+    vectors, metric = found.column(question.column), VectorMetric(question.metric)
+    measured = pa.table(
+        {
+            ID_COLUMN: found.column(ID_COLUMN),
+            ROW_ID: found.column(ROW_ID),
+            DISTANCE: distances(vectors, question.query, metric),
+        }
+    )
+    ranked = measured.filter(measured.column(DISTANCE).is_valid())
+    if len(ranked) < question.count:
+        return None
+    return ranked.sort_by([(DISTANCE, "ascending"), (ID_COLUMN, "ascending")])

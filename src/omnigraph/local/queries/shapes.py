@@ -1,0 +1,106 @@
+"""What follows the pattern of a plan, taken apart: columns, groups, order, limit.
+
+Invariant: a plan has one of three shapes: rows, different rows, groups.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph.query.expressions import Aggregate as AggregateExpression
+from omnigraph.query.expressions import AggregateFunction, Expression, variables_of
+from omnigraph.query.plan import Aggregate, Distinct, Limit, Order, Plan, Project
+
+if TYPE_CHECKING:
+    from omnigraph.query.typed import TypedProjection
+
+
+class ShapeKind(enum.Enum):
+    """What becomes of the rows of the pattern."""
+
+    ROWS = "rows"
+    DISTINCT = "distinct"
+    GROUPS = "groups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The pattern of a plan and what happens to its rows."""
+
+    kind: ShapeKind
+    pattern: Plan
+    projections: tuple[TypedProjection, ...]
+    order: Order | None
+    limit: Expression | None
+    offset: Expression | None
+
+    @property
+    def keys(self) -> tuple[TypedProjection, ...]:
+        """The columns that are not aggregates."""
+        return tuple(
+            each
+            for each in self.projections
+            if not isinstance(each.expression, AggregateExpression)
+        )
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether equal rows of the pattern can be one row with a weight."""
+        match self.kind:
+            case ShapeKind.ROWS:
+                return False
+            case ShapeKind.DISTINCT:
+                return True
+            case ShapeKind.GROUPS:
+                return not any(
+                    isinstance(each.expression, AggregateExpression)
+                    and each.expression.function is AggregateFunction.COLLECT
+                    and not each.expression.distinct
+                    for each in self.projections
+                )
+
+
+def shape_of(plan: Plan) -> Shape:
+    """Takes a whole plan apart."""
+    limit: Expression | None = None
+    offset: Expression | None = None
+    order: Order | None = None
+    if isinstance(plan, Limit):
+        limit, offset = plan.limit, plan.offset
+        plan = plan.input
+    if isinstance(plan, Order):
+        order = plan
+        plan = plan.input
+    if isinstance(plan, Aggregate):
+        kind, projections, pattern = ShapeKind.GROUPS, plan.projections, plan.input
+    elif isinstance(plan, Distinct):
+        assert isinstance(plan.input, Project)
+        kind, projections, pattern = ShapeKind.DISTINCT, plan.input.projections, plan.input.input
+    else:
+        assert isinstance(plan, Project)
+        kind, projections, pattern = ShapeKind.ROWS, plan.projections, plan.input
+        if isinstance(pattern, Order):
+            order = pattern
+            pattern = pattern.input
+    return Shape(
+        kind=kind,
+        pattern=pattern,
+        projections=projections,
+        order=order,
+        limit=limit,
+        offset=offset,
+    )
+
+
+def variables_read(shape: Shape) -> frozenset[str]:
+    """The variables that columns, keys and ties read."""
+    found = frozenset[str]().union(*(variables_of(each.expression) for each in shape.projections))
+    if shape.order is None or shape.kind is not ShapeKind.ROWS:
+        return found
+    keys = frozenset[str]().union(*(variables_of(each.expression) for each in shape.order.keys))
+    ranking = frozenset[str]()
+    if shape.order.ranking is not None:
+        ranking = variables_of(shape.order.ranking)
+    return found | keys | ranking | frozenset(shape.order.ties)

@@ -1,0 +1,175 @@
+"""Mutations in the query language: all statements as one commit.
+
+Invariant: what is published was computed from and checked against exactly the pins it was
+published on. A lost race runs the statements again on the new pins, with the same parameters, the
+same instant and the same new ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.first_write import writable_entry
+from omnigraph.commit.fold import fold_if_due
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
+from omnigraph.load.values import blob_bytes
+from omnigraph.local.mutations.effects import TableEffect, effect_of
+from omnigraph.local.mutations.inserts import inserted_rows
+from omnigraph.local.mutations.row_values import RowValues
+from omnigraph.local.mutations.statements import ReadyMutation, StatementCounts
+from omnigraph.operations.write import TableCounts
+from omnigraph.query.plan import Mutation
+from omnigraph.storage.edits import stage_edits
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.operations.query_text import ChosenQuery
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.staging import StagedChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationRequest:
+    """What a caller asks for: a mutation with its parameters, and in whose name.
+
+    `expect_head` is the commit that the branch must stand on; None expects nothing.
+    """
+
+    chosen: ChosenQuery
+    expect_head: str | None
+    actor: str
+    branch: BranchRef | None
+    operation_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationResult:
+    """A published mutation. `commit_id` is None if there was nothing to change.
+
+    `statements` tells what each statement did, in order. Both it and `tables` are empty when an
+    earlier call with the same operation id had published it.
+    """
+
+    operation_id: str
+    commit_id: str | None
+    tables: Mapping[str, TableCounts]
+    statements: tuple[StatementCounts, ...]
+
+
+def mutate_graph(
+    objects: Objects, catalog: Catalog, request: MutationRequest, clock: Clock
+) -> MutationResult:
+    """Carry out one mutation as one commit."""
+    statements = _mutation(request.chosen).statements
+    values = RowValues(request.chosen.bound(clock.now()), blob_bytes=blob_bytes)
+    try:
+        mutation = ReadyMutation(
+            catalog=catalog,
+            statements=statements,
+            inserts=inserted_rows(statements, catalog, values, new_id=clock.new_id),
+            values=values,
+        )
+        preparation = _Preparation(objects, request, mutation)
+        committed = commit_write(
+            objects,
+            WriteRequest(
+                operation_id=request.operation_id,
+                kind=WriterKind.WRITE,
+                actor=request.actor,
+                branch=request.branch,
+                commit_id=clock.new_id(),
+                prepare=preparation.prepare,
+            ),
+            clock,
+        )
+    finally:
+        values.close()
+    if committed is None:
+        return MutationResult(
+            operation_id=request.operation_id,
+            commit_id=None,
+            tables={},
+            statements=preparation.statements,
+        )
+    with suppress(OmnigraphError):
+        # The mutation is published; upkeep that fails now is due again at the next write.
+        fold_if_due(objects.root, committed.state)
+    return MutationResult(
+        operation_id=committed.operation_id,
+        commit_id=committed.commit_id,
+        tables={change.table_key: _counts(change) for change in committed.changes},
+        statements=preparation.statements if committed.changes else (),
+    )
+
+
+class _Preparation:
+    """Runs and stages one mutation, again and again while other writers win."""
+
+    def __init__(self, objects: Objects, request: MutationRequest, mutation: ReadyMutation) -> None:
+        self._objects = objects
+        self._request = request
+        self._mutation = mutation
+        self.statements: tuple[StatementCounts, ...] = ()
+
+    def prepare(self, state: ManifestState) -> Prepared:
+        self._require_head(state)
+        snapshot = state.snapshot()
+        effect = effect_of(self._mutation, self._objects.root, snapshot)
+        self.statements = effect.statements
+        changes = [self._staged(snapshot, key, table) for key, table in effect.tables.items()]
+        read_set = effect.read_set
+        if self._request.expect_head is not None:
+            # Whoever expects a commit expects that nothing at all has changed since.
+            read_set = frozenset(snapshot.tables)
+        return Prepared(changes=tuple(changes), read_set=read_set)
+
+    def _require_head(self, state: ManifestState) -> None:
+        expected, found = self._request.expect_head, state.head.commit_id
+        if expected is None or expected == found:
+            return
+        raise ConflictError(
+            f"branch {state.branch or names.MAIN!r} stands on commit {found}, "
+            f"expected {expected!r:.80}",
+            next_step="Read the graph again, decide anew, and expect the commit that was read.",
+        )
+
+    def _staged(self, snapshot: Snapshot, table_key: str, effect: TableEffect) -> StagedChange:
+        entry = writable_entry(
+            self._objects.root,
+            snapshot.tables[table_key],
+            branch=self._request.branch,
+            operation_id=self._request.operation_id,
+        )
+        return stage_edits(
+            self._objects,
+            entry,
+            effect.rows.to_batches(),
+            upserted=effect.ids,
+            deleted=effect.deleted,
+        )
+
+
+def _mutation(chosen: ChosenQuery) -> Mutation:
+    plan = chosen.plan()
+    if isinstance(plan, Mutation):
+        return plan
+    raise InvalidInputError(
+        f"query {chosen.typed.name} reads and changes nothing",
+        next_step="Run it with `graph.query(...)`, or `omnigraph query`.",
+    )
+
+
+def _counts(change: StagedChange) -> TableCounts:
+    return TableCounts(
+        inserted=change.rows_inserted, updated=change.rows_updated, deleted=change.rows_deleted
+    )

@@ -1,0 +1,55 @@
+"""The columns of a result as Arrow types, the same for every engine.
+
+Invariant: the catalog and the text of a query alone decide the schema of its result, before
+anything has run. Fields inside of a struct are nullable: those of a missing node are null with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, assert_never
+
+import pyarrow as pa
+
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.query.entities import struct_properties
+from omnigraph.query.typed import Column
+from omnigraph.query.types import EdgeOf, EntityType, NodeOf
+from omnigraph.schema import arrow
+from omnigraph.schema.catalog import Catalog, EnumType, ListType, ScalarType, VectorType
+
+TYPE_FIELD: Final = "type"
+PROPERTIES_FIELD: Final = "properties"
+
+
+def arrow_schema(columns: Iterable[Column], catalog: Catalog) -> pa.Schema:
+    """The schema of a result."""
+    return pa.schema([arrow_field(each, catalog) for each in columns])
+
+
+def arrow_field(column: Column, catalog: Catalog) -> pa.Field:
+    return pa.field(column.name, arrow_type(column, catalog), nullable=column.nullable)
+
+
+def arrow_type(column: Column, catalog: Catalog) -> pa.DataType:
+    """The type of a column; a node or an edge is a struct."""
+    match column.type:
+        case NodeOf() | EdgeOf():
+            return entity_struct(column.type, catalog)
+        case ScalarType() | ListType() | EnumType() | VectorType():
+            return arrow.arrow_type(column.type)
+        case _:
+            assert_never(column.type)
+
+
+def entity_struct(entity: EntityType, catalog: Catalog) -> pa.StructType:
+    """`id`, `type`, of an edge `src` and `dst`, and the struct `properties`, which may be empty."""
+    ends = (SOURCE_COLUMN, TARGET_COLUMN) if isinstance(entity, EdgeOf) else ()
+    texts = [pa.field(name, pa.string()) for name in (ID_COLUMN, TYPE_FIELD, *ends)]
+    properties = pa.struct(
+        [
+            pa.field(each.name, arrow.arrow_type(each.type))
+            for each in struct_properties(entity, catalog)
+        ]
+    )
+    return pa.struct([*texts, pa.field(PROPERTIES_FIELD, properties)])

@@ -1,0 +1,1 @@
+"""Plans of queries as DataFrames, for graphs that no single machine should read."""

@@ -1,0 +1,189 @@
+"""Random mutations of the small schema of people, and the rules that its graph must keep."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.query.expression_values import Graph
+from tests.query.people import CATALOG
+from tests.query.random_queries import random_graph
+
+PARAMETERS = "$none: I32?, $two: I32, $word: String, $keys: [String], $city: String?"
+GIVEN: dict[str, Any] = {
+    "none": None,
+    "two": 2,
+    "word": "it's",
+    "keys": ("a", "c", None),
+    "city": "q",
+}
+KEYS = ("a", "b", "c", "d", "e", "it's")
+ENDS = {
+    "Knows": ("Person", "Person"),
+    "WorksAt": ("Person", "Company"),
+    "Wrote": ("Person", "Note"),
+    "Contains": ("Company", "Company"),
+}
+CONDITIONS = {
+    "Person": (
+        *('email = "a"', 'id = "b"', "email in $keys", 'id in ["c", "d"]', "$word = email"),
+        *("age > 1", "age = $two", "age is null", "2 <= age", "age = $none", "age * 2 = 4"),
+        *("age / 2 > 1", "age % 2 = 1", "age = 1.0", 'status = "away"', 'status != "away"'),
+        *('tags contains "x"', "name in tags", "height <= 1.5", "admin", "admin = false"),
+        *('name starts_with "a"', "points > 9223372036854775807", "points = 7", "true", "1 = 2"),
+        *("born is not null", 'born >= date("2000-01-01")', 'search(name, "a")', "joined < now()"),
+    ),
+    "Company": (
+        *('code = "a"', "code in $keys", "size > 1", "size = 2", "city is null", "city = $city"),
+        *(
+            'city = "o"',
+            'name contains "b"',
+            "size + 1 >= 3",
+            "true",
+            "size < -9223372036854775807",
+        ),
+    ),
+    "Note": (
+        *('id = "a"', 'title = "a b"', 'title ends_with "c"', "vector is not null", "body is null"),
+        *('search(title, "A")', 'match_text(title, "b c")', 'fuzzy(title, "cc", 1)', "id in $keys"),
+    ),
+    "Knows": (
+        *('from = "a"', 'to = "b"', 'from = "a" or to = "a"', "weight > 1", "weight is null"),
+        *("from = to", 'id = "k1"', "from in $keys", "weight = $two", "weight != weight", "true"),
+    ),
+    "WorksAt": ('from = "a"', 'role = "cook"', 'to in ["a", "b"]', 'id = "w0"', "true"),
+    "Wrote": ('from = "b"', 'id = "w1"', 'to = "a"', "false"),
+    "Contains": ("from = to", 'id = "c0"', 'to = "b"', "true"),
+}
+ASSIGNED = {
+    "Person": (
+        *("age: age + 1", "age: $none", "age: $two", "age: age * 1000000000", 'name: "z"'),
+        *("name: email", 'status: "left"', "status: $word", 'tags: ["x", "it\'s"]', "tags: null"),
+        *("points: 18446744073709551615", "points: age", "admin: age > 1", "height: 2.5"),
+        *("height: height + 0.25", "height: age", "born: null", "admin: name = email"),
+        *("tags: $keys", 'admin: search(name, "a b")'),
+    ),
+    "Company": (
+        *('city: "o"', "city: $city", "city: code", "city: null", "size: size * 2", 'name: "b"'),
+        *("size: 9223372036854775807", "size: size + size", "size: -size"),
+    ),
+    "Note": ('title: "a"', "body: title", "vector: null", "vector: [0.5, 1.5]", "body: $word"),
+    "Knows": ("weight: weight + 1", 'comment: "c"', "weight: $none", "comment: from"),
+    "WorksAt": ('role: "boss"', "role: $word", "role: to"),
+}
+NODES = ("Person", "Company", "Note")
+
+
+def one(*choices: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(choices)
+
+
+def quoted(keys: tuple[str, ...] = KEYS) -> st.SearchStrategy[str]:
+    return st.sampled_from([f'"{key}"' for key in keys])
+
+
+@st.composite
+def conditions(draw: st.DrawFn, kind: str) -> str:
+    first, second = (draw(one(*CONDITIONS[kind])) for _ in range(2))
+    return draw(
+        one(first, first, f"{first} or {second}", f"({first}) and ({second})", f"not ({first})")
+    )
+
+
+@st.composite
+def inserts(draw: st.DrawFn) -> str:
+    word = draw(one("insert", "upsert"))
+    kind = draw(one(*NODES, *ENDS))
+    optional: tuple[str, ...] = {
+        "Person": ("age: 3", "age: 1 + $two", 'tags: ["x"]', "age: $none", "points: 7"),
+        "Company": ('city: "o"', "city: $city", "size: 4 * 4"),
+        "Note": ("vector: [1, 2]", "body: $word"),
+        "Knows": ("weight: $two", 'comment: "a b"'),
+    }.get(kind, ())
+    match kind:
+        case "Person":
+            status = draw(one('"active"', '"away"', '"left"'))
+            given = [f"email: {draw(quoted())}", f"name: {draw(quoted())}", f"status: {status}"]
+        case "Company":
+            given = [f"code: {draw(quoted(KEYS[:4]))}", f"name: {draw(quoted())}"]
+        case "Note":
+            title = draw(one('"a b"', '"c"', "$word"))
+            given = [f"id: {draw(quoted(KEYS[:3]))}", f"title: {title}"]
+        case _:
+            number = draw(st.integers(0, 4))
+            ends = [f"{word}: {draw(quoted(KEYS[:4]))}" for word in ("from", "to")]
+            given = [f'id: "{kind[0].lower()}{number}"', *ends]
+            given += ['role: "cook"'] if kind == "WorksAt" else []
+    if draw(st.booleans()) and optional:
+        given.append(draw(one(*optional)))
+    return f"{word} {kind} {{ {', '.join(given)} }}"
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> str:
+    kind = draw(one(*ASSIGNED))
+    chosen = draw(st.lists(one(*ASSIGNED[kind]), min_size=1, max_size=3))
+    by_property = {each.partition(":")[0]: each for each in chosen}
+    listed = ", ".join(by_property.values())
+    return f"update {kind} set {{ {listed} }} where {draw(conditions(kind))}"  # noqa: S608 - no SQL
+
+
+@st.composite
+def deletes(draw: st.DrawFn) -> str:
+    kind = draw(one(*CONDITIONS))
+    return f"delete {kind} where {draw(conditions(kind))}"
+
+
+@st.composite
+def mutations(draw: st.DrawFn) -> str:
+    statements = draw(st.lists(st.one_of(inserts(), updates(), deletes()), min_size=1, max_size=5))
+    return "\n".join(statements)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, Any]:
+    """A random graph that keeps the rules."""
+    graph: dict[str, Any] = random_graph(random.Random(draw(st.integers(0, 2**32))))
+    cities: set[str] = set()
+    for company in graph["nodes"]["Company"]:
+        company["city"] = None if company["city"] in cities else company["city"]
+        cities.add(company["city"])
+    jobs = {edge["src"]: edge for edge in graph["edges"]["WorksAt"]}
+    for number, edge in enumerate(jobs.values()):
+        edge["role"] = ("cook", "boss")[number % 2]
+    graph["edges"]["WorksAt"] = list(jobs.values())
+    return graph
+
+
+def breaks_a_rule(graph: Graph) -> bool:
+    """Whether ends are missing, a city is taken twice, or somebody has two jobs."""
+    ids = {kind: {row["id"] for row in graph["nodes"].get(kind, ())} for kind in CATALOG.nodes}
+    for name, ends in ENDS.items():
+        for edge in graph["edges"].get(name, ()):
+            if edge["src"] not in ids[ends[0]] or edge["dst"] not in ids[ends[1]]:
+                return True
+    cities = Counter(row["city"] for row in graph["nodes"]["Company"] if row["city"] is not None)
+    jobs = Counter(edge["src"] for edge in graph["edges"]["WorksAt"])
+    return any(count > 1 for count in (*cities.values(), *jobs.values()))
+
+
+def plain(graph: Graph) -> dict[str, dict[str, dict[str, Any]]]:
+    """Rows by type and id; lists as tuples, and no blobs."""
+    return {
+        name: {row["id"]: _plain_row(row) for row in rows}
+        for kind in ("nodes", "edges")
+        for name, rows in graph[kind].items()
+        if rows
+    }
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in row.items()
+        if name != "photo"
+    }

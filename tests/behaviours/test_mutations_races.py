@@ -1,0 +1,208 @@
+"""Mutations among other writers: nothing is computed from what has changed since."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import ConflictError, ValidationFailedError
+from omnigraph.graph import Graph
+from omnigraph.local.mutations.effects import Effect, effect_of
+from omnigraph.operations import mutate as operation
+from tests.commit.small_graphs import accounts, small_graph
+
+pytestmark = pytest.mark.behaviour
+
+INCREMENT = 'query q() { update Account set { balance: balance + 1 } where name = "a" }'
+COUNTER = """
+import sys, omnigraph
+graph = omnigraph.open(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    graph.mutate(sys.argv[3], actor=sys.argv[4])
+print("done")
+"""
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    graph = small_graph(graph_root)
+    graph.write({"Account": [{"name": "a", "balance": 0}, {"name": "b", "balance": 0}]})
+    return graph
+
+
+def before_publishing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
+    """Let somebody else write between the first run of the statements and their publishing."""
+    runs: list[int] = []
+
+    def interrupted(*given: object) -> Effect:
+        effect = effect_of(*given)  # type: ignore[arg-type]
+        runs.append(len(runs))
+        if len(runs) == 1:
+            act()
+        return effect
+
+    monkeypatch.setattr(operation, "effect_of", interrupted)
+    return runs
+
+
+def test_processes_that_count_up_one_value_lose_nothing(graph: Graph) -> None:
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", COUNTER, graph.root, "20", INCREMENT, f"w{number}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for writer in writers:
+        out, err = writer.communicate(timeout=240)
+        assert out == "done\n", err
+
+    assert accounts(graph) == {"a": 40, "b": 0}
+    assert len(graph.commits()) == 1 + 1 + 40
+    assert graph.check().ok
+
+
+@pytest.mark.parametrize("other", ["mutate", "write", "delete"])
+def test_an_update_is_computed_again_from_newer_values(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    acts: dict[str, Callable[[], object]] = {
+        "write": lambda: graph.write({"Account": [{"name": "a", "balance": 9}]}, mode="merge"),
+        "delete": lambda: graph.delete({"Account": ["a"]}),
+        "mutate": lambda: graph.mutate(INCREMENT),
+    }
+    runs = before_publishing(monkeypatch, acts[other])
+
+    result = graph.mutate(INCREMENT)
+
+    assert len(runs) >= 2
+    if other == "delete":
+        assert (result.commit_id, accounts(graph)) == (None, {"b": 0})
+    else:
+        assert accounts(graph)["a"] == (10 if other == "write" else 2)
+
+
+def test_a_condition_over_a_table_that_is_not_written_is_asked_again(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second statement does nothing at first, so only the read set knows of its table."""
+    graph.write({"Note": [{"id": "n", "text": "old"}]})
+    text = """query q() {
+        update Account set { balance: 5 } where name = "a"
+        delete Note where text = "new"
+    }"""
+    before_publishing(
+        monkeypatch,
+        lambda: graph.write({"Note": [{"id": "n", "text": "new"}]}, mode="merge"),
+    )
+
+    result = graph.mutate(text)
+
+    assert [each.nodes for each in result.statements] == [1, 1]
+    assert graph.nodes("Note").read_all().num_rows == 0
+
+
+def test_the_edge_that_came_meanwhile_goes_with_its_node(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_publishing(
+        monkeypatch, lambda: graph.write({"Paid": [{"src": "b", "dst": "a", "amount": 1}]})
+    )
+
+    graph.mutate('query q() { delete Account where name = "a" }')
+
+    assert graph.edges("Paid").read_all().num_rows == 0
+    assert graph.check().ok
+
+
+def test_the_key_that_was_taken_meanwhile_is_a_conflict(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_publishing(monkeypatch, lambda: graph.write({"Account": [{"name": "c", "balance": 1}]}))
+
+    with pytest.raises(ValidationFailedError, match="id_exists"):
+        graph.mutate('query q() { insert Account { name: "c", balance: 2 } }')
+
+    assert accounts(graph)["c"] == 1
+
+
+def test_new_ids_stay_the_same_when_a_mutation_is_prepared_again(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    def watched(*given: object) -> Effect:
+        effect = effect_of(*given)  # type: ignore[arg-type]
+        seen.append(effect.tables["node:Note"].ids.to_pylist())
+        if len(seen) == 1:
+            graph.write({"Note": [{"text": "other"}]})
+        return effect
+
+    monkeypatch.setattr(operation, "effect_of", watched)
+
+    graph.mutate('query q() { insert Note { text: "mine" } }')
+
+    assert len(seen) >= 2
+    assert seen[0] == seen[-1]
+
+
+def test_the_expected_head_lets_a_mutation_pass(graph: Graph) -> None:
+    head = graph.snapshot().commit_id
+
+    first = graph.mutate(INCREMENT, expect_head=head)
+    second = graph.mutate(INCREMENT, expect_head=first.commit_id)
+
+    assert accounts(graph)["a"] == 2
+    assert second.commit_id == graph.snapshot().commit_id
+
+
+@pytest.mark.parametrize("body", [INCREMENT, "query q() { delete Account where false }"])
+def test_another_head_is_a_conflict_that_names_both(graph: Graph, body: str) -> None:
+    old = graph.snapshot().commit_id
+    new = graph.mutate(INCREMENT).commit_id
+
+    with pytest.raises(ConflictError) as error:
+        graph.mutate(body, expect_head=old)
+
+    assert str(old) in str(error.value)
+    assert str(new) in str(error.value)
+    assert graph.snapshot().commit_id == new
+    assert graph.status().pending_sidecars == ()
+
+
+def test_a_commit_to_any_table_in_the_middle_is_a_conflict_with_the_expected_head(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = graph.snapshot().commit_id
+    before_publishing(monkeypatch, lambda: graph.write({"Note": [{"text": "unrelated"}]}))
+
+    with pytest.raises(ConflictError, match="stands on commit"):
+        graph.mutate(INCREMENT, expect_head=head)
+
+    assert accounts(graph)["a"] == 0
+
+
+def test_without_an_expected_head_an_unrelated_commit_is_no_obstacle(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = before_publishing(monkeypatch, lambda: graph.write({"Note": [{"text": "unrelated"}]}))
+
+    graph.mutate(INCREMENT)
+
+    assert (len(runs), accounts(graph)["a"]) == (1, 1)
+
+
+def test_the_head_is_expected_on_the_branch_that_is_changed(graph: Graph) -> None:
+    branch = graph.create_branch("dev")
+    head = branch.snapshot().commit_id
+    graph.mutate(INCREMENT)
+
+    branch.mutate(INCREMENT, expect_head=head)
+
+    assert accounts(omnigraph.open(graph.root).branch("dev"))["a"] == 1

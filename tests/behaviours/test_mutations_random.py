@@ -1,0 +1,104 @@
+"""Random mutations leave what their definition says, or nothing at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import omnigraph
+from omnigraph.errors import QueryFailedError, ValidationFailedError
+from omnigraph.graph import Graph
+from omnigraph.operations.mutate import MutationResult
+from tests.behaviours.random_mutations import (
+    GIVEN,
+    PARAMETERS,
+    breaks_a_rule,
+    graphs,
+    mutations,
+    plain,
+)
+from tests.query.expression_values import EvaluationError
+from tests.query.expression_values import Graph as Expected
+from tests.query.mutation_evaluator import Outcome, mutate
+from tests.query.people import CATALOG, SCHEMA, query
+
+pytestmark = pytest.mark.behaviour
+
+MUTATIONS = 10
+"""Run one after another on one graph."""
+EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "150")) // MUTATIONS
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(graphs(), st.lists(mutations(), min_size=MUTATIONS, max_size=MUTATIONS), st.integers(0, 3))
+def test_mutations_do_what_their_definition_says(
+    before: dict[str, Any], bodies: list[str], indexed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        graph = omnigraph.init(str(Path(folder, "graph")), schema=SCHEMA)
+        graph.write({key: rows for kind in before.values() for key, rows in kind.items()})
+        if not indexed:
+            graph.optimize()
+        expected: Expected = before
+        for body in bodies:
+            expected = _compared(graph, expected, body)
+        assert graph.check().ok
+
+
+def _compared(graph: Graph, before: Expected, body: str) -> Expected:
+    """Run a mutation and its definition; what both leave."""
+    text = f"query q({PARAMETERS}) {{ {body} }}"
+    head = graph.snapshot().commit_id
+    outcome = _defined(text, before)
+    if outcome is None:
+        with pytest.raises((ValidationFailedError, QueryFailedError)):
+            graph.mutate(text, GIVEN)
+        assert graph.snapshot().commit_id == head
+        assert plain(_read(graph)) == plain(before), body
+        return before
+    result = graph.mutate(text, GIVEN)
+    assert plain(_read(graph)) == plain(outcome.graph), body
+    assert sum(each.nodes for each in result.statements) == outcome.nodes
+    assert sum(each.edges for each in result.statements) == outcome.edges
+    assert (result.commit_id is None) == (not result.tables)
+    assert graph.snapshot().commit_id == (result.commit_id or head)
+    _assert_counts(result, before, outcome.graph)
+    return outcome.graph
+
+
+def _defined(text: str, before: Expected) -> Outcome | None:
+    """What a mutation means; None if it must be refused."""
+    try:
+        outcome = mutate(query(text), CATALOG, before, GIVEN)
+    except EvaluationError:
+        return None
+    return None if breaks_a_rule(outcome.graph) else outcome
+
+
+def _assert_counts(result: MutationResult, before: Expected, after: Expected) -> None:
+    old, new = plain(before), plain(after)
+    for name in (*CATALOG.nodes, *CATALOG.edges):
+        key = f"node:{name}" if name in CATALOG.nodes else f"edge:{name}"
+        came, went = new.get(name, {}), old.get(name, {})
+        counts = result.tables.get(key)
+        assert (counts.inserted if counts else 0) == len(came.keys() - went.keys())
+        assert (counts.deleted if counts else 0) == len(went.keys() - came.keys())
+        changed = sum(came[each] != went[each] for each in came.keys() & went.keys())
+        assert (counts.updated if counts else 0) >= changed
+
+
+def _read(graph: Graph) -> Expected:
+    return {
+        "nodes": {name: graph.nodes(name).read_all().to_pylist() for name in CATALOG.nodes},
+        "edges": {name: graph.edges(name).read_all().to_pylist() for name in CATALOG.edges},
+    }

@@ -1,0 +1,120 @@
+"""Queries through a Connect server, and on a cluster whose executors are processes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import omnigraph
+from omnigraph.errors import QueryFailedError
+from omnigraph.graph import Graph
+from omnigraph.query.binding import bind
+from omnigraph.query.compile import compile_queries
+from omnigraph.query.plan import Mutation
+from omnigraph.query.planning import plan_query
+from omnigraph.spark.queries.execute import query_frame
+from omnigraph.spark.queries.refusals import query_errors
+from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from tests.cluster.servers import connect_server
+from tests.query.evaluator import EPOCH
+
+pytestmark = pytest.mark.cluster
+
+SCHEMA = """
+node Person { name: String @key  age: I64?  words: String @index  place: Vector(2)? }
+edge Knows: Person -> Person
+"""
+COUNT = 60
+QUERIES = """
+query reach($words: String) {
+    match {
+        $p: Person { name: "p0" }
+        $p knows{1,5} $q as $way
+        optional { $q knows $r  $r.age > $q.age }
+        not { $q knows $p }
+        search($q.words, $words)
+    }
+    return { $q.name, length($way) as far, count($r) as older }
+    order { far desc, $q.name }
+}
+
+query near($words: String) {
+    match { $p: Person }
+    return { $p.name, rrf(nearest($p.place, [1, 0]), bm25($p.words, $words)) as score }
+    order { score } limit 3
+}
+
+query large() {
+    match { $p: Person }
+    return { $p.age * 9223372036854775807 }
+}
+"""
+FEW_TASKS = {"spark.sql.shuffle.partitions": "4"}
+SMALL = {"spark.executor.memory": "512m", "spark.executor.cores": "1", **FEW_TASKS}
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    """A ring with words: each knows the next one and the one after it."""
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    people = [
+        {
+            "name": f"p{number}",
+            "age": number,
+            "words": f"all {'even' if number % 2 == 0 else 'odd'}",
+            "place": [float(number), 1.0],
+        }
+        for number in range(COUNT)
+    ]
+    friends = [
+        {"src": f"p{number}", "dst": f"p{(number + step) % COUNT}"}
+        for number in range(COUNT)
+        for step in (1, 2)
+    ]
+    graph.write({"Person": people, "Knows": friends})
+    return graph
+
+
+def rows_of(graph: Graph, spark: SparkSession, name: str, **given: Any) -> list[tuple[Any, ...]]:
+    typed = compile_queries(QUERIES, catalog=graph.catalog, filename="test.gq")[name]
+    plan = plan_query(typed, graph.catalog)
+    assert not isinstance(plan, Mutation)
+    parameters = bind(typed, given, now=EPOCH)
+    with query_errors():
+        frame = query_frame(graph.spark(spark), plan, catalog=graph.catalog, parameters=parameters)
+        return [tuple(row) for row in frame.collect()]
+
+
+def require_answers(graph: Graph, spark: SparkSession) -> None:
+    reached = rows_of(graph, spark, "reach", words="EVEN")
+    nearest = rows_of(graph, spark, "near", words="odd")
+
+    assert reached == [
+        ("p10", 5, 2),
+        ("p8", 4, 2),
+        ("p6", 3, 2),
+        ("p4", 2, 2),
+        ("p2", 1, 2),
+    ]
+    assert [name for name, _ in nearest] == ["p1", "p11", "p13"]
+    with pytest.raises(QueryFailedError, match="does not fit"):
+        rows_of(graph, spark, "large")
+
+
+def test_queries_work_through_a_connect_server(graph: Graph, tmp_path: Path) -> None:
+    with (
+        connect_server(tmp_path) as address,
+        spark_for_a_while(target=SparkTarget(remote=address)) as spark,
+    ):
+        for name, value in FEW_TASKS.items():
+            spark.conf.set(name, value)
+        require_answers(graph, spark)
+
+
+def test_queries_work_on_a_cluster(cluster: str, graph: Graph) -> None:
+    target = SparkTarget(master=cluster, settings=SMALL)
+    with spark_for_a_while(target=target) as spark:
+        require_answers(graph, spark)

@@ -1,0 +1,236 @@
+"""What Lance's search indexes do, as the executor of queries relies on it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance import LanceDataset
+from lance.query import MatchQuery, PhraseQuery
+
+from omnigraph.storage import text_tokens
+from omnigraph.storage.text_tokens import PARAMETERS, TRUSTED_MAX
+
+pytestmark = pytest.mark.unit
+
+LETTER = re.compile(r"[^\W_]")
+LOOKED_AT = [each for each in range(0x20000) if not 0xD800 <= each < 0xE000]
+
+
+def with_text_index(dataset: LanceDataset, **changed: Any) -> LanceDataset:
+    segment = dataset.create_index_uncommitted(
+        "text",
+        "INVERTED",
+        name="by_text",
+        fragment_ids=[each.fragment_id for each in dataset.get_fragments()],
+        **{**PARAMETERS, **changed},
+    )
+    merged = dataset.merge_existing_index_segments([segment])
+    operation = lance.LanceOperation.CreateIndex([merged], [])
+    return lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+
+def texts(uri: str | Path, values: list[str], **more: Any) -> LanceDataset:
+    table = pa.table({"n": pa.array(range(len(values)), pa.int64()), "text": values})
+    return lance.write_dataset(table, uri, enable_stable_row_ids=True, **more)
+
+
+def found(dataset: LanceDataset, query: MatchQuery | PhraseQuery, **more: Any) -> set[int]:
+    scanner = dataset.scanner(columns=["n", "_score"], full_text_query=query, **more)
+    return set(scanner.to_table()["n"].to_pylist())
+
+
+@pytest.fixture(scope="module")
+def characters(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
+    """One text per character, between two letters."""
+    uri = tmp_path_factory.mktemp("characters") / "texts"
+    table = pa.table({"n": LOOKED_AT, "text": [f"q{chr(each)}z" for each in LOOKED_AT]})
+    return with_text_index(lance.write_dataset(table, uri))
+
+
+def test_lance_cuts_a_text_where_python_does_but_at_characters_that_are_doubted(
+    characters: LanceDataset,
+) -> None:
+    """Relied on by: which texts no index is built over (storage/text_tokens.py)."""
+    cut = found(characters, MatchQuery("q", "text"), fast_search=True)
+
+    different = {each for each in LOOKED_AT if (each in cut) == bool(LETTER.match(chr(each)))}
+
+    assert not {each for each in different if LETTER.match(chr(each))}
+    doubted = {each for each in LOOKED_AT if text_tokens._DOUBTED_CHARACTER.match(chr(each))}
+    assert different <= doubted
+    assert min(different) > ord(TRUSTED_MAX)
+    assert text_tokens.first_doubtful(pa.array([f"q{chr(min(different))}z"])) is not None
+
+
+def test_lance_writes_trusted_tokens_small_as_python_does(characters: LanceDataset) -> None:
+    """Relied on by: which tokens an index is asked for (storage/text_tokens.py)."""
+    by_small: dict[str, set[int]] = defaultdict(set)
+    for each in LOOKED_AT:
+        small = chr(each).lower()
+        if LETTER.match(chr(each)) and max(small) <= TRUSTED_MAX:
+            by_small[small].add(each)
+
+    lost = {
+        small: each
+        for small, each in by_small.items()
+        if not each <= found(characters, MatchQuery(f"q{small}z", "text"), fast_search=True)
+    }
+
+    assert lost == {}
+
+
+def test_an_index_tells_how_it_was_built(tmp_path: Path) -> None:
+    """Relied on by: an index that was built otherwise is built anew."""
+    dataset = texts(tmp_path / "texts", ["a"])
+
+    (ours,) = with_text_index(dataset).describe_indices()
+
+    assert text_tokens.is_built_for_tokens(ours.details)
+    for name, other in [
+        *(("stem", True), ("remove_stop_words", True), ("ascii_folding", True)),
+        *(("lower_case", False), ("max_token_length", 40), ("with_position", False)),
+        ("base_tokenizer", "whitespace"),
+    ]:
+        changed = with_text_index(texts(tmp_path / name, ["a"]), **{name: other})
+        (each,) = changed.describe_indices()
+        assert not text_tokens.is_built_for_tokens(each.details), name
+
+
+def test_long_tokens_are_found(tmp_path: Path) -> None:
+    dataset = with_text_index(texts(tmp_path / "texts", ["a" * 50_000, "b"]))
+
+    assert found(dataset, MatchQuery("a" * 50_000, "text")) == {0}
+
+
+def test_a_phrase_is_tokens_that_follow_each_other(tmp_path: Path) -> None:
+    """Relied on by: `match_text` through an index."""
+    held = ["a b a c", "b a", "a_b", "c a-b a", "a", "a x b", "A\nB\tA"]
+    dataset = with_text_index(texts(tmp_path / "texts", held))
+
+    assert found(dataset, PhraseQuery("a b", "text")) == {0, 2, 3, 6}
+    assert found(dataset, PhraseQuery("a b a", "text")) == {0, 3, 6}
+    assert found(dataset, PhraseQuery("a a", "text")) == set()
+
+
+def test_words_near_a_word_are_all_found_only_if_lance_may_expand_it(tmp_path: Path) -> None:
+    """Relied on by: `fuzzy` through an index; the default of Lance stops at 50 words."""
+    letters = [chr(each) for each in range(ord("a"), ord("z") + 1)]
+    held = [f"{one}raph{other}" for one in letters for other in letters]
+    dataset = with_text_index(texts(tmp_path / "texts", held))
+
+    def near(**more: Any) -> int:
+        return len(found(dataset, MatchQuery("graphs", "text", fuzziness=2, **more)))
+
+    assert near() < len(held)
+    assert near(max_expansions=2**31) == len(held)
+
+
+def test_a_long_word_cannot_be_searched_for_with_edits(tmp_path: Path) -> None:
+    """Relied on by: how long words are asked for (storage/search.py)."""
+    dataset = with_text_index(texts(tmp_path / "texts", ["a" * 32]))
+
+    assert found(dataset, MatchQuery("a" * 32, "text", fuzziness=2)) == {0}
+    with pytest.raises(ValueError, match="exceeds size limit"):
+        found(dataset, MatchQuery("a" * 300, "text", fuzziness=2))
+
+
+def test_a_fast_search_sees_exactly_the_rows_that_the_index_knows(tmp_path: Path) -> None:
+    """Relied on by: rows that an index does not know are read by ourselves."""
+    with_text_index(texts(tmp_path / "texts", ["word", "word gone", "other"]))
+    dataset = texts(tmp_path / "texts", ["word new"], mode="append")
+    dataset.delete("text = 'word gone'")
+    query = MatchQuery("word", "text")
+
+    assert len(found(dataset, query)) == 1
+    scanner = dataset.scanner(columns=["text", "_score"], full_text_query=query, fast_search=True)
+    assert scanner.to_table()["text"].to_pylist() == ["word"]
+    (index,) = dataset.describe_indices()
+    assert set(index.segments[0].fragment_ids) == {0}
+
+
+# Vectors
+
+
+def with_vector_index(
+    uri: Path, vectors: np.ndarray[Any, Any], metric: str, partitions: int
+) -> LanceDataset:
+    size = vectors.shape[1]
+    places = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype("f4").ravel()), size)
+    table = pa.table({"n": pa.array(range(len(vectors)), pa.int64()), "place": places})
+    dataset = lance.write_dataset(table, uri, enable_stable_row_ids=True)
+    segment = dataset.create_index_uncommitted(
+        "place",
+        "IVF_FLAT",
+        name="by_place",
+        metric=metric,
+        num_partitions=partitions,
+        fragment_ids=[0],
+    )
+    operation = lance.LanceOperation.CreateIndex([segment], [])
+    return lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+
+def near(
+    dataset: LanceDataset, query: list[float], metric: str, where: str | None = None, **more: Any
+) -> pa.Table:
+    nearest = {"column": "place", "q": query, "k": 10, "metric": metric, **more}
+    return dataset.scanner(
+        columns=["n", "_distance"], nearest=nearest, filter=where, prefilter=True
+    ).to_table()
+
+
+def test_l2_is_told_as_its_square(tmp_path: Path) -> None:
+    dataset = with_vector_index(tmp_path / "places", np.array([[3.0, 4.0]]), "l2", 1)
+
+    assert near(dataset, [0.0, 0.0], "l2")["_distance"].to_pylist() == [25.0]
+
+
+def test_a_filter_starves_a_fixed_number_of_probes_but_no_minimum(tmp_path: Path) -> None:
+    """Relied on by: `nearest` with a filter that few rows pass (storage/search.py)."""
+    vectors = np.random.default_rng(1).random((4000, 8))
+    dataset = with_vector_index(tmp_path / "places", vectors, "l2", 20)
+    few = "n % 333 = 0"
+
+    assert len(near(dataset, [0.0] * 8, "l2", few, nprobes=1)) < 10
+    assert len(near(dataset, [0.0] * 8, "l2", few, minimum_nprobes=1)) == 10
+
+
+def test_as_many_probes_as_partitions_find_the_nearest(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).random((4000, 8)).astype("f4")
+    dataset = with_vector_index(tmp_path / "places", vectors, "l2", 20)
+
+    answer = near(dataset, [0.5] * 8, "l2", minimum_nprobes=1024)["n"].to_pylist()
+
+    wanted = np.argsort(((vectors.astype("f8") - 0.5) ** 2).sum(axis=1))[:10]
+    assert answer == wanted.tolist()
+
+
+def test_vectors_of_zeros_have_no_cosine(tmp_path: Path) -> None:
+    vectors = np.vstack([np.zeros((50, 4)), np.random.default_rng(1).normal(size=(50, 4))])
+    dataset = with_vector_index(tmp_path / "places", vectors, "cosine", 2)
+
+    assert min(near(dataset, [1.0, 1, 1, 1], "cosine")["n"].to_pylist()) >= 50
+    assert len(near(dataset, [0.0] * 4, "cosine")) == 0
+
+
+def test_rows_that_came_or_went_after_the_index_count(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).random((100, 4))
+    with_vector_index(tmp_path / "places", vectors, "l2", 2)
+    new = pa.FixedSizeListArray.from_arrays(pa.array([9.0] * 4, pa.float32()), 4)
+    table = pa.table({"n": pa.array([500], pa.int64()), "place": new})
+    dataset = lance.write_dataset(table, tmp_path / "places", mode="append")
+    first = near(dataset, [9.0] * 4, "l2")["n"].to_pylist()
+    dataset.delete(f"n = {first[1]}")
+
+    answer = near(dataset, [9.0] * 4, "l2")["n"].to_pylist()
+
+    assert answer[0] == first[0] == 500
+    assert first[1] not in answer
+    assert len(answer) == 10

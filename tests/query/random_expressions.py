@@ -1,0 +1,346 @@
+"""Random expressions of a wanted type over the variables in scope, as text.
+
+Values come from the pools of random graphs, as literals or as parameters, so that many conditions
+are true of some rows and not of others.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from omnigraph.query.entities import struct_properties
+from omnigraph.query.types import EdgeOf, NodeOf
+from omnigraph.schema.catalog import (
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    Catalog,
+    EnumType,
+    ListType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from tests.query.random_graphs import from_pool
+
+WORDS: Final = (
+    "a",
+    "b",
+    "ab",
+    "straße",
+    "école",
+    "a b",
+    "b a",
+    "日本",
+    "abc",
+    "",
+    "x",
+    "7",
+    "d İZ",
+)
+COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A variable that can be read: a node or an edge of some type, or a path."""
+
+    name: str
+    type: NodeOf | EdgeOf | None
+
+    @property
+    def is_path(self) -> bool:
+        return self.type is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A property of a variable, as text, with its type."""
+
+    text: str
+    type: PropertyType
+
+
+@dataclass(slots=True, kw_only=True)
+class Expressions:
+    """Makes texts of expressions, and remembers the parameters it used."""
+
+    generator: random.Random
+    catalog: Catalog
+    declared: dict[str, str] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+
+    # What is in scope
+
+    def fields(self, scope: Sequence[Seen]) -> list[Field]:
+        """Every property that can be read, ids and ends included."""
+        found: list[Field] = []
+        for each in scope:
+            if each.type is None:
+                continue
+            system = ("id", "src", "dst") if isinstance(each.type, EdgeOf) else ("id",)
+            text = ScalarType(scalar=Scalar.STRING)
+            found += [Field(text=f"${each.name}.{name}", type=text) for name in system]
+            found += [
+                Field(text=f"${each.name}.{one.name}", type=one.type)
+                for one in struct_properties(each.type, self.catalog)
+            ]
+        return found
+
+    def scalars(self, scope: Sequence[Seen], wanted: frozenset[Scalar]) -> list[Field]:
+        return [
+            each
+            for each in self.fields(scope)
+            if isinstance(each.type, ScalarType) and each.type.scalar in wanted
+        ]
+
+    # Values
+
+    def parameter(self, kind: str, value: Any) -> str:
+        name = f"given{len(self.declared)}"
+        if self.generator.random() < 0.15:
+            kind += "?"
+            value = None if self.generator.random() < 0.5 else value
+        self.declared[name] = kind
+        self.given[name] = value
+        return f"${name}"
+
+    def literal(self, scalar: Scalar) -> str:
+        """A value of a pool, as a literal or as a parameter."""
+        value = from_pool(self.generator, scalar)
+        while isinstance(value, float) and not math.isfinite(value):
+            value = from_pool(self.generator, scalar)
+        if self.generator.random() < 0.3:
+            return self.parameter(scalar.value, value)
+        return spelt(value)
+
+    def enum_value(self, kind: EnumType) -> str:
+        value = self.generator.choice(kind.values)
+        return self.parameter("String", value) if self.generator.random() < 0.2 else spelt(value)
+
+    def value(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int = 0) -> str:
+        """Anything of this type; of numbers, any number."""
+        wanted = NUMBERS if scalar in NUMBERS else frozenset({scalar})
+        choice = self.generator.random()
+        fields = self.scalars(scope, wanted)
+        if scalar in NUMBERS and depth < 2 and choice < 0.25:
+            return self.arithmetic(scope, depth=depth + 1)
+        if fields and choice < 0.65:
+            return self.generator.choice(fields).text
+        if scalar is Scalar.STRING and choice < 0.75:
+            return self._type_name(scope)
+        if scalar is Scalar.DATETIME and choice < 0.75:
+            return "now()"
+        if scalar in INTEGERS and choice < 0.75 and (way := self._path(scope)):
+            return f"length(${way})"
+        return self.literal(scalar)
+
+    def _type_name(self, scope: Sequence[Seen]) -> str:
+        entities = [each.name for each in scope if not each.is_path]
+        return f"type(${self.generator.choice(entities)})" if entities else '"Ant"'
+
+    def _path(self, scope: Sequence[Seen]) -> str | None:
+        ways = [each.name for each in scope if each.is_path]
+        return self.generator.choice(ways) if ways else None
+
+    def arithmetic(self, scope: Sequence[Seen], *, depth: int) -> str:
+        one = self.generator.choice
+        whole = one([Scalar.I32, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64])
+        scalar = one([whole, whole, Scalar.F64, Scalar.F32])
+        left = self.value(scalar, scope, depth=depth + 1)
+        if one([True, False, False, False, False]):
+            return f"(-({left}))"
+        if one([True, False, False, False]):
+            small = self.scalars(scope, INTEGERS)
+            left = one(small).text if small else self.literal(Scalar.I32)
+            return f"({left} % {self.literal(one([Scalar.I32, Scalar.U64]))})"
+        right = self.value(scalar, scope, depth=depth + 1)
+        return f"({left} {one(['+', '-', '*', '/'])} {right})"
+
+    # Conditions
+
+    def condition(self, scope: Sequence[Seen], *, depth: int = 0) -> str:
+        choice = self.generator.random()
+        if depth < 2 and choice < 0.3:
+            left = self.condition(scope, depth=depth + 1)
+            if choice < 0.1:
+                return f"not ({left})"
+            right = self.condition(scope, depth=depth + 1)
+            return f"({left} {self.generator.choice(['and', 'or'])} {right})"
+        kinds = [
+            *(self._compared, self._compared, self._compared, self._null_test, self._member),
+            *(self._string_test, self._text_search, self._truth, self._of_path),
+        ]
+        return self.generator.choice(kinds)(scope)
+
+    def _compared(self, scope: Sequence[Seen]) -> str:
+        fields = [
+            each for each in self.fields(scope) if isinstance(each.type, ScalarType | EnumType)
+        ]
+        if not fields:
+            return self._truth(scope)
+        left = self.generator.choice(fields)
+        if isinstance(left.type, EnumType):
+            return f"{left.text} {self._operator('=', '!=')} {self.enum_value(left.type)}"
+        assert isinstance(left.type, ScalarType)
+        scalar = left.type.scalar
+        operator = self._operator("=", "!=") if scalar is Scalar.BOOL else self._operator()
+        other = self.generator.choice(list(NUMBERS)) if scalar in NUMBERS else scalar
+        text = left.text
+        if scalar in NUMBERS and self.generator.random() < 0.15:
+            text = self.arithmetic(scope, depth=1)
+        right = self.value(other, scope)
+        return f"{text} {operator} {right}" if self._likely() else f"({right}) {operator} {text}"
+
+    def _operator(self, *allowed: str) -> str:
+        return self.generator.choice(allowed or COMPARISONS)
+
+    def _likely(self) -> bool:
+        return self.generator.random() < 0.8
+
+    def _null_test(self, scope: Sequence[Seen]) -> str:
+        entities = [f"${each.name}" for each in scope if not each.is_path]
+        texts = [each.text for each in self.fields(scope)] + entities + entities
+        text = self.generator.choice(texts)
+        return f"{text} is null" if self.generator.random() < 0.5 else f"{text} is not null"
+
+    def _member(self, scope: Sequence[Seen]) -> str:
+        lists = [each for each in self.fields(scope) if isinstance(each.type, ListType)]
+        if lists and self.generator.random() < 0.6:
+            held = self.generator.choice(lists)
+            assert isinstance(held.type, ListType)
+            item = self.value(held.type.item, scope, depth=1)
+            return f"{held.text} contains {item}" if self._likely() else f"({item}) in {held.text}"
+        scalars = self.scalars(scope, frozenset(Scalar) - {Scalar.BLOB})
+        one = self.generator.choice(scalars)
+        assert isinstance(one.type, ScalarType)
+        return f"{one.text} in {self._list(one.type.scalar)}"
+
+    def _list(self, scalar: Scalar) -> str:
+        drawn = [from_pool(self.generator, scalar) for _ in range(self.generator.randrange(4))]
+        values = [each for each in drawn if not isinstance(each, float) or math.isfinite(each)]
+        if self.generator.random() < 0.3:
+            with_null = [None if self.generator.random() < 0.3 else each for each in values]
+            return self.parameter(f"[{scalar.value}]", with_null)
+        texts = [spelt(each) for each in values]
+        plain = [each[1:-1] if each.startswith("(") else each for each in texts]
+        return f"[{', '.join(plain)}]"
+
+    def _string_test(self, scope: Sequence[Seen]) -> str:
+        fields = self.scalars(scope, frozenset({Scalar.STRING}))
+        if not fields:
+            return self._truth(scope)
+        word = self.generator.choice(["contains", "starts_with", "ends_with"])
+        part = self.value(Scalar.STRING, scope, depth=1)
+        return f"{self.generator.choice(fields).text} {word} {part}"
+
+    def text_query(self) -> str:
+        word = self.generator.choice(WORDS)
+        return self.parameter("String", word) if self.generator.random() < 0.3 else spelt(word)
+
+    def _text_search(self, scope: Sequence[Seen]) -> str:
+        found = self.texts(scope)
+        if not found:
+            return self._truth(scope)
+        text = self.generator.choice(found)
+        word = self.generator.choice(["search", "match_text", "fuzzy", "edits"])
+        if word == "edits":
+            return f"fuzzy({text}, {self.text_query()}, {self.generator.randrange(3)})"
+        return f"{word}({text}, {self.text_query()})"
+
+    def _truth(self, scope: Sequence[Seen]) -> str:
+        fields = self.scalars(scope, frozenset({Scalar.BOOL}))
+        if fields:
+            return self.generator.choice(fields).text
+        return self.generator.choice(["1 = 1", "1 = 2", self._null_test(scope)])
+
+    def _of_path(self, scope: Sequence[Seen]) -> str:
+        way = self._path(scope)
+        if way is None:
+            return self._compared(scope)
+        number = self.generator.randrange(1, 4)
+        return self.generator.choice(
+            [
+                f"length(${way}) = {number}",
+                f"length(${way}) <= {number}",
+                f'nodes(${way}) contains "a"',
+                f"{self.value(Scalar.STRING, scope, depth=2)} in edges(${way})",
+            ]
+        )
+
+    # Rankings
+
+    def texts(self, scope: Sequence[Seen]) -> list[str]:
+        """The String properties that can be searched; ids are among them."""
+        return [
+            each.text
+            for each in self.scalars(scope, frozenset({Scalar.STRING}))
+            if not each.text.endswith((".src", ".dst"))
+        ]
+
+    def nearest(self, scope: Sequence[Seen], variable: str | None = None) -> str | None:
+        fields = [
+            each
+            for each in self.fields(scope)
+            if isinstance(each.type, VectorType)
+            and (variable is None or each.text.startswith(f"${variable}."))
+        ]
+        if not fields:
+            return None
+        chosen = self.generator.choice(fields)
+        assert isinstance(chosen.type, VectorType)
+        numbers = [self.generator.choice([0, 1, -1, 2]) for _ in range(chosen.type.size)]
+        if self.generator.random() < 0.3:
+            query = self.parameter(f"Vector({chosen.type.size})", [float(each) for each in numbers])
+        else:
+            query = f"[{', '.join(map(str, numbers))}]"
+        return f"nearest({chosen.text}, {query})"
+
+    def bm25(self, scope: Sequence[Seen], variable: str | None = None) -> str | None:
+        found = [
+            each
+            for each in self.texts(scope)
+            if variable is None or each.startswith(f"${variable}.")
+        ]
+        return f"bm25({self.generator.choice(found)}, {self.text_query()})" if found else None
+
+    def fusion(self, scope: Sequence[Seen]) -> str | None:
+        entities = [each for each in scope if not each.is_path]
+        self.generator.shuffle(entities)
+        for each in entities:
+            arms = [self.nearest([each]), self.bm25([each])]
+            self.generator.shuffle(arms)
+            if None not in arms:
+                k = self.generator.choice(["", ", 1", ", 10"])
+                return f"rrf({arms[0]}, {arms[1]}{k})"
+        return None
+
+
+def spelt(value: Any) -> str:
+    """A value as a literal; negative ones in parentheses, because a minus sign continues."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            escapes: Mapping[str, str] = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n"}
+            return '"' + "".join(escapes.get(each, each) for each in value) + '"'
+        case dt.datetime():
+            return f'datetime("{value.isoformat()}")'
+        case dt.date():
+            return f'date("{value.isoformat()}")'
+        case float():
+            text = f"{value:.9f}".rstrip("0")
+            text = text + "0" if text.endswith(".") else text
+            return f"({text})" if text.startswith("-") else text
+        case _:
+            return f"({value})" if value < 0 else str(value)
+
+
+def is_float_field(each: Field) -> bool:
+    return isinstance(each.type, ScalarType) and each.type.scalar in FLOATS

@@ -1,0 +1,394 @@
+"""Random schemas, and small graphs in them that have every kind of odd value.
+
+The pools are small, so that conditions find rows. Floats in them are sums of few powers of two,
+so that a sum is the same in every order. Vectors in them are short and whole, so that equal
+distances are equal bit by bit.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.reading import Readable
+from omnigraph.schema.catalog import (
+    Catalog,
+    EdgeType,
+    EnumType,
+    ListType,
+    NodeType,
+    Property,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.schema.compile import compile_schema
+
+Tables: TypeAlias = dict[str, list[dict[str, Any]]]
+"""Rows by table key; a row lacks its id where the key spells it."""
+
+COLOURS: Final = ("red", "green", "blue")
+METRIC_SIZES: Final = {"cosine": 2, "l2": 3, "dot": 2}
+
+POOLS: Final[Mapping[Scalar, tuple[Any, ...]]] = {
+    Scalar.STRING: (
+        *("a", "b", "A", "", "ab", "a b c", "b a", "Straße 7", "ÉCOLE école", "%_", 'q"\\'),
+        *("İz 日本", "\U0001f600 a", "\ufffd", "e\u0301a", "abc_d", "x\ty"),
+    ),
+    Scalar.BOOL: (True, False),
+    Scalar.I32: (0, 1, 2, 3, -1, -7, 2**31 - 1, -(2**31)),
+    Scalar.I64: (0, 1, 2, 3, -2, 10, 2**53 + 1, 2**63 - 1, -(2**63)),
+    Scalar.U32: (0, 1, 2, 3, 2**32 - 1),
+    Scalar.U64: (0, 1, 2, 5, 2**63, 2**64 - 1),
+    Scalar.F32: (0.0, -0.0, 0.5, 1.5, -2.25, 2.0, 16777216.0, math.nan, math.inf, -math.inf),
+    Scalar.F64: (0.0, -0.0, 0.5, 1.5, -2.25, 3.0, 2.0**53, math.nan, math.inf, -math.inf),
+    Scalar.DATE: (
+        *(dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(1969, 12, 31)),
+        *(dt.date(1, 1, 1), dt.date(9999, 12, 31)),
+    ),
+    Scalar.DATETIME: (
+        dt.datetime(2024, 5, 31, 12, tzinfo=dt.UTC),
+        dt.datetime(2024, 5, 31, 12, 0, 0, 1, tzinfo=dt.UTC),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
+        dt.datetime(1, 1, 2, tzinfo=dt.UTC),
+        dt.datetime(9999, 12, 30, tzinfo=dt.UTC),
+    ),
+}
+COMMON: Final = 5
+"""The first values of a pool are drawn more often than the others, so that some are equal."""
+KEYS: Final[Mapping[Scalar, tuple[Any, ...]]] = {
+    Scalar.STRING: ("a", "b", "c", "d", "A", "1", "é", "[", "a b", "10", "-2", "\U0001f600", "z"),
+    Scalar.I64: (1, 2, 3, 10, -2, 0, 2**63 - 1, -(2**63), 7, 8, 9, 11, 12),
+    Scalar.U64: (1, 2, 3, 10, 0, 2**64 - 1, 2**63, 4, 5, 6, 7, 8, 9),
+}
+_SCALARS: Final = tuple(each for each in Scalar if each is not Scalar.BLOB)
+_LISTED: Final = (Scalar.STRING, Scalar.I32, Scalar.I64, Scalar.F64, Scalar.DATE, Scalar.BOOL)
+_NODES: Final = ("Ant", "Bee", "Cat", "Dog")
+_EDGES: Final = ("Likes", "Eats", "SitsOn", "Sees")
+_SIZES: Final = (0, 1, 2, 3, 3, 4, 4, 5, 5, 6, 8, 12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomGraph:
+    """A schema and commits of rows: the first, more of them, and rows that replace some.
+
+    `aside` are rows that replace some on a branch only.
+    """
+
+    schema: str
+    first: Tables
+    second: Tables
+    replacing: Tables
+    aside: Tables
+
+    def catalog(self) -> Catalog:
+        return compile_schema(self.schema, filename="random.pg", identity_domain="random")
+
+    def rows(self) -> Tables:
+        """Every row as it was written, for a report."""
+        parts = {
+            "first": self.first,
+            "second": self.second,
+            "replacing": self.replacing,
+            "aside": self.aside,
+        }
+        return {
+            f"{part} {key}": rows
+            for part, tables in parts.items()
+            for key, rows in tables.items()
+            if rows
+        }
+
+
+# Schemas
+
+
+def random_schema(generator: random.Random) -> str:
+    interfaces = {
+        name: _fields(generator, name[0].lower(), generator.randrange(1, 3))
+        for name in ("Named", "Owned")[: generator.randrange(3)]
+    }
+    nodes = _NODES[: generator.choice([1, 2, 2, 3, 3, 4])]
+    texts = [
+        _declared(f"interface {name}", [f"    {line}" for line in lines])
+        for name, lines in interfaces.items()
+    ]
+    texts += [_node(generator, name, list(interfaces)) for name in nodes]
+    texts += [_edge(generator, name, nodes) for name in _EDGES[: generator.choice([1, 2, 3, 3, 4])]]
+    return "\n".join(texts)
+
+
+def _declared(head: str, lines: list[str]) -> str:
+    return "\n".join([f"{head} {{", *lines, "}", ""])
+
+
+def _node(generator: random.Random, name: str, interfaces: list[str]) -> str:
+    chosen = [each for each in interfaces if generator.random() < 0.6]
+    head = f"node {name}" + (f" implements {', '.join(chosen)}" if chosen else "")
+    keys = {
+        0: [],
+        1: ["key: String @key"],
+        2: ["key: I64 @key"],
+        3: ["key: U64 @key"],
+        4: ["part: String", "number: I32", "@key(part, number)"],
+    }[generator.choice([0, 0, 1, 1, 1, 2, 3, 4])]
+    unique = [f"sole: {generator.choice(['String', 'I32', 'F64'])}? @unique"]
+    photo = ["photo: Blob?"]
+    lines = [
+        *keys,
+        *_fields(generator, "p", generator.randrange(1, 7)),
+        *(unique if generator.random() < 0.3 else []),
+        *(photo if generator.random() < 0.2 else []),
+    ]
+    return _declared(head, [f"    {line}" for line in lines])
+
+
+def _edge(generator: random.Random, name: str, nodes: tuple[str, ...]) -> str:
+    source = generator.choice(nodes)
+    target = source if generator.random() < 0.5 else generator.choice(nodes)
+    lines = _fields(generator, "q", generator.randrange(4))
+    if generator.random() < 0.15:
+        lines.append("@unique(src, dst)")
+    return _declared(f"edge {name}: {source} -> {target}", [f"    {line}" for line in lines])
+
+
+def _fields(generator: random.Random, prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{number}: {_field_type(generator)}" for number in range(count)]
+
+
+def _field_type(generator: random.Random) -> str:
+    null = generator.choice(["?", "?", ""])
+    kind = generator.random()
+    if kind < 0.1:
+        return f"enum({', '.join(COLOURS)}){null}" + generator.choice(["", " @index"])
+    if kind < 0.2:
+        return f"[{generator.choice(_LISTED).value}]{null}"
+    if kind < 0.32:
+        metric = generator.choice(list(METRIC_SIZES))
+        index = (
+            "" if metric == "cosine" and generator.random() < 0.3 else f" @index(metric={metric})"
+        )
+        return f"Vector({METRIC_SIZES[metric]}){null}{index}"
+    scalar = generator.choice([*_SCALARS, Scalar.STRING, Scalar.STRING])
+    return f"{scalar.value}{null}" + generator.choice(["", "", " @index"])
+
+
+# Rows
+
+
+def random_graph(generator: random.Random) -> RandomGraph:
+    schema = random_schema(generator)
+    catalog = compile_schema(schema, filename="random.pg", identity_domain="random")
+    sizes = {name: generator.choice(_SIZES) for name in catalog.nodes}
+    nodes = {
+        name: _node_rows(generator, declared, sizes[name])
+        for name, declared in catalog.nodes.items()
+    }
+    edges = {
+        name: _edge_rows(generator, declared, nodes) for name, declared in catalog.edges.items()
+    }
+    first: Tables = {}
+    second: Tables = {}
+    for key, rows in _by_table(nodes, edges).items():
+        middle = generator.randrange(len(rows) + 1) if key.startswith("node") else 0
+        first[key], second[key] = rows[:middle], rows[middle:]
+    replacing, aside = (
+        {
+            f"node:{name}": _changed(generator, declared, nodes[name])
+            for name, declared in catalog.nodes.items()
+        }
+        for _ in range(2)
+    )
+    return RandomGraph(
+        schema=schema,
+        first=_stored(first),
+        second=_stored(second),
+        replacing=_stored(replacing),
+        aside=_stored(aside),
+    )
+
+
+def _by_table(nodes: Tables, edges: Tables) -> Tables:
+    return {
+        **{f"node:{name}": rows for name, rows in nodes.items()},
+        **{f"edge:{name}": rows for name, rows in edges.items()},
+    }
+
+
+def _stored(tables: Tables) -> Tables:
+    """Without what only the generator needs to know: the id that a key spells."""
+    return {
+        key: [{name: value for name, value in row.items() if name != "_id"} for row in rows]
+        for key, rows in tables.items()
+        if rows
+    }
+
+
+def _node_rows(generator: random.Random, declared: NodeType, count: int) -> list[dict[str, Any]]:
+    identities = _identities(generator, declared, count)
+    uniques = {each for unique in declared.uniques for each in unique.properties}
+    columns = {
+        each.name: _column(generator, each, len(identities), distinct=each.name in uniques)
+        for each in declared.properties.values()
+        if each.name not in (declared.key.properties if declared.key else ())
+    }
+    return [
+        {**identity, **{name: values[at] for name, values in columns.items()}}
+        for at, identity in enumerate(identities)
+    ]
+
+
+def _identities(generator: random.Random, declared: NodeType, count: int) -> list[dict[str, Any]]:
+    """The key, or the id of a type without one; `_id` is what edges say."""
+    if declared.key is None:
+        chosen = generator.sample(KEYS[Scalar.STRING][:-1], k=min(count, 12))
+        return [{"id": each, "_id": each} for each in chosen]
+    if len(declared.key.properties) > 1:
+        pairs = [(text, number) for text in ("a", "b", 'q"', "é") for number in (0, 1, -2)]
+        return [
+            {"part": text, "number": number, "_id": _pair(text, number)}
+            for text, number in generator.sample(pairs, k=min(count, 12))
+        ]
+    (name,) = declared.key.properties
+    kind = declared.properties[name].type
+    assert isinstance(kind, ScalarType)
+    chosen = generator.sample(KEYS[kind.scalar], k=min(count, 12))
+    return [{name: each, "_id": str(each)} for each in chosen]
+
+
+def _pair(text: str, number: int) -> str:
+    spelt = text.replace('"', '\\"')
+    return f'["{spelt}","{number}"]'
+
+
+def _edge_rows(generator: random.Random, declared: EdgeType, nodes: Tables) -> list[dict[str, Any]]:
+    sources, targets = nodes[declared.source], nodes[declared.target]
+    if not sources or not targets:
+        return []
+    pairs = [
+        (generator.choice(sources)["_id"], generator.choice(targets)["_id"])
+        for _ in range(generator.choice([0, 3, 5, 8, 10, 12]))
+    ]
+    if declared.uniques:
+        pairs = list(dict.fromkeys(pairs))
+    columns = {
+        each.name: _column(generator, each, len(pairs), distinct=False)
+        for each in declared.properties.values()
+    }
+    names = generator.sample([f"{declared.name[0]}{at}" for at in range(20)], k=len(pairs))
+    return [
+        {
+            "id": names[at],
+            "src": source,
+            "dst": target,
+            **{name: values[at] for name, values in columns.items()},
+        }
+        for at, (source, target) in enumerate(pairs)
+    ]
+
+
+def _changed(
+    generator: random.Random, declared: NodeType, rows: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Some rows again under the same identity, so that old ones lie deleted in the files."""
+    if declared.uniques or generator.random() < 0.5:
+        return []
+    again = [row for row in rows if generator.random() < 0.3]
+    fixed = {"id", "_id", *(declared.key.properties if declared.key else ())}
+    return [
+        {
+            name: value if name in fixed else random_value(generator, declared.properties[name])
+            for name, value in row.items()
+        }
+        for row in again
+    ]
+
+
+def _column(generator: random.Random, each: Property, count: int, *, distinct: bool) -> list[Any]:
+    if not distinct:
+        return [random_value(generator, each) for _ in range(count)]
+    assert isinstance(each.type, ScalarType)
+    unlike = list({repr(value): value for value in POOLS[each.type.scalar]}.values())
+    plain = [value for value in unlike if value == value and value != 0]  # noqa: PLR0124 - NaN
+    filled = plain[:count] + [None] * (count - len(plain[:count]))
+    generator.shuffle(filled)
+    return filled
+
+
+def random_value(generator: random.Random, each: Property) -> Any:
+    if each.nullable and generator.random() < 0.25:
+        return None
+    return value_of_type(generator, each.type)
+
+
+def value_of_type(generator: random.Random, kind: PropertyType) -> Any:
+    match kind:
+        case ScalarType(scalar=Scalar.BLOB):
+            return b"\x00photo"
+        case ScalarType():
+            return from_pool(generator, kind.scalar)
+        case EnumType():
+            return generator.choice(kind.values)
+        case ListType():
+            items = [from_pool(generator, kind.item) for _ in range(generator.randrange(4))]
+            return [None if generator.random() < 0.15 else item for item in items]
+        case VectorType():
+            return [float(generator.choice([0, 1, -1, 2])) for _ in range(kind.size)]
+
+
+def from_pool(generator: random.Random, scalar: Scalar) -> Any:
+    pool = POOLS[scalar]
+    return generator.choice(pool if generator.random() < 0.5 else pool[:COMMON])
+
+
+# Real graphs
+
+
+def written(root: str, case: RandomGraph) -> Graph:
+    """The graph on disk: fragments of two commits, and deleted rows if any were replaced."""
+    graph = omnigraph.init(root, schema=case.schema)
+    for tables, mode in (
+        (case.first, "append"),
+        (case.second, "append"),
+        (case.replacing, "merge"),
+    ):
+        if tables:
+            graph.write(tables, mode=mode)
+    return graph
+
+
+def plain_graph(graph: Readable) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """All rows of a graph as the evaluator reads them; blobs are left out."""
+    catalog = graph.catalog
+    return {
+        "nodes": {name: _plain_rows(graph.nodes, each) for name, each in catalog.nodes.items()},
+        "edges": {name: _plain_rows(graph.edges, each) for name, each in catalog.edges.items()},
+    }
+
+
+def _plain_rows(read: Callable[..., Any], declared: NodeType | EdgeType) -> list[dict[str, Any]]:
+    blob = ScalarType(scalar=Scalar.BLOB)
+    ends = ("src", "dst") if isinstance(declared, EdgeType) else ()
+    columns = [each.name for each in declared.properties.values() if each.type != blob]
+    rows = read(declared.name, columns=["id", *ends, *columns]).read_all().to_pylist()
+    return [
+        {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+def without_rows(case: RandomGraph, part: str, key: str, start: int, count: int) -> RandomGraph:
+    """The same graph without some rows of a table, for making a failing case smaller."""
+    tables: Tables = dict(getattr(case, part))
+    tables[key] = tables[key][:start] + tables[key][start + count :]
+    if not tables[key]:
+        del tables[key]
+    changed: Any = {part: tables}
+    return replace(case, **changed)

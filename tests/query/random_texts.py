@@ -1,0 +1,418 @@
+"""Random queries over any catalog, as text with parameters: every clause, every kind of result.
+
+A query is made piece by piece from what is in scope, so nearly all of them compile. The few that
+do not are thrown away by whoever asks for compiled ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from omnigraph.errors import QueryInvalidError
+from omnigraph.query.compile import compile_queries
+from omnigraph.query.typed import Block, TypedQuery, TypedRead
+from omnigraph.query.types import EdgeOf, NodeOf, is_orderable
+from omnigraph.schema.catalog import (
+    NUMBERS,
+    Catalog,
+    EdgeType,
+    EnumType,
+    ListType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from tests.query.random_expressions import Expressions, Seen, is_float_field, spelt
+from tests.query.random_graphs import from_pool
+
+WORK_MAX: Final = 30_000
+"""How many combinations of nodes the evaluator may have to look at."""
+_HOPS: Final = ("{1,1}", "{1,2}", "{1,3}", "{2,2}", "{2,3}", "{3,5}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomQuery:
+    text: str
+    given: Mapping[str, Any]
+    typed: TypedQuery
+
+
+def random_query(
+    generator: random.Random, catalog: Catalog, sizes: Mapping[str, int]
+) -> RandomQuery:
+    """A query that compiles, and that a naive evaluator can answer in a moment."""
+    while True:
+        text, given = _Writer(generator=generator, catalog=catalog).query()
+        query = compiled(text, given, catalog)
+        if query is None:
+            continue
+        assert isinstance(query.typed.body, TypedRead)
+        if _work(query.typed.body.block, sizes) <= WORK_MAX:
+            return query
+
+
+def compiled(text: str, given: Mapping[str, Any], catalog: Catalog) -> RandomQuery | None:
+    """The query of a text, or None if it is none."""
+    try:
+        (typed,) = compile_queries(text, catalog=catalog, filename="random.gq").values()
+    except QueryInvalidError:
+        return None
+    return RandomQuery(text=text, given=given, typed=typed)
+
+
+def _work(block: Block, sizes: Mapping[str, int]) -> int:
+    """The number of combinations of nodes that a pattern ranges over, blocks inside included."""
+    types: dict[str, set[str]] = {}
+    for binding in block.bindings:
+        types.setdefault(binding.variable, set()).update(binding.type.types)
+    for each in block.traversals:
+        types.setdefault(each.left, set(each.left_type.types))
+        types.setdefault(each.right, set(each.right_type.types))
+    product = 1
+    for variable, names in types.items():
+        if variable in block.introduced:
+            product *= max(1, sum(sizes[name] for name in names))
+    for inner in (*block.optionals, *block.negations):
+        product *= _work(inner, sizes)
+    return product
+
+
+@dataclass(slots=True, kw_only=True)
+class _Writer:
+    generator: random.Random
+    catalog: Catalog
+    expressions: Expressions = field(init=False)
+    made: int = 0
+    known: dict[str, Seen] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.expressions = Expressions(generator=self.generator, catalog=self.catalog)
+
+    def query(self) -> tuple[str, dict[str, Any]]:
+        clauses = self._pattern(self.known, depth=0)
+        result = self._result(list(self.known.values()))
+        declared = ", ".join(f"${name}: {kind}" for name, kind in self.expressions.declared.items())
+        lines = [f"query q({declared}) {{", "match {", *clauses, "}", *result, "}", ""]
+        return "\n".join(lines), self._handed_over()
+
+    def _handed_over(self) -> dict[str, Any]:
+        """Null parameters are left out now and then; both mean null."""
+        return {
+            name: value
+            for name, value in self.expressions.given.items()
+            if value is not None or self.generator.random() < 0.5
+        }
+
+    def _chance(self, likelihood: float) -> bool:
+        return self.generator.random() < likelihood
+
+    def _name(self, letter: str) -> str:
+        self.made += 1
+        return f"{letter}{self.made}"
+
+    # Patterns
+
+    def _pattern(self, scope: dict[str, Seen], *, depth: int) -> list[str]:
+        """Clauses of one block; `scope` gets the variables it brings."""
+        outside = set(scope)
+        clauses: list[str] = []
+        if depth == 0 or self._chance(0.3):
+            clauses.append(self._binding(scope))
+        if depth == 0 and self._chance(0.15):
+            clauses.append(self._binding(scope))
+        wanted = self.generator.choice([0, 1, 1, 2, 3] if depth == 0 else [0, 1, 1, 2])
+        walkable = dict(scope)
+        for _ in range(wanted):
+            clauses += self._traversal(scope, walkable)
+        clauses += self._conditions(scope)
+        if depth < 2:
+            clauses += self._blocks(scope, depth=depth)
+            if self._chance(0.3):
+                clauses += self._conditions(scope)
+        if depth > 0 and not any(f"${name}" in each for name in outside for each in clauses):
+            clauses.append(f"${self.generator.choice(sorted(outside))} is not null")
+        if self._chance(0.3):
+            self.generator.shuffle(clauses)
+        return clauses
+
+    def _blocks(self, scope: dict[str, Seen], *, depth: int) -> list[str]:
+        clauses = []
+        for _ in range(self.generator.choice([0, 0, 0, 0, 1, 1, 2])):
+            word = self.generator.choice(["not", "optional", "optional"])
+            inner = dict(scope)
+            body = "\n".join(self._pattern(inner, depth=depth + 1))
+            clauses.append(f"{word} {{\n{body}\n}}")
+            if word == "optional":
+                scope.update(inner)
+        return clauses
+
+    def _binding(self, scope: dict[str, Seen]) -> str:
+        again = [each.name for each in scope.values() if isinstance(each.type, NodeOf)]
+        if again and self._chance(0.2):
+            name = self.generator.choice(again)
+            held = scope[name].type
+            assert isinstance(held, NodeOf)
+            return f"${name}: {held.interface or held.types[0]}"
+        interfaces = [
+            name
+            for name in self.catalog.interfaces
+            if any(name in each.implements for each in self.catalog.nodes.values())
+        ]
+        name = self._name("n")
+        if interfaces and self._chance(0.25):
+            chosen = self.generator.choice(interfaces)
+            scope[name] = Seen(name=name, type=_implementers(self.catalog, chosen))
+        else:
+            chosen = self.generator.choice(list(self.catalog.nodes))
+            scope[name] = Seen(name=name, type=NodeOf(types=(chosen,)))
+        return f"${name}: {chosen}{self._matches(scope[name])}"
+
+    def _matches(self, seen: Seen) -> str:
+        if not self._chance(0.2):
+            return ""
+        fields = [
+            each
+            for each in self.expressions.fields([seen])
+            if not isinstance(each.type, VectorType)
+        ]
+        chosen = self.generator.choice(fields)
+        name = chosen.text.partition(".")[2]
+        match chosen.type:
+            case EnumType():
+                return f" {{ {name}: {self.expressions.enum_value(chosen.type)} }}"
+            case ListType():
+                value = spelt(from_pool(self.generator, chosen.type.item))
+                return f" {{ {name}: {value} }}" if "nan" not in value + "inf" else ""
+            case ScalarType():
+                return f" {{ {name}: {self.expressions.literal(chosen.type.scalar)} }}"
+            case _:
+                return ""
+
+    def _traversal(self, scope: dict[str, Seen], walkable: dict[str, Seen]) -> list[str]:
+        """One edge from a variable that is bound for sure, to a new one or another such one."""
+        starts = [each for each in walkable.values() if isinstance(each.type, NodeOf)]
+        self.generator.shuffle(starts)
+        for start in starts:
+            assert isinstance(start.type, NodeOf)
+            edges = [
+                each
+                for each in self.catalog.edges.values()
+                if {each.source, each.target} & set(start.type.types)
+            ]
+            if edges:
+                return [self._step(start, self.generator.choice(edges), scope, walkable)]
+        return []
+
+    def _step(
+        self, start: Seen, edge: EdgeType, scope: dict[str, Seen], walkable: dict[str, Seen]
+    ) -> str:
+        assert isinstance(start.type, NodeOf)
+        forward = edge.source in start.type.types
+        if edge.source == edge.target:
+            forward = self._chance(0.6)
+        near, far = (edge.source, edge.target) if forward else (edge.target, edge.source)
+        end = self._end(far, walkable)
+        for name, kind in ((start.name, near), (end, far)):
+            if name != "_" and name not in walkable:
+                scope[name] = walkable[name] = Seen(name=name, type=NodeOf(types=(kind,)))
+        word = edge.name[0].lower() + edge.name[1:]
+        if edge.source == edge.target and self._chance(0.3):
+            word = f"<{word}>"
+        variable, way = "", ""
+        choice = self.generator.random()
+        if choice < 0.3:
+            made = self._name("e")
+            variable = f"${made}: "
+            scope[made] = Seen(name=made, type=EdgeOf(type=edge.name))
+        elif choice < 0.65:
+            word += self.generator.choice(_HOPS)
+            if self._chance(0.5):
+                made = self._name("w")
+                way = f" as ${made}"
+                scope[made] = Seen(name=made, type=None)
+        left, right = (start.name, end) if forward else (end, start.name)
+        return f"${left} {variable}{word} ${right}{way}"
+
+    def _end(self, wanted: str, walkable: Mapping[str, Seen]) -> str:
+        others = [
+            each.name
+            for each in walkable.values()
+            if isinstance(each.type, NodeOf) and wanted in each.type.types
+        ]
+        choice = self.generator.random()
+        if others and choice < 0.25:
+            return self.generator.choice(others)
+        return "_" if choice > 0.92 else self._name("n")
+
+    def _conditions(self, scope: Mapping[str, Seen]) -> list[str]:
+        count = self.generator.choice([0, 0, 0, 1, 1, 2])
+        seen = list(scope.values())
+        return [self.expressions.condition(seen) for _ in range(count)] if seen else []
+
+    # Results
+
+    def _result(self, scope: list[Seen]) -> list[str]:
+        """`return` and what follows it, a line each, so that a failing query can lose lines."""
+        style = self.generator.choice(["rows", "rows", "groups", "groups", "distinct", "ranking"])
+        if style == "ranking" and (ranked := self._ranked(scope)) is not None:
+            return ranked
+        if style == "groups":
+            return self._groups(scope)
+        if style == "distinct":
+            columns = [self._plain_column(scope) for _ in range(self.generator.randrange(1, 4))]
+            listed = [f"{text} as c{at}" for at, text in enumerate(columns)]
+            sortable = [f"c{at}" for at, text in enumerate(columns) if self._has_order(text)]
+            order = self._column_order(sortable)
+            return _returned("distinct ", listed, order, *self._cut())
+        columns = [self._column(scope) for _ in range(self.generator.randrange(1, 5))]
+        listed = [
+            f"{text} as c{at}" if self._chance(0.8) else text for at, text in enumerate(columns)
+        ]
+        return _returned("", listed, self._order(scope), *self._cut())
+
+    def _column(self, scope: list[Seen]) -> str:
+        choice = self.generator.random()
+        if choice < 0.15:
+            entities = [f"${each.name}" for each in scope if not each.is_path]
+            return self.generator.choice(entities)
+        if choice < 0.2 and (found := self.expressions.nearest(scope)) is not None:
+            return found
+        if choice < 0.25 and (found := self.expressions.bm25(scope)) is not None:
+            return found
+        return self._plain_column(scope)
+
+    def _plain_column(self, scope: list[Seen]) -> str:
+        choice = self.generator.random()
+        ways = [each.name for each in scope if each.is_path]
+        if ways and choice < 0.4:
+            part = self.generator.choice(["length", "nodes", "edges"])
+            return f"{part}(${self.generator.choice(ways)})"
+        if choice < 0.65:
+            return self.generator.choice(self.expressions.fields(scope)).text
+        if choice < 0.75:
+            return f"({self.expressions.condition(scope, depth=1)})"
+        if choice < 0.85:
+            return self.expressions.arithmetic(scope, depth=1)
+        if choice < 0.9:
+            entities = [f"${each.name}" for each in scope if not each.is_path]
+            return self.generator.choice(entities)
+        scalar = self.generator.choice([each for each in Scalar if each is not Scalar.BLOB])
+        return self.expressions.value(scalar, scope)
+
+    def _has_order(self, text: str) -> bool:
+        """Whether a column can be ordered by: no whole entity, no list."""
+        if text.startswith(("nodes(", "edges(")):
+            return False
+        return not text.startswith("$") or any(
+            each.text == text and is_orderable(each.type)
+            for each in self.expressions.fields(list(self.known.values()))
+        )
+
+    def _groups(self, scope: list[Seen]) -> list[str]:
+        keys = [self._plain_column(scope) for _ in range(self.generator.choice([0, 1, 1, 2]))]
+        columns: list[str] = []
+        sortable: list[str] = []
+        for text in keys:
+            columns.append(f"{text} as c{len(columns)}")
+            if self._has_order(text):
+                sortable.append(f"c{len(columns) - 1}")
+        for _ in range(self.generator.randrange(1, 4)):
+            text, ordered = self._aggregate(scope)
+            columns.append(f"{text} as c{len(columns)}")
+            if ordered:
+                sortable.append(f"c{len(columns) - 1}")
+        self.generator.shuffle(columns)
+        distinct = "distinct " if self._chance(0.05) else ""
+        return _returned(distinct, columns, self._column_order(sortable), *self._cut())
+
+    def _aggregate(self, scope: list[Seen]) -> tuple[str, bool]:
+        """An aggregate, and whether rounding leaves its order alone."""
+        one = self.generator.choice
+        distinct = one(["", "", "distinct "])
+        numbers = self.expressions.scalars(scope, NUMBERS)
+        function = one(["count", "count", "sum", "avg", "min", "max", "collect"])
+        if function in ("sum", "avg") and numbers:
+            chosen = one(numbers)
+            text = chosen.text
+            if self._chance(0.2):
+                text = f"{text} * {self.expressions.literal(Scalar.I32)}"
+            return f"{function}({text})", function == "sum" and not is_float_field(chosen)
+        if function in ("min", "max", "collect"):
+            kinds = [
+                each
+                for each in self.expressions.fields(scope)
+                if is_orderable(each.type) and not isinstance(each.type, ListType | VectorType)
+            ]
+            word = "" if function != "collect" else distinct
+            return f"{function}({word}{one(kinds).text})", function != "collect"
+        if self._chance(0.3):
+            return "count(*)", True
+        entities = [f"${each.name}" for each in scope if not each.is_path]
+        return f"count({distinct}{one([*entities, self._plain_column(scope)])})", True
+
+    def _ranked(self, scope: list[Seen]) -> list[str] | None:
+        made = [self.expressions.nearest(scope), self.expressions.bm25(scope)]
+        made += [self.expressions.fusion(scope)] * 2
+        rankings = [each for each in made if each is not None]
+        if not rankings:
+            return None
+        ranking = self.generator.choice(rankings)
+        columns = [
+            f"{self._column(scope)} as c{at}" for at in range(self.generator.randrange(1, 4))
+        ]
+        first = ranking
+        if self._chance(0.5):
+            columns.append(f"{ranking} as score")
+            first = "score"
+        keys = [first]
+        keys += [self._key(scope) for _ in range(self.generator.choice([0, 0, 1]))]
+        limit = f"limit {self.generator.choice([0, 1, 3, 10])}"
+        if ranking.startswith("bm25") and self._chance(0.4):
+            limit = ""
+        offset = "offset 1" if self._chance(0.2) else ""
+        distinct = "distinct " if first == "score" and self._chance(0.1) else ""
+        if distinct:
+            keys = keys[:1]
+        return _returned(distinct, columns, f"order {{ {', '.join(keys)} }}", limit, offset)
+
+    def _key(self, scope: list[Seen]) -> str:
+        fields = [each for each in self.expressions.fields(scope) if is_orderable(each.type)]
+        text = self.generator.choice(fields).text
+        if self._chance(0.15):
+            text = self.expressions.arithmetic(scope, depth=1)
+        return text + self.generator.choice(["", " asc", " desc"])
+
+    def _order(self, scope: list[Seen]) -> str:
+        count = self.generator.choice([0, 0, 1, 1, 2])
+        keys = [self._key(scope) for _ in range(count)]
+        return f"order {{ {', '.join(keys)} }}" if keys else ""
+
+    def _column_order(self, columns: list[str]) -> str:
+        chosen = self.generator.sample(columns, k=min(len(columns), self.generator.randrange(3)))
+        keys = [f"{each}{self.generator.choice(['', ' desc'])}" for each in chosen]
+        return f"order {{ {', '.join(keys)} }}" if keys else ""
+
+    def _cut(self) -> tuple[str, str]:
+        """`limit` and `offset`, either of them empty."""
+        if not self._chance(0.35):
+            return "", ""
+        limit = str(self.generator.choice([0, 1, 2, 3, 5, 100]))
+        if self._chance(0.3):
+            self.expressions.declared["wanted"] = "I32"
+            self.expressions.given["wanted"] = int(limit)
+            limit = "$wanted"
+        offset = f"offset {self.generator.choice([0, 1, 2, 7])}" if self._chance(0.4) else ""
+        return (f"limit {limit}" if self._chance(0.85) or not offset else ""), offset
+
+
+def _returned(distinct: str, columns: list[str], *tail: str) -> list[str]:
+    lines = [f"return {distinct}{{", *(f"{each}," for each in columns), "}"]
+    return [*lines, *(each for each in tail if each)]
+
+
+def _implementers(catalog: Catalog, interface: str) -> NodeOf:
+    types = sorted(each.name for each in catalog.nodes.values() if interface in each.implements)
+    return NodeOf(types=tuple(types), interface=interface)

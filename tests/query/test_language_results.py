@@ -1,0 +1,206 @@
+"""Results and rankings as they are executed: every rule with rows written by hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph.graph import Graph
+from tests.query.people_on_disk import people_on_disk, ran, rows
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    return people_on_disk(tmp_path_factory.mktemp("people"))
+
+
+# Results
+
+
+@pytest.mark.parametrize(
+    ("result", "tail", "expected"),
+    [
+        (
+            "$p.age, count(*) as n, collect($p.id)",
+            "order { n desc }",
+            [(20, 2, ("bob", "dan")), (None, 1, ("cat",)), (-5, 1, ("eve",)), (30, 1, ("ann",))],
+        ),
+        (
+            "count(*), count($p.age), sum($p.age), avg($p.age), min($p.age), max($p.name)",
+            "",
+            [(5, 4, 65, 16.25, -5, "Eve_100%")],
+        ),
+        ("sum($p.points), count(distinct $p.age)", "", [(2**63 + 1, 3)]),
+        (
+            "collect(distinct $p.age), collect($p.born)",
+            "",
+            [((-5, 20, 30), (dt.date(2000, 1, 2),))],
+        ),
+        ("min($p.admin), max($p.admin), min($p.status)", "", [(False, True, "active")]),
+        ("$p.id", "order { $p.age }", ["cat", "eve", "bob", "dan", "ann"]),
+        ("$p.id", "order { $p.age desc }", ["ann", "bob", "dan", "eve", "cat"]),
+        ("$p.id", "order { -$p.age, $p.name }", ["cat", "ann", "bob", "dan", "eve"]),
+        ("$p.id", "order { $p.id } limit 2 offset 1", ["bob", "cat"]),
+        ("$p.id", "order { $p.id } offset 4", ["eve"]),
+        ("$p.id", "limit 0", []),
+        ("$p.status, count(*)", "order { count(*) desc } limit 1", [("active", 3)]),
+    ],
+)
+def test_results_are_grouped_ordered_and_cut(
+    people: Graph, result: str, tail: str, expected: list[Any]
+) -> None:
+    assert rows(people, "$p: Person", result, tail) == expected
+
+
+def test_without_rows_there_is_one_group_if_there_are_no_keys(people: Graph) -> None:
+    alone = rows(
+        people, "$p: Person $p.age > 99", "count(*), sum($p.age), avg($p.age), collect($p.id)"
+    )
+
+    assert alone == [(0, None, None, ())]
+    assert rows(people, "$p: Person $p.age > 99", "$p.age, count(*)") == []
+
+
+def test_ties_are_broken_by_the_ids_of_all_variables_by_name(people: Graph) -> None:
+    pair = "$z: Person { age: 20 } $a: Person { age: 20 }"
+
+    found = rows(people, pair, "$z.id, $a.id", "order { $z.age }")
+
+    assert found == [("bob", "bob"), ("dan", "bob"), ("bob", "dan"), ("dan", "dan")]
+
+
+def test_distinct_rows_come_once_and_nodes_are_told_apart_by_type_and_id(people: Graph) -> None:
+    ages = (
+        "query q() { match { $p: Person $p knows $q }"
+        " return distinct { $q.age as age } order { age } }"
+    )
+    same = 'query q() { match { $x: Named $y: Named $x.id = "ann" } return distinct { $x } }'
+
+    assert ran(people, ages, {}, ordered=True) == [None, 20, 30]
+    found = ran(people, same, {}, ordered=False)
+    assert sorted(each["type"] for each in found) == ["Company", "Person"]
+
+
+def test_whole_entities_are_structs_without_blobs(people: Graph) -> None:
+    (node,) = rows(people, '$c: Company { id: "acme" }', "$c")
+    (edge,) = rows(people, '$p: Person $p $e: knows $q $e.id = "k3"', "$e")
+    (named, _) = rows(people, '$x: Named $x.id = "ann"', "$x")
+    (person,) = rows(people, '$p: Person { id: "bob" }', "$p")
+
+    properties = {"code": "acme", "city": "Oslo", "size": 10, "name": "Acme"}
+    assert node == {"id": "acme", "type": "Company", "properties": properties}
+    assert (edge["src"], edge["dst"], edge["type"]) == ("bob", "cat", "Knows")
+    assert edge["properties"] == {"since": None, "weight": 2, "comment": None}
+    assert named["properties"] == {"name": "Ann"}
+    assert "photo" not in person["properties"]
+
+
+def test_a_column_is_named_by_its_alias_or_by_its_text(people: Graph) -> None:
+    text = (
+        "query q() { match { $p: Person }"
+        " return { $p.age, $p.age + 1, count(*), sum($p.age) as s } }"
+    )
+
+    assert people.query(text).columns == ("p.age", "p.age + 1", "count(*)", "s")
+
+
+def test_now_is_one_instant_in_a_whole_run(people: Graph) -> None:
+    before = dt.datetime.now(dt.UTC)
+
+    found = rows(people, "$p: Person now() = now()", "now()")
+
+    assert len(found) == 5
+    assert len(set(found)) == 1
+    assert before <= found[0] <= dt.datetime.now(dt.UTC)
+
+
+# Rankings
+
+
+def test_rankings_put_the_best_first_and_leave_out_what_has_no_rank(people: Graph) -> None:
+    near = rows(
+        people, "$n: Note", "$n.id, nearest($n.vector, [0, 0]) as far", "order { far } limit 9"
+    )
+    words = rows(people, "$n: Note", '$n.id, bm25($n.title, "graphs") as s', "order { s desc }")
+
+    assert near == [("n1", 0.0), ("n3", 1.0), ("n2", 5.0)]
+    assert [each[0] for each in words] == ["n2", "n1"]
+    rarity = math.log(1 + (4 - 2 + 0.5) / (2 + 0.5))
+    assert words[0][1] == pytest.approx(rarity * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / 2.25)))
+    assert words[1][1] == pytest.approx(rarity * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 3 / 2.25)))
+
+
+def test_conditions_count_before_the_ranking_and_later_keys_break_ties(people: Graph) -> None:
+    first = rows(
+        people, '$n: Note $n.id != "n1"', "$n.id", "order { nearest($n.vector, [0, 0]) } limit 1"
+    )
+    tied = rows(
+        people,
+        "$p: Person $p wrote $n",
+        "$n.id, $p.id",
+        "order { nearest($n.vector, [3, 4]), $p.id desc } limit 3",
+    )
+
+    assert first == ["n3"]
+    assert tied == [("n2", "bob"), ("n2", "ann"), ("n3", "cat")]
+
+
+def test_a_fusion_ranks_entities_by_both_arms(people: Graph) -> None:
+    alone = rows(
+        people,
+        "$n: Note",
+        '$n.id, rrf(nearest($n.vector, [3, 4]), bm25($n.title, "trees"), 1) as s',
+        "order { s } limit 10",
+    )
+    fanned = rows(
+        people,
+        "$p: Person $p wrote $n",
+        "$n.id, $p.id",
+        'order { rrf(nearest($n.vector, [3, 4]), bm25($n.title, "tables")) } limit 3',
+    )
+
+    assert [each[0] for each in alone] == ["n3", "n2", "n1"]
+    assert [each[1] for each in alone] == pytest.approx([1 / 3 + 1 / 2, 0.5, 0.25])
+    assert fanned == [("n2", "ann"), ("n2", "bob"), ("n1", "ann")]
+
+
+def test_the_vector_arm_of_a_fusion_ranks_ten_times_what_is_asked_for(tmp_path: Path) -> None:
+    graph = omnigraph.init(
+        str(tmp_path / "graph"),
+        schema="node Note { title: String  at: Vector(1) @index(metric=l2) }",
+    )
+    notes = [
+        {"id": f"n{at:03d}", "title": "far" if at >= 100 else "near", "at": [float(at)]}
+        for at in range(120)
+    ]
+    graph.write({"Note": notes})
+    ranking = 'rrf(nearest($n.at, [0]), bm25($n.title, "far"), 1)'
+
+    shallow = rows(graph, "$n: Note", f"$n.id, {ranking} as s", "order { s } limit 10")
+    deep = rows(graph, "$n: Note", f"$n.id, {ranking} as s", "order { s } limit 11")
+
+    assert dict(shallow)["n100"] == pytest.approx(1 / 2)
+    assert dict(deep)["n100"] == pytest.approx(1 / 2 + 1 / 102)
+
+
+@pytest.mark.parametrize("state", ["written", "optimized"])
+def test_texts_are_searched_behind_traversals_and_on_edges(people: Graph, state: str) -> None:
+    graph = people
+    if state == "optimized":
+        graph = people.create_branch("indexed")
+        graph.optimize()
+
+    reached = rows(graph, '$p: Person $p wrote $n search($n.title, "trees")', "$p.id")
+    absent = rows(graph, '$p: Person not { $p wrote $n search($n.title, "graphs") }', "$p.id")
+    edges = rows(graph, '$p: Person $p $e: knows $q search($e.comment, "graphs")', "$e.id")
+
+    assert reached == ["cat"]
+    assert absent == ["cat", "dan", "eve"]
+    assert edges == ["k2"]

@@ -1,0 +1,66 @@
+"""Plans on Spark answer random queries as the evaluator does.
+
+`OMNIGRAPH_EXAMPLES` sets how many queries are asked; many of them share one graph.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from omnigraph.query.columns import arrow_type
+from omnigraph.query.planning import NO_STEPS
+from omnigraph.spark.queries.execute import query_frame
+from omnigraph.spark.queries.refusals import query_errors
+from omnigraph.spark.row_stream import FrameRows
+from tests.query.differential import Asked, Executor, State, Variant, run
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "30"))
+QUERIES = 10
+"""So many queries for each graph."""
+WAYS = (Variant(), Variant(state=State.OPTIMIZED), Variant(steps=NO_STEPS))
+
+
+def on(spark: SparkSession) -> Executor:
+    """Asks Spark, and takes the rows back in the types that the query promises."""
+
+    def ask(asked: Asked) -> pa.Table:
+        schema = pa.schema(
+            [
+                pa.field(each.name, arrow_type(each, asked.graph.catalog))
+                for each in asked.query.typed.columns
+            ]
+        )
+        with query_errors():
+            frame = query_frame(
+                asked.graph.spark(spark),
+                asked.plan,
+                catalog=asked.graph.catalog,
+                parameters=asked.parameters,
+            )
+            assert frame.columns == schema.names
+            return pa.Table.from_batches(list(FrameRows(frame, schema)), schema=schema)
+
+    return ask
+
+
+@pytest.mark.timeout(600 if EXAMPLES == 30 else 86400)
+def test_random_queries_are_answered_as_defined(spark: SparkSession) -> None:
+    seeds = [f"spark-{number}" for number in range(-(-EXAMPLES // QUERIES))]
+
+    report = run(
+        seeds,
+        queries=QUERIES,
+        choose=lambda number: (WAYS[number % len(WAYS)],),
+        executor=on(spark),
+        failures_max=3 if EXAMPLES == 30 else 20,
+    )
+
+    assert not report.failures, "\n\n".join(map(str, report.failures))
+    assert report.cases == len(seeds) * QUERIES
+    assert report.fruitful > report.cases // 3

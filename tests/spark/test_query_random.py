@@ -1,0 +1,37 @@
+"""Random queries on Spark beside the definition; OMNIGRAPH_EXAMPLES sets how many."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from omnigraph.query.planning import ALL_STEPS, NO_STEPS
+from tests.query.random_queries import compiled_or_none, random_graph, random_query
+from tests.spark.query_answers import world
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "40"))
+PER_GRAPH = 10
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seed", range(-(-EXAMPLES // PER_GRAPH)))
+def test_random_queries_give_what_they_mean(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    generator = random.Random(seed)
+    there = world(spark, tmp_path_factory.mktemp("random"), random_graph(generator))
+    asked, fruitful = 0, 0
+    while asked < PER_GRAPH:
+        typed = compiled_or_none(random_query(generator))
+        if typed is None:
+            continue
+        asked += 1
+        steps = NO_STEPS if asked % 5 == 0 else ALL_STEPS
+        fruitful += bool(there.same(typed, {"none": None}, steps=steps))
+
+    assert fruitful
