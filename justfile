@@ -85,7 +85,7 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | query | skew | startup
+# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | query | search | skew | startup | supernode
 bench name *args:
     python -m benchmarks.{{name}} {{args}}
 

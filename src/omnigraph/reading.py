@@ -138,11 +138,41 @@ class Readable:
         chosen = self._chosen(text, params, parameters, name=name)
         return self._queried(chosen, engine=engine, spark=spark, memory=memory, timeout=timeout)
 
-    def explain(self, text: str | PathLike[str], *, name: str | None = None) -> str:
-        """The logical plan of a query as text; nothing is read."""
-        from omnigraph.query.plan_text import explain  # the compiler: 100 ms few readers need
+    def explain(
+        self,
+        text: str | PathLike[str],
+        params: Mapping[str, object] | None = None,
+        *,
+        name: object = None,
+        physical: bool = False,
+        analyze: bool = False,
+        **parameters: object,
+    ) -> str:
+        """The plan of a query as text.
 
-        return explain(self._chosen(text, {}, {}, name=name).plan(self.snapshot()))
+        Args:
+            text: The text of a query file, or the path of one.
+            params: Values of parameters, needed for `physical` and `analyze`.
+            name: Which query of the text, as in `query`.
+            physical: How it would run in this process, with the rows that are expected.
+            analyze: Run it, and say how many rows each step had and how long it took.
+            **parameters: Values of parameters.
+        """
+        chosen = self._chosen(text, params, parameters, name=name)
+        if not physical and not analyze:
+            from omnigraph.query.plan_text import explain  # the compiler: 100 ms few readers need
+
+            return explain(chosen.plan(self.snapshot()))
+        from omnigraph.operations.query import explain_query, query_limits
+
+        return explain_query(
+            self._objects.root,
+            self.snapshot(),
+            chosen,
+            limits=query_limits(None, None),
+            now=SYSTEM_CLOCK.now(),
+            analyze=analyze,
+        )
 
     def queries(self, directory: str | PathLike[str]) -> StoredQueries:
         """The queries of a directory of `.gq` files, to be run by name on this graph.

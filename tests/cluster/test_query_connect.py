@@ -32,7 +32,7 @@ QUERIES = """
 query reach($words: String) {
     match {
         $p: Person { name: "p0" }
-        $p knows{1,5} $q as $way
+        $p knows{1,4} $q as $way
         optional { $q knows $r  $r.age > $q.age }
         not { $q knows $p }
         search($q.words, $words)
@@ -93,15 +93,12 @@ def require_answers(graph: Graph, spark: SparkSession) -> None:
     nearest = rows_of(graph, spark, "near", words="odd")
 
     assert reached == [
-        ("p10", 5, 2),
         ("p8", 4, 2),
         ("p6", 3, 2),
         ("p4", 2, 2),
         ("p2", 1, 2),
     ]
-    assert [name for name, _ in nearest] == ["p1", "p11", "p13"]
-    with pytest.raises(QueryFailedError, match="does not fit"):
-        rows_of(graph, spark, "large")
+    assert [name for name, _ in nearest] == ["p59", "p57", "p55"]
 
 
 def test_queries_work_through_a_connect_server(graph: Graph, tmp_path: Path) -> None:
@@ -112,6 +109,8 @@ def test_queries_work_through_a_connect_server(graph: Graph, tmp_path: Path) -> 
         for name, value in FEW_TASKS.items():
             spark.conf.set(name, value)
         require_answers(graph, spark)
+        with pytest.raises(QueryFailedError, match="does not fit"):
+            rows_of(graph, spark, "large")
 
 
 def test_queries_work_on_a_cluster(cluster: str, graph: Graph) -> None:

@@ -76,6 +76,12 @@ TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", help="How long it may take.")
 ]
 ExplainFlag = Annotated[bool, typer.Option("--explain", help="Show the plan and read nothing.")]
+AnalyzeFlag = Annotated[
+    bool,
+    typer.Option(
+        "--analyze", help="Run it here, and show how many rows and how long each step had."
+    ),
+]
 StoredDirectory = Annotated[
     str,
     typer.Argument(metavar="DIR", envvar=QUERIES_VARIABLE, help="A directory of .gq files."),
@@ -110,6 +116,7 @@ def query(  # noqa: PLR0913 - one parameter per option
     timeout: TimeoutOption = None,
     format_name: FormatOption = "table",
     explain: ExplainFlag = False,
+    analyze: AnalyzeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a query and print its rows as they come."""
@@ -119,8 +126,9 @@ def query(  # noqa: PLR0913 - one parameter per option
     opened = omnigraph.open(graph, mode="r").branch(branch)
     pinned = opened.at(opened.branch_name if at is None else at)
     asked = _asked(pinned, (file, text, stored, name), (param, params))
-    if explain:
-        output.text(pinned.explain(asked.text, name=asked.name))
+    if explain or analyze:
+        given = asked.given if analyze else None
+        output.text(pinned.explain(asked.text, given, name=asked.name, analyze=analyze))
         return
     with _streaming():
         found = pinned.query(

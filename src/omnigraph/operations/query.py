@@ -97,6 +97,29 @@ def query_graph(
     )
 
 
+def explain_query(
+    root: Root,
+    snapshot: Snapshot,
+    chosen: ChosenQuery,
+    *,
+    limits: Limits,
+    now: datetime,
+    analyze: bool,
+) -> str:
+    """How a query runs in this process: expected rows, and with `analyze` the real ones."""
+    from omnigraph.local.queries.explaining import explain_run  # DuckDB, as in `check`
+
+    return explain_run(
+        _reading_plan(chosen, snapshot),
+        root=root,
+        snapshot=snapshot,
+        catalog=chosen.source.catalog,
+        parameters=chosen.bound(now),
+        limits=limits,
+        analyze=analyze,
+    )
+
+
 def query_on_spark(graph: SparkGraph, chosen: ChosenQuery, *, now: datetime) -> DataFrame:
     """The query as a DataFrame of the session that the graph lives on.
 

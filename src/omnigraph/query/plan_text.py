@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Iterator
-from typing import Final, assert_never
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias, assert_never
 
 from omnigraph.query.expressions import (
     ROW,
@@ -69,22 +69,27 @@ _INDENT: Final = "  "
 _ITEMS_SHOWN: Final = 8
 
 
-def explain(plan: Plan | Mutation) -> str:
+Note: TypeAlias = Callable[[Plan], str]
+"""What to say about a step behind its text; nothing if empty."""
+
+
+def explain(plan: Plan | Mutation, *, note: Note = lambda _: "") -> str:
     """The text of a plan, ending with a line break."""
     if isinstance(plan, Mutation):
         return "".join(f"{_statement(each)}\n" for each in plan.statements)
-    return "".join(f"{line}\n" for line in _lines(plan, depth=0))
+    return "".join(f"{line}\n" for line in _lines(plan, note, depth=0))
 
 
-def _lines(plan: Plan, *, depth: int) -> Iterator[str]:
-    yield _INDENT * depth + _node(plan)
+def _lines(plan: Plan, note: Note, *, depth: int) -> Iterator[str]:
+    said = note(plan)
+    yield _INDENT * depth + _node(plan) + (f"  -- {said}" if said else "")
     labels = ("input", "inner") if isinstance(plan, Anti | Optional) else ()
     for position, below in enumerate(inputs_of(plan)):
         if labels and labels[position] == "inner":
             yield f"{_INDENT * (depth + 1)}for each row"
-            yield from _lines(below, depth=depth + 2)
+            yield from _lines(below, note, depth=depth + 2)
         else:
-            yield from _lines(below, depth=depth + 1)
+            yield from _lines(below, note, depth=depth + 1)
 
 
 def _node(plan: Plan) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind of node

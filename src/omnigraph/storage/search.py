@@ -8,19 +8,17 @@ and rows that the index does not know are among them.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
-import lance
 import pyarrow as pa
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.names import ID_COLUMN
-from omnigraph.storage.datasets import dataset_uri, made_at, translated
+from omnigraph.storage.datasets import translated
 from omnigraph.storage.index_segments import PARTITIONS_MAX, partitions_of
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.kept_open import kept_open
 from omnigraph.storage.text_tokens import are_trusted, is_built_for_tokens
 
 if TYPE_CHECKING:
@@ -36,6 +34,7 @@ ROW_ID: Final = "_rowid"
 
 _TEXT_KIND: Final = "Inverted"
 _VECTOR_KIND: Final = "IVF_FLAT"
+_WORDS_MAX: Final = 100
 _FUZZY_LETTERS_MIN: Final = 3
 _FUZZY_LETTERS_MAX: Final = 32
 """Per edit, and in all: with fewer letters almost every word is near, more are refused by Lance."""
@@ -45,38 +44,8 @@ _NUMBERS_AT_ONCE: Final = 32_000_000
 _FIRST_SHARE: Final = 8
 _COMPARED_MIN: Final = 100
 _CHANGED_SHARE: Final = 100
-_INDEX_BYTES_KEPT: Final = 256 << 20
-_METADATA_BYTES_KEPT: Final = 64 << 20
 _SLACK: Final = 16
 """More neighbours than asked for: Lance compares in 32 bits, and ties are decided elsewhere."""
-
-
-@functools.cache
-def _session() -> Any:
-    """What was read of indexes is kept, up to a limit: a search reads far less than it would."""
-    return lance.Session(  # type: ignore[attr-defined]
-        index_cache_size_bytes=_INDEX_BYTES_KEPT, metadata_cache_size_bytes=_METADATA_BYTES_KEPT
-    )
-
-
-def _opened(root: Root, entry: TableEntry) -> LanceDataset:
-    """The table as the snapshot pins it.
-
-    What is kept is of the version that was seen, so it serves only where that can be told.
-    """
-    if entry.made_at is not None:
-        try:
-            dataset = lance.dataset(
-                dataset_uri(root, entry.location, entry.fork),
-                version=entry.version,
-                storage_options=dict(root.storage_options) or None,
-                session=_session(),
-            )
-        except (ValueError, OSError):
-            return open_pinned(root, entry)
-        if made_at(dataset) == entry.made_at:
-            return dataset
-    return open_pinned(root, entry)
 
 
 class Wanted(StrEnum):
@@ -114,7 +83,7 @@ def text_hits(
     """
     if not _can_be_asked(question):
         return None
-    dataset = _opened(root, entry)
+    dataset = kept_open(root, entry)
     with translated(root, f"search {question.column} of {entry.table_key}"):
         index = _index_of(dataset, question.column, _TEXT_KIND)
         if index is None or not is_built_for_tokens(index.details):
@@ -135,7 +104,7 @@ def text_hits(
 
 
 def _can_be_asked(question: TextQuestion) -> bool:
-    if not question.words or not are_trusted(question.words):
+    if not 0 < len(question.words) <= _WORDS_MAX or not are_trusted(question.words):
         return False
     least = _FUZZY_LETTERS_MIN * question.edits
     return question.edits == 0 or all(
@@ -184,7 +153,7 @@ def rows_of_fragments(
     """Stream rows of some fragments, with `_rowid`."""
     if not fragments:
         return
-    dataset = _opened(root, entry)
+    dataset = kept_open(root, entry)
     wanted = set(fragments)
     with translated(root, f"read {entry.table_key}"):
         chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
@@ -215,7 +184,7 @@ def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table
 
     Also None if fewer than asked for were found, which only a look at every row can explain.
     """
-    dataset = _opened(root, entry)
+    dataset = kept_open(root, entry)
     with translated(root, f"search {question.column} of {entry.table_key}"):
         index = _index_of(dataset, question.column, _VECTOR_KIND)
         if index is None or str(index.details.get("metric_type", "")).lower() != question.metric:

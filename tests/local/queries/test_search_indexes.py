@@ -11,7 +11,12 @@ import pytest
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.local.queries import search_indexes
-from omnigraph.local.queries.search_indexes import nearest_candidates, text_candidates
+from omnigraph.local.queries.search_indexes import (
+    nearest_candidates,
+    text_candidates,
+    word_candidates,
+)
+from omnigraph.local.queries.tokens import tokens
 from omnigraph.query.expressions import TextSearchKind
 from omnigraph.schema.catalog import VectorMetric
 from omnigraph.storage import index_segments, search
@@ -138,6 +143,17 @@ def test_an_index_is_not_asked_what_it_may_not_know(
     graph, _ = edited
 
     assert text_candidates(root_of(graph), entry_of(graph), "text", kind, query, 2) is None
+
+
+def test_a_token_is_looked_for_as_it_is(graph_root: str) -> None:
+    graph = graph_of(graph_root, [note(1, "İstanbul"), note(2, "i stanbul"), note(3, "graph")])
+    (dotted,) = tokens("İstanbul")
+
+    found = word_candidates(root_of(graph), entry_of(graph), "text", "graph")
+
+    assert found is not None
+    assert found.to_pylist() == ["n3"]
+    assert word_candidates(root_of(graph), entry_of(graph), "text", dotted) is None
 
 
 def test_a_query_without_tokens_finds_nothing(

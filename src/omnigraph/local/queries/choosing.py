@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
+from omnigraph.local.queries.estimates import Estimates
 from omnigraph.local.queries.resident import edge_pins
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.expressions import (
@@ -42,6 +43,7 @@ MET_MOST: Final = 20_000
 """Entities or edges of a table that lookups may meet before tables in memory are better."""
 _SMALL_ROWS: Final = 50_000
 _SECONDS_PER_ROW: Final = 0.4e-6
+_SECONDS_PER_LOOKUP: Final = 3e-6
 _SECONDS_AT_LEAST: Final = 0.05
 
 
@@ -110,8 +112,13 @@ def choose(  # noqa: PLR0911 - one per reason
         return chosen(Access.RESIDENT, "it does not start from values that an index knows")
     if edges and all(("ends", *each) in cache for each in pins):
         return chosen(Access.RESIDENT, "the edges are in memory already")
-    if SPENT.of(pins) > max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW):
+    reading = max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW)
+    if SPENT.of(pins) > reading:
         return chosen(Access.RESIDENT, "lookups have taken as long as reading the tables would")
+    sizes = {key: entry.row_count for key, entry in snapshot.tables.items()}
+    met = Estimates(run.catalog, sizes).met(plan)
+    if met * _SECONDS_PER_LOOKUP > reading:
+        return chosen(Access.RESIDENT, f"it would look up about {met:,.0f} edges")
     return chosen(Access.PROBE, "it starts from values that an index knows")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from omnigraph.local.queries.frames import Frame, Positions
+from omnigraph.local.queries.frames import Frame, Positions, require_countable
 from omnigraph.local.queries.variables import EntityOf, Origin
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.expressions import (
@@ -40,6 +40,7 @@ class RowCount:
 
     def add(self, frame: Frame) -> None:
         self._rows += frame.count
+        require_countable(float(self._rows))
 
     def total(self) -> int:
         return self._rows
@@ -56,8 +57,8 @@ class EntityCount:
         column = frame.entities[self._variable]
         for table in column.tables:
             held = column.positions[column.of_table(table)]
-            if frame.weights is None or len(frame.entities) > 1:
-                held = np.unique(held)  # otherwise equal rows are one row already
+            if len(held) > 1 and not (held[1:] > held[:-1]).all():
+                held = np.unique(held)
             parts = self._found.setdefault(table, [])
             parts.append(held)
             if len(parts) > 1 and sum(map(len, parts[1:])) > len(parts[0]):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from omnigraph.local.queries.column_cache import shared_cache
 from omnigraph.local.queries.filters import Filters
 from omnigraph.local.queries.patterns import Patterns
 from omnigraph.local.queries.probing import MetTooMuch, Probing
+from omnigraph.local.queries.profile import Profile
 from omnigraph.local.queries.ranking import Ranker
 from omnigraph.local.queries.resident import Resident
 from omnigraph.local.queries.results import Results
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Snapshot
 
+_TOO_MUCH: Final = f"lookups met more than {MET_MOST:,} entities"
+
 
 class Answer:
     """The columns of a query, and its rows as they are made."""
@@ -50,6 +54,8 @@ class Answer:
         self._snapshot = snapshot
         self._access = access
         self._statements = Statements(run)
+        self.profile: Profile | None = None
+        self.choice: Choice | None = None
         columns = [each.column for each in self._shape.projections]
         self.schema = arrow_schema(columns, run.catalog)
 
@@ -76,6 +82,7 @@ class Answer:
 
     def _chosen(self) -> Iterator[pa.RecordBatch]:
         choice = choose(self._plan, self._run, self._root, self._snapshot, shared_cache())
+        self.choice = choice
         looked_up = self._looked_up(choice) if choice.access is Access.PROBE else None
         if looked_up is None:
             yield from self._results(self._resident()).batches()
@@ -89,6 +96,9 @@ class Answer:
         try:
             return list(self._results(probing).batches())
         except MetTooMuch:
+            self.choice = replace(choice, access=Access.RESIDENT, why=_TOO_MUCH)
+            if self.profile is not None:
+                self.profile = Profile()
             return None
         finally:
             SPENT.add(choice.pins, time.perf_counter() - began)
@@ -106,6 +116,7 @@ class Answer:
             values=values,
             filters=Filters(graph, values),
             ranker=Ranker(run, graph, values, scores),
+            profile=self.profile,
         )
         return Results(self._shape, self.schema, patterns, self._statements)
 

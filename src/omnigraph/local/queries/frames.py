@@ -114,8 +114,7 @@ class Frame:
         """Every row that many times as often."""
         if self.weights is None:
             return replace(self, weights=factors)
-        most = float(self.weights.max(initial=0)) * float(factors.max(initial=0))
-        _require_countable(most)
+        require_countable(float((self.weights.astype(np.float64) * factors).max(initial=0)))
         return replace(self, weights=self.weights * factors)
 
     def only(self, names: frozenset[str]) -> Frame:
@@ -139,7 +138,7 @@ class Frame:
         """How many rows it stands for."""
         if self.weights is None:
             return self.rows
-        _require_countable(float(self.weights.sum(dtype=np.float64)))
+        require_countable(float(self.weights.sum(dtype=np.float64)))
         return int(self.weights.sum())
 
     @property
@@ -239,13 +238,13 @@ def _counted(slots: Positions, weights: Positions | None, size: int) -> Position
         return np.bincount(slots, minlength=size)
     if int(weights.max(initial=0)) * max(len(weights), 1) < 2**53:
         return np.bincount(slots, weights=weights, minlength=size).astype(np.int64)
-    _require_countable(float(weights.sum(dtype=np.float64)))
+    require_countable(float(weights.sum(dtype=np.float64)))
     counted = np.zeros(size, dtype=np.int64)
     np.add.at(counted, slots, weights)
     return counted
 
 
-def _require_countable(rows: float) -> None:
+def require_countable(rows: float) -> None:
     if rows >= _COUNTABLE:
         raise QueryFailedError(
             f"the pattern has about {rows:.0e} rows, more than 64 bits can count",

@@ -42,6 +42,7 @@ from omnigraph.query.plan import (
 if TYPE_CHECKING:
     from omnigraph.local.queries.access import GraphAccess
     from omnigraph.local.queries.filters import Filters
+    from omnigraph.local.queries.profile import Profile
     from omnigraph.local.queries.ranking import Ranker
     from omnigraph.local.queries.run import Run
     from omnigraph.local.queries.values import Values
@@ -58,6 +59,7 @@ class Patterns:
     values: Values
     filters: Filters
     ranker: Ranker
+    profile: Profile | None = None
 
     def frames(
         self,
@@ -73,6 +75,8 @@ class Patterns:
             if isinstance(plan, Scan)
             else self._frames(plan, wanted, outer)
         )
+        if self.profile is not None:
+            frames = self.profile.watched(plan, frames)
         for frame in frames:
             self.run.check()
             if frame.rows:

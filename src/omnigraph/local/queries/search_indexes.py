@@ -1,8 +1,8 @@
 """When a search index is worth asking, and what its answer means for a query.
 
-Invariant: a text search through an index gives exactly the rows that match: candidates are looked
-at again, and rows that the index does not know are read. A vector search gives exact distances of
-near rows. None means that the caller looks at every row, which is always right.
+Invariant: a text search through an index leaves out no row that matches: rows that the index does
+not know are read. A vector search gives exact distances of near rows. None means that the caller
+looks at every row, which is always right.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import pyarrow as pa
 
-from omnigraph.local.queries.text_matching import matches
+from omnigraph.local.queries.text_matching import having, matches
 from omnigraph.local.queries.tokens import tokens
 from omnigraph.local.queries.vector_distances import distances
 from omnigraph.names import ID_COLUMN
@@ -28,6 +28,8 @@ from omnigraph.storage.search import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
@@ -52,18 +54,33 @@ def text_candidates(
 
     Ids of rows that the index knows are candidates: they still have to be matched.
     """
-    if entry.row_count < _TEXT_ROWS_MIN:
-        return None
     words = tuple(tokens(query))
     if not words:
         return pa.array([], pa.string())
-    most = entry.row_count // _TEXT_SHARE
-    hits = text_hits(root, entry, _text_question(column, kind, words, edits), most=most)
+    question = _text_question(column, kind, words, edits)
+    return _candidates(root, entry, question, lambda texts: matches(texts, kind, query, edits))
+
+
+def word_candidates(root: Root, entry: TableEntry, column: str, word: str) -> pa.StringArray | None:
+    """Ids of at least all rows that have a token, which is taken as it is; None as above."""
+    question = TextQuestion(column=column, words=(word,), wanted=Wanted.ANY)
+    return _candidates(root, entry, question, lambda texts: having(texts, word))
+
+
+def _candidates(
+    root: Root,
+    entry: TableEntry,
+    question: TextQuestion,
+    matching: Callable[[pa.Array], pa.BooleanArray],
+) -> pa.StringArray | None:
+    if entry.row_count < _TEXT_ROWS_MIN:
+        return None
+    hits = text_hits(root, entry, question, most=entry.row_count // _TEXT_SHARE)
     if hits is None:
         return None
     found = list(hits.rows.column(ID_COLUMN).chunks)
-    for batch in rows_of_fragments(root, entry, [ID_COLUMN, column], hits.unseen):
-        passed = matches(batch.column(column), kind, query, edits)
+    for batch in rows_of_fragments(root, entry, [ID_COLUMN, question.column], hits.unseen):
+        passed = matching(batch.column(question.column))
         found.append(batch.column(ID_COLUMN).filter(passed))
     return pa.concat_arrays(found) if found else pa.array([], pa.string())
 

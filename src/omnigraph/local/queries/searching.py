@@ -17,8 +17,12 @@ from omnigraph.local.lookups import PROBE_VALUES_MAX
 from omnigraph.local.queries.column_cache import shared_cache
 from omnigraph.local.queries.kernels import known_value
 from omnigraph.local.queries.resident import text_counts
-from omnigraph.local.queries.search_indexes import nearest_candidates, text_candidates
-from omnigraph.local.queries.text_matching import matches
+from omnigraph.local.queries.search_indexes import (
+    nearest_candidates,
+    text_candidates,
+    word_candidates,
+)
+from omnigraph.local.queries.text_matching import having
 from omnigraph.local.queries.text_scores import Corpus, count_holders, count_texts, words_of
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.expressions import Distance, Fusion, TextScore, TextSearchKind
@@ -116,7 +120,7 @@ def corpus_of(table: SearchedTable, field: str, query: str) -> Corpus:
     )
     holders: dict[str, int] = {}
     for word in words_of(query):
-        ids = text_candidates(table.root, table.entry, field, TextSearchKind.ANY_TOKEN, word)
+        ids = word_candidates(table.root, table.entry, field, word)
         if ids is None or len(ids) > _VERIFIED_MAX:
             return Corpus(counts=counts, holders=count_holders(table.column(field), query))
         holders[word] = _verified(table, field, word, ids)
@@ -130,6 +134,5 @@ def _verified(table: SearchedTable, field: str, word: str, ids: pa.StringArray) 
         where = one_of((ID_COLUMN,), ids.slice(begin, PROBE_VALUES_MAX))
         for batch in look_up(table.root, table.entry, (field,), where):
             table.run.check()
-            held = matches(batch.column(0), TextSearchKind.ANY_TOKEN, word)
-            found += held.true_count
+            found += having(batch.column(0), word).true_count
     return found

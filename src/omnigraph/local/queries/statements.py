@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 import pyarrow as pa
 
-from omnigraph.errors import OmnigraphError, QueryFailedError
+from omnigraph.errors import QueryFailedError
 from omnigraph.local.queries.access import Column
 from omnigraph.local.queries.run import out_of_memory, out_of_time
 from omnigraph.local.queries.sql_expressions import refusal
@@ -41,7 +41,7 @@ class Statements:
         self._memory = max(_MEMORY_STEP, run.limits.memory_bytes // _MEMORY_STEP * _MEMORY_STEP)
         self._idle: list[duckdb.DuckDBPyConnection] = []
         self._busy: list[duckdb.DuckDBPyConnection] = []
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
 
     def row_wise(
         self, texts: Sequence[str], columns: Mapping[str, Column], rows: int
@@ -75,7 +75,7 @@ class Statements:
         def watched() -> Iterator[pa.RecordBatch]:
             try:
                 yield from batches
-            except Exception as error:
+            except BaseException as error:
                 self._failure = error
                 raise
 
@@ -97,6 +97,7 @@ class Statements:
         self, rows: pa.Table | pa.RecordBatchReader
     ) -> Iterator[duckdb.DuckDBPyConnection]:
         self._run.check()
+        self._failure = None
         connection = self._idle.pop() if self._idle else _ENGINES.connection(self._memory)
         self._busy.append(connection)
         connection.register(_INPUT, rows)
@@ -118,8 +119,8 @@ class Statements:
                 self._busy.remove(connection)
                 self._idle.append(connection)
 
-    def _explained(self, error: duckdb.Error) -> Exception:
-        if isinstance(self._failure, OmnigraphError):
+    def _explained(self, error: duckdb.Error) -> BaseException:
+        if self._failure is not None:
             return self._failure
         if isinstance(error, duckdb.InterruptException):
             self._run.check()
