@@ -18,9 +18,12 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.local.queries.run import Limits
 from omnigraph.operations.arguments import one_of
 from omnigraph.operations.query_result import QueryResult
+from omnigraph.query.expressions import Distance, walk
 from omnigraph.query.plan import Mutation
+from omnigraph.query.rewrites import expressions_of, inputs_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from pyspark.sql import DataFrame
@@ -143,7 +146,22 @@ def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
             f"query {chosen.typed.name} is a mutation",
             next_step="Run it with `graph.mutate(...)`, or `omnigraph mutate`.",
         )
+    for each in _distances(plan):
+        if each.embed:
+            raise InvalidInputError(
+                f"query {chosen.typed.name} compares the vector {each.field.name!r} with a text, "
+                "and there is no model here to embed it",
+                next_step=f"Embed the text and give ${each.field.variable}.{each.field.name} a "
+                "`Vector` parameter to be compared with.",
+            )
     return plan
+
+
+def _distances(plan: Plan) -> Iterator[Distance]:
+    for expression in expressions_of(plan):
+        yield from (each for each in walk(expression) if isinstance(each, Distance))
+    for below in inputs_of(plan):
+        yield from _distances(below)
 
 
 def _bytes(given: object) -> int:

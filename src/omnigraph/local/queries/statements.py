@@ -111,6 +111,11 @@ class Statements:
             yield connection
         except duckdb.Error as error:
             raise self._explained(error) from error
+        except RuntimeError as error:
+            # DuckDB's way of handing Ctrl-C on.
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from error
+            raise
         finally:
             if timer is not None:
                 timer.cancel()
