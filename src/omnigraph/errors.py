@@ -12,6 +12,7 @@
     │   ├── ConflictError                exit 4
     │   │   ├── AlreadyInitialisedError
     │   │   ├── InitialisationClaimedError
+    │   │   ├── HeadMovedError               the branch stands on another commit
     │   │   ├── ExpectedVersionMismatchError a pin moved under the write
     │   │   ├── ContentionError              lost every race it was allowed to run
     │   │   ├── OperationRunningError        the same operation id is in use
@@ -167,6 +168,19 @@ class ExpectedVersionMismatchError(ConflictError):
         self.table_key = table_key
         self.expected = expected
         self.actual = actual
+
+
+class HeadMovedError(ConflictError):
+    """The branch does not stand on the commit that its writer expects."""
+
+    def __init__(self, branch: str, *, expected: str, found: str) -> None:
+        super().__init__(
+            f"branch {branch!r} stands on commit {found}, expected {expected!r:.80}",
+            next_step="Read the graph again, decide anew, and expect the commit that was read.",
+        )
+        self.branch = branch
+        self.expected = expected
+        self.found = found
 
 
 class ContentionError(ConflictError):

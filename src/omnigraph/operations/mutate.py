@@ -17,13 +17,13 @@ from omnigraph.commit.first_write import writable_entry
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
+from omnigraph.errors import HeadMovedError, InvalidInputError, OmnigraphError
 from omnigraph.load.values import blob_bytes
 from omnigraph.local.mutations.effects import TableEffect, effect_of
 from omnigraph.local.mutations.inserts import inserted_rows
 from omnigraph.local.mutations.row_values import RowValues
 from omnigraph.local.mutations.statements import ReadyMutation, StatementCounts
-from omnigraph.operations.write import TableCounts
+from omnigraph.operations.write import TableCounts, counts_of
 from omnigraph.query.plan import Mutation
 from omnigraph.storage.edits import stage_edits
 
@@ -107,7 +107,7 @@ def mutate_graph(
     return MutationResult(
         operation_id=committed.operation_id,
         commit_id=committed.commit_id,
-        tables={change.table_key: _counts(change) for change in committed.changes},
+        tables={change.table_key: counts_of(change) for change in committed.changes},
         statements=preparation.statements if committed.changes else (),
     )
 
@@ -137,11 +137,7 @@ class _Preparation:
         expected, found = self._request.expect_head, state.head.commit_id
         if expected is None or expected == found:
             return
-        raise ConflictError(
-            f"branch {state.branch or names.MAIN!r} stands on commit {found}, "
-            f"expected {expected!r:.80}",
-            next_step="Read the graph again, decide anew, and expect the commit that was read.",
-        )
+        raise HeadMovedError(state.branch or names.MAIN, expected=expected, found=found)
 
     def _staged(self, snapshot: Snapshot, table_key: str, effect: TableEffect) -> StagedChange:
         entry = writable_entry(
@@ -166,10 +162,4 @@ def _mutation(chosen: ChosenQuery) -> Mutation:
     raise InvalidInputError(
         f"query {chosen.typed.name} reads and changes nothing",
         next_step="Run it with `graph.query(...)`, or `omnigraph query`.",
-    )
-
-
-def _counts(change: StagedChange) -> TableCounts:
-    return TableCounts(
-        inserted=change.rows_inserted, updated=change.rows_updated, deleted=change.rows_deleted
     )

@@ -97,7 +97,7 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
     return WriteResult(
         operation_id=committed.operation_id,
         commit_id=committed.commit_id,
-        tables={change.table_key: _counts(change) for change in committed.changes},
+        tables={change.table_key: counts_of(change) for change in committed.changes},
     )
 
 
@@ -169,7 +169,8 @@ class _Preparation:
                 assert_never(self._write.mode)
 
 
-def _counts(change: StagedChange) -> TableCounts:
+def counts_of(change: StagedChange) -> TableCounts:
+    """What a published change did."""
     return TableCounts(
         inserted=change.rows_inserted, updated=change.rows_updated, deleted=change.rows_deleted
     )
