@@ -21,6 +21,7 @@ from omnigraph.cli import (
     output,
     query_commands,
     repair_commands,
+    request_stats,
 )
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
 from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
@@ -218,6 +219,9 @@ def recovery_run(
     """Settle unfinished writes now; opening for writing does this for dead writers anyway."""
     swept = omnigraph.open(graph).recover(also_living=also_living)
     output.recoveries(swept.settled, as_json=as_json)
+
+
+request_stats.offer_everywhere(app)
 
 
 def main() -> NoReturn:

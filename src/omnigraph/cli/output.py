@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from omnigraph.errors import OmnigraphError
     from omnigraph.graph import Graph
@@ -46,7 +48,21 @@ def failure(error: OmnigraphError) -> None:
 
 def json_object(content: Mapping[str, object]) -> None:
     """The one JSON object a command prints with --json."""
-    line(json.dumps(content, indent=2, sort_keys=True, default=str))
+    beside = {key: told() for key, told in _beside.items()}
+    line(json.dumps({**content, **beside}, indent=2, sort_keys=True, default=str))
+
+
+_beside: dict[str, Callable[[], object]] = {}
+
+
+@contextmanager
+def beside_results(key: str, told: Callable[[], object]) -> Iterator[None]:
+    """While the body runs, have JSON objects carry one more key, asked for as they are printed."""
+    _beside[key] = told
+    try:
+        yield
+    finally:
+        del _beside[key]
 
 
 def created(graph: Graph, *, as_json: bool) -> None:

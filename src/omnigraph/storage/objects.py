@@ -21,6 +21,7 @@ from obstore.store import LocalStore, S3Store
 
 from omnigraph.errors import StorageUnavailableError, UnsafeStoreError
 from omnigraph.storage.location import Root, Scheme
+from omnigraph.storage.request_counts import RequestKind, count, count_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,6 +58,7 @@ class StoredObjects:
 
     def put_if_absent(self, path: str, content: bytes) -> Put:
         with _translated(self.root, f"create {path}"):
+            count(RequestKind.PUT, sent=len(content))
             try:
                 obstore.put(self._store, path, content, mode="create")
             except AlreadyExistsError:
@@ -65,30 +67,39 @@ class StoredObjects:
 
     def replace(self, path: str, content: bytes) -> None:
         with _translated(self.root, f"write {path}"):
+            count(RequestKind.PUT, sent=len(content))
             obstore.put(self._store, path, content)
 
     def read(self, path: str) -> bytes | None:
         """The object's content, or None if there is no such object."""
         with _translated(self.root, f"read {path}"):
             try:
-                return bytes(obstore.get(self._store, path).bytes())
+                content = bytes(obstore.get(self._store, path).bytes())
             except FileNotFoundError:
+                count(RequestKind.GET)
                 return None
+            count(RequestKind.GET, received=len(content))
+            return content
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """Every path below the prefix, sorted."""
         with _translated(self.root, f"list {prefix}"):
-            return tuple(sorted(_paths(self._store, prefix)))
+            paths = tuple(sorted(_paths(self._store, prefix)))
+            count_listing(len(paths))
+            return paths
 
     def sizes(self, prefix: str) -> Mapping[str, int]:
         """The number of bytes of every object below the prefix, by path."""
         with _translated(self.root, f"list {prefix}"):
             pages = obstore.list(self._store, prefix)
-            return {entry["path"]: int(entry["size"]) for page in pages for entry in page}
+            found = {entry["path"]: int(entry["size"]) for page in pages for entry in page}
+            count_listing(len(found))
+            return found
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is already gone is fine."""
         with _translated(self.root, f"delete {path}"):
+            count(RequestKind.DELETE)
             try:
                 obstore.delete(self._store, path)
             except FileNotFoundError:

@@ -1,0 +1,118 @@
+"""Who is joined to whom, against plain lists of edges."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from omnigraph.local.queries.adjacency import Adjacency, adjacency_of, sorted_steps
+from omnigraph.query.typed import EdgeDirection
+
+pytestmark = pytest.mark.unit
+
+NODES = 12
+DIRECTIONS = list(EdgeDirection)
+
+
+def ends(seed: int) -> list[tuple[int, int]]:
+    """Edges with parallels, loops and ends that do not exist."""
+    generator = random.Random(seed)
+    return [
+        (generator.randrange(-1, NODES), generator.randrange(-1, NODES))
+        for _ in range(generator.choice([0, 1, 5, 60]))
+    ]
+
+
+def plain_steps(
+    edges: list[tuple[int, int]], direction: EdgeDirection
+) -> Iterator[tuple[int, int, int]]:
+    """From, to and edge of every step."""
+    for edge, (source, target) in enumerate(edges):
+        if source < 0 or target < 0:
+            continue
+        if direction is not EdgeDirection.BACKWARD:
+            yield source, target, edge
+        if direction is EdgeDirection.BACKWARD or (
+            direction is EdgeDirection.EITHER and source != target
+        ):
+            yield target, source, edge
+
+
+def made(edges: list[tuple[int, int]], direction: EdgeDirection, *, distinct: bool) -> Adjacency:
+    sources = np.array([source for source, _ in edges], dtype=np.int64)
+    targets = np.array([target for _, target in edges], dtype=np.int64)
+    steps = sorted_steps(sources, targets, direction)
+    return adjacency_of(*steps, nodes=NODES, distinct=distinct)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("seed", range(12))
+def test_every_step_is_there_once(seed: int, direction: EdgeDirection) -> None:
+    edges = ends(seed)
+    nodes = np.arange(NODES, dtype=np.int64)
+
+    adjacency = made(edges, direction, distinct=False)
+    owners, reached, places = adjacency.steps(nodes)
+
+    found = list(
+        zip(owners.tolist(), reached.tolist(), adjacency.edges[places].tolist(), strict=True)
+    )
+    assert sorted(found) == sorted(plain_steps(edges, direction))
+    assert [each[:2] for each in found] == sorted(each[:2] for each in found)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("seed", range(12))
+def test_distinct_ends_count_once_by_one_of_their_edges(
+    seed: int, direction: EdgeDirection
+) -> None:
+    edges = ends(seed)
+    steps = set(plain_steps(edges, direction))
+
+    adjacency = made(edges, direction, distinct=True)
+    owners, reached, places = adjacency.steps(np.arange(NODES, dtype=np.int64))
+
+    pairs = list(zip(owners.tolist(), reached.tolist(), strict=True))
+    assert pairs == sorted({(start, end) for start, end, _ in steps})
+    by = adjacency.edges[places].tolist()
+    assert {(*pair, edge) for pair, edge in zip(pairs, by, strict=True)} <= steps
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("asked", [[3], [3, 3, 0], list(range(NODES))], ids=["one", "some", "all"])
+@pytest.mark.parametrize("seed", range(6))
+def test_degrees_are_the_numbers_of_steps(
+    seed: int, asked: list[int], direction: EdgeDirection
+) -> None:
+    edges = ends(seed)
+    wanted = np.arange(NODES) % 3 == 0
+    steps = list(plain_steps(edges, direction))
+    nodes = np.array(asked, dtype=np.int64)
+
+    adjacency = made(edges, direction, distinct=False)
+
+    degrees = [sum(start == each for start, _, _ in steps) for each in asked]
+    assert adjacency.degrees(nodes).tolist() == degrees
+    within = [sum(start == each and end % 3 == 0 for start, end, _ in steps) for each in asked]
+    assert adjacency.degrees_within(nodes, wanted).tolist() == within
+
+
+def test_nodes_without_edges_have_no_steps() -> None:
+    adjacency = made([], EdgeDirection.EITHER, distinct=True)
+
+    owners, reached, places = adjacency.steps(np.arange(NODES, dtype=np.int64))
+
+    assert len(owners) == len(reached) == len(places) == 0
+    assert adjacency.degrees(np.arange(NODES, dtype=np.int64)).tolist() == [0] * NODES
+
+
+def test_positions_beyond_32_bits_are_kept() -> None:
+    start, end, edge = (np.array([each], dtype=np.int64) for each in (0, 2**33, 2**34))
+
+    adjacency = adjacency_of(start, end, edge, nodes=1, distinct=False)
+
+    _, reached, places = adjacency.steps(np.array([0]))
+    assert (reached.tolist(), adjacency.edges[places].tolist()) == ([2**33], [2**34])
