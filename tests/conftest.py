@@ -2,24 +2,63 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.stores import on_s3, root_at
+
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
+    from tests.s3.server import S3Server
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On S3, leave out what is about a local disk; each such test says why it is."""
+    for item in items:
+        marker = item.get_closest_marker("local_disk")
+        if marker is None:
+            continue
+        (reason,) = marker.args
+        if on_s3():
+            item.add_marker(pytest.mark.skip(reason=f"about a local disk: {reason}"))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real server with a bucket, a writer and a reader, for this worker alone."""
+    from tests.s3.server import S3Server, binary
+
+    if not binary().exists():
+        pytest.fail(f"there is no S3 server at {binary()}: run `just s3-tools` once", pytrace=False)
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    server.start()
+    server.prepare()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _store_of_this_run(request: pytest.FixtureRequest) -> Iterator[None]:
+    """OMNIGRAPH_TEST_STORE chooses the kind of store for the whole run."""
+    if not on_s3():
+        yield
+        return
+    server: S3Server = request.getfixturevalue("s3_server")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment().items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture
 def graph_root(tmp_path: Path) -> str:
-    """An empty root. OMNIGRAPH_TEST_STORE chooses the kind of store for the whole run."""
-    store = os.environ.get("OMNIGRAPH_TEST_STORE", "local")
-    assert store == "local", f"OMNIGRAPH_TEST_STORE={store!r}: only local disk is wired so far"
-    return str(tmp_path / "graph")
+    """An empty root in the store of this run."""
+    return root_at(tmp_path / "graph")
 
 
 @pytest.fixture(scope="session")

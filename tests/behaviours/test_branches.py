@@ -27,6 +27,7 @@ from omnigraph.storage.branch_refs import BranchRef, claim_branch
 from omnigraph.storage.objects import StoredObjects
 from omnigraph.storage.retention import Line, raise_floors
 from tests.behaviours.histories import content, forks, knows, people, person, put, small_graph
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.behaviour
 
@@ -599,4 +600,4 @@ def test_making_a_branch_of_500_tables_takes_fewer_than_20_requests(
 
 
 def _manifest_files(root: str) -> set[Path]:
-    return {path for path in Path(root, names.MANIFEST).rglob("*") if path.is_file()}
+    return {path for path in folder_of(root, names.MANIFEST).rglob("*") if path.is_file()}

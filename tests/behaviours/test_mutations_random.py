@@ -27,6 +27,7 @@ from tests.query.expression_values import EvaluationError
 from tests.query.expression_values import Graph as Expected
 from tests.query.mutation_evaluator import Outcome, mutate
 from tests.query.people import CATALOG, SCHEMA, query
+from tests.stores import root_at
 
 pytestmark = pytest.mark.behaviour
 
@@ -45,7 +46,7 @@ def test_mutations_do_what_their_definition_says(
     before: dict[str, Any], bodies: list[str], indexed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        graph = omnigraph.init(str(Path(folder, "graph")), schema=SCHEMA)
+        graph = omnigraph.init(root_at(Path(folder, "graph")), schema=SCHEMA)
         graph.write({key: rows for kind in before.values() for key, rows in kind.items()})
         if not indexed:
             graph.optimize()

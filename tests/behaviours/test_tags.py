@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +24,7 @@ from omnigraph.storage.ref_logs import RefState
 from omnigraph.storage.retention import Line, raise_floors
 from omnigraph.storage.tags import Tag, append_tag_entry, claimed_tags, read_tag_log
 from tests.behaviours.histories import content, people, person, put, small_graph
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.behaviour
 
@@ -298,7 +298,7 @@ def test_whoever_was_told_of_a_tag_finds_it_among_many_who_want_the_name(graph: 
 def test_a_tag_that_is_older_than_the_states_is_read_deleted_and_made_again(graph: Graph) -> None:
     tag = graph.tag("other")
     fields = {key: value for key, value in asdict(tag).items() if key != "incarnation"}
-    old = Path(graph.root, names.tag_ref("old"))
+    old = folder_of(graph.root, names.tag_ref("old"))
     old.write_text(json.dumps({**fields, "tag": "old"}, sort_keys=True))
     before = content(graph)
     put(graph, Person=[person("dan", age=4)])
@@ -338,7 +338,7 @@ def test_what_is_below_the_floor_is_refused_unless_a_branch_or_a_tag_holds_it(
     assert people(graph.at("main"))["eve"] == 5
     assert graph.tags() == ()
     raised = {**asdict(claimed_tags(graph._objects)[0]), "tag": "held"}
-    Path(graph.root, names.tag_ref("held")).write_text(json.dumps(raised))
+    folder_of(graph.root, names.tag_ref("held")).write_text(json.dumps(raised))
     for reference in (commit_id, version, moment, "held"):
         assert content(graph.at(reference)) == expected
     assert graph.tag("late", at=commit_id).commit_id == commit_id

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import __version__
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -101,7 +102,7 @@ def test_init_with_a_bad_schema_shows_it_in_place(graph_root: str, tmp_path: Pat
     assert done.returncode == 5
     assert "bad.pg:1:21: error[unknown-type]" in done.stderr
     assert "^^^^^" in done.stderr
-    assert not Path(graph_root).exists()
+    assert not folder_of(graph_root).exists()
 
 
 def test_status_of_nothing_is_not_found(graph_root: str) -> None:

@@ -25,7 +25,7 @@ def omnigraph(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def requests_in(shown: str) -> int:
     found = re.search(
-        r"^requests  (\d+): PUT \d+, GET \d+, .* bytes sent, .* received$", shown, re.M
+        r"^requests  (\d+): PUT \d+, GET \d+, .* bytes sent, .* received$", shown, re.MULTILINE
     )
     assert found is not None, shown
     return int(found[1])

@@ -20,6 +20,7 @@ from omnigraph.errors import InvalidInputError, NotFoundError, ValidationFailedE
 from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
 from tests.commit import hostile_inputs as hostile
+from tests.stores import folder_of, root_at
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(home: Path) -> Graph:
-    return omnigraph.init(str(home / "deep" / "inside" / "graph"), schema=hostile.SCHEMA)
+    return omnigraph.init(root_at(home / "deep" / "inside" / "graph"), schema=hostile.SCHEMA)
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_an_operation_id_that_is_no_ulid_is_refused(
 @pytest.fixture(scope="module")
 def folded(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """A graph that has to look for old operations in its history."""
-    graph = omnigraph.init(str(tmp_path_factory.mktemp("folded")), schema=TINY)
+    graph = omnigraph.init(root_at(tmp_path_factory.mktemp("folded")), schema=TINY)
     for text in "ab":
         graph.write({"Thing": [{"text": text}]})
     assert fold(graph._objects.root, graph._manifest())
@@ -245,7 +246,7 @@ def test_an_initialisation_by_anybody_succeeds_or_leaves_the_root_free(
 def test_a_schema_that_is_no_text_is_refused(graph_root: str, schema: Any) -> None:
     with pytest.raises(OmnigraphError):
         omnigraph.init(graph_root, schema=schema)
-    assert not Path(graph_root).exists()
+    assert not folder_of(graph_root).exists()
 
 
 @pytest.mark.parametrize("text", cases(hostile.ROOTS_REFUSED))
@@ -304,7 +305,9 @@ def crowd(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Graph, dict[str, str], set[str]]:
     """A graph of odd ids, the text of each of its nodes, and the ids of its edges."""
-    graph = omnigraph.init(str(tmp_path_factory.mktemp("crowd") / "graph"), schema=hostile.SCHEMA)
+    graph = omnigraph.init(
+        root_at(tmp_path_factory.mktemp("crowd") / "graph"), schema=hostile.SCHEMA
+    )
     nodes = dict.fromkeys([*hostile.IDS_ACCEPTED.values(), *hostile.DECOYS], "old")
     edges = {name: {"id": name, "src": "a", "dst": "x"} for name in nodes}
     edges |= {f"{name[:1000]} out": {"src": name, "dst": "a"} for name in nodes}
@@ -323,7 +326,7 @@ def test_an_odd_id_names_exactly_its_row_and_its_edges(
     crowd: tuple[Graph, dict[str, str], set[str]], value: str
 ) -> None:
     graph, nodes, edges = crowd
-    home = Path(graph.root).parent
+    home = folder_of(graph.root).parent
     taken = refusal(graph, home, lambda: graph.write({"Thing": [{"id": value}]}))
     assert "id_exists" in str(taken)
 
@@ -447,11 +450,13 @@ def test_a_value_comes_back_as_it_went_in(
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 @pytest.mark.parametrize("content", cases(hostile.BLOBS))
 def test_a_blob_comes_back_as_it_went_in(tmp_path: Path, content: bytes | None, mode: str) -> None:
-    graph = omnigraph.init(str(tmp_path / "g"), schema="node Thing { text: String?  blob: Blob? }")
+    graph = omnigraph.init(
+        root_at(tmp_path / "g"), schema="node Thing { text: String?  blob: Blob? }"
+    )
     graph.write({"Thing": [{"text": "a", "blob": content}]}, mode=mode)
 
     assert rows_of(graph, "Thing", "text") == ["a"]
-    dataset = lance.dataset(str(Path(graph.root, graph.snapshot().tables["node:Thing"].location)))
+    dataset = lance.dataset(f"{graph.root}/{graph.snapshot().tables['node:Thing'].location}")
     if content is None:
         assert dataset.to_table(columns=["blob"]).column("blob").to_pylist() == [None]
     else:
@@ -473,7 +478,7 @@ def test_columns_behind_a_blob_keep_their_values(
     tmp_path: Path, properties: str, row: dict[str, object], mode: str
 ) -> None:
     schema = f"node Thing {{ blob: Blob?  {properties} }}"
-    graph = omnigraph.init(str(tmp_path / "g"), schema=schema)
+    graph = omnigraph.init(root_at(tmp_path / "g"), schema=schema)
     graph.write({"Thing": [{"blob": b"abc", **row}]}, mode=mode)
 
     assert graph.nodes("Thing", columns=list(row)).read_all().to_pylist() == [row]
@@ -552,7 +557,7 @@ def test_a_broken_array_is_refused(
     tmp_path: Path, column: str, build: Callable[[], pa.Array]
 ) -> None:
     schema = "node Thing { text: String?  kind: enum(a, b)?  words: [String]?  day: Date? }"
-    graph = omnigraph.init(str(tmp_path / "g"), schema=schema)
+    graph = omnigraph.init(root_at(tmp_path / "g"), schema=schema)
     table = pa.table({column: build()})
 
     refusal(graph, tmp_path, lambda: graph.write({"Thing": table}))

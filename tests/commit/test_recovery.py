@@ -17,6 +17,7 @@ from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_al
 from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
 from tests.commit.small_graphs import account, accounts, small_graph
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -182,7 +183,7 @@ def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
 def test_a_sidecar_that_cannot_be_read_is_refused_aloud_and_kept(
     graph: Graph, content: bytes, why: str
 ) -> None:
-    path = Path(graph.root, names.sidecar(str(ULID.from_timestamp(1))))
+    path = folder_of(graph.root, names.sidecar(str(ULID.from_timestamp(1))))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import lance
 import pyarrow as pa
 import pytest
@@ -124,7 +122,7 @@ def test_overwrite_keeps_every_value_in_its_column_also_behind_a_blob(graph_root
             "day": None,
         }
         entry = graph.snapshot().tables["node:All"]
-        dataset = lance.dataset(str(Path(graph.root, entry.location)), version=entry.version)
+        dataset = lance.dataset(f"{graph.root}/{entry.location}", version=entry.version)
         (blob,) = dataset.take_blobs("blob", indices=[0])
         assert blob is not None
         assert blob.readall() == b"abc"
@@ -230,7 +228,7 @@ def test_an_unknown_mode_is_refused(graph: Graph) -> None:
 def test_foreign_rows_above_a_pin_stop_the_write_and_stay_where_they_are(graph: Graph) -> None:
     graph.write({"Account": [account("a", 1)], "Note": [{"text": "x"}]})
     entry = graph.snapshot().tables["node:Account"]
-    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    dataset = lance.dataset(f"{graph.root}/{entry.location}")
     foreign = pa.Table.from_pylist(
         [{"id": "evil", "name": "evil", "balance": 9}], schema=dataset.schema
     )
@@ -253,7 +251,7 @@ def test_foreign_rows_above_a_pin_stop_the_write_and_stay_where_they_are(graph: 
 def test_versions_left_by_our_own_kind_are_healed_not_refused(graph: Graph) -> None:
     graph.write({"Account": [account("a", 1)]})
     entry = graph.snapshot().tables["node:Account"]
-    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    dataset = lance.dataset(f"{graph.root}/{entry.location}")
     orphan = pa.Table.from_pylist(
         [{"id": "orphan", "name": "orphan", "balance": 9}], schema=dataset.schema
     )
@@ -272,7 +270,7 @@ def test_versions_left_by_our_own_kind_are_healed_not_refused(graph: Graph) -> N
 
 def test_an_aborted_operation_cannot_be_revived(graph: Graph) -> None:
     entry = graph.snapshot().tables["node:Account"]
-    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    dataset = lance.dataset(f"{graph.root}/{entry.location}")
     lance.write_dataset(dataset.schema.empty_table(), dataset.uri, mode="append")
     operation_id = str(ULID())
     with pytest.raises(DriftNeedsRepairError):

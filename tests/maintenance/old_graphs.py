@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime
-from pathlib import Path
 
 import lance
 import pyarrow as pa
 
 import omnigraph
 from omnigraph import names
+from tests.stores import folder_of
 
 SCHEMA = """
 node Person { name: String @key }
@@ -31,12 +31,12 @@ def old_graph(
 ) -> None:
     """A graph whose manifest has the shape of `stamp`; stamp 1 carries none."""
     omnigraph.init(root, schema=SCHEMA)
-    shutil.rmtree(Path(root, names.MANIFEST))
-    Path(root, names.branch_ref(names.MAIN)).unlink()
+    shutil.rmtree(folder_of(root, names.MANIFEST))
+    folder_of(root, names.branch_ref(names.MAIN)).unlink()
     is_annotated = stamp >= 2 if annotated is None else annotated
     manifest = lance.write_dataset(
         _old_rows(annotated=is_annotated, stamp=stamp),
-        str(Path(root, names.MANIFEST)),
+        f"{root}/{names.MANIFEST}",
         mode="create",
         enable_stable_row_ids=True,
     )
@@ -93,7 +93,7 @@ def _old_rows(*, annotated: bool, stamp: int) -> pa.Table:
 
 
 def _write_history(root: str) -> None:
-    commits = lance.dataset(str(Path(root, names.COMMITS)))
+    commits = lance.dataset(f"{root}/{names.COMMITS}")
     row = {
         "graph_commit_id": OLD_COMMIT,
         "manifest_version": 1,

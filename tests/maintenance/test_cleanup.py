@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -50,6 +49,7 @@ from tests.maintenance.upkeep_graphs import (
     uri,
     versions,
 )
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -373,7 +373,7 @@ def test_one_table_that_fails_is_told_and_harms_no_other(graph: Graph) -> None:
 
 
 def test_a_damaged_old_version_is_told_and_harms_no_other(graph: Graph) -> None:
-    Path(uri(graph, DOC), "_versions", f"{2**64 - 1 - 2}.manifest").write_bytes(b"junk" * 10)
+    folder_of(uri(graph, DOC), "_versions", f"{2**64 - 1 - 2}.manifest").write_bytes(b"junk" * 10)
 
     report = clean(graph)
 
@@ -383,7 +383,7 @@ def test_a_damaged_old_version_is_told_and_harms_no_other(graph: Graph) -> None:
 
 
 def test_a_damaged_head_is_told_and_harms_no_other(graph: Graph) -> None:
-    Path(uri(graph, TAG), "_versions", f"{2**64 - 1 - 2}.manifest").write_bytes(b"junk" * 10)
+    folder_of(uri(graph, TAG), "_versions", f"{2**64 - 1 - 2}.manifest").write_bytes(b"junk" * 10)
 
     report = clean(graph)
 
@@ -434,19 +434,19 @@ def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
     old = str(ULID.from_datetime(datetime.now(UTC) - timedelta(days=2)))
     young = str(ULID())
     for owner in (old, young):
-        part = Path(graph.root, names.STAGING_DIR, owner, "part")
+        part = folder_of(graph.root, names.STAGING_DIR, owner, "part")
         part.parent.mkdir(parents=True)
         part.write_bytes(b"12345")
 
     preview = graph.cleanup(keep_versions=3)
-    assert Path(graph.root, names.STAGING_DIR, old, "part").exists()
+    assert folder_of(graph.root, names.STAGING_DIR, old, "part").exists()
     report = clean(graph)
 
     assert preview.leftovers == report.leftovers
     assert report.leftovers.paths == (f"{names.STAGING_DIR}/{old}/part",)
     assert report.leftovers.bytes == 5
-    assert not Path(graph.root, names.STAGING_DIR, old, "part").exists()
-    assert Path(graph.root, names.STAGING_DIR, young, "part").exists()
+    assert not folder_of(graph.root, names.STAGING_DIR, old, "part").exists()
+    assert folder_of(graph.root, names.STAGING_DIR, young, "part").exists()
 
 
 def test_a_branch_whose_creator_never_came_back_is_given_up_after_an_hour(graph: Graph) -> None:

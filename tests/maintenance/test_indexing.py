@@ -41,6 +41,7 @@ from tests.maintenance.upkeep_graphs import (
     segments,
     uri,
 )
+from tests.stores import folder_of, root_at
 
 pytestmark = pytest.mark.unit
 
@@ -490,13 +491,13 @@ def test_many_small_rounds_keep_one_segment_and_few_files(indexed: Graph) -> Non
 
 def folders(graph: Graph) -> int:
     """How many pieces of indexes of documents were ever built."""
-    return len(list(Path(uri(graph, DOC)).glob("_indices/*")))
+    return len(list(folder_of(uri(graph, DOC)).glob("_indices/*")))
 
 
 def test_a_race_that_is_lost_builds_only_what_the_new_state_lacks(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calm = scattered_graph(str(tmp_path / "calm"))
+    calm = scattered_graph(root_at(tmp_path / "calm"))
     calm.optimize()
 
     def rival() -> None:

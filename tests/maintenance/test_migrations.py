@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import lance
 import pytest
@@ -19,6 +18,7 @@ from omnigraph.storage.manifest import manifest_branches, read_manifest, swap_ma
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
 from omnigraph.storage.objects import StoredObjects
 from tests.maintenance.old_graphs import OLD_COMMIT, TABLE_KEYS, old_graph
+from tests.stores import files_of, folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -112,7 +112,7 @@ def test_stale_run_branches_are_swept_children_first_and_others_kept(graph_root:
 
 def test_a_sweep_tolerates_branches_that_are_already_gone(graph_root: str) -> None:
     old_graph(graph_root, stamp=2, branches=("__run__01", "__run__02"))
-    lance.dataset(str(Path(graph_root, names.MANIFEST))).branches.delete("__run__01")
+    lance.dataset(f"{graph_root}/{names.MANIFEST}").branches.delete("__run__01")
 
     omnigraph.open(graph_root)
 
@@ -133,7 +133,7 @@ def test_branches_migrate_with_main(graph_root: str, stamp: int) -> None:
         )
         assert state.stamp == names.STAMP
         assert head.parent_branch == parent
-        claimed = json.loads(Path(graph_root, names.branch_ref(branch)).read_bytes())
+        claimed = json.loads(folder_of(graph_root, names.branch_ref(branch)).read_bytes())
         assert head.incarnation == claimed["incarnation"]
 
 
@@ -201,8 +201,4 @@ def _context(root: str) -> MigrationContext:
 
 def contents(root: str) -> dict[str, tuple[int, int]]:
     """Every file below the root with its size and the time it was last written."""
-    return {
-        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in Path(root).rglob("*")
-        if path.is_file()
-    }
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files_of(root)}

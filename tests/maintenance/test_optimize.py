@@ -57,6 +57,7 @@ from tests.maintenance.upkeep_graphs import (
     scattered_graph,
     uri,
 )
+from tests.stores import folder_of, root_at
 
 pytestmark = pytest.mark.unit
 
@@ -312,12 +313,14 @@ def test_undone_work_of_ours_is_buried_and_the_table_optimized(graph: Graph) -> 
 
 def head_behind(graph: Graph) -> None:
     version = graph.snapshot().tables[TAG].version
-    Path(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest").unlink()
+    folder_of(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest").unlink()
 
 
 def head_damaged(graph: Graph) -> None:
     version = graph.snapshot().tables[TAG].version
-    Path(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest").write_bytes(b"junk" * 9)
+    folder_of(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest").write_bytes(
+        b"junk" * 9
+    )
 
 
 def data_gone(graph: Graph) -> None:
@@ -356,7 +359,7 @@ def test_a_damaged_table_is_raised_after_the_others_are_published(
 
 def test_a_table_whose_vectors_cannot_be_looked_at_harms_no_other(graph: Graph) -> None:
     graph.delete({"Doc": ["d1"]})
-    for path in Path(uri(graph, DOC)).glob("_deletions/*"):
+    for path in folder_of(uri(graph, DOC)).glob("_deletions/*"):
         path.unlink()
 
     with pytest.raises(MaintenanceIncompleteError, match="failed for node:Doc"):
@@ -446,7 +449,7 @@ def test_upkeep_is_refused_while_a_dead_writer_is_undecided(graph: Graph, confir
 
 
 def test_upkeep_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) -> None:
-    path = Path(graph.root, names.sidecar(str(ULID()), None))
+    path = folder_of(graph.root, names.sidecar(str(ULID()), None))
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"format": 1}))
 
@@ -516,9 +519,9 @@ def test_upkeep_is_refused_while_the_schema_is_being_changed(graph: Graph, verb:
 def test_upkeep_is_refused_if_the_schema_files_disagree_with_the_manifest(
     graph: Graph, verb: str, tmp_path: Path
 ) -> None:
-    other = omnigraph.init(str(tmp_path / "other"), schema="node Other { name: String @key }")
+    other = omnigraph.init(root_at(tmp_path / "other"), schema="node Other { name: String @key }")
     for name in (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE):
-        shutil.copy(Path(other.root, name), Path(graph.root, name))
+        shutil.copy(folder_of(other.root, name), folder_of(graph.root, name))
 
     with pytest.raises(DamagedGraphError, match="the manifest says"):
         VERBS[verb](graph)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import lance
 import pytest
@@ -28,6 +27,7 @@ from tests.maintenance.upkeep_graphs import (
     scattered_graph,
     uri,
 )
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -211,7 +211,7 @@ def test_a_table_whose_forks_cannot_be_listed_is_told_by_name_and_harms_no_other
     put(graph.create_branch("gone"), Doc=[doc(1, 100)])
     delete_halfway(graph, "gone")
     version = graph.snapshot().tables[TAG].version
-    head = Path(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest")
+    head = folder_of(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest")
     head.write_bytes(b"junk" * 10)
 
     done = graph.reconcile()

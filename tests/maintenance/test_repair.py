@@ -36,6 +36,7 @@ from omnigraph.storage.drift import DriftClass
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.objects import StoredObjects
 from tests.commit.small_graphs import account, accounts, small_graph
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -142,7 +143,7 @@ def rewritten(graph: Graph, properties: Mapping[str, str], *, files: int = 2) ->
 
 
 def manifest_file(graph: Graph, version: int) -> Path:
-    return Path(uri(graph), "_versions", f"{2**64 - 1 - version}.manifest")
+    return folder_of(uri(graph), "_versions", f"{2**64 - 1 - version}.manifest")
 
 
 def lose(graph: Graph, version: int) -> None:
@@ -596,7 +597,7 @@ def test_a_repair_is_refused_while_a_dead_writer_is_unsettled(graph: Graph) -> N
 
 
 def test_a_repair_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) -> None:
-    path = Path(graph.root, names.sidecar(str(ULID()), None))
+    path = folder_of(graph.root, names.sidecar(str(ULID()), None))
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"format": 1}))
 

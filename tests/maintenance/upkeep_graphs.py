@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -21,6 +20,7 @@ from omnigraph.graph import Graph
 from omnigraph.maintenance.optimize import TableOptimizeStats
 from omnigraph.reading import Readable
 from omnigraph.storage.branch_refs import BranchRef, claim_branch
+from tests.stores import folder_of, place_copy
 
 Row = dict[str, Any]
 
@@ -68,13 +68,13 @@ def empty_graph(root: str) -> Graph:
 
 def scattered_graph(root: str) -> Graph:
     """Nine documents in three files, tags in one, nothing that is quiet, citations in two."""
-    shutil.copytree(Path(_scattered().name, "graph"), root)
+    place_copy(Path(_scattered().name, "graph"), root)
     return omnigraph.open(root)
 
 
 def indexed_graph(root: str) -> Graph:
     """The same after an optimize."""
-    shutil.copytree(Path(_indexed().name, "graph"), root)
+    place_copy(Path(_indexed().name, "graph"), root)
     return omnigraph.open(root)
 
 
@@ -141,7 +141,7 @@ def heads_equal_pins(graph: Graph) -> bool:
 
 
 def data_files(graph: Graph, key: str) -> list[Path]:
-    return sorted(Path(uri(graph, key)).glob("data/*"))
+    return sorted(folder_of(uri(graph, key)).glob("data/*"))
 
 
 @contextmanager

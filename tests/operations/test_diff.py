@@ -20,6 +20,7 @@ from omnigraph.local.table_diff import ChangeCounts
 from omnigraph.operations.diff import GraphDiff, diff_snapshots
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.snapshot import Snapshot
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -105,7 +106,7 @@ def test_a_diff_backwards_swaps_insert_and_delete(graph: Graph) -> None:
 
 def test_types_that_did_not_move_are_not_opened(graph: Graph) -> None:
     before, after = changed(graph)
-    shutil.rmtree(Path(graph.root, before.tables["node:Quiet"].location))
+    shutil.rmtree(folder_of(graph.root, before.tables["node:Quiet"].location))
 
     assert "node:Quiet" not in diffed(graph, before, after).tables
     assert not diffed(graph, after, after).tables

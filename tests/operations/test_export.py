@@ -16,6 +16,7 @@ from omnigraph.errors import ConflictError, InvalidInputError, StorageUnavailabl
 from omnigraph.graph import Graph
 from omnigraph.operations import export as export_operation
 from omnigraph.storage.tables import whole_rows
+from tests.stores import root_at
 
 pytestmark = pytest.mark.unit
 
@@ -123,7 +124,7 @@ def test_an_export_loads_back_as_the_same_graph(graph_root: str, tmp_path: Path,
     target = tmp_path / ("graph.jsonl" if form == "jsonl" else "files")
 
     report = graph.export(target, format=form)
-    copy = omnigraph.init(str(tmp_path / "copy"), schema=SCHEMA)
+    copy = omnigraph.init(root_at(tmp_path / "copy"), schema=SCHEMA)
     loaded = copy.load(target)
 
     assert report.rows == {
@@ -217,7 +218,7 @@ def test_numbers_without_json_are_refused_by_name_and_leave_no_file(
     assert list(tmp_path.glob("*.jsonl")) == []
     assert list(tmp_path.glob(".*partial")) == []
     graph.export(tmp_path / "files", format="parquet")
-    copy = omnigraph.init(str(tmp_path / "copy"), schema=SCHEMA)
+    copy = omnigraph.init(root_at(tmp_path / "copy"), schema=SCHEMA)
     copy.load(tmp_path / "files")
     assert repr(content(copy)) == repr(content(graph))
 
@@ -231,7 +232,7 @@ def test_years_that_few_can_read_are_refused_by_name(graph_root: str, tmp_path: 
         graph.export(tmp_path / "graph.jsonl")
 
     graph.export(tmp_path / "files", format="parquet")
-    copy = omnigraph.init(str(tmp_path / "copy"), schema="node N { k: String @key  d: Date? }")
+    copy = omnigraph.init(root_at(tmp_path / "copy"), schema="node N { k: String @key  d: Date? }")
     copy.load(tmp_path / "files")
     assert copy.nodes("N").read_all().column("d").combine_chunks().equals(days)
 

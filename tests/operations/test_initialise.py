@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import lance
 import pyarrow as pa
@@ -21,6 +20,7 @@ from omnigraph.errors import (
 from omnigraph.operations import initialise
 from omnigraph.storage.manifest import create_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, Table, TableVersion
+from tests.stores import files_of, folder_of, put_file
 
 pytestmark = pytest.mark.unit
 
@@ -32,13 +32,13 @@ edge WorksAt: Person -> Company { since: Date? }
 
 
 def files(root: str) -> list[str]:
-    return sorted(str(p.relative_to(root)) for p in Path(root).rglob("*") if p.is_file())
+    return [str(path.relative_to(folder_of(root))) for path in files_of(root)]
 
 
 def test_a_new_graph_has_the_documented_layout(graph_root: str) -> None:
     omnigraph.init(graph_root, schema=SCHEMA)
 
-    top = {path.name for path in Path(graph_root).iterdir()}
+    top = {path.name for path in folder_of(graph_root).iterdir()}
     assert top == {
         "__manifest",
         "nodes",
@@ -51,11 +51,13 @@ def test_a_new_graph_has_the_documented_layout(graph_root: str) -> None:
         "_schema.ir.json",
         "__schema_state.json",
     }
-    assert sorted(p.name for p in Path(graph_root, "nodes").iterdir()) == sorted(
+    assert sorted(p.name for p in folder_of(graph_root, "nodes").iterdir()) == sorted(
         [names.fnv1a64_hex("Person"), names.fnv1a64_hex("Company")]
     )
-    assert [p.name for p in Path(graph_root, "edges").iterdir()] == [names.fnv1a64_hex("WorksAt")]
-    assert Path(graph_root, "_schema.pg").read_text() == SCHEMA
+    assert [p.name for p in folder_of(graph_root, "edges").iterdir()] == [
+        names.fnv1a64_hex("WorksAt")
+    ]
+    assert folder_of(graph_root, "_schema.pg").read_text() == SCHEMA
 
 
 def test_table_directories_are_named_by_the_published_hash() -> None:
@@ -67,7 +69,7 @@ def test_table_directories_are_named_by_the_published_hash() -> None:
 def test_every_dataset_has_stable_row_ids_and_one_version(graph_root: str) -> None:
     omnigraph.init(graph_root, schema=SCHEMA)
 
-    datasets = [path.parent for path in Path(graph_root).rglob("_versions")]
+    datasets = [path.parent for path in folder_of(graph_root).rglob("_versions")]
     assert len(datasets) == 3 + 3 + 1
     for path in datasets:
         dataset = lance.dataset(str(path))
@@ -108,7 +110,7 @@ def test_an_invalid_schema_leaves_the_root_untouched(graph_root: str) -> None:
 
     assert "people.pg:1:21" in str(caught.value)
     assert "did you mean `String`?" in str(caught.value)
-    assert not Path(graph_root).exists()
+    assert not folder_of(graph_root).exists()
 
 
 @pytest.mark.parametrize("after_its_work", [False, True])
@@ -148,13 +150,13 @@ def test_a_manifest_that_could_not_be_created_leaves_the_root_empty(
 
 
 def test_a_foreign_dataset_in_the_way_is_never_removed(graph_root: str) -> None:
-    location = Path(graph_root, names.table_location("edge:WorksAt"))
-    lance.write_dataset(pa.table({"x": [1]}), str(location))
+    location = f"{graph_root}/{names.table_location('edge:WorksAt')}"
+    lance.write_dataset(pa.table({"x": [1]}), location)
 
     with pytest.raises(ConflictError, match="already a dataset"):
         omnigraph.init(graph_root, schema=SCHEMA)
 
-    assert lance.dataset(str(location)).count_rows() == 1
+    assert lance.dataset(location).count_rows() == 1
     assert all(path.startswith("edges/") for path in files(graph_root))
 
 
@@ -221,28 +223,26 @@ def test_one_of_several_concurrent_inits_wins_and_the_graph_is_whole(graph_root:
 
 
 def test_foreign_schema_files_are_not_overwritten(graph_root: str) -> None:
-    Path(graph_root).mkdir()
-    Path(graph_root, "_schema.pg").write_text("node Mine { x: I32 }")
+    put_file(graph_root, "_schema.pg", b"node Mine { x: I32 }")
 
     with pytest.raises(ConflictError, match=r"_schema\.pg"):
         omnigraph.init(graph_root, schema=SCHEMA)
 
     assert files(graph_root) == ["_schema.pg"]
-    assert Path(graph_root, "_schema.pg").read_text() == "node Mine { x: I32 }"
+    assert folder_of(graph_root, "_schema.pg").read_text() == "node Mine { x: I32 }"
 
 
 def test_other_files_at_the_root_are_left_alone(graph_root: str) -> None:
-    Path(graph_root).mkdir()
-    Path(graph_root, "notes.txt").write_text("mine")
+    put_file(graph_root, "notes.txt", b"mine")
 
     omnigraph.init(graph_root, schema=SCHEMA)
 
-    assert Path(graph_root, "notes.txt").read_text() == "mine"
+    assert folder_of(graph_root, "notes.txt").read_text() == "mine"
 
 
 def test_the_claim_of_main_lists_what_init_creates(graph_root: str) -> None:
     omnigraph.init(graph_root, schema=SCHEMA)
 
-    claim = json.loads(Path(graph_root, names.branch_ref(names.MAIN)).read_bytes())
+    claim = json.loads(folder_of(graph_root, names.branch_ref(names.MAIN)).read_bytes())
     assert len(claim["creates"]) == 3
     assert claim["branch"] == "main"

@@ -17,6 +17,7 @@ from omnigraph.load.records import FileFormat, SourceFile
 from omnigraph.operations import load as load_operation
 from omnigraph.operations.load import engine_for
 from omnigraph.rules.modes import WriteMode
+from tests.stores import files_of, folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -52,7 +53,7 @@ def names_in(graph: Graph) -> list[str]:
 
 
 def everything_below(root: str) -> list[str]:
-    return sorted(str(path) for path in Path(root).rglob("*") if path.is_file())
+    return sorted(map(str, files_of(root)))
 
 
 def quarantine_of(report: LoadReport) -> pa.Table:
@@ -194,7 +195,7 @@ def test_the_ceiling_is_a_number_of_records_or_a_share_of_all(
             graph.load(source, on_error="quarantine", max_bad=max_bad)
 
     assert len(names_in(graph)) == (8 if accepted else 0)
-    assert bool(list(Path(graph.root).rglob("*-00000.parquet"))) == accepted
+    assert bool(list(folder_of(graph.root).rglob("*-00000.parquet"))) == accepted
 
 
 def test_superseded_records_are_listed_but_are_no_fault(graph: Graph, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph, OpenMode
 from omnigraph.storage.objects import Put, StoredObjects
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +25,7 @@ def test_opening_a_root_without_a_graph_says_how_to_create_one(graph_root: str) 
     for mode in ("r", "rw"):
         with pytest.raises(NotFoundError, match="omnigraph init"):
             omnigraph.open(graph_root, mode=mode)
-    assert not Path(graph_root).exists()
+    assert not folder_of(graph_root).exists()
 
 
 def test_an_unknown_mode_is_refused(people_graph: Graph) -> None:
@@ -109,7 +110,7 @@ def _other_format(path: Path) -> None:
 def test_a_schema_contract_that_contradicts_itself_is_refused(
     people_graph: Graph, name: str, damage: Callable[[Path], None]
 ) -> None:
-    damage(Path(people_graph.root, name))
+    damage(folder_of(people_graph.root, name))
 
     for mode in ("r", "rw"):
         with pytest.raises(DamagedGraphError):
@@ -117,7 +118,7 @@ def test_a_schema_contract_that_contradicts_itself_is_refused(
 
 
 def test_comments_and_white_space_of_the_stored_text_may_change(people_graph: Graph) -> None:
-    source = Path(people_graph.root, names.SCHEMA_SOURCE)
+    source = folder_of(people_graph.root, names.SCHEMA_SOURCE)
     source.write_text("// reviewed\n" + source.read_text().replace("\n", "\n\n"))
 
     assert omnigraph.open(people_graph.root).catalog == people_graph.catalog
@@ -125,7 +126,7 @@ def test_comments_and_white_space_of_the_stored_text_may_change(people_graph: Gr
 
 def test_a_pinned_version_that_is_gone_is_damage_and_named(people_graph: Graph) -> None:
     entry = people_graph.snapshot().tables["node:Person"]
-    for path in Path(people_graph.root, entry.location, "_versions").iterdir():
+    for path in folder_of(people_graph.root, entry.location, "_versions").iterdir():
         path.unlink()
 
     with pytest.raises(DamagedGraphError, match="node:Person is published at version 1"):

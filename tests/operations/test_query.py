@@ -17,6 +17,7 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.operations.query import query_limits
 from omnigraph.operations.query_text import compiled
+from tests.stores import root_at
 
 pytestmark = pytest.mark.unit
 
@@ -126,7 +127,7 @@ def test_a_text_is_compiled_once_for_a_schema(graph: Graph) -> None:
 
 
 def test_graphs_of_other_schemas_share_no_compiled_text(graph: Graph, tmp_path: Path) -> None:
-    other = omnigraph.init(str(tmp_path / "other"), schema="node Person { age: String? }")
+    other = omnigraph.init(root_at(tmp_path / "other"), schema="node Person { age: String? }")
     text = "query q() { match { $p: Person } return { $p.age } }"
 
     assert graph.query(text).schema != other.query(text).schema

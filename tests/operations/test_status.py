@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import lance
 import pyarrow as pa
 import pytest
@@ -12,6 +10,7 @@ from omnigraph.graph import Graph
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import TableVersion
+from tests.stores import put_file
 
 pytestmark = pytest.mark.unit
 
@@ -45,7 +44,7 @@ def test_status_of_a_new_graph_lists_every_type_nodes_first(graph: Graph) -> Non
 
 def test_status_counts_rows_fragments_and_index_coverage_at_the_pin(graph: Graph) -> None:
     entry = graph.snapshot().tables["node:Company"]
-    uri = str(Path(graph.root, entry.location))
+    uri = f"{graph.root}/{entry.location}"
     schema = lance.dataset(uri).schema
 
     def companies(*ids: str) -> pa.Table:
@@ -68,7 +67,7 @@ def test_status_counts_rows_fragments_and_index_coverage_at_the_pin(graph: Graph
 def test_status_lists_every_declared_index_that_is_not_built(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=INDEXED)
     entry = graph.snapshot().tables["node:Note"]
-    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    dataset = lance.dataset(f"{graph.root}/{entry.location}")
     (empty, _) = graph.status().tables
     dataset.create_scalar_index("text", "INVERTED", name="text_inverted")
     dataset.create_scalar_index("at", "BTREE", name="somebody_elses")
@@ -83,7 +82,7 @@ def test_status_lists_every_declared_index_that_is_not_built(graph_root: str) ->
 
 def test_status_shows_a_head_that_ran_ahead_of_the_manifest(graph: Graph) -> None:
     entry = graph.snapshot().tables["node:Company"]
-    dataset = lance.dataset(str(Path(graph.root, entry.location)))
+    dataset = lance.dataset(f"{graph.root}/{entry.location}")
     lance.write_dataset(
         pa.Table.from_pylist([{"id": "x", "name": "x"}], schema=dataset.schema),
         dataset.uri,
@@ -96,9 +95,8 @@ def test_status_shows_a_head_that_ran_ahead_of_the_manifest(graph: Graph) -> Non
 
 
 def test_status_names_the_operations_that_have_not_finished(graph: Graph) -> None:
-    Path(graph.root, names.RECOVERY_DIR).mkdir()
-    Path(graph.root, names.sidecar("01ABC")).write_text("{}")
-    Path(graph.root, names.sidecar("01DEF", "01XYZ")).write_text("{}")
+    put_file(graph.root, names.sidecar("01ABC"), b"{}")
+    put_file(graph.root, names.sidecar("01DEF", "01XYZ"), b"{}")
 
     assert graph.status().pending_sidecars == ("01ABC", "01DEF")
 

@@ -9,10 +9,11 @@ import omnigraph
 from omnigraph.graph import Graph
 from tests.query.answers import plain
 from tests.query.people import SCHEMA, small_graph
+from tests.stores import root_at
 
 
 def people_on_disk(folder: Path) -> Graph:
-    graph = omnigraph.init(str(folder / "graph"), schema=SCHEMA)
+    graph = omnigraph.init(root_at(folder / "graph"), schema=SCHEMA)
     tables = small_graph()
     graph.write(
         {

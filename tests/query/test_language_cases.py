@@ -19,6 +19,7 @@ from omnigraph.query.types import show
 from omnigraph.schema.catalog import VectorType
 from tests.query import test_filters, test_search
 from tests.query.people_on_disk import people_on_disk, rows
+from tests.stores import root_at
 
 pytestmark = pytest.mark.unit
 
@@ -285,7 +286,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     interface Same { code: String }
     node Other implements Same { title: String }
     """
-    graph = omnigraph.init(str(tmp_path_factory.mktemp("odd") / "graph"), schema=schema)
+    graph = omnigraph.init(root_at(tmp_path_factory.mktemp("odd") / "graph"), schema=schema)
     graph.write(
         {
             "node:Thing": [
@@ -367,7 +368,7 @@ def sample(parameter: TypedParameter) -> Any:
 
 @pytest.mark.parametrize(("schema", "text"), page_queries())
 def test_every_query_of_the_reference_page_runs(schema: str, text: str, tmp_path: Path) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=schema)
+    graph = omnigraph.init(root_at(tmp_path / "graph"), schema=schema)
     graph.write(
         {
             "node:Person": [

@@ -12,6 +12,7 @@ import pytest
 import omnigraph
 from omnigraph.graph import Graph
 from tests.query.people_on_disk import people_on_disk, ran, rows
+from tests.stores import root_at
 
 pytestmark = pytest.mark.unit
 
@@ -173,7 +174,7 @@ def test_a_fusion_ranks_entities_by_both_arms(people: Graph) -> None:
 
 def test_the_vector_arm_of_a_fusion_ranks_ten_times_what_is_asked_for(tmp_path: Path) -> None:
     graph = omnigraph.init(
-        str(tmp_path / "graph"),
+        root_at(tmp_path / "graph"),
         schema="node Note { title: String  at: Vector(1) @index(metric=l2) }",
     )
     notes = [

@@ -18,6 +18,7 @@ from tests.query.evaluator import evaluate
 from tests.query.mutation_evaluator import mutate
 from tests.query.random_graphs import plain_graph
 from tests.query.test_reference_page import CATALOG, SCHEMA, blocks
+from tests.stores import root_at
 
 GIVEN: dict[str, Any] = {
     "email": "ann@x",
@@ -89,7 +90,7 @@ QUERIES = [
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    made = omnigraph.init(str(tmp_path / "page"), schema=SCHEMA)
+    made = omnigraph.init(root_at(tmp_path / "page"), schema=SCHEMA)
     made.write(ROWS)
     return made
 

@@ -24,6 +24,7 @@ from tests.query.evaluator import EPOCH, evaluate
 from tests.query.expression_values import Graph as PlainGraph
 from tests.query.expression_values import order_key
 from tests.query.people import CATALOG, SCHEMA
+from tests.stores import root_at
 
 DIGITS = 9
 # Random rows keep fewer rules than the schema that queries are compiled against.
@@ -87,7 +88,7 @@ class World:
 
 def world(spark: SparkSession, folder: Path, rows: PlainGraph, schema: str = LENIENT) -> World:
     """The rows as a graph on disk, with the ids they have."""
-    graph = omnigraph.init(str(folder / "graph"), schema=schema)
+    graph = omnigraph.init(root_at(folder / "graph"), schema=schema)
     catalog = CATALOG if schema == LENIENT else graph.catalog
     given: dict[str, list[dict[str, Any]]] = {}
     for name, entities in {**rows["nodes"], **rows["edges"]}.items():

@@ -14,6 +14,7 @@ from omnigraph import names
 from omnigraph.datasource import OmnigraphDataSource
 from omnigraph.graph import Graph
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +52,7 @@ def save(frame: DataFrame, graph: Graph, mode: str, **options: str) -> None:
 
 
 def staged(graph: Graph) -> list[Path]:
-    return [path for path in Path(graph.root, names.STAGING_DIR).rglob("*") if path.is_file()]
+    return [path for path in folder_of(graph.root, names.STAGING_DIR).rglob("*") if path.is_file()]
 
 
 def people(graph: Graph) -> dict[str, int | None]:

@@ -19,6 +19,7 @@ from omnigraph.spark import merge_buckets
 from omnigraph.spark.diff_job import TableChanges, diff_on_spark
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.system_clock import new_id
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
 
@@ -73,7 +74,7 @@ def on_spark(
 ) -> dict[str, TableChanges]:
     root = graph._objects.root
     found = diff_on_spark(spark, root, pairs, operation_id=new_id(), directory=directory)
-    assert [each for each in Path(graph.root, "_staging").rglob("*") if each.is_file()] == []
+    assert [each for each in folder_of(graph.root, "_staging").rglob("*") if each.is_file()] == []
     return dict(found)
 
 

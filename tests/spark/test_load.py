@@ -17,6 +17,7 @@ from omnigraph import failpoints
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +48,7 @@ def person(name: str, **data: object) -> dict[str, object]:
 
 
 def staged_files(graph: Graph) -> list[Path]:
-    return [each for each in Path(graph.root, "_staging").rglob("*") if each.is_file()]
+    return [each for each in folder_of(graph.root, "_staging").rglob("*") if each.is_file()]
 
 
 def test_frames_are_loaded_with_all_types_and_their_bad_rows_set_aside(
@@ -153,13 +154,13 @@ def test_a_refused_load_leaves_nothing_behind(
     spark: SparkSession, graph: Graph, tmp_path: Path
 ) -> None:
     file = write_lines(tmp_path / "a.jsonl", person("a"), person("a"))
-    before = {each for each in Path(graph.root).rglob("*") if each.is_file()}
+    before = {each for each in folder_of(graph.root).rglob("*") if each.is_file()}
 
     with pytest.raises(LoadRefusedError, match="duplicate_id") as refused:
         graph.load(file, engine="spark", spark=spark)
 
     assert refused.value.report.offenders[0].line == 2  # type: ignore[attr-defined]
-    after = {each for each in Path(graph.root).rglob("*") if each.is_file()}
+    after = {each for each in folder_of(graph.root).rglob("*") if each.is_file()}
     assert {each.name for each in after - before if each.parent.name == "data"} == set()
     assert staged_files(graph) == []
     assert rows(graph) == {}

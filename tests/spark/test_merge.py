@@ -28,6 +28,7 @@ from omnigraph.spark.merge_tasks import by_bucket
 from omnigraph.storage.tables import open_pinned
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
 from tests.behaviours.random_histories import SCHEMA
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
 
@@ -85,7 +86,7 @@ def merged(graph: Graph, source: str, spark: SparkSession | None, **wishes: Any)
 
 
 def left_over(graph: Graph) -> list[Path]:
-    return [each for each in Path(graph.root, "_staging").rglob("*") if each.is_file()]
+    return [each for each in folder_of(graph.root, "_staging").rglob("*") if each.is_file()]
 
 
 def random_row(rng: random.Random, kind: str) -> dict[str, Any]:
@@ -229,7 +230,7 @@ def test_a_broken_rule_fails_the_merge_before_a_table_is_touched(
 
 def table_files(graph: Graph) -> set[Path]:
     """Every file of every table, of all versions and forks."""
-    folders = (Path(graph.root, "nodes"), Path(graph.root, "edges"))
+    folders = (folder_of(graph.root, "nodes"), folder_of(graph.root, "edges"))
     return {each for folder in folders for each in folder.rglob("*") if each.is_file()}
 
 
@@ -367,7 +368,7 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
 
     def and_lose_one(files: Any) -> Any:
         known = list(files)
-        Path(graph.root, known[0].path).unlink()
+        folder_of(graph.root, known[0].path).unlink()
         return by_bucket(known)
 
     monkeypatch.setattr("omnigraph.spark.merge_job.by_bucket", and_lose_one)

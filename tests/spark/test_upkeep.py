@@ -29,6 +29,7 @@ from omnigraph.storage.compaction import CompactionWork, plan_compaction
 from omnigraph.storage.index_segments import IndexTask, Organisation, Segment, plan_indexes
 from omnigraph.storage.tables import IndexCoverage, open_pinned, table_health
 from tests.behaviours.histories import content, row_ids
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
 
@@ -155,7 +156,7 @@ def test_a_table_without_work_stays_as_it_is(pair: list[Graph], spark: SparkSess
 def test_a_lost_file_fails_its_table_and_no_other(pair: list[Graph], spark: SparkSession) -> None:
     told: list[tuple[TableOptimizeStats, ...]] = []
     for graph, session in zip(pair, (None, spark), strict=True):
-        table = Path(graph.root, graph.snapshot().tables["node:Tag"].location)
+        table = folder_of(graph.root, graph.snapshot().tables["node:Tag"].location)
         min((table / "data").glob("*.lance")).unlink()
 
         with pytest.raises(MaintenanceIncompleteError, match="optimize failed for node:Tag") as met:
@@ -257,7 +258,7 @@ def test_an_index_that_cannot_be_built_is_an_error_of_its_own(
 def test_a_part_that_fails_fails_its_index(pair: list[Graph], spark: SparkSession) -> None:
     graph = pair[0]
     tags, docs = index_tasks(graph, "node:Tag"), index_tasks(graph, "node:Doc")[:1]
-    table = Path(graph.root, tags[0].entry.location)
+    table = folder_of(graph.root, tags[0].entry.location)
     min((table / "data").glob("*.lance")).unlink()
 
     answers = build_segments(spark, graph._objects.root, [*tags, *docs])

@@ -13,7 +13,8 @@ import lance
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.errors import ConflictError, StorageUnavailableError
+from omnigraph.errors import ConflictError
+from omnigraph.storage.failures import Failure, failure_of, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +103,7 @@ def made_at(dataset: LanceDataset) -> str:
 
 
 def is_not_found(error: Exception) -> bool:
-    return "not found" in str(error).lower()
+    return "not found" in str(error).lower() and failure_of(error) is not Failure.BUCKET
 
 
 def is_lost_or_unknown(error: OSError) -> bool:
@@ -116,8 +117,4 @@ def translated(root: Root, action: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise StorageUnavailableError(
-            f"could not {action} under {root}: {reason}",
-            next_step="Check the root, its credentials and that the store answers.",
-        ) from error
+        raise unavailable(root, action, error) from error

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.storage.s3_options import s3_options
 
 
 class Scheme(StrEnum):
@@ -57,7 +58,9 @@ def parse_root(
         case "file":
             return Root(scheme=Scheme.LOCAL, uri=_file_path(text, parts), storage_options=options)
         case "s3":
-            return Root(scheme=Scheme.S3, uri=_s3_uri(text), storage_options=options)
+            uri = _s3_uri(text)
+            resolved = s3_options(options, os.environ, root=uri)
+            return Root(scheme=Scheme.S3, uri=uri, storage_options=resolved)
         case "http" | "https":
             raise _refused(text, "an http address is a server, not a store")
         case _:

@@ -6,27 +6,44 @@ writes afterwards.
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
+from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, assert_never, cast
+from typing import TYPE_CHECKING, Final, Protocol, assert_never, cast
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
 from obstore.store import LocalStore, S3Store
 
-from omnigraph.errors import StorageUnavailableError, UnsafeStoreError
+from omnigraph.errors import InvalidInputError, UnsafeStoreError
+from omnigraph.storage.failures import Failure, failure_of, unavailable
 from omnigraph.storage.location import Root, Scheme
 from omnigraph.storage.request_counts import RequestKind, count, count_listing
+from omnigraph.storage.s3_options import TIMEOUT, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from obstore.store import S3Config
+    from obstore.store import ClientConfig, S3Config
+
+_RETRIES: Final = 3
+_WHOLE_TIMEOUTS: Final = 2
+"""A request is made again while it took no longer than this many of its timeouts."""
+_OF_THE_CLIENT: Final = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_url",
+        TIMEOUT,
+        "user_agent",
+    }
+)
 
 
 class Put(Enum):
@@ -75,8 +92,10 @@ class StoredObjects:
         with _translated(self.root, f"read {path}"):
             try:
                 content = bytes(obstore.get(self._store, path).bytes())
-            except FileNotFoundError:
+            except FileNotFoundError as error:
                 count(RequestKind.GET)
+                if failure_of(error) is Failure.BUCKET:
+                    raise
                 return None
             count(RequestKind.GET, received=len(content))
             return content
@@ -131,13 +150,37 @@ def _connect(root: Root, *, create: bool) -> LocalStore | S3Store:
             case Scheme.LOCAL:
                 return LocalStore(root.uri, mkdir=create)
             case Scheme.S3:
-                return S3Store.from_url(root.uri, config=_s3_config(root.storage_options))
+                return _connect_to_s3(root)
             case _:
                 assert_never(root.scheme)
 
 
-def _s3_config(options: Mapping[str, str]) -> S3Config:
-    return cast("S3Config", {key.lower(): value for key, value in options.items()})
+def _connect_to_s3(root: Root) -> S3Store:
+    """Lance takes all options as one; here those of the client and of retries are apart."""
+    options = {
+        name: value for name, value in root.storage_options.items() if not _is_for_lance(name)
+    }
+    patience = seconds(options[TIMEOUT]) * _WHOLE_TIMEOUTS
+    retries = int(options.pop("client_max_retries", _RETRIES))
+    options.pop("client_retry_timeout", None)
+    client = {name: options.pop(name) for name in sorted(options) if name in _OF_THE_CLIENT}
+    try:
+        return S3Store.from_url(
+            root.uri,
+            config=cast("S3Config", options),
+            client_options=cast("ClientConfig", client),
+            retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=patience)},
+        )
+    except UnknownConfigurationKeyError as error:
+        name = re.search(r"'([^']*)'", str(error))
+        raise InvalidInputError(
+            f"there is no storage option {name[1] if name else '?'!r}",
+            next_step="See how a graph on S3 is reached: options are named as in AWS_ variables.",
+        ) from error
+
+
+def _is_for_lance(name: str) -> bool:
+    return name.startswith("lance_") or name == "download_retry_count"
 
 
 def _paths(store: LocalStore | S3Store, prefix: str) -> Iterator[str]:
@@ -151,17 +194,5 @@ def _translated(root: Root, action: str) -> Iterator[None]:
     """Turn the store's own errors into ours, naming the root and what was tried."""
     try:
         yield
-    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
-        raise StorageUnavailableError(
-            f"{root} refused to {action}: {_first_line(error)}",
-            next_step="Check the credentials and their permissions for this root.",
-        ) from error
     except (BaseError, OSError) as error:
-        raise StorageUnavailableError(
-            f"could not {action} under {root}: {_first_line(error)}",
-            next_step="Check that the root exists and the store answers, then run it again.",
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise unavailable(root, action, error) from error

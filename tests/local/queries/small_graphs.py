@@ -19,6 +19,7 @@ from omnigraph.storage.location import parse_root
 from omnigraph.storage.snapshot import Snapshot
 from tests.query.differential import LIMITS
 from tests.query.evaluator import EPOCH
+from tests.stores import root_at
 
 SCHEMA = """
 node P { k: String @key  n: I32? }
@@ -30,7 +31,7 @@ Pairs = Sequence[tuple[int, int]]
 
 def numbered_graph(folder: Path, nodes: int, pairs: Pairs) -> Graph:
     """Nodes "0", "1", ... and one edge per pair; edges know their place as `w`."""
-    graph = omnigraph.init(str(folder / "graph"), schema=SCHEMA)
+    graph = omnigraph.init(root_at(folder / "graph"), schema=SCHEMA)
     graph.write(
         {
             "node:P": [{"k": str(each), "n": each} for each in range(nodes)],

@@ -1,7 +1,8 @@
 """What an executor asks of a graph, whether its tables are held in memory or looked up.
 
 Invariant: within one run a position means the same entity in every column of a table. Tables may
-grow during a run, positions never change.
+grow during a run, positions never change. Published edges have both their ends: what `check` would
+call a dangling edge may lead nowhere or to a node of nulls.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ DuckDB refuses becomes an error of the run.
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -26,6 +27,7 @@ from omnigraph.local.queries.sql_expressions import refusal
 if TYPE_CHECKING:
     from omnigraph.local.queries.run import Run
 
+T = TypeVar("T")
 _INPUT: Final = "rows_of_the_pattern"
 _BATCH_ROWS: Final = 1 << 16
 _MEMORY_STEP: Final = 1 << 26
@@ -55,14 +57,19 @@ class Statements:
     def table(self, text: str, rows: pa.Table | pa.RecordBatchReader) -> pa.Table:
         """The whole answer of a statement over `rows_of_the_pattern`."""
         with self._watched(rows) as connection:
-            return connection.sql(text).to_arrow_table()
+            found: pa.Table = self._guarded(
+                connection, lambda: connection.sql(text).to_arrow_table()
+            )
+            return found
 
     def batches(self, text: str, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """The answer of a statement, batch by batch."""
         with self._watched(rows) as connection:
-            reader: pa.RecordBatchReader = connection.sql(text).to_arrow_reader(_BATCH_ROWS)
+            reader: pa.RecordBatchReader = self._guarded(
+                connection, lambda: connection.sql(text).to_arrow_reader(_BATCH_ROWS)
+            )
             with reader:
-                for batch in reader:
+                while (batch := self._guarded(connection, lambda: next(reader, None))) is not None:
                     self._run.check()
                     yield batch
             del reader  # DuckDB frees a connection when its result is gone, not when it ended
@@ -111,11 +118,6 @@ class Statements:
             yield connection
         except duckdb.Error as error:
             raise self._explained(error) from error
-        except RuntimeError as error:
-            # DuckDB's way of handing Ctrl-C on.
-            if str(error) == "Query interrupted":
-                raise KeyboardInterrupt from error
-            raise
         finally:
             if timer is not None:
                 timer.cancel()
@@ -123,6 +125,33 @@ class Statements:
                 connection.unregister(_INPUT)
                 self._busy.remove(connection)
                 self._idle.append(connection)
+
+    def _guarded(self, connection: duckdb.DuckDBPyConnection, step: Callable[[], T]) -> T:
+        """Let DuckDB work; Ctrl-C interrupts it and is raised when it has stopped.
+
+        DuckDB would otherwise notice the signal itself, and may then wait for ever for a task that
+        reads from Python.
+        """
+        if (
+            threading.current_thread() is not threading.main_thread()
+            or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        ):
+            return step()
+        pressed = False
+
+        def interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - what a handler gets
+            nonlocal pressed
+            pressed = True
+            self._run.cancel()
+            connection.interrupt()
+
+        signal.signal(signal.SIGINT, interrupt)
+        try:
+            return step()
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if pressed:
+                raise KeyboardInterrupt
 
     def _explained(self, error: duckdb.Error) -> BaseException:
         if self._failure is not None:

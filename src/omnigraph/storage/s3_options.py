@@ -1,0 +1,165 @@
+"""What an S3 store is told: options of the graph first, then the variables that every tool knows.
+
+Invariant: options leave here under one name each, complete: a process with another environment,
+such as a Spark task, reaches the same store with them. No value of them appears in a message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from omnigraph.errors import InvalidInputError, StorageUnavailableError
+
+KEY, SECRET, TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
+REGION, ENDPOINT, TIMEOUT = "aws_region", "aws_endpoint", "timeout"
+ALLOW_HTTP, VIRTUAL_HOSTED = "allow_http", "aws_virtual_hosted_style_request"
+DEFAULT_TIMEOUT: Final = "30s"
+HIDDEN: Final = "***"
+
+_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    KEY: ("AWS_ACCESS_KEY_ID",),
+    SECRET: ("AWS_SECRET_ACCESS_KEY",),
+    TOKEN: ("AWS_SESSION_TOKEN",),
+    REGION: ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    ENDPOINT: ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    ALLOW_HTTP: ("AWS_ALLOW_HTTP", "ALLOW_HTTP"),
+    VIRTUAL_HOSTED: ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST",),
+    TIMEOUT: ("OMNIGRAPH_S3_TIMEOUT",),
+}
+_PATH_STYLE_VARIABLE: Final = "AWS_S3_FORCE_PATH_STYLE"
+_PATH_STYLE: Final = frozenset({"aws_s3_force_path_style", "s3_force_path_style"})
+_OTHER_NAMES: Final[Mapping[str, str]] = {
+    "access_key_id": KEY,
+    "secret_access_key": SECRET,
+    "session_token": TOKEN,
+    "token": TOKEN,
+    "aws_token": TOKEN,
+    "region": REGION,
+    "default_region": REGION,
+    "aws_default_region": REGION,
+    "endpoint": ENDPOINT,
+    "endpoint_url": ENDPOINT,
+    "aws_endpoint_url": ENDPOINT,
+    "aws_endpoint_url_s3": ENDPOINT,
+    "aws_allow_http": ALLOW_HTTP,
+    "virtual_hosted_style_request": VIRTUAL_HOSTED,
+}
+_CREDENTIALS: Final = (KEY, SECRET, TOKEN)
+_YES, _NO = frozenset({"1", "true", "on", "yes"}), frozenset({"0", "false", "off", "no"})
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)")
+_MILLISECONDS: Final[Mapping[str, int]] = {"ms": 1, "s": 1000, "": 1000, "m": 60_000}
+
+
+def s3_options(
+    given: Mapping[str, str], environment: Mapping[str, str], *, root: str
+) -> dict[str, str]:
+    """Every option that reaching `root` needs, under one name each.
+
+    Raises:
+        StorageUnavailableError: the region is missing, or plain http is not allowed.
+    """
+    options = _one_name_each(given)
+    # A pair of keys never meets the token of another one.
+    left = _CREDENTIALS if any(name in options for name in _CREDENTIALS) else ()
+    for name, value in _from(environment).items():
+        if name not in left:
+            options.setdefault(name, value)
+    options[TIMEOUT] = _duration(options.get(TIMEOUT, DEFAULT_TIMEOUT))
+    _refuse_half_a_key(options, root)
+    _refuse_no_region(options, root)
+    _refuse_http(options, root)
+    return options
+
+
+def seconds(duration: str) -> float:
+    """How long an option such as `30s` is."""
+    found = _DURATION.fullmatch(duration.strip())
+    if found is None or float(found[1]) == 0:
+        raise InvalidInputError(
+            f"the storage option timeout is {duration!r:.40}, expected a time such as 30s or 500ms"
+        )
+    return float(found[1]) * _MILLISECONDS[found[2]] / 1000
+
+
+def without_secrets(text: str, options: Mapping[str, str]) -> str:
+    """A text in which no value of a secret option is left."""
+    secrets = [value for name, value in options.items() if _is_secret(name) and value]
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _is_secret(name: str) -> bool:
+    return name != KEY and any(part in name for part in ("secret", "token", "password", "key"))
+
+
+def _one_name_each(given: Mapping[str, str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for spelled, text in given.items():
+        name, value = _OTHER_NAMES.get(spelled.lower(), spelled.lower()), text
+        if name in _PATH_STYLE:
+            name, value = VIRTUAL_HOSTED, _flag(not _is_true(spelled, text))
+        elif name in {ALLOW_HTTP, VIRTUAL_HOSTED}:
+            value = _flag(_is_true(spelled, text))
+        if options.setdefault(name, value) != value:
+            raise InvalidInputError(
+                f"the storage option {name} is given twice, the second time as {spelled!r:.80}"
+            )
+    return options
+
+
+def _from(environment: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, variables in _VARIABLES.items():
+        value = next((environment[each] for each in variables if environment.get(each)), None)
+        if value is not None:
+            flag = name in {ALLOW_HTTP, VIRTUAL_HOSTED}
+            found[name] = _flag(_is_true(variables[0], value)) if flag else value
+    path_style = environment.get(_PATH_STYLE_VARIABLE)
+    if path_style and VIRTUAL_HOSTED not in found:
+        found[VIRTUAL_HOSTED] = _flag(not _is_true(_PATH_STYLE_VARIABLE, path_style))
+    return found
+
+
+def _is_true(name: str, text: str) -> bool:
+    if text.strip().lower() not in _YES | _NO:
+        raise InvalidInputError(f"{name} is {text!r:.40}, expected true or false")
+    return text.strip().lower() in _YES
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _duration(text: str) -> str:
+    return f"{round(seconds(text) * 1000)}ms"
+
+
+def _refuse_half_a_key(options: Mapping[str, str], root: str) -> None:
+    if (KEY in options) != (SECRET in options):
+        missing = "AWS_SECRET_ACCESS_KEY" if KEY in options else "AWS_ACCESS_KEY_ID"
+        raise StorageUnavailableError(
+            f"one half of the credentials for {root} is missing: {missing}",
+            next_step=f"Set {missing}, or both as storage_options.",
+        )
+
+
+def _refuse_no_region(options: Mapping[str, str], root: str) -> None:
+    if not options.get(REGION):
+        raise StorageUnavailableError(
+            f"no region is known for {root}",
+            next_step="Set AWS_REGION, or the storage option aws_region; "
+            "stores that have no regions take us-east-1.",
+        )
+
+
+def _refuse_http(options: Mapping[str, str], root: str) -> None:
+    endpoint = options.get(ENDPOINT, "")
+    if endpoint.lower().startswith("http://") and options.get(ALLOW_HTTP) != "true":
+        raise StorageUnavailableError(
+            f"the endpoint for {root} speaks plain http, which is not allowed",
+            next_step="Set AWS_ALLOW_HTTP=true if everybody on the way may read along, "
+            "or give an https endpoint.",
+        )
