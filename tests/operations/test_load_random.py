@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from omnigraph.load.ledger import LoadReport
 from omnigraph.operations import load as load_operation
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Expected, Record, expect
 from tests.load.random_loads import good_records, loads
+from tests.stores import place_copy, root_at
 
 pytestmark = pytest.mark.unit
 
@@ -114,10 +116,9 @@ def test_random_loads_end_as_plain_python_says(
 
 
 def published(template: Path, folder: Path, case: Case) -> Graph:
-    root = folder / "graph"
-    shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(template, root)
-    graph = omnigraph.open(str(root))
+    root = root_at(Path(tempfile.mkdtemp(dir=folder), "graph"))
+    place_copy(template, root)
+    graph = omnigraph.open(root)
     content = {key: list(rows.values()) for key, rows in case.published.items() if rows}
     if content:
         graph.write(content)

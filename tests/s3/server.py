@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.s3.signing import REGION, signed_request
-from tests.stores import BUCKET, SERVED_FOLDER
+from tests.stores import BUCKET as BUCKET
+from tests.stores import SERVED_FOLDER
 
 WRITER, READER = ("writer", "writer-secret-4711"), ("reader", "reader-secret-4712")
 _ROOT: Final = ("testroot", "testroot-secret-4713")

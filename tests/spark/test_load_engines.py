@@ -19,6 +19,7 @@ from omnigraph.graph import Graph
 from tests.load.oracle import SCHEMA, TABLES, Case
 from tests.load.random_loads import loads
 from tests.operations.test_load_random import any_records, spelt
+from tests.stores import place_copy, root_at
 
 if TYPE_CHECKING:
     from omnigraph.load.ledger import LoadReport
@@ -86,9 +87,9 @@ def test_random_loads_end_alike_in_both_engines(spark: SparkSession, tmp_path: P
         files = [str(home / "0.jsonl"), str(home / "1.jsonl")]
         outcomes = []
         for engine in ({"engine": "local"}, {"engine": "spark", "spark": spark}):
-            root = home / str(engine["engine"])
-            shutil.copytree(tmp_path / "template", root)
-            graph = omnigraph.open(str(root))
+            root = root_at(home / str(engine["engine"]))
+            place_copy(tmp_path / "template", root)
+            graph = omnigraph.open(root)
             published = {key: list(rows.values()) for key, rows in case.published.items() if rows}
             if published:
                 graph.write(published)

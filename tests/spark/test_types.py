@@ -118,6 +118,17 @@ def bits(rows: pa.Table) -> list[dict[str, str]]:
     return [{name: repr(value) for name, value in row.items()} for row in rows.to_pylist()]
 
 
+def test_vectors_that_are_all_null_come_back_as_nulls() -> None:
+    lists = pa.array([None, None], pa.list_(pa.float32()))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("v", lists.type)])) as writer:
+        writer.write_batch(pa.record_batch([lists], names=["v"]))
+    received = pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+    stored = pa.schema([("v", pa.list_(pa.float32(), 2))])
+
+    assert from_spark(received, stored).column("v").to_pylist() == [None, None]
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
 def test_every_value_of_every_type_comes_back_the_same(spark: SparkSession, zone: str) -> None:
     rows = everything()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from omnigraph.storage.compaction import CompactionWork, plan_compaction
 from omnigraph.storage.index_segments import IndexTask, Organisation, Segment, plan_indexes
 from omnigraph.storage.tables import IndexCoverage, open_pinned, table_health
 from tests.behaviours.histories import content, row_ids
-from tests.stores import folder_of
+from tests.stores import folder_of, place_copy, root_at
 
 pytestmark = pytest.mark.spark
 
@@ -73,10 +72,11 @@ def fill(graph: Graph, *, first: int) -> None:
 @pytest.fixture
 def pair(tmp_path: Path) -> list[Graph]:
     """Two graphs that are the same to the byte."""
-    graph = omnigraph.init(str(tmp_path / "here"), schema=SCHEMA)
-    fill(graph, first=0)
-    shutil.copytree(tmp_path / "here", tmp_path / "there")
-    return [graph, omnigraph.open(str(tmp_path / "there"))]
+    fill(omnigraph.init(str(tmp_path / "template"), schema=SCHEMA), first=0)
+    roots = [root_at(tmp_path / name) for name in ("here", "there")]
+    for root in roots:
+        place_copy(tmp_path / "template", root)
+    return [omnigraph.open(root) for root in roots]
 
 
 def coverage(graph: Graph) -> Mapping[str, tuple[IndexCoverage, ...]]:

@@ -125,7 +125,8 @@ def _spelt(column: PropertyOf, value: BoundValue) -> str | None:
         return None
     assert isinstance(scalar, Scalar)
     low, high = INTEGER_LIMITS[scalar]
-    return str(value) if low <= value <= min(high, _LITERAL_MAX) else None
+    # Lance reads the smallest integer as a float: it takes the sign away first.
+    return str(value) if max(low, -_LITERAL_MAX) <= value <= min(high, _LITERAL_MAX) else None
 
 
 def _quoted(text: str) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from omnigraph.spark.failures import job_errors
 from omnigraph.spark.session import without_noise
+from omnigraph.spark.types import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +37,7 @@ class FrameRows:
             for row in packed.toLocalIterator():
                 with pa.ipc.open_stream(bytes(row[0])) as reader:
                     for batch in reader:
-                        yield batch.rename_columns(self.schema.names).cast(self.schema)
+                        yield from_spark(batch.rename_columns(self.schema.names), self.schema)
 
 
 def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

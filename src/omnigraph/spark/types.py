@@ -122,4 +122,12 @@ def from_spark(rows: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
     missing = [name for name in stored.names if name not in rows.schema.names]
     if missing:
         raise ValueError(f"the rows have no column {missing[0]!r}")
-    return rows.select(stored.names).cast(stored)
+    columns = [_stored(rows.column(field.name), field.type) for field in stored]
+    return pa.RecordBatch.from_arrays(columns, names=stored.names).cast(stored)
+
+
+def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pat.is_fixed_size_list(kind) and column.null_count == len(column):
+        # Arrow reads the values of lists that have none, and dies of it.
+        return pa.nulls(len(column), kind)
+    return column

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.storage.location import Root, Scheme
@@ -75,6 +75,27 @@ _SIGNS: Final[Mapping[Failure, tuple[str, ...]]] = {
     ),
 }
 
+_NEXT_STEPS: Final[Mapping[Failure, str]] = {
+    Failure.BUCKET: "Create the bucket, or check AWS_ENDPOINT_URL and the root.",
+    Failure.CREDENTIALS: (
+        "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and the clock."
+    ),
+    Failure.NO_CREDENTIALS: (
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give storage_options."
+    ),
+    Failure.FORBIDDEN: (
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of somebody who may do this, "
+        'or only read: open the graph with mode="r".'
+    ),
+    Failure.REGION: "Set AWS_REGION to the region of the bucket.",
+    Failure.UNREACHABLE: (
+        "Check AWS_ENDPOINT_URL and that the store runs; "
+        "one that is slow needs a longer OMNIGRAPH_S3_TIMEOUT."
+    ),
+    Failure.OTHER: "Check the root, its credentials and that the store answers.",
+}
+_NEXT_STEP_LOCALLY: Final = "Check that the root exists and may be used, then run it again."
+
 
 def failure_of(error: BaseException) -> Failure:
     """The kind of a failure, by what its text says."""
@@ -87,9 +108,10 @@ def failure_of(error: BaseException) -> Failure:
 
 def unavailable(root: Root, action: str, error: BaseException) -> StorageUnavailableError:
     """The error of a store that failed at an action, with the step that this failure calls for."""
+    on_s3 = root.scheme is Scheme.S3
     return StorageUnavailableError(
         f"could not {action} under {root}: {_shown(root, error)}",
-        next_step=_next_step(root, failure_of(error)),
+        next_step=_NEXT_STEPS[failure_of(error)] if on_s3 else _NEXT_STEP_LOCALLY,
     )
 
 
@@ -100,32 +122,3 @@ def _shown(root: Root, error: BaseException) -> str:
     failure = failure_of(error)
     known = root.scheme is Scheme.S3 and failure is not Failure.OTHER
     return f"{failure.value} ({first})" if known else first
-
-
-def _next_step(root: Root, failure: Failure) -> str:
-    if root.scheme is Scheme.LOCAL:
-        return "Check that the root exists, may be used and the store answers, then run it again."
-    match failure:
-        case Failure.BUCKET:
-            bucket = root.uri.removeprefix("s3://").split("/")[0]
-            return f"Create the bucket {bucket!r}, or check AWS_ENDPOINT_URL and the root."
-        case Failure.CREDENTIALS:
-            return "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN."
-        case Failure.NO_CREDENTIALS:
-            return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give storage_options."
-        case Failure.FORBIDDEN:
-            return (
-                "Use credentials that may do this (AWS_ACCESS_KEY_ID), or read only: "
-                'open the graph with mode="r".'
-            )
-        case Failure.REGION:
-            return "Set AWS_REGION to the region of the bucket."
-        case Failure.UNREACHABLE:
-            return (
-                "Check AWS_ENDPOINT_URL and that the store runs; a slow one needs a longer "
-                "OMNIGRAPH_S3_TIMEOUT."
-            )
-        case Failure.OTHER:
-            return "Check the root, its credentials and that the store answers."
-        case _:
-            assert_never(failure)

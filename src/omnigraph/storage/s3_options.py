@@ -47,6 +47,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
     "virtual_hosted_style_request": VIRTUAL_HOSTED,
 }
 _CREDENTIALS: Final = (KEY, SECRET, TOKEN)
+_FLAGS: Final = frozenset({ALLOW_HTTP, VIRTUAL_HOSTED})
 _YES, _NO = frozenset({"1", "true", "on", "yes"}), frozenset({"0", "false", "off", "no"})
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)")
 _MILLISECONDS: Final[Mapping[str, int]] = {"ms": 1, "s": 1000, "": 1000, "m": 60_000}
@@ -69,7 +70,7 @@ def s3_options(
     options[TIMEOUT] = _duration(options.get(TIMEOUT, DEFAULT_TIMEOUT))
     _refuse_half_a_key(options, root)
     _refuse_no_region(options, root)
-    _refuse_http(options, root)
+    _refuse_endpoint(options, root)
     return options
 
 
@@ -100,9 +101,9 @@ def _one_name_each(given: Mapping[str, str]) -> dict[str, str]:
     for spelled, text in given.items():
         name, value = _OTHER_NAMES.get(spelled.lower(), spelled.lower()), text
         if name in _PATH_STYLE:
-            name, value = VIRTUAL_HOSTED, _flag(not _is_true(spelled, text))
-        elif name in {ALLOW_HTTP, VIRTUAL_HOSTED}:
-            value = _flag(_is_true(spelled, text))
+            name, value = VIRTUAL_HOSTED, _flag(spelled, text, upside_down=True)
+        elif name in _FLAGS:
+            value = _flag(spelled, text)
         if options.setdefault(name, value) != value:
             raise InvalidInputError(
                 f"the storage option {name} is given twice, the second time as {spelled!r:.80}"
@@ -115,22 +116,17 @@ def _from(environment: Mapping[str, str]) -> dict[str, str]:
     for name, variables in _VARIABLES.items():
         value = next((environment[each] for each in variables if environment.get(each)), None)
         if value is not None:
-            flag = name in {ALLOW_HTTP, VIRTUAL_HOSTED}
-            found[name] = _flag(_is_true(variables[0], value)) if flag else value
+            found[name] = _flag(variables[0], value) if name in _FLAGS else value
     path_style = environment.get(_PATH_STYLE_VARIABLE)
     if path_style and VIRTUAL_HOSTED not in found:
-        found[VIRTUAL_HOSTED] = _flag(not _is_true(_PATH_STYLE_VARIABLE, path_style))
+        found[VIRTUAL_HOSTED] = _flag(_PATH_STYLE_VARIABLE, path_style, upside_down=True)
     return found
 
 
-def _is_true(name: str, text: str) -> bool:
+def _flag(name: str, text: str, *, upside_down: bool = False) -> str:
     if text.strip().lower() not in _YES | _NO:
         raise InvalidInputError(f"{name} is {text!r:.40}, expected true or false")
-    return text.strip().lower() in _YES
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
+    return "true" if (text.strip().lower() in _YES) != upside_down else "false"
 
 
 def _duration(text: str) -> str:
@@ -155,8 +151,13 @@ def _refuse_no_region(options: Mapping[str, str], root: str) -> None:
         )
 
 
-def _refuse_http(options: Mapping[str, str], root: str) -> None:
+def _refuse_endpoint(options: Mapping[str, str], root: str) -> None:
     endpoint = options.get(ENDPOINT, "")
+    if "@" in endpoint:
+        raise InvalidInputError(
+            f"the endpoint for {root} holds a user or a password",
+            next_step="Give credentials as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
     if endpoint.lower().startswith("http://") and options.get(ALLOW_HTTP) != "true":
         raise StorageUnavailableError(
             f"the endpoint for {root} speaks plain http, which is not allowed",

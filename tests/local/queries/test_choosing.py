@@ -103,7 +103,13 @@ def test_small_tables_are_held_in_memory(graph: Graph) -> None:
             "does not start from values",
         ),
         (
-            'match { $a: P { k: "1" } } return { $a.n, bm25($a.about, "word") as s } order { s }',
+            'match { $a: P } return { $a.n } order { bm25($a.about, "word") }',
+            Access.PROBE,
+            "a search index can answer",
+        ),
+        (
+            'match { $a: P { k: "1" } $a knows $b } return { $b.n } '
+            'order { bm25($b.about, "word") }',
             Access.RESIDENT,
             "a ranking looks at all",
         ),

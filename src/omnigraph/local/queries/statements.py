@@ -65,14 +65,17 @@ class Statements:
     def batches(self, text: str, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """The answer of a statement, batch by batch."""
         with self._watched(rows) as connection:
-            reader: pa.RecordBatchReader = self._guarded(
-                connection, lambda: connection.sql(text).to_arrow_reader(_BATCH_ROWS)
-            )
-            with reader:
-                while (batch := self._guarded(connection, lambda: next(reader, None))) is not None:
-                    self._run.check()
-                    yield batch
-            del reader  # DuckDB frees a connection when its result is gone, not when it ended
+            yield from self._read(connection, text)
+
+    def _read(self, connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[pa.RecordBatch]:
+        """DuckDB frees a connection when its result is gone, not when it ended: it is held here."""
+        reader: pa.RecordBatchReader = self._guarded(
+            connection, lambda: connection.sql(text).to_arrow_reader(_BATCH_ROWS)
+        )
+        with reader:
+            while (batch := self._guarded(connection, lambda: next(reader, None))) is not None:
+                self._run.check()
+                yield batch
 
     def streamed(
         self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
