@@ -49,7 +49,7 @@ def on(spark: SparkSession) -> Executor:
     return ask
 
 
-@pytest.mark.timeout(600 if EXAMPLES == 30 else 86400)
+@pytest.mark.timeout(1200 if EXAMPLES == 30 else 86400)
 def test_random_queries_are_answered_as_defined(spark: SparkSession) -> None:
     seeds = [f"spark-{number}" for number in range(-(-EXAMPLES // QUERIES))]
 

@@ -9,6 +9,8 @@ from omnigraph.storage.location import Scheme, parse_root
 
 pytestmark = pytest.mark.unit
 
+SECRETS = {"aws_access_key_id": "k", "aws_secret_access_key": "hush", "aws_region": "r"}
+
 
 @pytest.mark.parametrize(
     ("text", "uri"),
@@ -47,7 +49,7 @@ def test_s3_roots_keep_bucket_and_prefix() -> None:
 
 
 def test_storage_options_never_show_in_the_repr() -> None:
-    root = parse_root("s3://bucket/g", storage_options={"aws_secret_access_key": "hush"})
+    root = parse_root("s3://bucket/g", storage_options=SECRETS)
 
     assert "hush" not in repr(root)
 

@@ -115,7 +115,11 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
         return False
     if _value(tokens, index - 2) == "limit" or (word in _OPERATOR_WORDS and left in parameters):
         return False
-    return _kind(tokens, index + 1) == _VARIABLE or _opens_bounds(tokens, index + 1)
+    if _kind(tokens, index + 1) == _VARIABLE:
+        return True
+    # A block may begin with a number: `optional { 1 < $x.age }` has no bounds.
+    certain = word not in KEYWORDS or _kind(tokens, index + 3) == "COMMA"
+    return certain and _opens_bounds(tokens, index + 1)
 
 
 def _is_plain_name(tokens: Sequence[Token], index: int) -> bool:

@@ -19,13 +19,20 @@ from omnigraph.errors import (
     InvalidInputError,
     NotFoundError,
     NothingWrittenError,
+    QueryFailedError,
     SparkJobFailedError,
     StorageUnavailableError,
 )
 
 _CARRIED: Final[dict[str, type[NothingWrittenError]]] = {
     each.__name__: each
-    for each in (DamagedGraphError, InvalidInputError, NotFoundError, StorageUnavailableError)
+    for each in (
+        DamagedGraphError,
+        InvalidInputError,
+        NotFoundError,
+        QueryFailedError,
+        StorageUnavailableError,
+    )
 }
 _OURS: Final = re.compile(
     r"^omnigraph\.errors\.(?P<name>\w+): (?P<what>.*?)(?:; nothing was written)?\.?$"

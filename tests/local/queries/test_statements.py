@@ -21,19 +21,21 @@ from omnigraph.local.queries.run import Limits, Run
 from omnigraph.local.queries.statements import Statements
 from omnigraph.query.binding import BoundParameters
 from omnigraph.schema.compile import compile_schema
+from tests.query.evaluator import EPOCH
 
 pytestmark = pytest.mark.unit
 
 CATALOG = compile_schema("node P { k: String @key }", filename="p.pg", identity_domain="test")
 SCHEMA = pa.schema({"n": pa.int64()})
 SORTED = "SELECT n FROM rows_of_the_pattern ORDER BY n"
+TOO_LARGE = "SELECT n + 9223372036854775800 AS n FROM rows_of_the_pattern"
 FOREVER = """SELECT count(*) AS n FROM range(1000000000000) t(a), rows_of_the_pattern
     WHERE a % 7 = 9"""
 LIMITS = Limits(memory_bytes=1 << 28)
 
 
 def run_with(limits: Limits = LIMITS) -> Run:
-    parameters = BoundParameters(values={}, types={})
+    parameters = BoundParameters(values={}, now=EPOCH)
     return Run(catalog=CATALOG, parameters=parameters, limits=limits)
 
 
@@ -112,7 +114,7 @@ def test_an_error_of_the_pattern_is_raised_as_itself(
 
 def test_an_integer_that_does_not_fit_is_an_error_of_the_query(statements: Statements) -> None:
     with pytest.raises(QueryFailedError, match="64 bits"):
-        statements.table(f"SELECT n + {2**63 - 2} AS n FROM rows_of_the_pattern", table())
+        statements.table(TOO_LARGE, table())
 
 
 def test_an_older_error_is_not_told_again(statements: Statements) -> None:
@@ -124,14 +126,14 @@ def test_an_older_error_is_not_told_again(statements: Statements) -> None:
         list(statements.batches(SORTED, statements.streamed(SCHEMA, batches())))
 
     with pytest.raises(QueryFailedError):
-        statements.table(f"SELECT n + {2**63 - 2} AS n FROM rows_of_the_pattern", table())
+        statements.table(TOO_LARGE, table())
 
 
 def test_a_statement_ends_when_its_time_is_over() -> None:
     statements = Statements(run_with(Limits(memory_bytes=1 << 28, seconds=0.5)))
     began = time.monotonic()
 
-    with pytest.raises(QueryBudgetError, match="0.5 seconds"):
+    with pytest.raises(QueryBudgetError, match=r"after 0\.5 seconds"):
         statements.table(FOREVER, table())
 
     assert time.monotonic() - began < 10
@@ -196,7 +198,7 @@ def test_an_answer_that_is_left_half_way_leaves_its_connection_usable(
     for _ in range(taken):
         next(batches)
 
-    batches.close()
+    batches.close()  # type: ignore[attr-defined]
 
     assert statements._busy == []
     assert statements.table(SORTED, table())["n"].to_pylist() == list(range(10))

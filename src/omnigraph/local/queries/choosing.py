@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.local.queries.estimates import Estimates
-from omnigraph.local.queries.resident import edge_pins
+from omnigraph.local.queries.resident import edge_pins, version_of
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.expressions import (
     Comparison,
@@ -96,7 +96,9 @@ def choose(  # noqa: PLR0911 - one per reason
     tables = {names.edge_table_key(each) for each in edges}
     tables |= {names.node_table_key(each) for scan in scans for each in scan.types}
     rows = sum(snapshot.tables[each].row_count for each in tables if each in snapshot.tables)
-    pins = tuple(edge_pins(root, snapshot, run, each) for each in edges)
+    joins = [edge_pins(root, snapshot, run, each) for each in edges]
+    read = (snapshot.tables[each] for each in sorted(tables) if each in snapshot.tables)
+    pins = (root.uri, *(version_of(each) for each in read))
 
     def chosen(access: Access, why: str) -> Choice:
         return Choice(access=access, why=why, pins=pins, rows=rows)
@@ -110,7 +112,7 @@ def choose(  # noqa: PLR0911 - one per reason
         return chosen(Access.RESIDENT, "a ranking looks at all entities")
     if not all(_is_named(scan) for scan in scans):
         return chosen(Access.RESIDENT, "it does not start from values that an index knows")
-    if edges and all(("ends", *each) in cache for each in pins):
+    if joins and all(("ends", *each) in cache for each in joins):
         return chosen(Access.RESIDENT, "the edges are in memory already")
     reading = max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW)
     if SPENT.of(pins) > reading:

@@ -73,16 +73,18 @@ class ColumnCache:
             return found
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
-        with making:
-            found = self._found(key)
-            if found is not None:
-                return found
-            started = time.perf_counter()
-            arrays = make()
-            self._keep(key, arrays, time.perf_counter() - started)
-        with self._lock:
-            self._making.pop(key, None)
-        return arrays
+        try:
+            with making:
+                found = self._found(key)
+                if found is not None:
+                    return found
+                started = time.perf_counter()
+                arrays = make()
+                self._keep(key, arrays, time.perf_counter() - started)
+                return arrays
+        finally:
+            with self._lock:
+                self._making.pop(key, None)
 
     def clear(self) -> None:
         """Forget everything, in memory and on disk."""

@@ -184,13 +184,13 @@ def end_tables(run: Run, edge: str) -> tuple[str, str]:
 
 
 def column_key_parts(root: Root, entry: TableEntry, name: str) -> tuple[Hashable, ...]:
-    return (root.uri, *_version(entry), name)
+    return (root.uri, *version_of(entry), name)
 
 
 def edge_pins(root: Root, snapshot: Snapshot, run: Run, edge: str) -> tuple[Hashable, ...]:
     """Everything the positions of an edge type's ends depend on."""
     tables = (names.edge_table_key(edge), *end_tables(run, edge))
-    pins = tuple(_version(find_entry(root, snapshot, each)) for each in tables)
+    pins = tuple(version_of(find_entry(root, snapshot, each)) for each in tables)
     return root.uri, pins
 
 
@@ -212,7 +212,8 @@ def text_counts(
     return TextCounts(documents=documents, tokens=tokens)
 
 
-def _version(entry: TableEntry) -> tuple[Hashable, ...]:
+def version_of(entry: TableEntry) -> tuple[Hashable, ...]:
+    """What tells a version of a table from all others of its root."""
     return entry.location, entry.fork, entry.version, entry.made_at
 
 

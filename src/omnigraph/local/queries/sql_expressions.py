@@ -67,8 +67,11 @@ _STRING_TESTS: Final = {
 
 def refusal(error: Exception) -> str | None:
     """What the language refuses, if that is what an error of DuckDB says; None otherwise."""
-    too_large = isinstance(error, duckdb.OutOfRangeException) or (
-        isinstance(error, duckdb.ConversionException) and "INT128" in str(error)
+    # While rows are read the same words come in an error of Arrow.
+    too_large = (
+        isinstance(error, duckdb.OutOfRangeException)
+        or str(error).startswith("Out of Range Error")
+        or (isinstance(error, duckdb.ConversionException | OSError) and "INT128" in str(error))
     )
     return "an integer or a sum does not fit into 64 bits" if too_large else None
 

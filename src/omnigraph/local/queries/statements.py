@@ -7,6 +7,7 @@ DuckDB refuses becomes an error of the run.
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import threading
@@ -31,6 +32,7 @@ T = TypeVar("T")
 _INPUT: Final = "rows_of_the_pattern"
 _BATCH_ROWS: Final = 1 << 16
 _MEMORY_STEP: Final = 1 << 26
+_MEMORY_PER_THREAD: Final = 1 << 27
 _SPARE_MAX: Final = 8
 _ENGINES_MAX: Final = 4
 
@@ -119,7 +121,8 @@ class Statements:
             timer.start()
         try:
             yield connection
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError) as error:
+            # While its rows are read, DuckDB's errors come as Arrow's, with the same words.
             raise self._explained(error) from error
         finally:
             if timer is not None:
@@ -156,18 +159,22 @@ class Statements:
             if pressed:
                 raise KeyboardInterrupt
 
-    def _explained(self, error: duckdb.Error) -> BaseException:
+    def _explained(self, error: Exception) -> BaseException:
         if self._failure is not None:
             return self._failure
-        if isinstance(error, duckdb.InterruptException):
+        if isinstance(error, duckdb.InterruptException) or _says(error, "INTERRUPT Error"):
             self._run.check()
             return out_of_time(self._run.limits)
-        if isinstance(error, duckdb.OutOfMemoryException):
+        if isinstance(error, duckdb.OutOfMemoryException) or _says(error, "Out of Memory Error"):
             return out_of_memory(self._run.limits, str(error).splitlines()[0])
         refused = refusal(error)
         if refused is not None:
             return QueryFailedError(refused, next_step="Use smaller numbers, or floats.")
         return error
+
+
+def _says(error: Exception, what: str) -> bool:
+    return isinstance(error, OSError) and str(error).startswith(what)
 
 
 class _Engines:
@@ -201,6 +208,8 @@ class _Engines:
             self._engines[memory] = duckdb.connect(
                 config={
                     "memory_limit": f"{memory}B",
+                    # Each holds blocks of its own: with little memory few of them can work at all.
+                    "threads": str(max(1, min(os.cpu_count() or 1, memory // _MEMORY_PER_THREAD))),
                     "temp_directory": str(Path(tempfile.gettempdir(), "omnigraph-duckdb")),
                     "autoinstall_known_extensions": "false",
                     "python_enable_replacements": "false",

@@ -61,7 +61,15 @@ from omnigraph.spark.queries.arithmetic import (
     is_integer_operation,
 )
 from omnigraph.spark.queries.literals import known_column, spark_type_of
-from omnigraph.spark.queries.rows import Absent, HeldEntity, HeldPath, Rows, Run, type_of
+from omnigraph.spark.queries.rows import (
+    Absent,
+    HeldEntity,
+    HeldPath,
+    Rows,
+    Run,
+    property_column,
+    type_of,
+)
 from omnigraph.spark.queries.searches import Searches
 
 if TYPE_CHECKING:
@@ -130,7 +138,7 @@ class Expressions:
         match each:
             case PropertyOf():
                 assert isinstance(held, HeldEntity)
-                return sql.col(_property_column(held, each.name))
+                return sql.col(property_column(held, each.name))
             case TypeName():
                 assert isinstance(held, HeldEntity)
                 return type_of(held)
@@ -197,10 +205,6 @@ class Expressions:
             return sql.lit(True)  # noqa: FBT003 - a value, not a switch
         name = held.nodes if isinstance(held, HeldPath) else held.id_column
         return sql.col(name).isNull()
-
-
-def _property_column(held: HeldEntity, name: str) -> str:
-    return held.id_column if name == ID_COLUMN else held.properties[name]
 
 
 def _part(part: PathPart, held: HeldPath) -> Column:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from pyspark.sql import functions as sql
 
+from omnigraph.names import ID_COLUMN
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.expressions import Ranking
 from omnigraph.schema.catalog import Catalog
@@ -109,6 +110,11 @@ def identity_of(held: Held) -> tuple[str, ...]:
             return ()
         case _:
             assert_never(held)
+
+
+def property_column(held: HeldEntity, name: str) -> str:
+    """The column of a property, or of the id."""
+    return held.id_column if name == ID_COLUMN else held.properties[name]
 
 
 def type_of(held: HeldEntity) -> Column:

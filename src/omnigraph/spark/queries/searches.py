@@ -28,7 +28,7 @@ from omnigraph.local.queries.vector_distances import distances
 from omnigraph.query.expressions import Distance, PropertyOf, TextScore, TextSearch
 from omnigraph.spark.queries.literals import known_value
 from omnigraph.spark.queries.refusals import query_errors
-from omnigraph.spark.queries.rows import Absent, HeldEntity, Rows, Run
+from omnigraph.spark.queries.rows import Absent, HeldEntity, Rows, Run, property_column
 from omnigraph.spark.session import without_noise
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Searches:
         def answered(texts: pa.Array) -> pa.Array:
             return matches(texts, kind, wanted, most)
 
-        return _computed(answered, "boolean", sql.col(held.properties[search.field.name]))
+        return _computed(answered, "boolean", sql.col(property_column(held, search.field.name)))
 
     def score(self, ranking: Distance | TextScore, rows: Rows) -> Column:
         """The distance or the relevance of each entity; null if it has none."""
@@ -84,11 +84,11 @@ class Searches:
             assert isinstance(query, str)
             return self._relevance(ranking.field, query, held)
         assert isinstance(query, tuple)
-        return _distance(ranking, query, sql.col(held.properties[ranking.field.name]))
+        return _distance(ranking, query, sql.col(property_column(held, ranking.field.name)))
 
     def _relevance(self, field: PropertyOf, query: str, held: HeldEntity) -> Column:
         """The score among all texts of the entity's own type."""
-        texts = sql.col(held.properties[field.name])
+        texts = sql.col(property_column(held, field.name))
         by_type = {name: self._scored(name, field.name, query, texts) for name in held.types}
         if held.type_column is None:
             return by_type[held.types[0]]
