@@ -95,7 +95,7 @@ def main() -> None:
         json.dumps(
             {
                 "name": "query",
-                "ratio": _mean(warm_ratios),
+                "geomean_ratio": _mean(warm_ratios),
                 "ratio_cold": _mean([each["cold"] for each in ratios.values()]),
                 "ratios": {str(number): each["warm"] for number, each in ratios.items()},
                 "hops_p50_ms": {

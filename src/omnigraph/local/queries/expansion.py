@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the steps above a hop read; with `counted` equal rows may become one with a weight."""
+    """What the steps above a hop read.
+
+    With `counted` equal rows may become one with a weight; without `weighed` nobody asks for it.
+    """
 
     variables: frozenset[str]
     counted: bool
+    weighed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,4 +199,4 @@ def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
 def fewer(frame: Frame, wanted: Wanted) -> Frame:
     """Only what is read above; equal rows as one where that is allowed."""
     frame = frame.only(wanted.variables)
-    return merged_equal(frame) if wanted.counted else frame
+    return merged_equal(frame, weighed=wanted.weighed) if wanted.counted else frame

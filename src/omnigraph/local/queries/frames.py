@@ -202,8 +202,8 @@ def _joined_paths(columns: Sequence[PathColumn]) -> PathColumn:
     )
 
 
-def merged_equal(frame: Frame) -> Frame:
-    """Equal rows as one row with their weight.
+def merged_equal(frame: Frame, *, weighed: bool = True) -> Frame:
+    """Equal rows as one row with their weight, or without it if nobody asks how many they were.
 
     Rows of several variables are left alone: finding equal ones costs more than it saves.
     """
@@ -218,6 +218,11 @@ def merged_equal(frame: Frame) -> Frame:
         return frame
     shifted = column.positions - ABSENT
     size = int(shifted.max(initial=0)) + 1
+    if not weighed:
+        there = np.zeros(size, dtype=np.bool_)
+        there[shifted] = True
+        found = np.flatnonzero(there)
+        return Frame(rows=len(found), entities={name: replace(column, positions=found + ABSENT)})
     if size <= _DENSE_FACTOR * max(frame.rows, 1):
         counted = _counted(shifted, frame.weights, size)
         found = np.flatnonzero(counted)

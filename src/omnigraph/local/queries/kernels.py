@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph.local.queries.access import Column
+from omnigraph.names import ID_COLUMN
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters, BoundValue
 from omnigraph.query.expressions import (
@@ -31,6 +32,7 @@ from omnigraph.query.expressions import (
     PropertyOf,
     StringTest,
     TypeName,
+    conjuncts,
 )
 
 Leaf: TypeAlias = Callable[[Expression], Column]
@@ -68,6 +70,18 @@ def known_value(each: Expression, parameters: BoundParameters) -> tuple[bool, Bo
             return True, parameters.now
         case _:
             return False, None
+
+
+def named_id(condition: Expression, parameters: BoundParameters) -> str | None:
+    """The only id that entities can have that meet a condition, if it says so."""
+    for each in conjuncts(condition):
+        if not isinstance(each, Comparison) or each.operator is not BinaryOperator.EQUAL:
+            continue
+        for one, other in ((each.left, each.right), (each.right, each.left)):
+            known, value = known_value(other, parameters)
+            if isinstance(one, PropertyOf) and one.name == ID_COLUMN and known:
+                return value if isinstance(value, str) else None
+    return None
 
 
 def simple_condition(  # noqa: PLR0911 - one per kind

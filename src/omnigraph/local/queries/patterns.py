@@ -8,7 +8,7 @@ as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 import numpy as np
@@ -159,13 +159,13 @@ class Patterns:
 
     def _cross(self, plan: Cross, wanted: Wanted, outer: Frame | None) -> Iterator[Frame]:
         left, right = variables_bound(plan.left), variables_bound(plan.right)
-        inner = Wanted(variables=wanted.variables & right, counted=wanted.counted)
+        inner = replace(wanted, variables=wanted.variables & right)
         held: list[Frame] = []
         for frame in self.frames(plan.right, inner, outer):
             self.run.hold(frame.nbytes, "one side of a cross product")
             held.append(frame)
         # What the rows around a block carry along is on the left, where the block starts.
-        rest = Wanted(variables=wanted.variables - (right - left), counted=wanted.counted)
+        rest = replace(wanted, variables=wanted.variables - (right - left))
         if held:
             for frame in self.frames(plan.left, rest, outer):
                 for other in held:
@@ -185,7 +185,7 @@ class Patterns:
         for frame in self.frames(plan.input, _below(wanted, read, frozenset()), outer):
             numbered, number = _numbered(frame.only(read), plan.inner)
             found = np.zeros(frame.rows, dtype=np.bool_)
-            inner = Wanted(variables=frozenset({number}), counted=True)
+            inner = Wanted(variables=frozenset({number}), counted=True, weighed=False)
             for each in self.frames(plan.inner, inner, numbered):
                 found[each.entities[number].positions] = True
             yield fewer(frame.take(~found), wanted)
@@ -195,10 +195,8 @@ class Patterns:
         introduced = frozenset(plan.introduced)
         for frame in self.frames(plan.input, _below(wanted, read, introduced), outer):
             numbered, number = _numbered(frame.only(read), plan.inner)
-            inner = Wanted(
-                variables=frozenset({number}) | (wanted.variables & introduced),
-                counted=wanted.counted,
-            )
+            new = frozenset({number}) | (wanted.variables & introduced)
+            inner = replace(wanted, variables=new)
             found = list[Frame]()
             for each in self.frames(plan.inner, inner, numbered):
                 self.run.hold(each.nbytes, "the matches of an optional block")
@@ -213,7 +211,7 @@ def _below(
 ) -> Wanted:
     """What is wanted below a step that reads some variables and brings new ones."""
     kept = frozenset(each for each in wanted.variables | read if each not in new)
-    return Wanted(variables=kept, counted=wanted.counted)
+    return replace(wanted, variables=kept)
 
 
 def _numbered(frame: Frame, inner: Plan) -> tuple[Frame, str]:

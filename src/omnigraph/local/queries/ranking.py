@@ -7,6 +7,7 @@ depend on all rows together, so it holds their positions until the last one has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 import numpy as np
@@ -42,7 +43,7 @@ class Ranker:
     def ranked(self, plan: Rank, wanted: Wanted, below: PatternFrames) -> Iterator[Frame]:
         """The rows of a pattern that have a rank."""
         variable = ranked_variable(plan)
-        read = Wanted(variables=wanted.variables | {variable}, counted=wanted.counted)
+        read = replace(wanted, variables=wanted.variables | {variable})
         frames = below(plan.input, read, self._best_of(plan))
         match plan.by:
             case Distance() | TextScore():

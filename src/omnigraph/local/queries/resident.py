@@ -19,6 +19,7 @@ from omnigraph import names
 from omnigraph.local.queries.access import Column
 from omnigraph.local.queries.adjacency import Adjacency, adjacency_of, sorted_steps
 from omnigraph.local.queries.column_cache import Arrays, ColumnCache
+from omnigraph.local.queries.kernels import named_id
 from omnigraph.local.queries.run import too_large
 from omnigraph.local.queries.text_scores import (
     Corpus,
@@ -66,15 +67,19 @@ class Resident:
 
     def candidates(
         self,
-        table: str,  # noqa: ARG002 - all of a table is at hand
-        predicate: Expression | None,  # noqa: ARG002
-        columns: Sequence[str],  # noqa: ARG002
+        table: str,
+        predicate: Expression | None,
+        columns: Sequence[str],  # noqa: ARG002 - all of a table is at hand
     ) -> Positions | None:
-        return None
+        wanted = None if predicate is None else named_id(predicate, self._run.parameters)
+        if wanted is None:
+            return None
+        found = pc.index(self.column(table, names.ID_COLUMN), wanted).as_py()
+        return np.array([found] if found >= 0 else [], dtype=np.int64)
 
     def ranked_candidates(
         self,
-        table: str,  # noqa: ARG002 - as above
+        table: str,  # noqa: ARG002 - everything is looked at
         predicate: Expression | None,  # noqa: ARG002
         by: Ranking,  # noqa: ARG002
         rows: int | None,  # noqa: ARG002

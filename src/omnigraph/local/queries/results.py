@@ -74,8 +74,10 @@ class Results:
                 assert_never(self._shape.kind)
 
     def _frames(self) -> Iterator[Frame]:
-        counted = self._shape.counts_only
-        wanted = Wanted(variables=self._wanted(), counted=counted)
+        shape = replace(self._shape, projections=self._simplified())
+        wanted = Wanted(
+            variables=self._wanted(), counted=shape.counts_only, weighed=shape.asks_how_many
+        )
         return self._patterns.frames(self._shape.pattern, wanted)
 
     def _wanted(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnigraph.query.expressions import Aggregate as AggregateExpression
 from omnigraph.query.expressions import AggregateFunction, Expression, variables_of
@@ -46,6 +46,18 @@ class Shape:
         )
 
     @property
+    def asks_how_many(self) -> bool:
+        """Whether it matters how many equal rows the pattern has."""
+        aggregates = [
+            each.expression
+            for each in self.projections
+            if isinstance(each.expression, AggregateExpression)
+        ]
+        return self.kind is not ShapeKind.DISTINCT and (
+            self.kind is ShapeKind.ROWS or any(map(_repeats_matter, aggregates))
+        )
+
+    @property
     def counts_only(self) -> bool:
         """Whether equal rows of the pattern can be one row with a weight."""
         match self.kind:
@@ -60,6 +72,15 @@ class Shape:
                     and not each.expression.distinct
                     for each in self.projections
                 )
+
+
+_UNWEIGHED: Final = frozenset(
+    {AggregateFunction.MINIMUM, AggregateFunction.MAXIMUM, AggregateFunction.COLLECT}
+)
+
+
+def _repeats_matter(aggregate: AggregateExpression) -> bool:
+    return not aggregate.distinct and aggregate.function not in _UNWEIGHED
 
 
 def shape_of(plan: Plan) -> Shape:
