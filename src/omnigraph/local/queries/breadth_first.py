@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from omnigraph.query.plan import Expand
 
 _STARTS_AT_ONCE: Final = 1 << 16
+_NUMBERS_PER_NODE: Final = 10
+"""What a search holds of a node that it has found: its level, its key, and copies while sorting."""
 _NODE_BITS: Final = 40
 """A start and a node in one number: a million million nodes, eight million starts."""
 
@@ -124,19 +126,21 @@ class _Search:
         self._run = run
         self._chains = plan.start_type == plan.end_type
         self._most = run.limits.portion_rows
+        self._held = 0
 
     def reached(self, starts: Positions) -> Iterator[Found]:
         """What every start reaches; owners are numbers of starts."""
         pending = [np.arange(len(starts), dtype=np.int64)]
         while pending:
             chosen = pending.pop()
+            self._held = 0
             found = self._together(starts[chosen])
             if found is None:
                 half = len(chosen) // 2
                 pending += [chosen[half:], chosen[:half]]
-                continue
-            for each in found:
+            for each in found or ():
                 yield Found(owners=chosen[each.owners], ends=each.ends, path=each.path)
+            self._run.let_go(self._held)
 
     def _together(self, starts: Positions) -> list[Found] | None:
         """All levels of all starts; None if they are too many to be searched from together."""
@@ -152,6 +156,8 @@ class _Search:
             following = self._following(level, starts, visited, depth, tracker)
             if following is None:
                 return None
+            if not self._holds(following, depth, alone=len(starts) == 1):
+                return None
             if depth >= plan.minimum and len(following.owners):
                 path = None if tracker is None else tracker.paths(following)
                 found.append(Found(owners=following.owners, ends=following.nodes, path=path))
@@ -161,6 +167,18 @@ class _Search:
             visited = np.sort(np.concatenate([visited, _keys(new.owners, new.nodes)]))
             level = new
         return found
+
+    def _holds(self, level: Level, depth: int, *, alone: bool) -> bool:
+        """Account for a level; False if it is too much together with other starts."""
+        numbers = _NUMBERS_PER_NODE
+        if self._plan.path_variable is not None:
+            numbers += 2 * depth + 2
+        size = len(level.nodes) * numbers * 8
+        if not alone and not self._run.has_room(size):
+            return False
+        self._run.hold(size, "a search of many hops")
+        self._held += size
+        return True
 
     def _following(
         self,

@@ -70,6 +70,10 @@ class Run:
         if left is not None and left < 0:
             raise out_of_time(self.limits)
 
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes more can be held."""
+        return self._held + size <= self.limits.memory_bytes
+
     def hold(self, size: int, what: str) -> None:
         """Account for bytes that stay until the run ends."""
         self._held += size
