@@ -37,10 +37,32 @@ test *args:
 
 # One real Spark session; then a standalone cluster whose executors and drivers are killed, and a Connect server
 test-spark *args:
-    pytest -m "spark and not cluster" {{args}}
+    pytest -m "spark and not cluster and not s3" {{args}}
 
 test-cluster *args:
     pytest -m cluster {{args}}
+
+# Build the servers of the s3 tier into a cache outside of the checkout, once (minutes, needs Go)
+s3-tools:
+    bash .ci/s3-tools
+
+# Start an S3 server by hand and print what to export; its files are in the folder
+s3 folder="/tmp/omnigraph-s3":
+    python -m tests.s3.server {{folder}}
+
+# The s3 tier in minutes: what is about S3 itself, and a part of every suite with its graphs on S3
+test-s3-smoke:
+    pytest -n auto -m "s3 and not slow" tests/s3
+    OMNIGRAPH_TEST_STORE=s3 pytest -n auto -m "not slow" {{s3_smoke}}
+
+s3_smoke := "tests/operations/test_initialise.py tests/operations/test_open.py tests/commit/test_writes.py tests/behaviours/test_merge.py tests/behaviours/test_tags.py tests/maintenance/test_migrations.py tests/storage/test_objects.py tests/storage/test_manifest.py"
+s3_suites := "tests/behaviours tests/operations tests/maintenance tests/commit tests/cli tests/local tests/query tests/storage"
+
+# Every suite that makes graphs, with the graphs on S3, in this process and on Spark (long)
+test-s3 *args:
+    pytest -n auto -m s3 tests/s3 {{args}}
+    OMNIGRAPH_TEST_STORE=s3 pytest -n auto --timeout 1200 {{s3_suites}} {{args}}
+    OMNIGRAPH_TEST_STORE=s3 pytest --timeout 1200 -m "not s3" tests/spark {{args}}
 
 # Both engines on 300 random loads, and the rules on hashed keys on 1,000, against each other and the oracle (long)
 engines:

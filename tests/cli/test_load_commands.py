@@ -190,6 +190,7 @@ def wait_for_sidecar(graph: str) -> None:
     raise AssertionError("the load never began")
 
 
+@pytest.mark.local_disk("what it times is the start of a process, without a network")
 def test_a_small_file_is_loaded_soon_after_a_cold_start(graph: str, tmp_path: Path) -> None:
     source = people(tmp_path / "p.jsonl", *[7] * 100)
     measured = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -150,10 +151,7 @@ def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
         "graph.write({'Account': [{'name': 'slow', 'balance': 7}]})\n"
         "print('done')\n"
     )
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=pause:3",
-    }
+    environment = {**os.environ, "OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=pause:3"}
     writer = subprocess.Popen(
         [sys.executable, "-c", script, graph.root],
         env=environment,

@@ -328,7 +328,7 @@ def data_gone(graph: Graph) -> None:
 
 
 def table_gone(graph: Graph) -> None:
-    shutil.rmtree(uri(graph, TAG))
+    shutil.rmtree(folder_of(uri(graph, TAG)))
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def test_a_reopened_graph_knows_its_catalog_and_tables(people_graph: Graph) -> N
     assert graph.snapshot() == people_graph.snapshot()
 
 
+@pytest.mark.local_disk("file:// addresses name folders of a disk")
 def test_file_urls_and_paths_open_the_same_graph(people_graph: Graph) -> None:
     assert omnigraph.open(f"file://{people_graph.root}").snapshot() == people_graph.snapshot()
 

@@ -63,7 +63,7 @@ class Served:
 Rule = Callable[[Asked], Treatment]
 
 
-def _forward(_asked: Asked) -> Treatment:
+def forward(_asked: Asked) -> Treatment:
     return Treatment.FORWARD
 
 
@@ -76,7 +76,7 @@ class Relay:
         assert address.port is not None
         self.upstream = (address.hostname, address.port)
         self.latency_seconds = latency_seconds
-        self.rule: Rule = _forward
+        self.rule: Rule = forward
         self._served: list[Served] = []
         self._asked = 0
         self._lock = threading.Lock()

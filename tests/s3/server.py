@@ -89,7 +89,7 @@ class S3Server:
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
-    def options(self, user: tuple[str, str] = WRITER, **more: str) -> dict[str, str]:
+    def options(self, user: tuple[str, str] = WRITER, /, **more: str) -> dict[str, str]:
         """The storage options of a user."""
         return {
             "aws_access_key_id": user[0],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from omnigraph.storage.kept_open import kept_open, look_up
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.tables import open_pinned
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -73,7 +73,7 @@ def test_a_branch_is_its_own(graph: Graph) -> None:
 def test_a_table_made_again_at_the_same_place_is_another(graph: Graph) -> None:
     root, before = parse_root(graph.root), entry_of(graph)
     assert keys(root, before) == ["old"]
-    shutil.rmtree(graph.root)
+    shutil.rmtree(folder_of(graph.root))
 
     again = made(graph.root, "new")
 
@@ -99,7 +99,7 @@ def test_a_version_that_never_was_is_told_as_damage(graph: Graph) -> None:
 
 def test_a_table_that_is_gone_is_told_as_damage(graph: Graph) -> None:
     root, entry = parse_root(graph.root), entry_of(graph)
-    shutil.rmtree(Path(graph.root, entry.location))
+    shutil.rmtree(folder_of(graph.root, entry.location))
 
     for read in (open_pinned, kept_open):
         with pytest.raises(DamagedGraphError, match="that version is gone"):
@@ -109,7 +109,7 @@ def test_a_table_that_is_gone_is_told_as_damage(graph: Graph) -> None:
 def test_files_that_are_gone_are_an_error_of_ours_and_no_rows(graph: Graph) -> None:
     root, entry = parse_root(graph.root), entry_of(graph)
     kept_open(root, entry)
-    shutil.rmtree(Path(graph.root, entry.location))
+    shutil.rmtree(folder_of(graph.root, entry.location))
 
     with pytest.raises(OmnigraphError):
         keys(root, entry)

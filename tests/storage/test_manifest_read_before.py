@@ -15,6 +15,7 @@ from omnigraph.storage import manifest
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import create_manifest, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphHead
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -66,7 +67,7 @@ def test_a_graph_made_again_at_the_same_place_is_another(graph_root: str) -> Non
     version = read_manifest(parse_root(graph_root)).version
     assert keys(omnigraph.open(graph_root)) == ["old"]
 
-    shutil.rmtree(graph_root)
+    shutil.rmtree(folder_of(graph_root))
     again = omnigraph.init(graph_root, schema=SCHEMA)
     again.write({"node:P": [{"k": "new"}]})
 
@@ -80,7 +81,7 @@ def test_an_empty_graph_made_again_with_another_schema_is_another(graph_root: st
     omnigraph.init(graph_root, schema=SCHEMA)
     assert list(omnigraph.open(graph_root).catalog.nodes) == ["P"]
 
-    shutil.rmtree(graph_root)
+    shutil.rmtree(folder_of(graph_root))
     omnigraph.init(graph_root, schema=OTHER_SCHEMA)
 
     assert list(omnigraph.open(graph_root).catalog.nodes) == ["Q"]
@@ -90,7 +91,7 @@ def test_a_graph_that_was_moved_away_is_gone(graph_root: str) -> None:
     omnigraph.init(graph_root, schema=SCHEMA)
     read_manifest(parse_root(graph_root))
 
-    shutil.move(graph_root, f"{graph_root}-away")
+    shutil.move(folder_of(graph_root), folder_of(f"{graph_root}-away"))
 
     with pytest.raises(omnigraph.errors.NotFoundError):
         read_manifest(parse_root(graph_root))

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.errors import ConflictError
+from omnigraph.storage.connections import opened
 from omnigraph.storage.failures import Failure, failure_of, unavailable
 
 if TYPE_CHECKING:
@@ -34,16 +35,18 @@ _LOST_OR_UNKNOWN: Final = (
 
 
 def open_dataset(
-    root: Root, location: str, *, fork: str | None = None, version: int | None = None
+    root: Root,
+    location: str,
+    *,
+    fork: str | None = None,
+    version: int | None = None,
+    has_caches: bool = False,
 ) -> LanceDataset | None:
     """The dataset at a version (None = latest) of a Lance branch, or None if there is none."""
     with translated(root, f"open {location}"):
         try:
-            return lance.dataset(
-                dataset_uri(root, location, fork),
-                version=version,
-                storage_options=dict(root.storage_options) or None,
-            )
+            uri = dataset_uri(root, location, fork)
+            return opened(root, uri, version, has_caches=has_caches)
         except (ValueError, OSError) as error:
             if is_not_found(error):
                 return None

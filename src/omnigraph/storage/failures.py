@@ -6,6 +6,7 @@ and obstore report the answers of a server as text only, so the codes of S3 are 
 
 from __future__ import annotations
 
+import html
 import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PLACE_IN_THE_LIBRARY: Final = re.compile(r",? ?/\S+\.rs:\d+:\d+$")
+_ANSWER: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 _LONGEST: Final = 400
 
 
@@ -44,6 +46,7 @@ _SIGNS: Final[Mapping[Failure, tuple[str, ...]]] = {
     ),
     Failure.NO_CREDENTIALS: (
         "credential provider was not enabled",
+        "failed to get aws credentials",
         "no providers in chain provided credentials",
         "failed to load credentials",
         "169.254.169.254",
@@ -116,9 +119,12 @@ def unavailable(root: Root, action: str, error: BaseException) -> StorageUnavail
 
 
 def _shown(root: Root, error: BaseException) -> str:
-    lines = str(error).splitlines()
-    first = _PLACE_IN_THE_LIBRARY.sub("", lines[0].rstrip()) if lines else type(error).__name__
-    first = without_secrets(first, root.storage_options)[:_LONGEST].rstrip(". ")
+    """The kind of the failure and the server's own words, or else the first line there is."""
+    text = str(error) or type(error).__name__
+    answered = _ANSWER.search(text)
+    first = _PLACE_IN_THE_LIBRARY.sub("", text.splitlines()[0].rstrip())
+    said = f"{answered[1]}: {html.unescape(answered[2])}" if answered else first
+    said = without_secrets(said, root.storage_options)[:_LONGEST].rstrip(". ")
     failure = failure_of(error)
     known = root.scheme is Scheme.S3 and failure is not Failure.OTHER
-    return f"{failure.value} ({first})" if known else first
+    return f"{failure.value} ({said})" if known else said

@@ -1,12 +1,12 @@
 """Pinned tables that stay open between lookups, with what was read of their indexes.
 
 Invariant: a table is kept as the version that its entry names, told by the moment it was made; one
-whose moment is not known is opened anew every time. What is kept of indexes is bounded.
+whose moment is not known is opened anew every time. What is kept of indexes is bounded, and no two
+versions share it: fragments of versions that were given up may have had the same numbers.
 """
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ import lance
 import pyarrow as pa
 
 from omnigraph.storage.datasets import dataset_uri, is_not_found, made_at, translated
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.tables import open_pinned, streamed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
-_INDEX_BYTES_KEPT: Final = 256 << 20
-_METADATA_BYTES_KEPT: Final = 64 << 20
-_TABLES_KEPT: Final = 64
+_INDEX_BYTES_KEPT: Final = 48 << 20
+_METADATA_BYTES_KEPT: Final = 16 << 20
+_TABLES_KEPT: Final = 24
 
 
 class _KeptTables:
@@ -54,8 +54,8 @@ class _KeptTables:
 _KEPT: Final = _KeptTables()
 
 
-@functools.cache
 def _session() -> Any:
+    """Caches of one handle: Lance keys some of what it reads by numbers that versions share."""
     return lance.Session(  # type: ignore[attr-defined]
         index_cache_size_bytes=_INDEX_BYTES_KEPT, metadata_cache_size_bytes=_METADATA_BYTES_KEPT
     )
@@ -94,6 +94,4 @@ def look_up(
     root: Root, entry: TableEntry, columns: Sequence[str], where: str | None
 ) -> pa.RecordBatchReader:
     """Stream some columns of the rows that satisfy a filter."""
-    dataset = kept_open(root, entry)
-    with translated(root, f"read {entry.table_key}"):
-        return dataset.scanner(columns=list(columns), filter=where).to_reader()
+    return streamed(root, entry, kept_open(root, entry), columns=list(columns), where=where)

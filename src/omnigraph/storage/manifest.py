@@ -118,7 +118,9 @@ def read_manifest(
             raise _no_graph(root, branch)
         if point is not None:
             reach(f"{point}.list")
-        state = _READ_BEFORE.same(root, branch, handle) or _read_whole(root, branch, handle, point)
+        # Whoever decides something reads, step by step; whoever only looks may have looked before.
+        known = _READ_BEFORE.same(root, branch, handle) if point is None else None
+        state = known or _read_whole(root, branch, handle, point)
         if state is not None:
             return state
     raise StorageUnavailableError(

@@ -20,7 +20,7 @@ from omnigraph.errors import InvalidInputError, UnsafeStoreError
 from omnigraph.storage.failures import Failure, failure_of, unavailable
 from omnigraph.storage.location import Root, Scheme
 from omnigraph.storage.request_counts import RequestKind, count, count_listing
-from omnigraph.storage.s3_options import TIMEOUT, seconds
+from omnigraph.storage.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
 
 _RETRIES: Final = 3
-_WHOLE_TIMEOUTS: Final = 2
-"""A request is made again while it took no longer than this many of its timeouts."""
 _OF_THE_CLIENT: Final = frozenset(
     {
         "allow_http",
@@ -160,23 +158,30 @@ def _connect_to_s3(root: Root) -> S3Store:
     options = {
         name: value for name, value in root.storage_options.items() if not _is_for_lance(name)
     }
-    patience = seconds(options[TIMEOUT]) * _WHOLE_TIMEOUTS
-    retries = int(options.pop("client_max_retries", _RETRIES))
-    options.pop("client_retry_timeout", None)
+    patience = timedelta(seconds=_number(options, RETRY_SECONDS))
+    retries = _number(options, RETRIES) if RETRIES in options else _RETRIES
+    for name in (RETRY_SECONDS, RETRIES):
+        options.pop(name, None)
     client = {name: options.pop(name) for name in sorted(options) if name in _OF_THE_CLIENT}
     try:
         return S3Store.from_url(
             root.uri,
             config=cast("S3Config", options),
             client_options=cast("ClientConfig", client),
-            retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=patience)},
+            retry_config={"max_retries": retries, "retry_timeout": patience},
         )
     except UnknownConfigurationKeyError as error:
-        name = re.search(r"'([^']*)'", str(error))
+        unknown = re.search(r"'([^']*)'", str(error))
         raise InvalidInputError(
-            f"there is no storage option {name[1] if name else '?'!r}",
+            f"there is no storage option {unknown[1] if unknown else '?'!r}",
             next_step="See how a graph on S3 is reached: options are named as in AWS_ variables.",
         ) from error
+
+
+def _number(options: Mapping[str, str], name: str) -> int:
+    if not options[name].isdecimal():
+        raise InvalidInputError(f"the storage option {name} is no whole number")
+    return int(options[name])
 
 
 def _is_for_lance(name: str) -> bool:

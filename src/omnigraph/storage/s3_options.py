@@ -6,6 +6,7 @@ such as a Spark task, reaches the same store with them. No value of them appears
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -15,6 +16,7 @@ from omnigraph.errors import InvalidInputError, StorageUnavailableError
 KEY, SECRET, TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
 REGION, ENDPOINT, TIMEOUT = "aws_region", "aws_endpoint", "timeout"
 ALLOW_HTTP, VIRTUAL_HOSTED = "allow_http", "aws_virtual_hosted_style_request"
+RETRY_SECONDS, RETRIES = "client_retry_timeout", "client_max_retries"
 DEFAULT_TIMEOUT: Final = "30s"
 HIDDEN: Final = "***"
 
@@ -68,6 +70,8 @@ def s3_options(
         if name not in left:
             options.setdefault(name, value)
     options[TIMEOUT] = _duration(options.get(TIMEOUT, DEFAULT_TIMEOUT))
+    # A request that was waited for in full is not made again by the client itself.
+    options.setdefault(RETRY_SECONDS, str(math.ceil(seconds(options[TIMEOUT]))))
     _refuse_half_a_key(options, root)
     _refuse_no_region(options, root)
     _refuse_endpoint(options, root)

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.storage.datasets import create_dataset, creator_of, made_at, open_dataset, translated
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
     from omnigraph.storage.location import Root
@@ -56,7 +57,9 @@ def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: 
 
 def open_pinned(root: Root, entry: TableEntry) -> LanceDataset:
     """The table exactly as the snapshot pins it."""
-    dataset = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
+    dataset = open_dataset(
+        root, entry.location, fork=entry.fork, version=entry.version, has_caches=True
+    )
     if dataset is None or (entry.made_at is not None and made_at(dataset) != entry.made_at):
         raise DamagedGraphError(
             f"{entry.table_key} is published at version {entry.version} of {entry.location}, "
@@ -107,8 +110,27 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Stream a table's rows at its pin, batch by batch."""
     dataset = open_pinned(root, entry)
-    with translated(root, f"read {entry.table_key}"):
-        return dataset.scanner(columns=list(columns) if columns else None).to_reader()
+    return streamed(root, entry, dataset, columns=list(columns) if columns else None)
+
+
+def streamed(
+    root: Root,
+    entry: TableEntry,
+    dataset: LanceDataset,
+    *,
+    columns: list[str] | None,
+    where: str | None = None,
+) -> pa.RecordBatchReader:
+    """A scan whose errors are ours, also those that come while its rows are read."""
+    action = f"read {entry.table_key}"
+    with translated(root, action):
+        reader = dataset.scanner(columns=columns, filter=where).to_reader()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with translated(root, action):
+            yield from reader
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
 def whole_rows(root: Root, entry: TableEntry, *, batch_rows: int) -> Iterator[pa.RecordBatch]:

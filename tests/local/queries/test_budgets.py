@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -235,7 +236,7 @@ except QueryBudgetError as error:
         capture_output=True,
         text=True,
         check=True,
-        env={"OMNIGRAPH_QUERY_CACHE": "20000"},
+        env={**os.environ, "OMNIGRAPH_QUERY_CACHE": "20000"},
     )
 
     assert "the adjacency of Knows takes more than the 20,000 bytes" in ended.stdout

@@ -1,0 +1,108 @@
+"""Credentials that may only read: everything that reads works, nothing can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import OmnigraphError, ReadOnlyError, StorageUnavailableError
+from omnigraph.graph import Graph, OpenMode
+from tests.stores import files_of
+
+pytestmark = pytest.mark.s3
+
+SCHEMA = """
+node Person { name: String @key  age: I64? @index }
+edge Knows: Person -> Person
+"""
+ALL = "query all() { match { $p: Person } return { $p.name } }"
+GROW = 'query grow() { update Person set { age: 7 } where name = "ann" }'
+
+Read = Callable[[Graph, Path], object]
+Write = Callable[[Graph, Path], object]
+
+
+@pytest.fixture
+def graph(writer: Mapping[str, str], s3_root: str) -> Graph:
+    graph = omnigraph.init(s3_root, schema=SCHEMA, storage_options=writer)
+    graph.write({"Person": [{"name": "ann"}, {"name": "bob"}]})
+    graph.tag("first")
+    dev = graph.create_branch("dev")
+    dev.write({"Person": [{"name": "cid"}]})
+    graph.optimize()
+    graph.write({"Knows": [{"src": "ann", "dst": "bob"}]})
+    for age in range(4):
+        graph.write({"Person": [{"name": "ann", "age": age}]}, mode="merge")
+    return graph
+
+
+def names_of(graph: Graph) -> list[str]:
+    return sorted(graph.nodes("Person").read_all().column("name").to_pylist())
+
+
+READS: Mapping[str, tuple[Read, object]] = {
+    "nodes": (lambda graph, _: names_of(graph), ["ann", "bob"]),
+    "edges": (lambda graph, _: graph.edges("Knows").read_all().num_rows, 1),
+    "branch": (lambda graph, _: names_of(graph.branch("dev")), ["ann", "bob", "cid"]),
+    "tag": (lambda graph, _: graph.at("first").edges("Knows").read_all().num_rows, 0),
+    "query": (lambda graph, _: graph.query(ALL).to_arrow().num_rows, 2),
+    "export": (lambda graph, home: graph.export(home / "out.jsonl").rows["Knows"], 1),
+    "diff": (lambda graph, _: bool(graph.diff("first", "main")), True),
+    "changes": (lambda graph, _: len(list(graph.changes(start="beginning"))) > 0, True),
+    "status": (lambda graph, _: graph.status().branch, "main"),
+    "check": (lambda graph, _: graph.check().ok, True),
+    "branches": (lambda graph, _: len(graph.branches()), 2),
+    "tags": (lambda graph, _: [tag.tag for tag in graph.tags()], ["first"]),
+    "commits": (lambda graph, _: len(graph.commits()) >= 3, True),
+    "recoveries": (lambda graph, _: graph.recoveries(), ()),
+}
+WRITES: Mapping[str, Write] = {
+    "write": lambda graph, _: graph.write({"Person": [{"name": "dan"}]}),
+    "delete": lambda graph, _: graph.delete({"Person": ["ann"]}),
+    "mutate": lambda graph, _: graph.mutate(GROW),
+    "load": lambda graph, home: graph.load(home / "in.jsonl"),
+    "merge": lambda graph, _: graph.merge("dev"),
+    "create branch": lambda graph, _: graph.create_branch("new"),
+    "delete branch": lambda graph, _: graph.delete_branch("dev"),
+    "tag": lambda graph, _: graph.tag("second"),
+    "delete tag": lambda graph, _: graph.delete_tag("first"),
+    "optimize": lambda graph, _: graph.optimize(),
+    "cleanup": lambda graph, _: graph.cleanup(keep_versions=3, confirm=True),
+}
+
+
+@pytest.mark.parametrize("verb", READS)
+def test_a_reader_reads_everything(
+    graph: Graph, reader: Mapping[str, str], tmp_path: Path, verb: str
+) -> None:
+    opened = omnigraph.open(graph.root, mode="r", storage_options=reader)
+    read, expected = READS[verb]
+
+    assert read(opened, tmp_path) == expected
+
+
+def test_a_reader_cannot_open_for_writing(graph: Graph, reader: Mapping[str, str]) -> None:
+    with pytest.raises(StorageUnavailableError, match=r'mode="r"'):
+        omnigraph.open(graph.root, storage_options=reader)
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_reader_writes_nothing(
+    graph: Graph, reader: Mapping[str, str], tmp_path: Path, verb: str
+) -> None:
+    """Not through a handle for reading, and not through one that believes it may write."""
+    (tmp_path / "in.jsonl").write_text('{"type": "Person", "data": {"name": "eve"}}\n')
+    opened = omnigraph.open(graph.root, mode="r", storage_options=reader)
+    bold = Graph(opened._objects, mode=OpenMode.READ_WRITE, contract=opened._contract)
+    before = {path: path.read_bytes() for path in files_of(graph.root)}
+
+    with pytest.raises(ReadOnlyError):
+        WRITES[verb](opened, tmp_path)
+    with pytest.raises(OmnigraphError) as caught:
+        WRITES[verb](bold, tmp_path)
+
+    assert "do not allow it" in str(caught.value)
+    assert {path: path.read_bytes() for path in files_of(graph.root)} == before
