@@ -55,7 +55,7 @@ test-s3-smoke:
     pytest -n auto -m "s3 and not slow" tests/s3
     OMNIGRAPH_TEST_STORE=s3 pytest -n auto -m "not slow" {{s3_smoke}}
 
-s3_smoke := "tests/operations/test_initialise.py tests/operations/test_open.py tests/commit/test_writes.py tests/behaviours/test_merge.py tests/behaviours/test_tags.py tests/maintenance/test_migrations.py tests/storage/test_objects.py tests/storage/test_manifest.py"
+s3_smoke := "tests/operations/test_initialise.py tests/operations/test_open.py tests/commit/test_writes.py tests/behaviours/test_merge.py tests/maintenance/test_migrations.py tests/storage/test_objects.py tests/storage/test_manifest.py"
 s3_suites := "tests/behaviours tests/operations tests/maintenance tests/commit tests/cli tests/local tests/query tests/storage"
 
 # Every suite that makes graphs, with the graphs on S3, in this process and on Spark (long)
@@ -107,7 +107,7 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | query | search | skew | startup | supernode
+# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | query | s3_cost | search | skew | startup | supernode
 bench name *args:
     python -m benchmarks.{{name}} {{args}}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -67,8 +68,11 @@ def _look(spark: Any, shown: Path) -> None:
         (shown / "environment.json").write_bytes(answer.read())
     settings = [*spark.sparkContext.getConf().getAll(), *spark.conf.getAll.items()]
     (shown / "settings.txt").write_text(repr(settings))
-    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    commands = [" ".join(each.cmdline()) for each in processes]
+    commands = [" ".join(sys.orig_argv)]
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # a worker may end meanwhile
+            commands.append(" ".join(each.cmdline()))
+    assert any("java" in command for command in commands)
     (shown / "commands.txt").write_text("\n".join(commands))
 
 
