@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _INPUT: Final = "rows_of_the_pattern"
+_INTERRUPTED: Final = "Query interrupted"
 _BATCH_ROWS: Final = 1 << 16
 _MEMORY_STEP: Final = 1 << 26
 _MEMORY_PER_THREAD: Final = 1 << 27
@@ -112,7 +113,6 @@ class Statements:
         self._failure = None
         connection = self._idle.pop() if self._idle else _ENGINES.connection(self._memory)
         self._busy.append(connection)
-        connection.register(_INPUT, rows)
         left = self._run.seconds_left
         timer = None
         if left is not None:
@@ -120,7 +120,13 @@ class Statements:
             timer.daemon = True
             timer.start()
         try:
+            connection.register(_INPUT, rows)
             yield connection
+        except RuntimeError as error:
+            # Ctrl-C between two steps, which DuckDB noticed while it was handed the rows.
+            if str(error) == _INTERRUPTED:
+                raise KeyboardInterrupt from error
+            raise
         except (duckdb.Error, OSError) as error:
             # While its rows are read, DuckDB's errors come as Arrow's, with the same words.
             raise self._explained(error) from error
@@ -128,9 +134,18 @@ class Statements:
             if timer is not None:
                 timer.cancel()
             if connection in self._busy:
-                connection.unregister(_INPUT)
                 self._busy.remove(connection)
-                self._idle.append(connection)
+                self._give_back(connection)
+
+    def _give_back(self, connection: duckdb.DuckDBPyConnection) -> None:
+        try:
+            connection.unregister(_INPUT)
+        except RuntimeError as error:
+            connection.close()
+            if str(error) != _INTERRUPTED:
+                raise
+            raise KeyboardInterrupt from error
+        self._idle.append(connection)
 
     def _guarded(self, connection: duckdb.DuckDBPyConnection, step: Callable[[], T]) -> T:
         """Let DuckDB work; Ctrl-C interrupts it and is raised when it has stopped.
