@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from omnigraph.local.lookups import PROBE_VALUES_MAX
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.binding import BoundParameters, BoundValue
+from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.expressions import (
     And,
     Comparison,
@@ -92,14 +92,14 @@ class _Filter:
             left, right, operator = right, left, _TURNED[operator]
         if not isinstance(left, PropertyOf) or not isinstance(right, Constant | Parameter):
             return None
-        spelt = _spelt(left, self._known(right))
+        spelt = _spelt(left, known_value(right, self._parameters))
         return None if spelt is None else f"{_column(left)} {operator.value} {spelt}"
 
     def _membership(self, each: Membership) -> str | None:
         item, collection = each.item, each.collection
         if not isinstance(item, PropertyOf) or not isinstance(collection, Constant | Parameter):
             return None
-        values = self._known(collection)
+        values = known_value(collection, self._parameters)
         if not isinstance(values, tuple) or not 0 < len(values) <= PROBE_VALUES_MAX:
             return None
         spelt = [_spelt(item, value) for value in values if value is not None]
@@ -107,9 +107,6 @@ class _Filter:
         if not known or len(known) < len(spelt):
             return None
         return f"{_column(item)} IN ({', '.join(known)})"
-
-    def _known(self, each: Constant | Parameter) -> BoundValue:
-        return each.value if isinstance(each, Constant) else self._parameters.values[each.name]
 
 
 def _column(each: PropertyOf) -> str:

@@ -9,8 +9,6 @@ else changed in it. A type that was dropped and made anew is compared by the ids
 
 from __future__ import annotations
 
-import base64
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,9 +21,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pyarrow.types as pat
 
 from omnigraph import names
 from omnigraph.errors import (
@@ -34,7 +30,6 @@ from omnigraph.errors import (
     NotFoundError,
     StorageUnavailableError,
 )
-from omnigraph.load.spelling import BLOB_PREFIX
 from omnigraph.local.table_diff import (
     BATCH_ROWS,
     ChangeCounts,
@@ -43,6 +38,7 @@ from omnigraph.local.table_diff import (
     count_changes,
     diff_table,
 )
+from omnigraph.operations.json_values import json_values
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -159,7 +155,7 @@ class GraphDiff:
 def json_lines(table_key: str, batch: pa.RecordBatch) -> bytes:
     """Changes of one type, one line each."""
     kind, _, type_name = table_key.partition(":")
-    changes = _spelt(batch.to_struct_array())
+    changes = json_values(batch.to_struct_array())
     return _ENCODER.encode_lines(
         [{"type": type_name, "kind": kind, **_said(each)} for each in changes]
     )
@@ -289,35 +285,3 @@ def _said(change: object) -> dict[str, object]:
     """What is null is left out of a change, but never out of a row."""
     assert isinstance(change, dict)
     return {name: value for name, value in change.items() if value is not None}
-
-
-def _spelt(values: pa.Array) -> list[object]:
-    """Values that JSON has; texts for those it lacks."""
-    kind = values.type
-    if pat.is_struct(kind):
-        columns = zip(*map(_spelt, values.flatten()), strict=True)
-        rows = (dict(zip(kind.names, each, strict=True)) for each in columns)
-        there = values.is_valid().to_pylist()
-        return [row if present else None for present, row in zip(there, rows, strict=True)]
-    if pat.is_list(kind) or pat.is_fixed_size_list(kind):
-        items = iter(_spelt(pc.list_flatten(values)))
-        lengths = pc.list_value_length(values).to_pylist()
-        return [None if each is None else [next(items) for _ in range(each)] for each in lengths]
-    if pat.is_floating(kind):
-        return [_number(each) for each in values.to_pylist()]
-    if pat.is_temporal(kind):
-        texts = pc.replace_substring(values.cast(pa.string()), pattern=" ", replacement="T")
-        return list(texts.to_pylist())
-    if pat.is_large_binary(kind):
-        return [None if each is None else _blob(each) for each in values.to_pylist()]
-    return list(values.to_pylist())
-
-
-def _number(value: float | None) -> float | str | None:
-    if value is None or math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _blob(content: bytes) -> str:
-    return BLOB_PREFIX + base64.b64encode(content).decode()

@@ -11,11 +11,19 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn, TypeAlias, assert_never
+from typing import Final, NoReturn, TypeAlias, TypeGuard, assert_never
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.query.checks.literals import as_f32
-from omnigraph.query.expressions import Expression, Fusion, Parameter, TextSearch, walk
+from omnigraph.query.expressions import (
+    Constant,
+    Expression,
+    Fusion,
+    Now,
+    Parameter,
+    TextSearch,
+    walk,
+)
 from omnigraph.query.typed import (
     Block,
     InsertStatement,
@@ -47,6 +55,40 @@ class BoundParameters:
 
     values: Mapping[str, BoundValue]
     now: dt.datetime
+
+
+def is_known(each: Expression) -> TypeGuard[Constant | Parameter | Now]:
+    """Whether an expression has its value before anything is read."""
+    return isinstance(each, Constant | Parameter | Now)
+
+
+def known_value(each: Expression, parameters: BoundParameters) -> BoundValue:
+    """The value of an expression that reads no row."""
+    match each:
+        case Constant():
+            return each.value
+        case Parameter():
+            return parameters.values[each.name]
+        case Now():
+            return parameters.now
+        case _:
+            raise AssertionError(f"{type(each).__name__} is not known before the run")
+
+
+def known_count(each: Expression, parameters: BoundParameters) -> int:
+    """A `limit`, an `offset` or another number that binding has looked at."""
+    value = known_value(each, parameters)
+    assert isinstance(value, int)
+    return value
+
+
+def known_vector(each: Expression, parameters: BoundParameters) -> tuple[float, ...] | None:
+    """A vector that something is compared with; None if it is null."""
+    value = known_value(each, parameters)
+    if value is None:
+        return None
+    assert isinstance(value, tuple)
+    return tuple(float(number) for number in value if isinstance(number, int | float))
 
 
 def bind(query: TypedQuery, given: Mapping[str, object], *, now: dt.datetime) -> BoundParameters:

@@ -127,7 +127,8 @@ def _is_plain_name(tokens: Sequence[Token], index: int) -> bool:
     before, after = _value(tokens, index - 1), _kind(tokens, index + 1)
     if _kind(tokens, index - 1) == "DOT" or after == "COLON":
         return True
-    if before == "as" or (before == "query" and after == "LPAR"):
+    alias = before == "as" and _kind(tokens, index - 2) != "DOT"
+    if alias or (before == "query" and after == "LPAR"):
         return True
     if tokens[index].value in _NEVER_OPERANDS:
         return False

@@ -8,18 +8,15 @@ call a dangling edge may lead nowhere or to a node of nulls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from omnigraph.local.queries.adjacency import Adjacency
+    from omnigraph.local.queries.chunks import Column
     from omnigraph.local.queries.frames import Positions
     from omnigraph.local.queries.text_scores import Corpus
     from omnigraph.query.expressions import Expression, Ranking
     from omnigraph.query.typed import EdgeDirection
-
-Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 
 class GraphAccess(Protocol):

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.local.queries.chunks import whole
 from omnigraph.local.queries.frames import ABSENT, EntityColumn, Frame, PathColumn
-from omnigraph.local.queries.gathering import whole
 from omnigraph.local.queries.variables import EntityOf, Origin, PathOver
 from omnigraph.query.expressions import Entity, Expression
 
 if TYPE_CHECKING:
-    from omnigraph.local.queries.access import Column
+    from omnigraph.local.queries.chunks import Column
     from omnigraph.local.queries.values import Values
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.local.queries.access import Column, GraphAccess
+from omnigraph.local.queries.access import GraphAccess
+from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.frames import ABSENT, EntityColumn, Positions
 
 
@@ -30,11 +31,3 @@ def taken(values: Column, positions: Positions) -> Column:
     """The values at some positions; null at -1."""
     absent = positions == ABSENT
     return values.take(pa.array(positions, mask=absent) if absent.any() else pa.array(positions))
-
-
-def whole(column: Column) -> pa.Array:
-    """A column as one array."""
-    if isinstance(column, pa.ChunkedArray):
-        combined = column.combine_chunks()
-        return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-    return column

@@ -14,21 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from omnigraph.local.queries.access import Column
+from omnigraph.local.queries.chunks import Column
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.binding import BoundParameters, BoundValue
+from omnigraph.query.binding import BoundParameters, BoundValue, is_known, known_value
 from omnigraph.query.expressions import (
     And,
     Comparison,
-    Constant,
     Expression,
     IsNull,
     Membership,
     Not,
-    Now,
     Or,
-    Parameter,
     PropertyOf,
     StringTest,
     TypeName,
@@ -59,27 +56,14 @@ _STRING_TESTS: Final = {
 }
 
 
-def known_value(each: Expression, parameters: BoundParameters) -> tuple[bool, BoundValue]:
-    """Whether an expression has its value before anything is read, and which."""
-    match each:
-        case Constant():
-            return True, each.value
-        case Parameter():
-            return True, parameters.values[each.name]
-        case Now():
-            return True, parameters.now
-        case _:
-            return False, None
-
-
 def named_id(condition: Expression, parameters: BoundParameters) -> str | None:
     """The only id that entities can have that meet a condition, if it says so."""
     for each in conjuncts(condition):
         if not isinstance(each, Comparison) or each.operator is not BinaryOperator.EQUAL:
             continue
         for one, other in ((each.left, each.right), (each.right, each.left)):
-            known, value = known_value(other, parameters)
-            if isinstance(one, PropertyOf) and one.name == ID_COLUMN and known:
+            if isinstance(one, PropertyOf) and one.name == ID_COLUMN and is_known(other):
+                value = known_value(other, parameters)
                 return value if isinstance(value, str) else None
     return None
 
@@ -119,24 +103,27 @@ def _comparison(condition: Comparison, leaf: Leaf, parameters: BoundParameters) 
         (condition.left, condition.right, condition.operator),
         (condition.right, condition.left, _TURNED[condition.operator]),
     ):
-        known, value = known_value(other, parameters)
-        if known and isinstance(one, PropertyOf | TypeName):
+        if is_known(other) and isinstance(one, PropertyOf | TypeName):
             column = leaf(one)
-            scalar = _scalar(value, column.type)
+            scalar = _scalar(known_value(other, parameters), column.type)
             return None if scalar is None else _COMPARE[operator](column, scalar)
     return None
 
 
 def _string_test(condition: StringTest, leaf: Leaf, parameters: BoundParameters) -> Column | None:
-    known, part = known_value(condition.part, parameters)
-    if not known or not isinstance(part, str) or not isinstance(condition.text, PropertyOf):
+    if not is_known(condition.part) or not isinstance(condition.text, PropertyOf):
+        return None
+    part = known_value(condition.part, parameters)
+    if not isinstance(part, str):
         return None
     return _STRING_TESTS[condition.operator](leaf(condition.text), part)
 
 
 def _membership(condition: Membership, leaf: Leaf, parameters: BoundParameters) -> Column | None:
-    known, items = known_value(condition.collection, parameters)
-    if not known or not isinstance(items, tuple) or not isinstance(condition.item, PropertyOf):
+    if not is_known(condition.collection) or not isinstance(condition.item, PropertyOf):
+        return None
+    items = known_value(condition.collection, parameters)
+    if not isinstance(items, tuple):
         return None
     column = leaf(condition.item)
     scalars = [_scalar(each, column.type) for each in items]

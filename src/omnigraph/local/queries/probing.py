@@ -17,9 +17,8 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.local.lance_filters import lance_filter, one_of
 from omnigraph.local.lookups import PROBE_VALUES_MAX
-from omnigraph.local.queries.access import Column
 from omnigraph.local.queries.adjacency import Adjacency, adjacency_of, sorted_steps
-from omnigraph.local.queries.gathering import whole
+from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.resident import end_tables
 from omnigraph.local.queries.searching import SearchedTable, best_ids, corpus_of
 from omnigraph.query.expressions import PropertyOf, walk

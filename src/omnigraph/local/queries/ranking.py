@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.local.queries.access import Column, GraphAccess
+from omnigraph.local.queries.access import GraphAccess
+from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.expansion import Best, Wanted, fewer
 from omnigraph.local.queries.frames import EntityColumn, Frame, Mask, Positions
 from omnigraph.local.queries.gathering import gathered
-from omnigraph.local.queries.kernels import known_value
+from omnigraph.query.binding import known_count
 from omnigraph.query.expressions import Distance, Expression, Fusion, TextScore
 from omnigraph.query.plan import Plan, Rank, Scan, vector_arm_depth
 
@@ -104,11 +105,7 @@ class Ranker:
         return [(table, position) for _, _, table, position in listed]
 
     def _number(self, each: Expression | None, otherwise: int) -> int:
-        if each is None:
-            return otherwise
-        _, value = known_value(each, self._run.parameters)
-        assert isinstance(value, int)
-        return value
+        return otherwise if each is None else known_count(each, self._run.parameters)
 
 
 def ranked_variable(plan: Rank) -> str:
@@ -129,7 +126,4 @@ def _different(columns: list[EntityColumn]) -> list[EntityColumn]:
 
 
 def _present(column: Column) -> Mask:
-    valid = column.is_valid()
-    if isinstance(valid, pa.ChunkedArray):
-        valid = valid.combine_chunks()
-    return np.asarray(valid.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return np.asarray(whole(column.is_valid()).to_numpy(zero_copy_only=False), dtype=np.bool_)

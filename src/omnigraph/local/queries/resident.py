@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.local.queries.access import Column
 from omnigraph.local.queries.adjacency import Adjacency, adjacency_of, sorted_steps
+from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.column_cache import Arrays, ColumnCache
 from omnigraph.local.queries.kernels import named_id
 from omnigraph.local.queries.run import too_large
@@ -224,14 +224,12 @@ def version_of(entry: TableEntry) -> tuple[Hashable, ...]:
 
 def _contiguous(column: pa.ChunkedArray) -> Column:
     """One array, so that rows are found without looking for their chunk, if it can be one."""
-    combined = column.combine_chunks()
-    if isinstance(combined, pa.ChunkedArray) and combined.num_chunks == 1:
-        return combined.chunk(0)
-    return combined
+    try:
+        return whole(column)
+    except pa.ArrowInvalid:
+        return column
 
 
 def _numbers(array: Column) -> npt.NDArray[np.int64]:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    numbers: npt.NDArray[np.int64] = array.to_numpy(zero_copy_only=True)
+    numbers: npt.NDArray[np.int64] = whole(array).to_numpy(zero_copy_only=True)
     return numbers

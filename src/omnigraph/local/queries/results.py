@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.local.queries.carried import Carried
+from omnigraph.local.queries.chunks import whole
 from omnigraph.local.queries.counting import counters_of
 from omnigraph.local.queries.expansion import Wanted
-from omnigraph.local.queries.kernels import known_value
 from omnigraph.local.queries.shapes import Shape, ShapeKind, variables_read
 from omnigraph.local.queries.sql_expressions import aggregate_sql, sql_of
 from omnigraph.local.queries.variables import EntityOf, origins
+from omnigraph.query.binding import known_count
 from omnigraph.query.expressions import (
     Aggregate,
     AggregateFunction,
@@ -289,10 +290,7 @@ class Results:
             column if column.type == field.type else column.cast(field.type)
             for column, field in zip(columns, self.schema, strict=True)
         ]
-        whole = [
-            each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in cast
-        ]
-        return pa.RecordBatch.from_arrays(whole, schema=self.schema)
+        return pa.RecordBatch.from_arrays([whole(each) for each in cast], schema=self.schema)
 
     def _limited(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.slice(self._number(self._shape.offset) or 0, self._number(self._shape.limit))
@@ -320,11 +318,7 @@ class Results:
         )
 
     def _number(self, each: Expression | None) -> int | None:
-        if each is None:
-            return None
-        _, value = known_value(each, self._patterns.run.parameters)
-        assert isinstance(value, int)
-        return value
+        return None if each is None else known_count(each, self._patterns.run.parameters)
 
 
 def _direction(*, descending: bool) -> str:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.local.queries.access import Column, GraphAccess
+from omnigraph.local.queries.access import GraphAccess
+from omnigraph.local.queries.chunks import Column
 from omnigraph.local.queries.frames import ABSENT, EntityColumn
 from omnigraph.local.queries.gathering import gathered
-from omnigraph.local.queries.kernels import known_value
 from omnigraph.local.queries.text_matching import matches
 from omnigraph.local.queries.text_scores import Corpus, scores
 from omnigraph.local.queries.vector_distances import distances
+from omnigraph.query.binding import known_value, known_vector
 from omnigraph.query.expressions import Distance, Fusion, TextScore, TextSearch
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Scores:
 
     def matching(self, search: TextSearch, column: EntityColumn) -> Column:
         """Whether each entity's text answers; null if there is no text or no query."""
-        query = self._known(search.query)
-        edits = None if search.edits is None else self._known(search.edits)
+        query = known_value(search.query, self._run.parameters)
+        edits = None if search.edits is None else known_value(search.edits, self._run.parameters)
 
         def answered(texts: Column, table: str) -> Column:  # noqa: ARG001 - the same for all tables
             if query is None:
@@ -50,20 +51,21 @@ class Scores:
 
     def score(self, ranking: Distance | TextScore, column: EntityColumn) -> Column:
         """The distance or the relevance of each entity; null if it has none."""
-        query = self._known(ranking.query)
+        parameters = self._run.parameters
 
         def scored(held: Column, table: str) -> Column:
-            if query is None:
-                return pa.nulls(len(held), pa.float64())
             match ranking:
                 case Distance():
-                    assert isinstance(query, tuple)
-                    return distances(held, query, ranking.metric)
+                    vector = known_vector(ranking.query, parameters)
+                    if vector is not None:
+                        return distances(held, vector, ranking.metric)
                 case TextScore():
-                    assert isinstance(query, str)
-                    return scores(held, query, self._corpus(ranking, table, query))
+                    query = known_value(ranking.query, parameters)
+                    if isinstance(query, str):
+                        return scores(held, query, self._corpus(ranking, table, query))
                 case _:
                     assert_never(ranking)
+            return pa.nulls(len(held), pa.float64())
 
         return self._once(column, ranking.field.name, scored, pa.float64())
 
@@ -80,11 +82,6 @@ class Scores:
     def set_fused(self, ranking: Fusion, ranks: dict[str, dict[int, float]]) -> None:
         """What `fused` answers from now on: a score per table and position."""
         self._fused[ranking] = ranks
-
-    def _known(self, each: object) -> object:
-        known, value = known_value(each, self._run.parameters)  # type: ignore[arg-type]
-        assert known, "a search asks for something that is known before it starts"
-        return value
 
     def _corpus(self, ranking: TextScore, table: str, query: str) -> Corpus:
         key = (table, ranking)

@@ -15,7 +15,6 @@ import pyarrow as pa
 from omnigraph.local.lance_filters import exact_filter, one_of
 from omnigraph.local.lookups import PROBE_VALUES_MAX
 from omnigraph.local.queries.column_cache import shared_cache
-from omnigraph.local.queries.kernels import known_value
 from omnigraph.local.queries.resident import text_counts
 from omnigraph.local.queries.search_indexes import (
     nearest_candidates,
@@ -25,6 +24,7 @@ from omnigraph.local.queries.search_indexes import (
 from omnigraph.local.queries.text_matching import having
 from omnigraph.local.queries.text_scores import Corpus, count_holders, count_texts, words_of
 from omnigraph.names import ID_COLUMN
+from omnigraph.query.binding import known_value, known_vector
 from omnigraph.query.expressions import Distance, Fusion, TextScore, TextSearchKind
 from omnigraph.query.plan import vector_arm_depth
 from omnigraph.storage.kept_open import look_up
@@ -87,12 +87,12 @@ def _nearest(
         where = exact_filter(predicate, table.run.parameters)
         if where is None:
             return None
-    _, query = known_value(by.query, table.run.parameters)
-    if not isinstance(query, tuple) or not rows:
+    query = known_vector(by.query, table.run.parameters)
+    if query is None or not rows:
         return None
     question = VectorQuestion(
         column=by.field.name,
-        query=tuple(float(each) for each in query if isinstance(each, int | float)),
+        query=query,
         metric=by.metric.value,
         count=rows,
         where=where,
@@ -102,7 +102,7 @@ def _nearest(
 
 
 def _matching(table: SearchedTable, by: TextScore) -> list[str] | None:
-    _, query = known_value(by.query, table.run.parameters)
+    query = known_value(by.query, table.run.parameters)
     if not isinstance(query, str):
         return None
     found = text_candidates(table.root, table.entry, by.field.name, TextSearchKind.ANY_TOKEN, query)

@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from omnigraph.errors import QueryFailedError
-from omnigraph.local.queries.access import Column
+from omnigraph.local.queries.chunks import Column
 from omnigraph.local.queries.run import out_of_memory, out_of_time
 from omnigraph.local.queries.sql_expressions import refusal
 

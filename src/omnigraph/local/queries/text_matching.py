@@ -9,15 +9,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.tokens import GAP, WORD_CHARACTER, is_exact, spellings, tokens
 from omnigraph.query.expressions import TextSearchKind
-
-Texts: TypeAlias = pa.Array | pa.ChunkedArray
 
 _FALSE: Final = pa.scalar(False)  # noqa: FBT003 - it is the value itself
 _PATTERN_WORDS_MAX: Final = 32
@@ -26,13 +25,13 @@ _PATTERN_LETTERS_MAX: Final = 400
 
 
 def matches(
-    texts: Texts, kind: TextSearchKind, query: str, edits: int | None = None
+    texts: Column, kind: TextSearchKind, query: str, edits: int | None = None
 ) -> pa.BooleanArray:
     """Whether each text answers the query; null where the text is null."""
-    whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    held = whole(texts)
     wanted = tokens(query)
     if not wanted:
-        return pc.if_else(pc.is_valid(whole), _FALSE, pa.scalar(None, pa.bool_()))
+        return pc.if_else(pc.is_valid(held), _FALSE, pa.scalar(None, pa.bool_()))
     match kind:
         case TextSearchKind.ANY_TOKEN:
             candidates, test = _any(wanted)
@@ -43,22 +42,22 @@ def matches(
             candidates, test = _fuzzy(wanted, edits)
         case _:
             assert_never(kind)
-    return _tested(whole, candidates, test)
+    return _tested(held, candidates, test)
 
 
-def having(texts: Texts, word: str) -> pa.BooleanArray:
+def having(texts: Column, word: str) -> pa.BooleanArray:
     """Whether each text has this token, which is taken as it is; null where the text is null."""
-    whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    return _tested(whole, *_any([word]))
+    held = whole(texts)
+    return _tested(held, *_any([word]))
 
 
-def holding(texts: Texts, words: tuple[str, ...]) -> pa.BooleanArray:
+def holding(texts: Column, words: tuple[str, ...]) -> pa.BooleanArray:
     """At least the texts that have one of the words as a token; false where the text is null."""
-    whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    held = whole(texts)
     pattern = _alternatives(words)
     if pattern is None:
-        return pc.is_valid(whole)
-    return pc.fill_null(pc.match_substring_regex(whole, pattern), _FALSE)
+        return pc.is_valid(held)
+    return pc.fill_null(pc.match_substring_regex(held, pattern), _FALSE)
 
 
 def _tested(
@@ -88,8 +87,8 @@ def _phrase(wanted: list[str]) -> tuple[str | None, Callable[[str], object]]:
     candidates = _alternatives((longest,))
     spelt = [spellings(each) for each in wanted]
     if _is_small(wanted) and all(map(is_exact, wanted)):
-        whole = GAP.join(each for each in spelt if each is not None)
-        return candidates, _between_gaps(whole)
+        pattern = GAP.join(each for each in spelt if each is not None)
+        return candidates, _between_gaps(pattern)
     count = len(wanted)
 
     def test(text: str) -> bool:
@@ -156,8 +155,8 @@ def _alternatives(words: tuple[str, ...]) -> str | None:
     if not _is_small(words):
         return None
     spelt = [spellings(each) for each in words]
-    whole = [each for each in spelt if each is not None]
-    return "|".join(whole) if len(whole) == len(spelt) else None
+    known = [each for each in spelt if each is not None]
+    return "|".join(known) if len(known) == len(spelt) else None
 
 
 def _is_small(words: list[str] | tuple[str, ...]) -> bool:

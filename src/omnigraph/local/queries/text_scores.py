@@ -15,7 +15,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.local.queries.text_matching import Texts, having, holding
+from omnigraph.local.queries.chunks import Column, whole
+from omnigraph.local.queries.text_matching import having, holding
 from omnigraph.local.queries.tokens import tokens
 
 K1: Final = 1.2
@@ -46,7 +47,7 @@ def words_of(query: str) -> tuple[str, ...]:
     return tuple(sorted(set(tokens(query))))
 
 
-def count_texts(batches: Iterable[Texts]) -> TextCounts:
+def count_texts(batches: Iterable[Column]) -> TextCounts:
     """The texts that are not null, and their tokens."""
     documents, count = 0, 0
     for texts in batches:
@@ -55,7 +56,7 @@ def count_texts(batches: Iterable[Texts]) -> TextCounts:
     return TextCounts(documents=documents, tokens=count)
 
 
-def _token_count(texts: Texts) -> int:
+def _token_count(texts: Column) -> int:
     plain = pc.string_is_ascii(texts)
     # Engines agree about letters as long as all are plain; about others they follow Unicode
     # versions of their own.
@@ -64,7 +65,7 @@ def _token_count(texts: Texts) -> int:
     return int(counted) + sum(len(tokens(each)) for each in others.to_pylist())
 
 
-def count_holders(batches: Iterable[Texts], query: str) -> Mapping[str, int]:
+def count_holders(batches: Iterable[Column], query: str) -> Mapping[str, int]:
     """How many texts hold each word of the query."""
     words = words_of(query)
     held = dict.fromkeys(words, 0)
@@ -75,16 +76,16 @@ def count_holders(batches: Iterable[Texts], query: str) -> Mapping[str, int]:
     return held
 
 
-def scores(texts: Texts, query: str, corpus: Corpus) -> pa.DoubleArray:
+def scores(texts: Column, query: str, corpus: Corpus) -> pa.DoubleArray:
     """The score of each text; null where it is null or has no token of the query."""
-    whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    held = whole(texts)
     words = words_of(query)
-    nothing = pa.nulls(len(whole), pa.float64())
+    nothing = pa.nulls(len(held), pa.float64())
     if not words or not corpus.counts.tokens:
         return nothing
-    near = holding(whole, words)
+    near = holding(held, words)
     scorer = _Scorer(words, corpus)
-    found = [scorer.score(each) for each in whole.filter(near).to_pylist()]
+    found = [scorer.score(each) for each in held.filter(near).to_pylist()]
     return pc.replace_with_mask(nothing, near, pa.array(found, pa.float64()))
 
 

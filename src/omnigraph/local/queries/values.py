@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.local.queries.access import Column, GraphAccess
+from omnigraph.local.queries.access import GraphAccess
+from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.frames import ABSENT, EntityColumn, Frame, Mask, PathColumn
-from omnigraph.local.queries.gathering import gathered, taken, whole
+from omnigraph.local.queries.gathering import gathered, taken
 from omnigraph.local.queries.kernels import simple_condition
 from omnigraph.local.queries.sql_expressions import sql_of
 from omnigraph.local.queries.statements import Statements

@@ -14,10 +14,10 @@ from pyspark.sql import functions as sql
 from pyspark.sql import types as spark_types
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.query.binding import BoundParameters, BoundValue
+from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD
 from omnigraph.query.entities import struct_properties
-from omnigraph.query.expressions import Constant, Expression, Now, Parameter
+from omnigraph.query.expressions import Constant, Now, Parameter
 from omnigraph.query.types import (
     EdgeOf,
     EntityType,
@@ -34,19 +34,6 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
-
-
-def known_value(expression: Expression, parameters: BoundParameters) -> BoundValue:
-    """The value of an expression that reads no row."""
-    match expression:
-        case Constant():
-            return expression.value
-        case Parameter():
-            return parameters.values[expression.name]
-        case Now():
-            return parameters.now
-        case _:
-            raise AssertionError(f"{type(expression).__name__} is not known before the run")
 
 
 def known_column(expression: Constant | Parameter | Now, parameters: BoundParameters) -> Column:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as sql
 
+from omnigraph.query.binding import known_value
 from omnigraph.query.expressions import Distance, Expression, Fusion, TextScore
 from omnigraph.query.plan import Rank, vector_arm_depth
 from omnigraph.spark.queries.expressions import Expressions
 from omnigraph.spark.queries.joins import inner_join
-from omnigraph.spark.queries.literals import known_value
 from omnigraph.spark.queries.rows import Absent, HeldEntity, Rows, Run, copied, identity_of, nothing
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from omnigraph.local.queries.text_scores import (
     words_of,
 )
 from omnigraph.local.queries.vector_distances import distances
+from omnigraph.query.binding import known_value
 from omnigraph.query.expressions import Distance, PropertyOf, TextScore, TextSearch
-from omnigraph.spark.queries.literals import known_value
 from omnigraph.spark.queries.refusals import query_errors
 from omnigraph.spark.queries.rows import Absent, HeldEntity, Rows, Run, property_column
 from omnigraph.spark.session import without_noise
