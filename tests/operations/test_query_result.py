@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import networkx as nx
 import pyarrow as pa
 import pytest
 
@@ -290,14 +291,13 @@ def test_a_path_without_its_edges_has_edges_without_ids() -> None:
 
 
 def test_networkx_gets_a_graph_with_parallel_edges() -> None:
-    networkx = pytest.importorskip("networkx")
     known = {"p": node("ann", "Ann"), "e": knows("k1", "ann", "bob"), "q.name": "Bob"}
     again = {**known, "e": knows("k2", "ann", "bob")}
     result, _ = given(ENTITIES, [known, again])
 
     graph = result.to_networkx()
 
-    assert isinstance(graph, networkx.MultiDiGraph)
+    assert isinstance(graph, nx.MultiDiGraph)
     assert graph.nodes[ANN]["name"] == "Ann"
     assert graph.number_of_edges(ANN, BOB) == 2
     assert graph.edges[ANN, BOB, ("Knows", "k2")]["since"] == dt.date(2020, 1, 1)

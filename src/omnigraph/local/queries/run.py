@@ -24,7 +24,7 @@ _BYTES_PER_ROW: Final = 256
 """What a row of a pattern costs while it is worked on, its columns and copies included."""
 _NEXT_STEP: Final = (
     "Ask for less (a narrower pattern, a `limit`), give it more, or run it on Spark with "
-    '`engine="spark"`. Nothing was written.'
+    '`engine="spark"`.'
 )
 
 
@@ -88,7 +88,7 @@ def too_large(what: str, limit: int) -> QueryBudgetError:
     return QueryBudgetError(
         f"{what} takes more than the {limit:,} bytes that tables in memory may take",
         next_step="Raise OMNIGRAPH_QUERY_CACHE, start from a key so that little is read, or run "
-        'it on Spark with `engine="spark"`. Nothing was written.',
+        'it on Spark with `engine="spark"`.',
     )
 
 
