@@ -58,6 +58,14 @@ test-s3-smoke:
 s3_smoke := "tests/operations/test_initialise.py tests/operations/test_open.py tests/commit/test_writes.py tests/behaviours/test_merge.py tests/maintenance/test_migrations.py tests/storage/test_objects.py tests/storage/test_manifest.py"
 s3_suites := "tests/behaviours tests/operations tests/maintenance tests/commit tests/cli tests/local tests/query tests/storage"
 
+# Every kind of writer meets every kind of fault of a store; prints what came of it (long)
+faults *args:
+    python -m tests.s3.faults_table --seeds 3 {{args}}
+
+# The storm with its graph on S3, every writer as if on a host of its own (long)
+storm-s3 *args:
+    python -m benchmarks.storm --store s3 --kills 200 --pauses 100 --writers 8 --between-seconds 1.2 {{args}}
+
 # Every suite that makes graphs, with the graphs on S3, in this process and on Spark (long)
 test-s3 *args:
     pytest -n auto -m s3 tests/s3 {{args}}
@@ -107,7 +115,7 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | query | s3_cost | search | skew | startup | supernode
+# Print one benchmark: commit | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | search | skew | startup | supernode
 bench name *args:
     python -m benchmarks.{{name}} {{args}}
 

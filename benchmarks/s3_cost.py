@@ -28,7 +28,7 @@ from benchmarks.open_cost import wide_schema
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.publish import Decision, publish
 from omnigraph.graph import Graph
-from omnigraph.storage import kept_open, manifest
+from omnigraph.storage import connections, kept_open, manifest
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
 from omnigraph.storage.objects import StoredObjects
@@ -113,8 +113,10 @@ def cost_of(
 
 def forget_what_was_read() -> None:
     """Be as a process that has just started."""
-    manifest._READ_BEFORE._states.clear()  # noqa: SLF001
-    kept_open._KEPT._handles.clear()  # noqa: SLF001
+    manifest._KNOWN.clear()  # noqa: SLF001
+    kept_open._KEPT.clear()  # noqa: SLF001
+    connections._KEPT.clear()  # noqa: SLF001
+    connections._session.cache_clear()  # noqa: SLF001
 
 
 def made_graph(folder: Path, *, tables: int, commits: int, fresh: int = 5) -> Path:

@@ -1,6 +1,10 @@
 """A storm: writers are killed and paused at random while wrong sweepers and folders run.
 
     python -m benchmarks.storm --seconds 60 --kills 60 --writers 4
+    python -m benchmarks.storm --store s3 --kills 200 --pauses 100 --writers 8
+
+On S3 every process is on a host of its own: it knows the address of the store, and of the others
+only what they leave there. The server runs on this machine, unless one is named by the environment.
 
 It ends when all of seconds, kills and pauses are reached, or early on SIGTERM or SIGINT.
 Afterwards one sweep and one new write must succeed, and the books of the bank must agree with what
@@ -20,9 +24,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from unittest.mock import patch
 
 from ulid import ULID
 
@@ -33,7 +38,9 @@ from omnigraph.operations.outcome import OperationStatus
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
 from tests.crash.bank import Transfer, carry_out, found_bank, read_books, replay
-from tests.crash.storm_roles import Claims, read_claims
+from tests.crash.storm_roles import HOST, Claims, read_claims
+from tests.s3.server import S3Server
+from tests.stores import SERVED_FOLDER, SWITCH, on_s3, root_at
 
 HOME = Path(__file__).parent.parent
 DEADLY_POINTS = (
@@ -104,6 +111,7 @@ class _Role:
     """One place in the storm, whose process is replaced whenever it dies."""
 
     name: str
+    host: str
     process: subprocess.Popen[bytes]
     wakes_at: float | None = None
 
@@ -113,7 +121,7 @@ class Storm:
 
     def __init__(self, plan: Plan, home: Path) -> None:
         self._plan = plan
-        self._root = str(home / "graph")
+        self._root = root_at(home / "graph")
         self._logs = home / "logs"
         self._logs.mkdir()
         self._chance = random.Random(plan.seed)  # noqa: S311
@@ -154,7 +162,11 @@ class Storm:
     @contextmanager
     def _roles(self) -> Iterator[list[_Role]]:
         names = [*("writer" for _ in range(self._plan.writers)), "sweeper", "folder"]
-        roles = [_Role(name, self._start(name)) for name in names]
+        hosts = [f"host-{number}" if on_s3() else "" for number in range(len(names))]
+        roles = [
+            _Role(name, host, self._start(name, host))
+            for name, host in zip(names, hosts, strict=True)
+        ]
         try:
             yield roles
         finally:
@@ -162,7 +174,7 @@ class Storm:
                 role.process.kill()
                 role.process.wait()
 
-    def _start(self, name: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, host: str) -> subprocess.Popen[bytes]:
         self._started += 1
         arguments = [self._root]
         if name == "writer":
@@ -171,11 +183,12 @@ class Storm:
         if name == "writer" and self._chance.random() < 0.5:
             visit = self._chance.randint(1, 6)
             points = f"{self._chance.choice(DEADLY_POINTS)}=kill@{visit}"
+        environment = {name: value for name, value in os.environ.items() if name != SERVED_FOLDER}
         with (self._logs / "errors").open("ab") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.storm_roles", name, *arguments],
                 cwd=HOME,
-                env={**os.environ, "OMNIGRAPH_FAILPOINTS": points},
+                env={**environment, "OMNIGRAPH_FAILPOINTS": points, HOST: host},
                 stderr=errors,
             )
 
@@ -205,7 +218,7 @@ class Storm:
                 self._tally.kills += 1
             else:
                 self._wrong(f"a {role.name} ended with {code}, see its errors")
-            role.process, role.wakes_at = self._start(role.name), None
+            role.process, role.wakes_at = self._start(role.name, role.host), None
 
     def _look(self) -> None:
         """One reader's view, in the middle of it all."""
@@ -267,6 +280,20 @@ def _share(plan: Plan, number: int, rounds: int) -> Plan:
     )
 
 
+@contextmanager
+def store(kind: str, home: Path) -> Iterator[None]:
+    """Keep graphs in a store of this kind; on S3 start a server, unless one is named already."""
+    with ExitStack() as opened:
+        opened.enter_context(patch.dict(os.environ, {SWITCH: kind}))
+        if kind == "s3" and SERVED_FOLDER not in os.environ:
+            server = S3Server(home / "s3")
+            server.start()
+            opened.callback(server.stop)
+            server.prepare()
+            os.environ.update(server.environment())
+        yield
+
+
 def main(arguments: list[str] | None = None) -> int:
     plan = Plan()
     parser = argparse.ArgumentParser(description=__doc__)
@@ -274,10 +301,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     parser.add_argument("--rounds", type=int, default=1, help="share the blows over new graphs")
     parser.add_argument("--keep", help="a directory to keep graphs and logs in")
+    parser.add_argument("--store", choices=("local", "s3"), default="s3" if on_s3() else "local")
     options = vars(parser.parse_args(arguments))
-    rounds, keep = options.pop("rounds"), options.pop("keep")
+    rounds, keep, kind = (options.pop(name) for name in ("rounds", "keep", "store"))
     tally = Tally()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, store(kind, Path(keep or scratch)):
         for number in range(rounds):
             home = Path(keep or scratch, str(number))
             home.mkdir(parents=True)

@@ -22,6 +22,7 @@ from tests.cluster.inputs import (
     require_loaded,
 )
 from tests.cluster.servers import executors
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.cluster
 
@@ -59,7 +60,7 @@ def test_a_load_survives_the_death_of_an_executor(
     omnigraph.init(graph_root, schema=SCHEMA)
     slow = "spark.executorEnv.OMNIGRAPH_FAILPOINTS=load.split_staged=pause:2"
     driver = start_load(graph_root, files, cluster, *SMALL, slow)
-    staged = Path(graph_root, "_staging")
+    staged = folder_of(graph_root, "_staging")
     deadline = time.monotonic() + 120
     while not list(staged.rglob("places-*")):
         assert time.monotonic() < deadline

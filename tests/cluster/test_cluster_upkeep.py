@@ -22,6 +22,7 @@ from omnigraph.spark.session import SparkTarget, spark_for_a_while
 from omnigraph.storage.tables import table_health
 from tests.behaviours.histories import row_ids
 from tests.cluster.servers import connect_server, executors
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.cluster
 
@@ -61,7 +62,9 @@ def graph(graph_root: str) -> Graph:
 
 
 def files_of(graph: Graph) -> set[str]:
-    paths = (path for folder in ("nodes", "edges") for path in Path(graph.root, folder).rglob("*"))
+    paths = (
+        path for folder in ("nodes", "edges") for path in folder_of(graph.root, folder).rglob("*")
+    )
     return {str(path) for path in paths if path.parent.name == "data"}
 
 

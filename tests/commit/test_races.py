@@ -6,8 +6,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 
 import omnigraph
@@ -139,3 +141,22 @@ def test_an_edge_and_the_deletion_of_its_node_never_both_happen(graph: Graph) ->
     assert len(accounts(graph)) == 8
     assert graph.edges("Paid").read_all().num_rows == 0
     assert graph.check().ok
+
+
+def test_rows_and_ids_that_can_be_read_only_once_survive_a_lost_race(graph: Graph) -> None:
+    graph.write({"Account": [account("old", 1), account("other", 1)]})
+    rival = omnigraph.open(graph.root)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        rival.write({"Account": [account("rival", 1)]})
+        yield pa.RecordBatch.from_pylist([account("new", 2)])
+
+    def ids() -> Iterator[str]:
+        rival.write({"Account": [account("rival", 2)]}, mode="merge")
+        yield "old"
+
+    schema = pa.schema({"name": pa.string(), "balance": pa.int64()})
+    graph.write({"Account": pa.RecordBatchReader.from_batches(schema, rows())})
+    graph.delete({"Account": ids()})
+
+    assert accounts(graph) == {"new": 2, "other": 1, "rival": 2}

@@ -34,6 +34,7 @@ from tests.crash.branch_world import (
 )
 from tests.crash.processes import Victim, start
 from tests.crash.small_world import Content, content_of, small_world
+from tests.stores import folder_of, root_at
 
 DEADLY_POINTS = (
     "branch.post_claim",
@@ -104,7 +105,7 @@ class BranchStorm:
 
     def __init__(self, plan: Plan, home: Path) -> None:
         self._plan = plan
-        self._root = str(home / "graph")
+        self._root = root_at(home / "graph")
         self._logs = home / "logs"
         self._logs.mkdir()
         self._chance = random.Random(plan.seed)
@@ -240,7 +241,8 @@ class BranchStorm:
 
     def _ready_since(self, graph: Graph) -> float:
         log = read_branch_log(graph._objects, graph.branch_name)
-        return Path(self._root, names.branch_ref(graph.branch_name, log.last)).stat().st_mtime
+        entry = names.branch_ref(graph.branch_name, log.last)
+        return folder_of(self._root, entry).stat().st_mtime
 
     def _live_on(self, graph: Graph, base: Content) -> None:
         """Every name can be given up, used again, written and merged."""

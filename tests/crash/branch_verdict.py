@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from ulid import ULID
@@ -21,6 +20,7 @@ from omnigraph.operations import check
 from omnigraph.operations.outcome import OperationStatus
 from tests.crash.branch_world import Errand, Picture, Verb, done, look_at, run_errand
 from tests.crash.small_world import Content
+from tests.stores import folder_of
 
 _contents_that_keep_the_rules: set[str] = set()
 
@@ -108,7 +108,7 @@ def _unlisted_folders(graph: Graph, forks: Iterable[ListedFork]) -> tuple[str, .
     return tuple(
         folder.name
         for place in sorted(places)
-        for folder in Path(graph.root, place, "tree").glob("*")
+        for folder in folder_of(graph.root, place, "tree").glob("*")
         if (place, folder.name) not in listed
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -32,8 +30,10 @@ from tests.crash.branch_world import (
     tag,
     write,
 )
+from tests.crash.copies import copy_root, is_made, link_root, remove_root
 from tests.crash.processes import Ended, Victim, start
 from tests.crash.small_world import Content, content_of, small_world
+from tests.stores import root_at
 
 _VICTIM = "tests.crash.branch_victim"
 
@@ -151,7 +151,7 @@ class BranchWorlds:
     """
 
     def __init__(self, home: Path) -> None:
-        self.root = str(home / "graph")
+        self.root = root_at(home / "graph")
         self._home = home
         self._base: Content | None = None
 
@@ -159,7 +159,7 @@ class BranchWorlds:
     def base(self) -> Content:
         """What every branch holds besides its marks."""
         if self._base is None:
-            self._base = content_of(small_world(str(self._home / "base")))
+            self._base = content_of(small_world(root_at(self._home / "base")))
         return self._base
 
     def lay_out(self, world: BranchWorld) -> Picture:
@@ -177,14 +177,13 @@ class BranchWorlds:
         return errand, done(before, delete(FRESH)) if stage is Stage.BRANCH_GONE else before
 
     def _lay_out(self, name: str, make: Callable[[], None]) -> None:
-        template = self._home / "templates" / name
-        if not template.exists():
-            shutil.rmtree(self.root, ignore_errors=True)
+        template = root_at(self._home / "templates" / name)
+        if not is_made(template):
+            remove_root(self.root)
             make()
-            shutil.copytree(self.root, template)
-        shutil.rmtree(self.root, ignore_errors=True)
-        # No file is ever written in place, so the templates stay what they are.
-        shutil.copytree(template, self.root, copy_function=os.link)
+            copy_root(self.root, template)
+        remove_root(self.root)
+        link_root(template, self.root)
 
     def _make(self, world: BranchWorld) -> None:
         graph = small_world(self.root)

@@ -12,6 +12,7 @@ from omnigraph.storage.manifest import read_manifest
 from tests.crash.cases import Rival
 from tests.crash.small_world import Content, Job, Kind, carry_out, content_of
 from tests.crash.worlds import earlier_id
+from tests.stores import folder_of
 
 
 def act(rival: Rival, root: str, job: Job) -> Content:
@@ -42,4 +43,4 @@ def mend(rival: Rival, root: str) -> None:
 
 
 def _data(root: str) -> Path:
-    return Path(root, names.MANIFEST, "data")
+    return folder_of(root, names.MANIFEST, "data")

@@ -1,17 +1,22 @@
 """The processes of a storm: writers that log before and after, a wrong sweeper, a folder.
 
 python -m tests.crash.storm_roles writer ROOT LOG NUMBER
+
+A process is on the host that a variable names, or else on this one. Whether a writer on another
+host is dead cannot be looked up: only its silence tells.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import omnigraph
 from omnigraph.commit.fold import fold
@@ -19,6 +24,7 @@ from omnigraph.errors import NothingWrittenError, OmnigraphError
 from omnigraph.storage.manifest import forget_old_versions, read_manifest
 from tests.crash.bank import any_transfer, carry_out
 
+HOST: Final = "OMNIGRAPH_STORM_HOST"
 _IMPATIENCE_SECONDS = 1.5
 
 
@@ -100,6 +106,9 @@ def _undisturbed(act: Callable[[], object]) -> None:
 
 
 def main(role: str, root: str, *rest: str) -> None:
+    host = os.environ.get(HOST)
+    if host:
+        socket.gethostname = lambda: host
     match role:
         case "writer":
             write(root, *rest)

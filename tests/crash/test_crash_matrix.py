@@ -41,6 +41,7 @@ from tests.crash.verdict import (
     reopened,
 )
 from tests.crash.worlds import Stage, World, Worlds, earlier_id
+from tests.stores import folder_of, root_at
 
 pytestmark = pytest.mark.crash
 
@@ -115,7 +116,7 @@ def test_a_writer_whose_fold_fails_has_published_and_says_so(worlds: Worlds, roo
     job = _job(Kind.APPEND)
     writer = start("write", root, job.encoded(), failpoints="fold.post_read=stop")
     writer.wait_until_stopped()
-    data = Path(root, names.COMMITS, "data")
+    data = folder_of(root, names.COMMITS, "data")
     assert not data.exists(), "nothing was folded yet"
     data.write_text("not a directory")
     writer.wake()
@@ -261,4 +262,4 @@ def _job(kind: Kind) -> Job:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    return str(tmp_path / "graph")
+    return root_at(tmp_path / "graph")

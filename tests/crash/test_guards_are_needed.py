@@ -31,6 +31,7 @@ from tests.crash.processes import start
 from tests.crash.small_world import PERSON, Content, Job, Kind, after, carry_out
 from tests.crash.worlds import Stage, World, Worlds, earlier_id
 from tests.crash.zombies import RIVAL, fold_and_clean, replayed
+from tests.stores import root_at
 
 pytestmark = pytest.mark.crash
 
@@ -39,7 +40,7 @@ ON = ""
 
 def test_a_commit_that_lance_rebased_is_not_published(worlds: Worlds, tmp_path: Path) -> None:
     def rows_too_many(guard: str) -> list[str]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         before = worlds.copy(World.ORPHANS, root)
         job = _job(Kind.APPEND)
         with _left_out(guard):
@@ -54,7 +55,7 @@ def test_unpublished_versions_are_healed_before_a_table_is_moved(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     def rows_too_many(guard: str) -> list[str]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         before = worlds.copy(World.ORPHANS, root)
         job = _job(Kind.APPEND)
         with _left_out(guard):
@@ -67,7 +68,7 @@ def test_unpublished_versions_are_healed_before_a_table_is_moved(
 
 def test_foreign_rows_are_never_buried(worlds: Worlds, tmp_path: Path) -> None:
     def is_buried(guard: str) -> bool:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.DRIFTED, root)
         graph = omnigraph.open(root)
         with _left_out(guard):
@@ -76,7 +77,7 @@ def test_foreign_rows_are_never_buried(worlds: Worlds, tmp_path: Path) -> None:
             except DriftNeedsRepairError:
                 assert guard == ON
         location = graph.snapshot().tables[PERSON].location
-        head = lance.dataset(str(Path(root, location)))
+        head = lance.dataset(f"{root}/{location}")
         return "foreign" not in head.to_table().column("id").to_pylist()
 
     assert not is_buried(ON)
@@ -85,7 +86,7 @@ def test_foreign_rows_are_never_buried(worlds: Worlds, tmp_path: Path) -> None:
 
 def test_a_publish_demands_the_pins_it_was_made_from(worlds: Worlds, tmp_path: Path) -> None:
     def rows_lost(guard: str) -> list[str]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         before = worlds.copy(World.PLAIN, root)
         job = _job(Kind.APPEND)
         writer = start(
@@ -112,7 +113,7 @@ def test_a_publish_demands_the_pins_it_was_made_from(worlds: Worlds, tmp_path: P
 
 def test_a_publish_demands_the_pins_its_validation_read(worlds: Worlds, tmp_path: Path) -> None:
     def problems(guard: str) -> set[Problem]:
-        graph, link, unlink = _lonely_city(worlds, str(tmp_path / f"graph-{guard}"))
+        graph, link, unlink = _lonely_city(worlds, root_at(tmp_path / f"graph-{guard}"))
         writer = start(
             "write",
             graph.root,
@@ -134,7 +135,7 @@ def test_a_roll_forward_demands_the_pins_the_dead_writer_started_from(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     def rows_lost(guard: str) -> list[str]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         job, overtaken = worlds.copy_after_death(Stage.OVERTAKEN, Kind.APPEND, root)
         with _left_out(guard):
             omnigraph.open(root)
@@ -149,7 +150,7 @@ def test_a_roll_forward_demands_the_pins_the_dead_writer_read(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     def problems(guard: str) -> set[Problem]:
-        graph, link, unlink = _lonely_city(worlds, str(tmp_path / f"graph-{guard}"))
+        graph, link, unlink = _lonely_city(worlds, root_at(tmp_path / f"graph-{guard}"))
         writer = start("write", graph.root, link.encoded(), failpoints="publish.pre_manifest=stop")
         writer.wait_until_stopped()
         carry_out(graph, unlink)
@@ -165,7 +166,7 @@ def test_a_roll_forward_demands_the_pins_the_dead_writer_read(
 
 def test_a_roll_forward_publishes_exact_versions_only(worlds: Worlds, tmp_path: Path) -> None:
     def rows_too_many(guard: str) -> list[str]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         job, before = worlds.copy_after_death(Stage.INEXACT, Kind.APPEND, root)
         with _left_out(guard):
             omnigraph.open(root)
@@ -180,7 +181,7 @@ def test_a_roll_back_is_written_down_where_the_writer_will_find_it(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     def told_and_true(guard: str) -> tuple[list[str], OperationStatus]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.PLAIN, root)
         job = _job(Kind.APPEND)
         writer = start("write", root, job.encoded(), failpoints="mutation.post_stage=stop")
@@ -198,7 +199,7 @@ def test_a_roll_back_is_written_down_where_the_writer_will_find_it(
 
 def test_an_operation_is_decided_once(worlds: Worlds, tmp_path: Path) -> None:
     def told_and_seen(guard: str) -> tuple[OperationStatus, list[str]]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         before = worlds.copy(World.PLAIN, root)
         job = _job(Kind.APPEND)
         # Its first swap is refused because the sweep has published; without the guard, its
@@ -223,7 +224,7 @@ def test_a_failure_is_reported_only_when_nobody_can_publish_any_more(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     def told_and_true(guard: str) -> tuple[str | None, OperationStatus]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.PLAIN, root)
         job = _job(Kind.APPEND)
         writer = start(
@@ -249,7 +250,7 @@ def test_a_failure_is_reported_only_when_nobody_can_publish_any_more(
 
 def test_success_is_reported_only_when_it_was_read_back(worlds: Worlds, tmp_path: Path) -> None:
     def tells_the_truth(guard: str) -> bool:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.PLAIN, root)
         job = _job(Kind.APPEND)
         writer = start(
@@ -277,7 +278,7 @@ def test_commits_are_in_the_history_before_they_leave_the_manifest(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     def problems(guard: str) -> set[Problem]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.PLAIN, root)
         graph = omnigraph.open(root)
         location = graph._objects.root
@@ -293,7 +294,7 @@ def test_a_restored_version_is_published_only_over_the_pin_it_was_made_from(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     def rows_lost(guard: str) -> list[str]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         _, before = worlds.copy_after_death(Stage.ONE_MOVED, Kind.APPEND, root)
         sweeper = start(
             "sweep", root, failpoints="recovery.pre_restore_publish=stop", without_guard=guard
@@ -313,7 +314,7 @@ def test_a_roll_back_restores_the_pin_of_today_not_the_one_the_dead_writer_saw(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     def rows_lost(guard: str) -> list[str]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         _, overtaken = worlds.copy_after_death(Stage.OVERTAKEN, Kind.APPEND, root)
         with _left_out(guard):
             omnigraph.open(root)
@@ -329,7 +330,7 @@ def test_undone_operations_are_forgotten_only_behind_a_mark(
     monkeypatch.setattr("omnigraph.commit.fold._UNPUBLISHED_KEPT_MAX", 0)
 
     def told_before_and_after(guard: str) -> tuple[OperationStatus, OperationStatus]:
-        root = str(tmp_path / f"graph-{guard}")
+        root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.PLAIN, root)
         job = _job(Kind.APPEND)
         writer = start("write", root, job.encoded(), failpoints="mutation.post_stage=stop")

@@ -35,6 +35,7 @@ from tests.crash.zombies import (
     sleeps,
     sweep_sleeps,
 )
+from tests.stores import root_at
 
 pytestmark = pytest.mark.crash
 
@@ -220,4 +221,4 @@ def _assert_nobody_lost_a_row(graph: Graph, before: Content, job: Job) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    return str(tmp_path / "graph")
+    return root_at(tmp_path / "graph")

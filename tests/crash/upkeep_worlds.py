@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
@@ -16,9 +14,11 @@ import omnigraph
 from omnigraph.graph import Graph
 from tests.crash.branch_world import MAIN, create, delete, write
 from tests.crash.branch_worlds import run_victim
+from tests.crash.copies import copy_root, is_made, link_root, remove_root
 from tests.crash.processes import Ended, Victim, start
 from tests.crash.small_world import content_of
 from tests.crash.upkeep_world import Laid, Step, Upkeep, look, take, unkept_graph
+from tests.stores import root_at
 
 
 class UpkeepWorld(StrEnum):
@@ -37,22 +37,22 @@ class UpkeepWorlds:
 
     def __init__(self, home: Path) -> None:
         home.mkdir(exist_ok=True)
-        self.root = str(home / "graph")
+        self.root = root_at(home / "graph")
         self._templates = home / "templates"
         self._laid: dict[UpkeepWorld, Laid] = {}
 
     def lay_out(self, world: UpkeepWorld) -> Laid:
-        template = self._templates / world
-        if not template.exists():
-            shutil.rmtree(self.root, ignore_errors=True)
+        template, old = root_at(self._templates / world), self._templates / f"{world}.json"
+        if not is_made(template):
+            remove_root(self.root)
             old_commit = self._make(world)
-            shutil.copytree(self.root, template)
-            template.with_suffix(".json").write_text(json.dumps(old_commit))
-        shutil.rmtree(self.root, ignore_errors=True)
-        # No file is ever written in place, so the templates stay what they are.
-        shutil.copytree(template, self.root, copy_function=os.link)
+            copy_root(self.root, template)
+            self._templates.mkdir(exist_ok=True)
+            old.write_text(json.dumps(old_commit))
+        remove_root(self.root)
+        link_root(template, self.root)
         if world not in self._laid:
-            self._laid[world] = self._look(json.loads(template.with_suffix(".json").read_text()))
+            self._laid[world] = self._look(json.loads(old.read_text()))
         return self._laid[world]
 
     def graph(self) -> Graph:
@@ -104,7 +104,7 @@ class UpkeepWorlds:
 
 
 def _table(graph: Graph, table_key: str) -> lance.LanceDataset:
-    return lance.dataset(str(Path(graph.root, graph.snapshot().tables[table_key].location)))
+    return lance.dataset(f"{graph.root}/{graph.snapshot().tables[table_key].location}")
 
 
 def _compact_by_hand(graph: Graph, table_key: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 import pytest
 from ulid import ULID
@@ -16,6 +15,7 @@ from omnigraph.operations.check import Problem
 from omnigraph.operations.outcome import OperationStatus
 from omnigraph.storage.table_versions import head_version, version_records
 from tests.crash.small_world import KINDS, Content, Job, after, carry_out, content_of
+from tests.stores import files_of
 
 NOT_DONE = (OperationStatus.ROLLED_BACK, OperationStatus.UNKNOWN)
 
@@ -113,8 +113,4 @@ def assert_every_kind_of_write_succeeds(graph: Graph) -> None:
 
 
 def _fingerprint(root: str) -> dict[str, tuple[int, int]]:
-    return {
-        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in Path(root).rglob("*")
-        if path.is_file()
-    }
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files_of(root)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from enum import StrEnum
@@ -15,6 +14,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph.commit.fold import FOLD_EVERY
+from tests.crash.copies import copy_root, is_made, move_root
 from tests.crash.processes import run, start
 from tests.crash.small_world import (
     CITY,
@@ -27,6 +27,7 @@ from tests.crash.small_world import (
     small_world,
 )
 from tests.maintenance.old_graphs import old_graph
+from tests.stores import root_at
 
 Maker = Callable[[str], None]
 
@@ -87,18 +88,18 @@ class Worlds:
 
     def copy_old(self, stamp: int, branches: tuple[str, ...], to: str) -> None:
         name = f"old-{stamp}-{len(branches)}"
-        template = self._home / name
-        if not template.exists():
-            old_graph(str(template), stamp=stamp, branches=branches)
-        shutil.copytree(template, to)
+        template = root_at(self._home / name)
+        if not is_made(template):
+            old_graph(template, stamp=stamp, branches=branches)
+        copy_root(template, to)
 
     def _copied(self, name: str, to: str, make: Maker) -> Content:
-        template = self._home / name
-        if not template.exists():
-            making = Path(tempfile.mkdtemp(dir=self._home), name)
-            make(str(making))
-            making.rename(template)
-        shutil.copytree(template, to)
+        template = root_at(self._home / name)
+        if not is_made(template):
+            making = root_at(Path(tempfile.mkdtemp(dir=self._home), name))
+            make(making)
+            move_root(making, template)
+        copy_root(template, to)
         return content_of(omnigraph.open(to, mode="r"))
 
     def _make(self, world: World, root: str) -> None:
@@ -147,7 +148,7 @@ def leave_orphans(root: str) -> None:
 def write_foreign_row(root: str, table_key: str) -> None:
     """Somebody appends with bare Lance."""
     entry = omnigraph.open(root, mode="r").snapshot().tables[table_key]
-    uri = str(Path(root, entry.location))
+    uri = f"{root}/{entry.location}"
     dataset = lance.dataset(uri)
     row = {"id": "foreign", "name": "foreign"}
     lance.write_dataset(pa.Table.from_pylist([row], schema=dataset.schema), uri, mode="append")

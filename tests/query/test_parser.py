@@ -100,7 +100,12 @@ def test_an_expression_prints_with_the_parentheses_it_needs(text: str, expected:
     assert expression_text(statement.condition) == expected
 
 
-@pytest.mark.parametrize("text", [SEED_TEXT, *(case.text() for case in golden_cases(PLANS))])
+NAMES_ALONE = "query q() { match { $t: P ($x) y $x: Q } return { $x.k } }"
+
+
+@pytest.mark.parametrize(
+    "text", [SEED_TEXT, NAMES_ALONE, *(case.text() for case in golden_cases(PLANS))]
+)
 def test_a_tree_prints_to_a_text_with_the_same_tree(text: str) -> None:
     parsed = parse_queries(text)
     assert isinstance(parsed, ast.QueryFile)

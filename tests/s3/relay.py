@@ -33,6 +33,8 @@ class Treatment(Enum):
     """The server never hears of it; the client sees its connection end."""
     SLOW_DOWN = "answer 503"
     """The server never hears of it; the client is asked to slow down."""
+    FAIL = "answer 500"
+    """The server never hears of it; the client is told of an error inside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return None
             case Treatment.SLOW_DOWN:
                 return _SLOW_DOWN
+            case Treatment.FAIL:
+                return _FAILED
             case _:
                 assert_never(treatment)
 
@@ -258,4 +262,10 @@ _SLOW_DOWN: Final = _Answer(
     (("Content-Type", "application/xml"),),
     b'<?xml version="1.0" encoding="UTF-8"?>'
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
+)
+_FAILED: Final = _Answer(
+    500,
+    (("Content-Type", "application/xml"),),
+    b'<?xml version="1.0" encoding="UTF-8"?>'
+    b"<Error><Code>InternalError</Code><Message>We met an internal error.</Message></Error>",
 )

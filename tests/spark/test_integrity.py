@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from omnigraph.rules.constraints import table_rules
 from omnigraph.spark.integrity import broken_rules_on_spark
 from omnigraph.storage.location import parse_root
 from tests.spark.behind_the_back import publish_unchecked
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
 
@@ -164,8 +166,8 @@ def test_check_finds_a_damaged_file_on_either_engine(
     graph: Graph, spark: SparkSession, graph_root: str
 ) -> None:
     graph.write({"Person": [person(f"p{n}") for n in range(1000)]})
-    folder = parse_root(graph_root).child(graph.snapshot().tables["node:Person"].location)
-    _cut_short(folder)
+    location = graph.snapshot().tables["node:Person"].location
+    _cut_short(folder_of(graph_root, location, "data"))
 
     report = graph.check(spark=spark)
 
@@ -173,8 +175,6 @@ def test_check_finds_a_damaged_file_on_either_engine(
     assert [each.problem for each in graph.check().findings] == [Problem.UNREADABLE_PIN]
 
 
-def _cut_short(folder: str) -> None:
-    from pathlib import Path
-
-    (file,) = Path(folder, "data").glob("*.lance")
+def _cut_short(folder: Path) -> None:
+    (file,) = folder.glob("*.lance")
     file.write_bytes(file.read_bytes()[:100])

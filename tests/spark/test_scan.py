@@ -19,6 +19,7 @@ from omnigraph.graph import Graph
 from omnigraph.spark.scan import data_frame, read_group, scan_plan, scan_task
 from omnigraph.spark.types import from_spark
 from omnigraph.storage.location import parse_root
+from tests.s3.server import WRITER
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
 
 pytestmark = pytest.mark.spark
@@ -158,8 +159,9 @@ def _names(batches: Iterator[pa.RecordBatch]) -> list[str]:
 def test_options_of_the_store_travel_in_the_task_and_show_nowhere(
     graph: Graph, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    secret = "open-sesame-4711"  # noqa: S105
-    root = parse_root(graph.root, storage_options={"aws_secret_access_key": secret})
+    user, secret = WRITER
+    options = {"aws_access_key_id": user, "aws_secret_access_key": secret}
+    root = parse_root(graph.root, storage_options=options)
     entry = graph.snapshot().tables[names.node_table_key("Person")]
     plan = scan_plan(root, entry, columns=["id"])
 

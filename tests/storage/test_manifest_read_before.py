@@ -128,5 +128,5 @@ def test_few_manifests_are_remembered(tmp_path: Path) -> None:
         create_manifest(root, [head(number)], operation_id="init")
         read_manifest(root)
 
-    assert len(manifest._READ_BEFORE._states) <= 16
+    assert len(manifest._KNOWN) <= 16
     assert [read_manifest(root).rows for root in roots] == [(head(each),) for each in range(20)]

@@ -62,7 +62,7 @@ def test_resolved_options_resolve_to_themselves() -> None:
 
 
 def test_nothing_waits_for_ever_unless_told() -> None:
-    assert options(environment=PLACE)["timeout"] == "30000ms"
+    assert options(environment=PLACE)["timeout"] == "60000ms"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ Invariant: the floor of a sidecar is what was published when the operation began
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.publish import pins_of
@@ -12,22 +14,24 @@ from omnigraph.commit.sidecar import (
     Sidecar,
     SidecarState,
     WriterKind,
+    pending_sidecars,
     put_sidecar,
     started_at,
     this_host,
     this_process,
 )
-from omnigraph.errors import OperationRunningError
+from omnigraph.errors import DamagedGraphError, OperationRunningError, StorageUnavailableError
 from omnigraph.failpoints import reach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from omnigraph.commit.clock import Clock
     from omnigraph.storage.manifest import ManifestState
     from omnigraph.storage.objects import Objects
 
 
-def begin(  # noqa: PLR0913 - each is a field of the sidecar
-    objects: Objects,
+def new_sidecar(
     state: ManifestState,
     clock: Clock,
     *,
@@ -36,13 +40,9 @@ def begin(  # noqa: PLR0913 - each is a field of the sidecar
     actor: str,
     commit_id: str,
 ) -> Sidecar:
-    """Put the sidecar of an operation that starts from a manifest state.
-
-    Raises:
-        OperationRunningError: another attempt of the same operation has one.
-    """
+    """The sidecar of an operation that starts from a manifest state."""
     now = clock.timestamp()
-    sidecar = Sidecar(
+    return Sidecar(
         operation_id=operation_id,
         nonce=clock.new_id(),
         kind=kind,
@@ -62,7 +62,62 @@ def begin(  # noqa: PLR0913 - each is a field of the sidecar
         pid=this_process(),
         process_started=started_at(this_process()),
     )
-    if not put_sidecar(objects, sidecar):
-        raise OperationRunningError(operation_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What was learned while the sidecar was on its way."""
+
+    pending: tuple[str, ...] | None
+    """The sidecars there are, perhaps without our own; None if the store did not say."""
+    failure: BaseException | None
+    """Why the operation cannot be carried out."""
+
+    def require_no_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+def begin(objects: Objects, sidecar: Sidecar) -> None:
+    """Put the sidecar of an operation.
+
+    Raises:
+        OperationRunningError: another attempt of the same operation has one.
+    """
+    _require_ours(sidecar, is_ours=put_sidecar(objects, sidecar))
+
+
+def begin_and_look(
+    objects: Objects, sidecar: Sidecar, look_ahead: Callable[[], object] | None
+) -> Begun:
+    """Put the sidecar, see who else is there, and look ahead, all at the same time.
+
+    Raises:
+        OperationRunningError: another attempt of the same operation has a sidecar.
+    """
+    with ThreadPoolExecutor(2) as beside:
+        put = beside.submit(put_sidecar, objects, sidecar)
+        listed = beside.submit(pending_sidecars, objects)
+        failure = _failure_of(look_ahead)
+    _require_ours(sidecar, is_ours=put.result())
+    return Begun(
+        pending=None if listed.exception() is not None else listed.result(), failure=failure
+    )
+
+
+def _require_ours(sidecar: Sidecar, *, is_ours: bool) -> None:
+    if not is_ours:
+        raise OperationRunningError(sidecar.operation_id)
     reach("mutation.post_sidecar")
-    return sidecar
+
+
+def _failure_of(look_ahead: Callable[[], object] | None) -> BaseException | None:
+    try:
+        if look_ahead is not None:
+            look_ahead()
+    except (DamagedGraphError, StorageUnavailableError):
+        # Nothing protects yet what is read; whoever reads it again is protected.
+        return None
+    except BaseException as error:  # noqa: BLE001 - raised again when the sidecar is there
+        return error
+    return None

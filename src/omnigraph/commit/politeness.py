@@ -27,20 +27,25 @@ _PAUSE_PER_LISTING: Final = 2.0
 
 
 def wait_for_older(
-    objects: Objects, own: Sidecar, clock: Clock, *, settle: Callable[[], object]
+    objects: Objects,
+    own: Sidecar,
+    clock: Clock,
+    *,
+    pending: tuple[str, ...] | None = None,
+    settle: Callable[[], object],
 ) -> bool:
     """Let older writers of the same branch go first; True if there were any.
 
     Dead ones are settled at once, living ones waited for while they are young. How often to ask
     follows from what an answer costs, a few milliseconds on a disk and many on a distant store,
-    and from how many are ahead.
+    and from how many are ahead. `pending` is what was listed just now, if anything was.
     """
-    if not _older(objects, own):
+    if not _older(pending_sidecars(objects) if pending is None else pending, own):
         return False
     settle()
     asked = clock.now()
     deadline = asked + timedelta(seconds=FRESH_SECONDS)
-    while asked < deadline and (ahead := _fresh_ones(_older(objects, own), asked)):
+    while asked < deadline and (ahead := _fresh_ones(objects, own, asked)):
         listing = (clock.now() - asked).total_seconds()
         pause = max(_SHORTEST_PAUSE_SECONDS, _PAUSE_PER_LISTING * listing) * ahead
         clock.sleep(pause * (0.5 + clock.jitter()))
@@ -61,8 +66,8 @@ def began_at(operation_id: str) -> datetime | None:
         return None
 
 
-def _older(objects: Objects, own: Sidecar) -> list[str]:
-    owners = [names.sidecar_owner(path) for path in pending_sidecars(objects)]
+def _older(pending: Iterable[str], own: Sidecar) -> list[str]:
+    owners = [names.sidecar_owner(path) for path in pending]
     return [
         operation_id
         for operation_id, incarnation in owners
@@ -70,8 +75,8 @@ def _older(objects: Objects, own: Sidecar) -> list[str]:
     ]
 
 
-def _fresh_ones(operations: Iterable[str], now: datetime) -> int:
-    began = (began_at(operation) for operation in operations)
+def _fresh_ones(objects: Objects, own: Sidecar, now: datetime) -> int:
+    began = map(began_at, _older(pending_sidecars(objects), own))
     return sum(
         moment is not None and (now - moment.astimezone(UTC)).total_seconds() < FRESH_SECONDS
         for moment in began

@@ -1,7 +1,8 @@
 """The order of phases of every write; no other function knows it.
 
     begin      read one manifest state; put the sidecar, before any data file exists
-    prepare    validate and stage on that state's pins; HEADs do not move
+    prepare    validate and stage on that state's pins; HEADs do not move. What validation reads may
+               be read while the sidecar is on its way
     arm        the sidecar learns which tables will move, from which pins
     move       each table, to exactly one version past its pin
     publish    one swap of the manifest decides; read back, then acknowledge
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.commit.begin import begin
+from omnigraph.commit.begin import begin_and_look, new_sidecar
 from omnigraph.commit.effects import commit_of, pointed_rows
 from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.politeness import back_off, wait_for_older
@@ -55,6 +56,7 @@ from omnigraph.storage.manifest import ManifestState, read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 
 if TYPE_CHECKING:
+    from omnigraph.commit.begin import Begun
     from omnigraph.commit.clock import Clock
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.objects import Objects
@@ -90,6 +92,8 @@ class WriteRequest:
     branch: BranchRef | None
     commit_id: str
     prepare: Callable[[ManifestState], Prepared]
+    look_ahead: Callable[[ManifestState], None] | None = None
+    """Validates, so that `prepare` on the same state need not; it only reads."""
     is_long: bool = False
     """Whether preparing may take minutes, and other hosts need a sign of life meanwhile."""
 
@@ -116,8 +120,7 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Commi
     if earlier is not None:
         return _acknowledged(Decided(operation=earlier, state=state), ())
     with active_operation(request.operation_id):
-        sidecar = begin(
-            objects,
+        sidecar = new_sidecar(
             state,
             clock,
             operation_id=request.operation_id,
@@ -153,9 +156,19 @@ class _Attempts:
         self._sidecar = sidecar
 
     def run(self, state: ManifestState) -> Committed | None:
+        look_ahead = self._request.look_ahead
+        begun = begin_and_look(
+            self._objects,
+            self._sidecar,
+            None if look_ahead is None else lambda: look_ahead(state),
+        )
+        return self._carried_out(state, begun)
+
+    def _carried_out(self, state: ManifestState, begun: Begun) -> Committed | None:
         try:
+            begun.require_no_failure()
             for attempt in range(_ATTEMPTS_MAX):
-                if self._waited() or attempt:
+                if self._waited(None if attempt else begun.pending) or attempt:
                     state = read_manifest(self._objects.root, branch=self._request.branch)
                 prepared = self._prepared(state)
                 if prepared is None:
@@ -193,11 +206,12 @@ class _Attempts:
         with beating(self._objects, self._sidecar, self._clock):
             return self._request.prepare(state)
 
-    def _waited(self) -> bool:
+    def _waited(self, pending: tuple[str, ...] | None) -> bool:
         return wait_for_older(
             self._objects,
             self._sidecar,
             self._clock,
+            pending=pending,
             settle=lambda: sweep(self._objects, self._clock),
         )
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.commit.begin import begin
+from omnigraph.commit.begin import begin, new_sidecar
 from omnigraph.commit.effects import commit_of, moved_by
 from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.publish import Decided, Decision, publish
@@ -73,8 +73,7 @@ def commit_upkeep(
     """Carry the compaction of any number of tables through all phases."""
     operation_id = clock.new_id()
     with active_operation(operation_id):
-        sidecar = begin(
-            objects,
+        sidecar = new_sidecar(
             state,
             clock,
             operation_id=operation_id,
@@ -82,6 +81,7 @@ def commit_upkeep(
             actor=UPKEEP_ACTOR,
             commit_id=clock.new_id(),
         )
+        begin(objects, sidecar)
         try:
             with beating(objects, sidecar, clock):
                 staged = stage()

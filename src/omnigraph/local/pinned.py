@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.datasets import translated
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.kept_open import look_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,9 +41,7 @@ class SnapshotTables:
     def scan(
         self, table_key: str, columns: Sequence[str], where: str | None = None
     ) -> pa.RecordBatchReader:
-        dataset = open_pinned(self.root, self._entry(table_key))
-        with translated(self.root, f"read {table_key}"):
-            return dataset.scanner(columns=list(columns), filter=where).to_reader()
+        return look_up(self.root, self._entry(table_key), columns, where)
 
     def row_count(self, table_key: str) -> int:
         return self._entry(table_key).row_count

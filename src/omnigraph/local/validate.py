@@ -44,6 +44,18 @@ class ValidatedWrite:
     read_set: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenWrite:
+    """A caller's rows in their final shape, and what is wrong with them whatever the graph is.
+
+    It can be checked against one state of the graph after the other: a caller's stream is read
+    once, and generated ids do not change.
+    """
+
+    proposed: ProposedWrite
+    findings: tuple[BadRows, ...]
+
+
 def validate(
     inputs: Mapping[str, object],
     *,
@@ -53,7 +65,20 @@ def validate(
     new_id: Callable[[], str],
     deleted: Mapping[str, object] | None = None,
 ) -> ValidatedWrite:
-    """Check rows and deletes of any number of types against the rules and the pinned graph.
+    """Check rows and deletes of any number of types against the rules and the pinned graph."""
+    taken = take_write(inputs, deleted=deleted or {}, mode=mode, catalog=catalog, new_id=new_id)
+    return check_write(taken, catalog, pinned)
+
+
+def take_write(
+    inputs: Mapping[str, object],
+    *,
+    deleted: Mapping[str, object],
+    mode: WriteMode,
+    catalog: Catalog,
+    new_id: Callable[[], str],
+) -> TakenWrite:
+    """Read what a caller gives, once, and check what can be said without the graph.
 
     `deleted` maps types to ids; deleting a node deletes its edges, and an id that does not exist is
     no fault. Types are named as in the schema, or by table key (`node:X`, `edge:X`) where a node
@@ -72,14 +97,19 @@ def validate(
         mode=mode,
         deleted={
             table_key_of(declared): _id_array(ids, declared.name)
-            for declared, ids in resolved_types(deleted or {}, catalog)
+            for declared, ids in resolved_types(deleted, catalog)
         },
     )
-    keyed = check_keyed(write, rules, pinned)
-    findings += keyed.findings
+    return TakenWrite(proposed=write, findings=tuple(findings))
+
+
+def check_write(taken: TakenWrite, catalog: Catalog, pinned: PinnedTables) -> ValidatedWrite:
+    """Check what was taken in against the pinned graph."""
+    keyed = check_keyed(taken.proposed, table_rules(catalog), pinned)
+    findings = (*taken.findings, *keyed.findings)
     return ValidatedWrite(
-        tables=tables,
-        mode=mode,
+        tables=taken.proposed.tables,
+        mode=taken.proposed.mode,
         deletions=keyed.deletions,
         report=report_of(findings),
         bad_rows=_bad_rows(findings),

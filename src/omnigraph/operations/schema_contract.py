@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, SchemaInvalidError
 from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
+from omnigraph.storage.objects import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
 
 _STATE_FORMAT: Final = 1
+_PATHS: Final = (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,10 @@ def contract_objects(contract: SchemaContract) -> Mapping[str, bytes]:
 
 def read_contract(objects: Objects) -> SchemaContract:
     """The accepted schema, checked against its own hashes."""
-    text = _required(objects, names.SCHEMA_SOURCE).decode()
-    catalog = decode_model(_required(objects, names.SCHEMA_MODEL).decode())
-    state = _read_state(objects)
+    contents = read_all(objects, _PATHS)
+    text = _required(objects, contents, names.SCHEMA_SOURCE).decode()
+    catalog = decode_model(_required(objects, contents, names.SCHEMA_MODEL).decode())
+    state = _state_in(objects, _required(objects, contents, names.SCHEMA_STATE))
     contract = contract_for(text, catalog)
     if state.get("format") != _STATE_FORMAT:
         raise _torn(objects, f"its state has format {state.get('format')!r}, not {_STATE_FORMAT}")
@@ -85,9 +88,9 @@ def _check_meaning(objects: Objects, text: str, catalog: Catalog) -> None:
         raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and means something else now")
 
 
-def _read_state(objects: Objects) -> Mapping[str, object]:
+def _state_in(objects: Objects, content: bytes) -> Mapping[str, object]:
     try:
-        state = json.loads(_required(objects, names.SCHEMA_STATE))
+        state = json.loads(content)
     except ValueError as error:
         raise _torn(objects, f"{names.SCHEMA_STATE} is not JSON") from error
     if not isinstance(state, dict):
@@ -95,8 +98,8 @@ def _read_state(objects: Objects) -> Mapping[str, object]:
     return state
 
 
-def _required(objects: Objects, path: str) -> bytes:
-    content = objects.read(path)
+def _required(objects: Objects, contents: Mapping[str, bytes | None], path: str) -> bytes:
+    content = contents[path]
     if content is None:
         raise _torn(objects, f"{path} is missing")
     return content

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.errors import OmnigraphError, ValidationFailedError
 from omnigraph.local.pinned import SnapshotTables
-from omnigraph.local.validate import ValidatedWrite, validate
+from omnigraph.local.validate import TakenWrite, ValidatedWrite, check_write, take_write
 from omnigraph.rules.modes import WriteMode
 from omnigraph.storage.snapshot import Snapshot
 from omnigraph.storage.staging import (
@@ -77,6 +77,7 @@ class WriteResult:
 
 def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> WriteResult:
     """Carry out one write as one commit."""
+    preparation = _Preparation(objects, catalog, write, clock)
     committed = commit_write(
         objects,
         WriteRequest(
@@ -85,7 +86,8 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
             actor=write.actor,
             branch=write.branch,
             commit_id=clock.new_id(),
-            prepare=_Preparation(objects, catalog, write, clock).prepare,
+            prepare=preparation.prepare,
+            look_ahead=preparation.look_ahead,
         ),
         clock,
     )
@@ -109,12 +111,19 @@ class _Preparation:
         self._catalog = catalog
         self._write = write
         self._clock = clock
-        self._inputs: Mapping[str, Any] = write.inputs
+        self._taken: TakenWrite | None = None
+        self._validated_on: tuple[ManifestState, ValidatedWrite] | None = None
         self._appended: dict[str, StagedChange] = {}
 
+    def look_ahead(self, state: ManifestState) -> None:
+        self._validated_on = (state, self._validated(state.snapshot()))
+
     def prepare(self, state: ManifestState) -> Prepared:
+        if self._validated_on is None or self._validated_on[0] is not state:
+            self.look_ahead(state)
+        assert self._validated_on is not None
+        _, validated = self._validated_on
         snapshot = state.snapshot()
-        validated = self._validated(snapshot)
         changes = [
             self._staged(self._writable(snapshot, table_key), rows)
             for table_key, rows in validated.tables.items()
@@ -128,18 +137,18 @@ class _Preparation:
         return Prepared(changes=tuple(changes), read_set=validated.read_set)
 
     def _validated(self, snapshot: Snapshot) -> ValidatedWrite:
-        validated = validate(
-            self._inputs,
-            deleted=self._write.deleted,
-            mode=self._write.mode,
-            catalog=self._catalog,
-            pinned=SnapshotTables(root=self._root, snapshot=snapshot),
-            new_id=self._clock.new_id,
-        )
+        if self._taken is None:
+            self._taken = take_write(
+                self._write.inputs,
+                deleted=self._write.deleted,
+                mode=self._write.mode,
+                catalog=self._catalog,
+                new_id=self._clock.new_id,
+            )
+        pinned = SnapshotTables(root=self._root, snapshot=snapshot)
+        validated = check_write(self._taken, self._catalog, pinned)
         if not validated.report.ok:
             raise ValidationFailedError(validated.report.summary(), report=validated.report)
-        # Taken in once: a stream cannot be read twice, and generated ids must not change.
-        self._inputs = validated.tables
         return validated
 
     def _writable(self, snapshot: Snapshot, table_key: str) -> TableEntry:

@@ -159,8 +159,9 @@ def _clause(each: ast.Clause) -> Iterator[str]:
             yield _traversal(each)
         case ast.Filter():
             text = expression_text(each.condition)
-            # A minus sign would continue the clause in front of it.
-            yield f"({text})" if text.startswith("-") else text
+            # A minus sign would continue the clause in front of it; names alone would make a step.
+            is_name = isinstance(each.condition, ast.VariableUse | ast.Word)
+            yield f"({text})" if is_name or text.startswith("-") else text
         case ast.NotBlock() | ast.OptionalBlock():
             yield "not {" if isinstance(each, ast.NotBlock) else "optional {"
             yield from _clauses(each.clauses)

@@ -28,8 +28,8 @@ from omnigraph.storage.bulk_staging import (
 from omnigraph.storage.datasets import translated
 from omnigraph.storage.edits import row_parts
 from omnigraph.storage.forks import fork_origin
+from omnigraph.storage.kept_open import kept_open
 from omnigraph.storage.row_changes import RowChanges, plan_row_changes
-from omnigraph.storage.tables import open_pinned
 
 if TYPE_CHECKING:
     from lance import LanceDataset, LanceFragment
@@ -74,7 +74,7 @@ def stage_adoption(
     if not _is_plain(plan) or plan.new_rows + plan.gone_rows <= FEW_ROWS:
         return None
     with translated(root, f"compare versions of {pinned.table_key}"):
-        gone = list(_gone(open_pinned(root, pinned), open_pinned(root, theirs), plan))
+        gone = list(_gone(kept_open(root, pinned), kept_open(root, theirs), plan))
     row_ids = np.sort(np.concatenate([np.empty(0, np.uint64), *(each.row_ids for each in gone)]))
     new_rows = _new_rows(root, theirs, plan)
     inserted, replacing = _write(root, writable, new_rows, row_ids, schema)
@@ -146,7 +146,7 @@ def _write(
 
 
 def _new_rows(root: Root, theirs: TableEntry, plan: RowChanges) -> Iterator[pa.RecordBatch]:
-    dataset = open_pinned(root, theirs)
+    dataset = kept_open(root, theirs)
     wanted = [each.fragment_id for part in plan.new for each in part.fragments]
     if not wanted:
         return

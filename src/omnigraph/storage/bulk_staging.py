@@ -24,8 +24,9 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph import names
 from omnigraph.storage.datasets import dataset_uri, translated
+from omnigraph.storage.kept_open import kept_open
+from omnigraph.storage.s3_options import for_one_request
 from omnigraph.storage.staging import Change, StagedChange
-from omnigraph.storage.tables import open_pinned
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
@@ -64,7 +65,7 @@ def write_rows(
     root: Root, entry: TableEntry, rows: pa.Table | pa.RecordBatchReader
 ) -> tuple[StagedFragment, ...]:
     """Write rows as fragments of a table; runs in any process."""
-    base = open_pinned(root, entry)
+    base = kept_open(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         written = write_fragments(rows, base, mode="append")
     return tuple(_staged(each) for each in written)
@@ -74,7 +75,7 @@ def write_replacements(
     root: Root, entry: TableEntry, rows: pa.Table, row_ids: np.ndarray
 ) -> tuple[StagedFragment, ...]:
     """Write new contents of pinned rows, which keep their stable row ids."""
-    base = open_pinned(root, entry)
+    base = kept_open(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         written = write_fragments(rows, base, mode="append")
     start = 0
@@ -113,13 +114,15 @@ def _reader(
     (file,) = json.loads(fragment.description)["files"]
     path = f"{dataset_uri(root, entry.location, entry.fork)}/data/{file['path']}"
     return LanceFileReader(
-        path, storage_options=dict(root.storage_options) or None, columns=list(columns)
+        path,
+        storage_options=for_one_request(root.storage_options, is_bulk=True) or None,
+        columns=list(columns),
     )
 
 
 def shrink(root: Root, entry: TableEntry, fragment_id: int, offsets: np.ndarray) -> Shrunk:
     """Leave rows of a pinned fragment out of the next version."""
-    base = open_pinned(root, entry)
+    base = kept_open(root, entry)
     with translated(root, f"stage deletions for {entry.table_key}"):
         fragment = base.get_fragment(fragment_id)
         assert fragment is not None
@@ -142,7 +145,7 @@ def gather_append(
         rows_updated=0,
         rows_deleted=0,
         operation=LanceOperation.Append(_numbered(objects, entry, fragments)),
-        base=open_pinned(objects.root, entry),
+        base=kept_open(objects.root, entry),
     )
 
 
@@ -150,7 +153,7 @@ def gather_overwrite(
     objects: Objects, entry: TableEntry, fragments: Sequence[StagedFragment]
 ) -> StagedChange:
     """All fragments in place of every pinned one."""
-    base = open_pinned(objects.root, entry)
+    base = kept_open(objects.root, entry)
     return StagedChange(
         entry=entry,
         change=Change.OVERWRITE,
@@ -187,7 +190,7 @@ def gather_merge(
             updated_fragments=[_metadata(each.description) for each in shrunk if each.description],
             new_fragments=_numbered(objects, entry, (*inserted, *replacing)),
         ),
-        base=open_pinned(objects.root, entry),
+        base=kept_open(objects.root, entry),
     )
 
 
@@ -212,7 +215,7 @@ def _numbered(
     kept = [each for each in fragments if each.rows_kept]
     if not any(len(each.left_out) for each in kept):
         return [_metadata(each.description) for each in kept]
-    base = open_pinned(objects.root, entry)
+    base = kept_open(objects.root, entry)
     first = max((each.fragment_id for each in base.get_fragments()), default=0) + 1
     return [
         _with_deletions(objects, entry, each, number) for number, each in enumerate(kept, first)

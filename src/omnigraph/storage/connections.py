@@ -1,7 +1,7 @@
 """One client per bucket and process: Lance makes a new one, with new connections, for each handle.
 
-Invariant: what handles share is the way to the store and nothing that was read there. A version may
-be given up and its number taken by another one, so no answer is kept by its number.
+Invariant: what handles of tables share is the way to the store and nothing that was read there. A
+version may be given up and its number taken by another one, so no answer is kept by its number.
 
 Lance keeps its clients in a session, for as long as a handle uses them.
 """
@@ -9,58 +9,87 @@ Lance keeps its clients in a session, for as long as a handle uses them.
 from __future__ import annotations
 
 import functools
-import threading
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import lance
 
+from omnigraph import names
+from omnigraph.storage.failures import answered, was_silent
 from omnigraph.storage.location import Scheme
+from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.s3_options import RETRY_SECONDS, TIMEOUT, for_one_request, seconds
+from omnigraph.storage.used_last import UsedLast
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from lance import LanceDataset
 
     from omnigraph.storage.location import Root
 
 _BUCKETS_KEPT: Final = 16
+_MANIFEST_BYTES_KEPT: Final = 16 << 20
+
+_KEPT: Final[UsedLast[LanceDataset]] = UsedLast(_BUCKETS_KEPT)
+"""One handle per session, bucket and credentials, so that its client stays."""
 
 
-class _KeptClients:
-    """One handle per bucket and credentials, those used last, so that their clients stay."""
+class Caches(Enum):
+    """What a handle remembers of what it has read."""
 
-    def __init__(self) -> None:
-        self._handles: OrderedDict[Hashable, LanceDataset] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def keep(self, key: Hashable, handle: LanceDataset) -> None:
-        with self._lock:
-            self._handles.setdefault(key, handle)
-            self._handles.move_to_end(key)
-            while len(self._handles) > _BUCKETS_KEPT:
-                self._handles.popitem(last=False)
+    NOTHING = "nothing"
+    BY_TAG = "by tag"
+    """What a version is, told apart by the tag that the store gave it, and files that have names of
+    their own. Right for datasets whose rows are read as they are, without row ids and indexes."""
+    OF_ITS_OWN = "of its own"
+    """Everything, in a session of its own, with a client of its own. Right for a handle that is
+    asked for rows again and again."""
 
 
-_KEPT: Final = _KeptClients()
+def opened(
+    root: Root, uri: str, version: int | None, *, caches: Caches = Caches.NOTHING
+) -> LanceDataset:
+    """A handle on a dataset below the root; on S3 through the client of its bucket."""
+    is_bulk = caches is Caches.OF_ITS_OWN
+    options = for_one_request(root.storage_options, is_bulk=is_bulk) or None
+    _require_answer(root)
+    if caches is Caches.OF_ITS_OWN or root.scheme is Scheme.LOCAL:
+        return lance.dataset(uri, version=version, storage_options=options)
+    session = _session(_bytes_kept(caches))
+    handle = lance.dataset(uri, version=version, storage_options=options, session=session)
+    bucket = root.uri.removeprefix("s3://").split("/")[0]
+    _KEPT.keep((caches, bucket, tuple(sorted(root.storage_options.items()))), handle)
+    return handle
+
+
+def _require_answer(root: Root) -> None:
+    """Ask a store that was silent just now one small question, instead of waiting in full again.
+
+    Raises:
+        StorageUnavailableError: it is silent still.
+    """
+    if not was_silent(root):
+        return
+    told = root.storage_options
+    less = {TIMEOUT: f"{seconds(told[TIMEOUT]) / 2:.3f}s", RETRY_SECONDS: "1"}
+    StoredObjects(replace(root, storage_options={**told, **less})).read(names.SCHEMA_STATE)
+    answered(root)
 
 
 @functools.cache
-def _session() -> Any:
+def _session(metadata_bytes: int) -> Any:
     return lance.Session(  # type: ignore[attr-defined]
-        index_cache_size_bytes=0, metadata_cache_size_bytes=0
+        index_cache_size_bytes=0, metadata_cache_size_bytes=metadata_bytes
     )
 
 
-def opened(root: Root, uri: str, version: int | None, *, has_caches: bool = False) -> LanceDataset:
-    """A handle on a dataset below the root; on S3 through the client of its bucket.
-
-    One that is asked for rows again and again is better off with caches, and a client, of its own.
-    """
-    options = dict(root.storage_options) or None
-    if has_caches or root.scheme is Scheme.LOCAL:
-        return lance.dataset(uri, version=version, storage_options=options)
-    handle = lance.dataset(uri, version=version, storage_options=options, session=_session())
-    bucket = root.uri.removeprefix("s3://").split("/")[0]
-    _KEPT.keep((bucket, tuple(sorted(root.storage_options.items()))), handle)
-    return handle
+def _bytes_kept(caches: Caches) -> int:
+    match caches:
+        case Caches.NOTHING:
+            return 0
+        case Caches.BY_TAG:
+            return _MANIFEST_BYTES_KEPT
+        case Caches.OF_ITS_OWN:
+            raise AssertionError("it shares no session")
+        case _:
+            assert_never(caches)

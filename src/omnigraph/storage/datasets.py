@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.errors import ConflictError
-from omnigraph.storage.connections import opened
+from omnigraph.storage.connections import Caches, opened
 from omnigraph.storage.failures import Failure, failure_of, unavailable
+from omnigraph.storage.s3_options import for_one_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,13 +41,13 @@ def open_dataset(
     *,
     fork: str | None = None,
     version: int | None = None,
-    has_caches: bool = False,
+    caches: Caches = Caches.NOTHING,
 ) -> LanceDataset | None:
     """The dataset at a version (None = latest) of a Lance branch, or None if there is none."""
     with translated(root, f"open {location}"):
         try:
             uri = dataset_uri(root, location, fork)
-            return opened(root, uri, version, has_caches=has_caches)
+            return opened(root, uri, version, caches=caches)
         except (ValueError, OSError) as error:
             if is_not_found(error):
                 return None
@@ -64,7 +65,7 @@ def create_dataset(
                 dataset_uri(root, location, None),
                 mode="create",
                 enable_stable_row_ids=True,
-                storage_options=dict(root.storage_options) or None,
+                storage_options=for_one_request(root.storage_options) or None,
                 transaction_properties={names.OPERATION_PROPERTY: operation_id},
             )
         except OSError as error:

@@ -25,7 +25,7 @@ from omnigraph.storage.bulk_staging import (
     write_rows,
 )
 from omnigraph.storage.datasets import translated
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.kept_open import kept_open
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
@@ -82,7 +82,7 @@ def stage_edits(
 
 def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     """Where the pinned rows with these ids are; ids that no row has are left out."""
-    dataset = open_pinned(root, entry)
+    dataset = kept_open(root, entry)
     few = 0 < len(ids) <= _PROBE_IDS_MAX
     found: list[pa.RecordBatch] = []
     with translated(root, f"look for rows of {entry.table_key}"):

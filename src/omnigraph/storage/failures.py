@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.storage.location import Root, Scheme
-from omnigraph.storage.s3_options import without_secrets
+from omnigraph.storage.s3_options import ENDPOINT, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _PLACE_IN_THE_LIBRARY: Final = re.compile(r",? ?/\S+\.rs:\d+:\d+$")
 _ANSWER: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 _LONGEST: Final = 400
+_REMEMBERED_SECONDS: Final = 10.0
+_SILENT: Final[dict[tuple[str, str], float]] = {}
+"""When a store last left a request of this process without an answer, by endpoint and bucket."""
 
 
 class Failure(StrEnum):
@@ -75,6 +79,10 @@ _SIGNS: Final[Mapping[Failure, tuple[str, ...]]] = {
         "error decoding response body",
         "slowdown",
         "503 service unavailable",
+        "internalerror",
+        "500 internal server error",
+        "502 bad gateway",
+        "504 gateway timeout",
     ),
 }
 
@@ -112,10 +120,33 @@ def failure_of(error: BaseException) -> Failure:
 def unavailable(root: Root, action: str, error: BaseException) -> StorageUnavailableError:
     """The error of a store that failed at an action, with the step that this failure calls for."""
     on_s3 = root.scheme is Scheme.S3
+    if on_s3 and _is_silence(error):
+        _SILENT[_store(root)] = time.monotonic()
     return StorageUnavailableError(
         f"could not {action} under {root}: {_shown(root, error)}",
         next_step=_NEXT_STEPS[failure_of(error)] if on_s3 else _NEXT_STEP_LOCALLY,
     )
+
+
+def was_silent(root: Root) -> bool:
+    """Whether the store of a root has just left somebody in this process without an answer."""
+    last = _SILENT.get(_store(root))
+    return last is not None and time.monotonic() - last < _REMEMBERED_SECONDS
+
+
+def answered(root: Root) -> None:
+    """Forget that the store was silent: it answers again."""
+    _SILENT.pop(_store(root), None)
+
+
+def _is_silence(error: BaseException) -> bool:
+    """Whether there was no answer at all; one that asks to slow down is an answer."""
+    text = str(error).lower()
+    return "error sending request" in text or "operation timed out" in text
+
+
+def _store(root: Root) -> tuple[str, str]:
+    return root.storage_options.get(ENDPOINT, ""), root.uri.removeprefix("s3://").split("/")[0]
 
 
 def _shown(root: Root, error: BaseException) -> str:

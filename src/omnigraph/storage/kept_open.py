@@ -2,20 +2,21 @@
 
 Invariant: a table is kept as the version that its entry names, told by the moment it was made; one
 whose moment is not known is opened anew every time. What is kept of indexes is bounded, and no two
-versions share it: fragments of versions that were given up may have had the same numbers.
+versions share it unless one was made right from the other: fragments of versions that were given
+up may have had the same numbers.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
 import pyarrow as pa
 
 from omnigraph.storage.datasets import dataset_uri, is_not_found, made_at, translated
+from omnigraph.storage.s3_options import for_one_request
 from omnigraph.storage.tables import open_pinned, streamed
+from omnigraph.storage.used_last import UsedLast
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -30,28 +31,7 @@ _METADATA_BYTES_KEPT: Final = 16 << 20
 _TABLES_KEPT: Final = 24
 
 
-class _KeptTables:
-    """The handles of this process, those used last."""
-
-    def __init__(self) -> None:
-        self._handles: OrderedDict[Hashable, LanceDataset] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> LanceDataset | None:
-        with self._lock:
-            found = self._handles.get(key)
-            if found is not None:
-                self._handles.move_to_end(key)
-            return found
-
-    def keep(self, key: Hashable, handle: LanceDataset) -> None:
-        with self._lock:
-            self._handles[key] = handle
-            while len(self._handles) > _TABLES_KEPT:
-                self._handles.popitem(last=False)
-
-
-_KEPT: Final = _KeptTables()
+_KEPT: Final[UsedLast[LanceDataset]] = UsedLast(_TABLES_KEPT)
 
 
 def _session() -> Any:
@@ -65,8 +45,7 @@ def kept_open(root: Root, entry: TableEntry) -> LanceDataset:
     """The table exactly as the snapshot pins it, opened once."""
     if entry.made_at is None:
         return open_pinned(root, entry)
-    options = tuple(sorted(root.storage_options.items()))
-    key = (root.uri, options, entry.location, entry.fork, entry.version, entry.made_at)
+    key = _key(root, entry, entry.version, entry.made_at)
     found = _KEPT.get(key)
     if found is None:
         found = _opened(root, entry)
@@ -74,12 +53,26 @@ def kept_open(root: Root, entry: TableEntry) -> LanceDataset:
     return found
 
 
+def keep_next(root: Root, entry: TableEntry, made: LanceDataset) -> None:
+    """Keep the version that was committed right on top of a kept one: a write may start from it.
+
+    It shares the caches of the version it was made from, all of whose fragments it has or replaced
+    by some with numbers of their own.
+    """
+    _KEPT.keep(_key(root, entry, int(made.version), made_at(made)), made)
+
+
+def _key(root: Root, entry: TableEntry, version: int, made: str) -> Hashable:
+    options = tuple(sorted(root.storage_options.items()))
+    return (root.uri, options, entry.location, entry.fork, version, made)
+
+
 def _opened(root: Root, entry: TableEntry) -> LanceDataset:
     try:
         dataset = lance.dataset(
             dataset_uri(root, entry.location, entry.fork),
             version=entry.version,
-            storage_options=dict(root.storage_options) or None,
+            storage_options=for_one_request(root.storage_options, is_bulk=True) or None,
             session=_session(),
         )
     except (ValueError, OSError) as error:

@@ -10,8 +10,6 @@ may have been cleaned and taken by a late write between finding the version and 
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -23,6 +21,7 @@ from lance.fragment import write_fragments
 from omnigraph import names
 from omnigraph.errors import NotFoundError, StorageUnavailableError
 from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import (
     create_dataset,
     is_not_found,
@@ -43,6 +42,7 @@ from omnigraph.storage.manifest_rows import (
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.retention import Line
 from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
+from omnigraph.storage.used_last import UsedLast
 from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
 
 _READ_ATTEMPTS: Final = 20
-_MANIFESTS_REMEMBERED: Final = 16
+_MANIFESTS_KNOWN: Final = 16
 
 
 class SwapAnswer(Enum):
@@ -92,6 +92,10 @@ class ManifestState:
         return take_snapshot(self.rows, branch=self.branch, manifest_version=self.version)
 
 
+_KNOWN: Final[UsedLast[tuple[str, ManifestState]]] = UsedLast(_MANIFESTS_KNOWN)
+"""The last state of each manifest that this process read or wrote, and when it was made."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchOrigin:
     """Where a branch of the manifest was forked (parent None = main)."""
@@ -101,7 +105,7 @@ class BranchOrigin:
 
 
 def manifest_exists(root: Root) -> bool:
-    return open_dataset(root, names.MANIFEST) is not None
+    return _opened(root, None) is not None
 
 
 def read_manifest(
@@ -113,13 +117,14 @@ def read_manifest(
     names the failpoints between them.
     """
     for _ in range(_READ_ATTEMPTS):
-        handle = open_dataset(root, names.MANIFEST, fork=_lance_branch(branch))
+        handle = _opened(root, _lance_branch(branch))
         if handle is None:
             raise _no_graph(root, branch)
         if point is not None:
             reach(f"{point}.list")
-        # Whoever decides something reads, step by step; whoever only looks may have looked before.
-        known = _READ_BEFORE.same(root, branch, handle) if point is None else None
+        known = _known(branch, handle)
+        if known is not None and point is not None:
+            reach(f"{point}.verify")
         state = known or _read_whole(root, branch, handle, point)
         if state is not None:
             return state
@@ -135,7 +140,7 @@ def read_manifest_version(
     root: Root, version: int, *, branch: BranchRef | None = None
 ) -> ManifestState:
     """One version of a branch's manifest, while it is among those that a reader may believe."""
-    handle = open_dataset(root, names.MANIFEST, fork=_lance_branch(branch), version=version)
+    handle = _opened(root, _lance_branch(branch), version)
     state = None if handle is None else _read_whole(root, branch, handle, None)
     if state is not None:
         return state
@@ -166,10 +171,11 @@ def swap_manifest(
     stamp: int = names.STAMP,
 ) -> SwapAnswer:
     """Try to put `rows` as the version right after `base`."""
+    rows = tuple(rows)
     content = encode(rows, stamp=stamp)
     try:
         fragments = write_fragments(content, base.handle, mode="overwrite")
-        LanceDataset.commit(
+        made = LanceDataset.commit(
             base.handle,
             Transaction(
                 read_version=base.version,
@@ -182,6 +188,7 @@ def swap_manifest(
         return SwapAnswer.REFUSED
     except OSError:
         return SwapAnswer.UNKNOWN
+    _remember(replace(base, version=int(made.version), stamp=stamp, rows=rows, handle=made))
     return SwapAnswer.ACCEPTED
 
 
@@ -223,7 +230,7 @@ def commits_of_fork(root: Root, lance_branch: str | None) -> tuple[GraphCommit, 
     """The commits in a Lance branch of the manifest, of a living branch or not; none if gone."""
     with translated(root, f"read {names.MANIFEST}"):
         try:
-            handle = open_dataset(root, names.MANIFEST, fork=lance_branch)
+            handle = _opened(root, lance_branch)
             rows = () if handle is None else decode(handle.to_table())
         except (ValueError, OSError) as error:
             if not is_not_found(error):
@@ -260,10 +267,14 @@ def _branches(handle: LanceDataset, attempts: int) -> Mapping[str, Branch]:
 
 
 def _open_main(root: Root) -> LanceDataset:
-    handle = open_dataset(root, names.MANIFEST)
+    handle = _opened(root, None)
     if handle is None:
         raise _no_graph(root, None)
     return handle
+
+
+def _opened(root: Root, fork: str | None, version: int | None = None) -> LanceDataset | None:
+    return open_dataset(root, names.MANIFEST, fork=fork, version=version, caches=Caches.BY_TAG)
 
 
 def _read_whole(
@@ -290,43 +301,27 @@ def _read_whole(
         rows=rows if branch is None else _with_head(rows, branch),
         handle=handle,
     )
-    _READ_BEFORE.remember(root, state)
+    _remember(state)
     return state
 
 
-class _ReadBefore:
-    """The last state of each manifest that was read: who asks again and again need not read it.
+def _known(branch: BranchRef | None, handle: LanceDataset) -> ManifestState | None:
+    """What a handle on the latest version would read, if this process read or wrote it before.
 
     Finding the latest version tells its number and the moment it was made. What both agree with is
-    the same version, whose rows never change.
+    the same version, whose rows never change: it is known as it was when it was the latest.
     """
-
-    def __init__(self) -> None:
-        self._states: OrderedDict[tuple[str, str | None], tuple[str, ManifestState]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def same(
-        self, root: Root, branch: BranchRef | None, handle: LanceDataset
-    ) -> ManifestState | None:
-        """The state that a handle on the latest version would read, if it is known."""
-        with self._lock:
-            known = self._states.get((root.uri, _lance_branch(branch)))
-        if known is None:
-            return None
-        made, state = known
-        if (state.version, state.ref, made) != (handle.version, branch, made_at(handle)):
-            return None
-        return replace(state, handle=handle)
-
-    def remember(self, root: Root, state: ManifestState) -> None:
-        with self._lock:
-            self._states[root.uri, _lance_branch(state.ref)] = (made_at(state.handle), state)
-            self._states.move_to_end((root.uri, _lance_branch(state.ref)))
-            while len(self._states) > _MANIFESTS_REMEMBERED:
-                self._states.popitem(last=False)
+    found = _KNOWN.get(handle.uri)
+    if found is None:
+        return None
+    made, state = found
+    if (state.version, state.ref, made) != (handle.version, branch, made_at(handle)):
+        return None
+    return replace(state, handle=handle)
 
 
-_READ_BEFORE: Final = _ReadBefore()
+def _remember(state: ManifestState) -> None:
+    _KNOWN.keep(state.handle.uri, (made_at(state.handle), state))
 
 
 def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[ManifestRow, ...]:

@@ -7,6 +7,7 @@ writes afterwards.
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
@@ -20,14 +21,15 @@ from omnigraph.errors import InvalidInputError, UnsafeStoreError
 from omnigraph.storage.failures import Failure, failure_of, unavailable
 from omnigraph.storage.location import Root, Scheme
 from omnigraph.storage.request_counts import RequestKind, count, count_listing
-from omnigraph.storage.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT
+from omnigraph.storage.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT, for_one_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from obstore.store import ClientConfig, S3Config
 
 _RETRIES: Final = 3
+_READS_AT_ONCE: Final = 16
 _OF_THE_CLIENT: Final = frozenset(
     {
         "allow_http",
@@ -123,6 +125,14 @@ class StoredObjects:
                 return
 
 
+def read_all(objects: Objects, paths: Sequence[str]) -> Mapping[str, bytes | None]:
+    """The contents of several objects; from a distant store all at the same time."""
+    if objects.root.scheme is Scheme.LOCAL:
+        return {path: objects.read(path) for path in paths}
+    with ThreadPoolExecutor(_READS_AT_ONCE) as beside:
+        return dict(zip(paths, beside.map(objects.read, paths), strict=True))
+
+
 def claim(objects: Objects, path: str, content: bytes) -> bytes:
     """Put-if-absent; returns what the object holds now, ours or the earlier claim's.
 
@@ -155,9 +165,8 @@ def _connect(root: Root, *, create: bool) -> LocalStore | S3Store:
 
 def _connect_to_s3(root: Root) -> S3Store:
     """Lance takes all options as one; here those of the client and of retries are apart."""
-    options = {
-        name: value for name, value in root.storage_options.items() if not _is_for_lance(name)
-    }
+    told = for_one_request(root.storage_options)
+    options = {name: value for name, value in told.items() if not _is_for_lance(name)}
     patience = timedelta(seconds=_number(options, RETRY_SECONDS))
     retries = _number(options, RETRIES) if RETRIES in options else _RETRIES
     for name in (RETRY_SECONDS, RETRIES):

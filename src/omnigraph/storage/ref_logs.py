@@ -21,9 +21,10 @@ from enum import StrEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError
+from omnigraph.errors import DamagedGraphError, OutcomeUnknownError, StorageUnavailableError
 from omnigraph.failpoints import reach
-from omnigraph.storage.objects import Objects, Put
+from omnigraph.storage.failures import Failure, failure_of
+from omnigraph.storage.objects import Objects, Put, read_all
 
 
 class Ref(Protocol):
@@ -77,7 +78,8 @@ class RefLog(Generic[RefT]):
 def read_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT]:
     later = objects.list(names.later_ref_entries(kind.directory, name))
     last = max((names.ref_entry_at(kind.directory, path)[1] for path in later), default=1)
-    return _log(objects, kind, name, last)
+    content = objects.read(names.ref_entry(kind.directory, name, last))
+    return _log(kind, name, last, content)
 
 
 def read_logs(objects: Objects, kind: RefKind[RefT]) -> Mapping[str, RefLog[RefT]]:
@@ -100,11 +102,25 @@ def steady_logs(objects: Objects, kind: RefKind[RefT]) -> Mapping[str, RefLog[Re
 def append_to(
     objects: Objects, kind: RefKind[RefT], log: RefLog[RefT], ref: RefT, state: RefState
 ) -> bool:
-    """Put the next entry of a log; False if somebody else put another one there."""
+    """Put the next entry of a log; False if somebody else put another one there.
+
+    Raises:
+        OutcomeUnknownError: the store fell silent at an entry that everybody would see.
+    """
     path = names.ref_entry(kind.directory, log.name, log.last + 1)
     content = encoded(ref, state)
-    # A store may repeat a put whose answer was lost, and then find our own object.
-    return objects.put_if_absent(path, content) is Put.CREATED or objects.read(path) == content
+    try:
+        # A store may repeat a put whose answer was lost, and then find our own object.
+        return objects.put_if_absent(path, content) is Put.CREATED or objects.read(path) == content
+    except StorageUnavailableError as error:
+        seen = state in {RefState.READY, RefState.DELETED}
+        if not seen or failure_of(error.__cause__ or error) is not Failure.UNREACHABLE:
+            raise
+        raise OutcomeUnknownError(
+            f"the store stopped answering while {kind.thing} {log.name!r} of {objects.root} "
+            f"became {state.value}",
+            next_step=f"Look whether it is among the {kind.thing} names when the store answers.",
+        ) from error
 
 
 def free_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT] | None:
@@ -146,12 +162,13 @@ def _logs(
     for path in listed:
         name, entry = names.ref_entry_at(kind.directory, path)
         last[name] = max(entry, last.get(name, 0))
-    return {name: _log(objects, kind, name, entry) for name, entry in sorted(last.items())}
+    ends = {name: names.ref_entry(kind.directory, name, last[name]) for name in sorted(last)}
+    contents = read_all(objects, tuple(ends.values()))
+    return {name: _log(kind, name, last[name], contents[path]) for name, path in ends.items()}
 
 
-def _log(objects: Objects, kind: RefKind[RefT], name: str, last: int) -> RefLog[RefT]:
+def _log(kind: RefKind[RefT], name: str, last: int, content: bytes | None) -> RefLog[RefT]:
     path = names.ref_entry(kind.directory, name, last)
-    content = objects.read(path)
     if content is None:
         return RefLog(name=name, last=0, state=None, ref=None)
     state, ref = decoded(kind, path, content)

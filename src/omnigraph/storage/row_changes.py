@@ -25,8 +25,8 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.datasets import translated
+from omnigraph.storage.kept_open import kept_open
 from omnigraph.storage.table_versions import version_records
-from omnigraph.storage.tables import open_pinned
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -128,7 +128,7 @@ def plan_row_changes(
     The versions may be of any two forks. `columns` are those that count beside `id`, all if None;
     one that a version lacks is not read there.
     """
-    sides = [None if entry is None else open_pinned(root, entry) for entry in (before, after)]
+    sides = [None if entry is None else kept_open(root, entry) for entry in (before, after)]
     key = after.table_key if after else before.table_key if before else "no table"
     with translated(root, f"compare versions of {key}"):
         laid_out = [_columns(side, columns) for side in sides]
@@ -182,8 +182,8 @@ class _Reading:
         columns: Sequence[str] | None,
     ) -> None:
         self._root, self._entry = root, entry
-        self._table = open_pinned(root, entry)
-        self._other = open_pinned(root, opposite) if opposite else None
+        self._table = kept_open(root, entry)
+        self._other = kept_open(root, opposite) if opposite else None
         self._stored = pa.schema([stored.field(name) for name in columns or stored.names])
 
     def rows(self, part: Part, opposite: Sequence[Part], stamps: int | None) -> Batches:
@@ -359,7 +359,7 @@ def _handles(table: LanceDataset, fragments: Fragments) -> list[Any]:
 
 def _common_stamps(root: Root, before: TableEntry, after: TableEntry, *, rows: int) -> int | None:
     """The greatest stamp that means the same commit in both; None if stamps prove nothing."""
-    table = open_pinned(root, before)
+    table = kept_open(root, before)
     if before.location != after.location or not table.has_stable_row_ids:
         return None
     branches = table.branches.list()

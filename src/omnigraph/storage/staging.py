@@ -14,7 +14,7 @@ from lance.fragment import write_fragments
 
 from omnigraph import names
 from omnigraph.storage.datasets import translated
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.kept_open import kept_open
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +57,7 @@ class StagedChange:
 
 
 def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
-    base = open_pinned(root, entry)
+    base = kept_open(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         transaction = write_fragments(rows, base, mode="append", return_transaction=True)
     return StagedChange(
@@ -74,12 +74,12 @@ def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
 def restage_append(root: Root, staged: StagedChange, entry: TableEntry) -> StagedChange:
     """The same appended files on top of a newer pin: appends depend on nothing they stand on."""
     assert staged.change is Change.APPEND
-    return replace(staged, entry=entry, base=open_pinned(root, entry))
+    return replace(staged, entry=entry, base=kept_open(root, entry))
 
 
 def stage_merge(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
     """Insert new ids, replace rows of known ones."""
-    base = open_pinned(root, entry)
+    base = kept_open(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         transaction, counts = (
             base.merge_insert(names.ID_COLUMN)
@@ -104,7 +104,7 @@ def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChan
     The operation comes from Lance as it wrote the files: a schema of our own would number the
     fields behind a blob differently than the files do, and columns would swap in silence.
     """
-    base = open_pinned(root, entry)
+    base = kept_open(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         transaction = write_fragments(rows, base, mode="overwrite", return_transaction=True)
     return StagedChange(
@@ -120,7 +120,7 @@ def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChan
 
 def stage_delete(root: Root, entry: TableEntry, ids: pa.Table) -> StagedChange:
     """Delete the rows with these ids; `ids` has the one column `id`."""
-    base = open_pinned(root, entry)
+    base = kept_open(root, entry)
     with translated(root, f"stage deletions for {entry.table_key}"):
         transaction, counts = (
             base.merge_insert(names.ID_COLUMN).when_matched_delete().execute_uncommitted(ids)

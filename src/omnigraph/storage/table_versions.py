@@ -25,6 +25,7 @@ from omnigraph.storage.datasets import (
     open_dataset,
     translated,
 )
+from omnigraph.storage.kept_open import keep_next
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
@@ -100,7 +101,7 @@ def commit_staged(
             return None
         handle = opened
     with translated(root, f"commit to {staged.table_key}"):
-        return _commit(
+        made = _commit(
             handle,
             Transaction(
                 read_version=on_version,
@@ -108,6 +109,9 @@ def commit_staged(
                 transaction_properties=_properties(operation_id, Role.OWN, pin),
             ),
         )
+    if made is not None and handle is staged.base and made.version == pin + 1:
+        keep_next(root, staged.entry, made)
+    return None if made is None else _made(made)
 
 
 def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) -> Made | None:
@@ -116,7 +120,7 @@ def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) 
     if handle is None:
         return None
     with translated(root, f"restore {entry.table_key}"):
-        return _commit(
+        made = _commit(
             handle,
             Transaction(
                 read_version=head,
@@ -124,6 +128,7 @@ def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) 
                 transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
             ),
         )
+    return None if made is None else _made(made)
 
 
 def version_records(
@@ -155,10 +160,13 @@ def data_files_at(root: Root, entry: TableEntry, version: int) -> frozenset[str]
     return frozenset(file.path for fragment in fragments for file in fragment.metadata.files)
 
 
-def _commit(handle: LanceDataset, transaction: Transaction) -> Made | None:
+def _made(handle: LanceDataset) -> Made:
+    return Made(int(handle.version), made_at(handle))
+
+
+def _commit(handle: LanceDataset, transaction: Transaction) -> LanceDataset | None:
     try:
-        made = LanceDataset.commit(handle, transaction, max_retries=0)
-        return Made(int(made.version), made_at(made))
+        return LanceDataset.commit(handle, transaction, max_retries=0)
     except CommitConflictError:
         return None
     except OSError as error:

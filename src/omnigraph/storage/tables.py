@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
+from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import create_dataset, creator_of, made_at, open_dataset, translated
 from omnigraph.syntax import did_you_mean
 
@@ -58,7 +59,7 @@ def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: 
 def open_pinned(root: Root, entry: TableEntry) -> LanceDataset:
     """The table exactly as the snapshot pins it."""
     dataset = open_dataset(
-        root, entry.location, fork=entry.fork, version=entry.version, has_caches=True
+        root, entry.location, fork=entry.fork, version=entry.version, caches=Caches.OF_ITS_OWN
     )
     if dataset is None or (entry.made_at is not None and made_at(dataset) != entry.made_at):
         raise DamagedGraphError(

@@ -19,7 +19,8 @@ from omnigraph.local.lance_filters import one_of
 from omnigraph.local.mutations.overlay import joined
 from omnigraph.schema.arrow import has_blob
 from omnigraph.storage.datasets import translated
-from omnigraph.storage.tables import find_entry, open_pinned
+from omnigraph.storage.kept_open import kept_open
+from omnigraph.storage.tables import find_entry
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
@@ -124,7 +125,7 @@ class PinnedRows:
     def _dataset(self, table_key: str) -> Any:
         if table_key not in self._opened:
             entry = find_entry(self._root, self._snapshot, table_key)
-            self._opened[table_key] = open_pinned(self._root, entry)
+            self._opened[table_key] = kept_open(self._root, entry)
         return self._opened[table_key]
 
 

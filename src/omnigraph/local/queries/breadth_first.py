@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from omnigraph import names
-from omnigraph.local.queries.expansion import Wanted, fewer, started
-from omnigraph.local.queries.frames import EntityColumn, Frame, Mask, PathColumn, Positions, ranges
+from omnigraph.local.queries.ends import allowed, ends_at, started, with_ends
+from omnigraph.local.queries.frames import Frame, Mask, PathColumn, Positions, ranges
 from omnigraph.local.queries.paths import Level, PathTracker, first_level
+from omnigraph.local.queries.wanted import Wanted, fewer
 
 if TYPE_CHECKING:
     from omnigraph.local.queries.access import GraphAccess
@@ -93,24 +93,16 @@ def _joined(
     wanted: Wanted,
     filters: Filters,
 ) -> Iterator[Frame]:
-    table = names.node_table_key(plan.end_type)
-    reached = EntityColumn(tables=(table,), positions=found.ends)
-    keep = None
-    if plan.end_bound:
-        bound = frame.entities[plan.end].take(rows)
-        keep = bound.of_table(table) & (bound.positions == found.ends)
-    elif plan.predicate is not None:
-        keep = filters.of_entities(plan.predicate, plan.end, reached)
+    ends = ends_at(plan, found.ends)
+    keep = allowed(plan, frame, rows, ends, filters)
     path = found.path
     if keep is not None:
         kept = np.flatnonzero(keep)
-        rows, reached = rows[kept], reached.take(kept)
+        rows, ends = rows[kept], ends.take(kept)
         path = None if path is None else path.take(kept)
     if not len(rows):
         return
-    wide = frame.only(wanted.variables).take(rows)
-    if plan.end in wanted.variables and not plan.end_bound:
-        wide = wide.with_entity(plan.end, reached)
+    wide = with_ends(plan, frame, rows, ends, wanted)
     if path is not None and plan.path_variable in wanted.variables:
         assert plan.path_variable is not None
         wide = wide.with_path(plan.path_variable, path)

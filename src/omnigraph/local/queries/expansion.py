@@ -8,47 +8,21 @@ row can be spread over several frames.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from omnigraph import names
-from omnigraph.local.queries.frames import EntityColumn, Frame, Positions, merged_equal
+from omnigraph.local.queries.ends import allowed, ends_at, started, with_ends
+from omnigraph.local.queries.frames import EntityColumn, Frame, Positions
+from omnigraph.local.queries.wanted import Wanted, fewer
 
 if TYPE_CHECKING:
     from omnigraph.local.queries.access import GraphAccess
     from omnigraph.local.queries.adjacency import Adjacency
     from omnigraph.local.queries.filters import Filters
     from omnigraph.local.queries.run import Run
-    from omnigraph.query.expressions import Ranking
     from omnigraph.query.plan import Expand
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the steps above a hop read.
-
-    With `counted` equal rows may become one with a weight; without `weighed` nobody asks for it.
-    """
-
-    variables: frozenset[str]
-    counted: bool
-    weighed: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
-    """What a ranking above asks for: its best so many rows, or all that have a rank."""
-
-    by: Ranking
-    rows: int | None
-
-
-def started(plan: Expand, frame: Frame) -> Frame:
-    """The rows that have a node to start from, of the right type."""
-    there = frame.entities[plan.start].of_table(names.node_table_key(plan.start_type))
-    return frame if there.all() else frame.take(there)
 
 
 def one_hop(
@@ -124,13 +98,13 @@ def _is_everything(frame: Frame, starts: Positions, adjacency: Adjacency) -> boo
 def _arrived(plan: Expand, adjacency: Adjacency, filters: Filters) -> Frame:
     """All steps of an edge type at once: its nodes by how many steps lead to them."""
     assert adjacency.arrivals is not None
-    table = names.node_table_key(plan.end_type)
     often = adjacency.arrivals
     if plan.predicate is not None:
-        often = often * filters.of_table(plan.predicate, table)
+        often = often * filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
     reached = np.flatnonzero(often)
-    column = EntityColumn(tables=(table,), positions=reached)
-    return Frame(rows=len(reached), entities={plan.end: column}, weights=often[reached])
+    return Frame(
+        rows=len(reached), entities={plan.end: ends_at(plan, reached)}, weights=often[reached]
+    )
 
 
 def _portions(
@@ -163,15 +137,8 @@ def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
     wanted: Wanted,
     filters: Filters,
 ) -> Iterator[Frame]:
-    ends = adjacency.ends[places].astype(np.int64, copy=False)
-    table = names.node_table_key(plan.end_type)
-    reached = EntityColumn(tables=(table,), positions=ends)
-    keep = None
-    if plan.end_bound:
-        bound = frame.entities[plan.end]
-        keep = bound.of_table(table)[rows] & (bound.positions[rows] == ends)
-    elif plan.predicate is not None:
-        keep = filters.of_entities(plan.predicate, plan.end, reached)
+    ends = ends_at(plan, adjacency.ends[places].astype(np.int64, copy=False))
+    keep = allowed(plan, frame, rows, ends, filters)
     edges = None
     if plan.edge_variable is not None:
         edges = EntityColumn(
@@ -183,20 +150,12 @@ def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
             keep = meeting if keep is None else keep & meeting
     if keep is not None:
         rows = rows[keep]
-        reached = reached.take(keep)
+        ends = ends.take(keep)
         edges = None if edges is None else edges.take(keep)
     if not len(rows):
         return
-    wide = frame.only(wanted.variables).take(rows)
-    if plan.end in wanted.variables and not plan.end_bound:
-        wide = wide.with_entity(plan.end, reached)
+    wide = with_ends(plan, frame, rows, ends, wanted)
     if edges is not None and plan.edge_variable in wanted.variables:
         assert plan.edge_variable is not None
         wide = wide.with_entity(plan.edge_variable, edges)
     yield fewer(wide, wanted)
-
-
-def fewer(frame: Frame, wanted: Wanted) -> Frame:
-    """Only what is read above; equal rows as one where that is allowed."""
-    frame = frame.only(wanted.variables)
-    return merged_equal(frame, weighed=wanted.weighed) if wanted.counted else frame

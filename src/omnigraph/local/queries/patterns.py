@@ -15,10 +15,11 @@ import numpy as np
 
 from omnigraph import names
 from omnigraph.local.queries.breadth_first import many_hops
-from omnigraph.local.queries.expansion import Best, Wanted, fewer, one_hop
+from omnigraph.local.queries.expansion import one_hop
 from omnigraph.local.queries.frames import EntityColumn, Frame, Positions
 from omnigraph.local.queries.joins import crossed, with_optional
 from omnigraph.local.queries.variables import free_variables
+from omnigraph.local.queries.wanted import Best, Wanted, fewer
 from omnigraph.query.expressions import variables_of
 from omnigraph.query.plan import (
     Aggregate,

@@ -16,9 +16,9 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.local.queries.access import GraphAccess
 from omnigraph.local.queries.chunks import Column, whole
-from omnigraph.local.queries.expansion import Best, Wanted, fewer
 from omnigraph.local.queries.frames import EntityColumn, Frame, Mask, Positions
 from omnigraph.local.queries.gathering import gathered
+from omnigraph.local.queries.wanted import Best, Wanted, fewer
 from omnigraph.query.binding import known_count
 from omnigraph.query.expressions import Distance, Expression, Fusion, TextScore
 from omnigraph.query.plan import Plan, Rank, Scan, vector_arm_depth

@@ -17,10 +17,10 @@ from omnigraph import names
 from omnigraph.local.queries.carried import Carried
 from omnigraph.local.queries.chunks import whole
 from omnigraph.local.queries.counting import counters_of
-from omnigraph.local.queries.expansion import Wanted
 from omnigraph.local.queries.shapes import Shape, ShapeKind, variables_read
 from omnigraph.local.queries.sql_expressions import aggregate_sql, sql_of
 from omnigraph.local.queries.variables import EntityOf, origins
+from omnigraph.local.queries.wanted import Wanted
 from omnigraph.query.binding import known_count
 from omnigraph.query.expressions import (
     Aggregate,

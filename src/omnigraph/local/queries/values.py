@@ -6,8 +6,8 @@ SQL; everything else is one statement over the columns it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from omnigraph.local.queries.access import GraphAccess
 from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.frames import ABSENT, EntityColumn, Frame, Mask, PathColumn
 from omnigraph.local.queries.gathering import gathered, taken
-from omnigraph.local.queries.kernels import simple_condition
+from omnigraph.local.queries.kernels import Leaf, simple_condition
 from omnigraph.local.queries.sql_expressions import sql_of
 from omnigraph.local.queries.statements import Statements
 from omnigraph.query.columns import entity_struct
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from omnigraph.local.queries.run import Run
     from omnigraph.local.queries.scores import Scores
 
-Leaf: TypeAlias = Callable[[Expression], Column]
 LEAVES = (PropertyOf, TypeName, PartOfPath, TextSearch, Distance, TextScore, Fusion, Entity)
 
 

@@ -1,0 +1,37 @@
+"""What the steps above a step read, and what is left of a frame when nobody reads the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph.local.queries.frames import Frame, merged_equal
+
+if TYPE_CHECKING:
+    from omnigraph.query.expressions import Ranking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the steps above read.
+
+    With `counted` equal rows may become one with a weight; without `weighed` nobody asks for it.
+    """
+
+    variables: frozenset[str]
+    counted: bool
+    weighed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """What a ranking above asks for: its best so many rows, or all that have a rank."""
+
+    by: Ranking
+    rows: int | None
+
+
+def fewer(frame: Frame, wanted: Wanted) -> Frame:
+    """Only what is read above; equal rows as one where that is allowed."""
+    frame = frame.only(wanted.variables)
+    return merged_equal(frame, weighed=wanted.weighed) if wanted.counted else frame

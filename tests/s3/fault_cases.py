@@ -1,0 +1,374 @@
+"""Every kind of writer, with what it needs before and how to see what it did.
+
+A round of a writer leaves three marks of its own, or, if it only keeps house, none. Rounds follow
+each other on one graph, so each one proves that the one before left nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+import lance
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import InitialisationClaimedError, NotFoundError
+from omnigraph.graph import Graph
+from tests.maintenance.old_graphs import old_graph
+
+MARKS: Final = 3
+SCHEMA: Final = """
+node Person { name: String @key  age: I32 }
+node Place { name: String @key }
+edge Knows: Person -> Person
+"""
+_INSERT: Final = """
+query add($a: String, $b: String, $age: I32) {
+    insert Person { name: $a, age: $age }
+    insert Person { name: $b, age: $age }
+    insert Knows { from: $a, to: $b }
+}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Where a round happens: a root, reached through faults or, by `sure`, around them."""
+
+    root: str
+    options: Mapping[str, str]
+    sure: Mapping[str, str]
+    environment: Mapping[str, str]
+    folder: Path
+    """For files of ours."""
+
+    def graph(self) -> Graph:
+        return omnigraph.open(self.root, storage_options=self.options)
+
+    def surely(self) -> Graph:
+        return omnigraph.open(self.root, storage_options=self.sure)
+
+
+Handle = Graph | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """One kind of writer. `marks` counts what a round left; None if it leaves nothing to see."""
+
+    name: str
+    run: Callable[[Spot, Handle, int], object]
+    marks: Callable[[Spot, int], int] | None
+    prepare: Callable[[Spot, int], object] = lambda _spot, _number: None
+    has_handle: bool = True
+    """Whether it works on a graph that was opened before."""
+    on_fresh_root: bool = False
+    calls: int = 1
+    """How many calls it makes in a row, each with a timeout of its own."""
+
+
+def content(graph: Graph) -> Counter[str]:
+    """Every row of main, with how often it is there."""
+    rows = [
+        f"{key}{sorted(row.items())}"
+        for key, read in (("Person", graph.nodes), ("Place", graph.nodes), ("Knows", graph.edges))
+        for row in read(key).read_all().to_pylist()
+    ]
+    return Counter(rows)
+
+
+def _rows(kind: str, number: int, age: int = 0) -> list[dict[str, object]]:
+    return [{"name": f"{kind}-{number}-{each}", "age": age} for each in range(2)]
+
+
+def _marks_in(graph: Graph, kind: str, number: int, age: int | None = None) -> int:
+    """Two people and what connects them."""
+    start = f"{kind}-{number}-"
+    people = graph.nodes("Person").read_all().to_pylist()
+    edges = graph.edges("Knows").read_all().to_pylist()
+    known = [row for row in people if age is None or row["age"] == age]
+    marks = [*(row["name"] for row in known), *(row["src"] for row in edges)]
+    return sum(1 for mark in marks if mark.startswith(start))
+
+
+def _both(kind: str, number: int, age: int = 0) -> dict[str, object]:
+    edge = {"src": f"{kind}-{number}-0", "dst": f"{kind}-{number}-1", "id": f"{kind}-{number}"}
+    return {"Person": _rows(kind, number, age), "Knows": [edge]}
+
+
+def _marks_of(kind: str, spot: Spot, number: int) -> int:
+    return _marks_in(spot.surely(), kind, number)
+
+
+def _append(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.write(_both("append", number))
+
+
+def _merge_rows(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    rows = [*_rows("upsert", number, 7), {"name": f"upsert-{number}-2", "age": 7}]
+    return graph.write({"Person": rows}, mode="merge")
+
+
+def _upserted(spot: Spot, number: int) -> int:
+    return _marks_in(spot.surely(), "upsert", number, age=7)
+
+
+def _overwrite(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.write(
+        {"Place": [{"name": f"over-{number}-{each}"} for each in range(MARKS)]}, mode="overwrite"
+    )
+
+
+def _overwritten(spot: Spot, number: int) -> int:
+    rows = spot.surely().nodes("Place").read_all().to_pylist()
+    return sum(row["name"].startswith(f"over-{number}-") for row in rows)
+
+
+def _delete(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.delete({"Person": [f"delete-{number}-{each}" for each in range(2)]})
+
+
+def _deleted(spot: Spot, number: int) -> int:
+    return MARKS - _marks_in(spot.surely(), "delete", number)
+
+
+def _load(spot: Spot, graph: Handle, number: int, *, spark: object = None) -> object:
+    assert graph is not None
+    people = [{"type": "Person", "data": row} for row in _rows("load", number)]
+    ends = {"from": f"load-{number}-0", "to": f"load-{number}-1"}
+    path = spot.folder / f"load-{number}.jsonl"
+    path.write_text("\n".join(json.dumps(each) for each in [*people, {"edge": "Knows", **ends}]))
+    return graph.load(str(path), engine="local" if spark is None else "spark", spark=spark)
+
+
+def _mutate(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.mutate(_INSERT, a=f"mutate-{number}-0", b=f"mutate-{number}-1", age=number)
+
+
+def _create_branch(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.create_branch(f"made-{number}")
+
+
+def _branch_made(spot: Spot, number: int) -> int:
+    """A branch that is there can be written to; whoever is asked again finds the same."""
+    graph = spot.surely()
+    try:
+        branch = graph.branch(f"made-{number}")
+    except NotFoundError:
+        return 0
+    if not branch.commits() or branch.nodes("Person").read_all().num_rows < MARKS - 1:
+        return 1
+    return MARKS
+
+
+def _delete_branch(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    graph.delete_branch(f"old-{number}")
+    return None
+
+
+def _branch_deleted(spot: Spot, number: int) -> int:
+    names_there = {branch.name for branch in spot.surely().branches()}
+    return 0 if f"old-{number}" in names_there else MARKS
+
+
+def _branch(spot: Spot, kind: str, number: int) -> None:
+    graph = spot.surely()
+    branch = graph.create_branch(f"{kind}-{number}")
+    if kind in {"forward", "threeway", "old"}:
+        branch.write(_both(kind, number))
+    if kind == "threeway":
+        graph.write({"Person": [{"name": f"beside-{number}", "age": 1}]})
+
+
+def _first_write(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.branch(f"first-{number}").write(_both("first", number))
+
+
+def _first_written(spot: Spot, number: int) -> int:
+    return _marks_in(spot.surely().branch(f"first-{number}"), "first", number)
+
+
+def _merge(kind: str, _: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.merge(f"{kind}-{number}")
+
+
+def _tag(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.tag(f"release-{number}")
+
+
+def _untag(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    graph.delete_tag(f"old-tag-{number}")
+    return None
+
+
+def _tags_there(name: str, there: int, spot: Spot, number: int) -> int:
+    found = {tag.tag for tag in spot.surely().tags()}
+    return there if f"{name}-{number}" in found else MARKS - there
+
+
+def _small_files(spot: Spot, number: int) -> None:
+    graph = spot.surely()
+    for each in range(3):
+        graph.write({"Place": [{"name": f"small-{number}-{each}"}]})
+
+
+def _optimize(_: Spot, graph: Handle, __: int) -> object:
+    assert graph is not None
+    return graph.optimize()
+
+
+def _cleanup(_: Spot, graph: Handle, __: int) -> object:
+    assert graph is not None
+    return graph.cleanup(keep_versions=3, confirm=True)
+
+
+def _maintain(_: Spot, graph: Handle, __: int) -> object:
+    assert graph is not None
+    return graph.maintain()
+
+
+def _reconcile(_: Spot, graph: Handle, __: int) -> object:
+    assert graph is not None
+    return graph.reconcile()
+
+
+def _compact_by_hand(spot: Spot, number: int) -> None:
+    _small_files(spot, number)
+    entry = spot.surely().snapshot().tables["node:Place"]
+    uri = f"{spot.root}/{entry.location}"
+    lance.dataset(uri, storage_options=dict(spot.sure)).optimize.compact_files()
+
+
+def _repair(_: Spot, graph: Handle, __: int) -> object:
+    assert graph is not None
+    return graph.repair(confirm=True)
+
+
+def _old_graph(spot: Spot, _: int) -> None:
+    with patch.dict(os.environ, spot.environment):
+        old_graph(spot.root, stamp=2)
+
+
+def _migrate(spot: Spot, _: Handle, __: int) -> object:
+    """Like upkeep: as far as it got is as good as the whole, whoever opens next goes on."""
+    graph = spot.graph()
+    assert graph._manifest().stamp == names.STAMP
+    return graph
+
+
+def _init(spot: Spot, _: Handle, __: int) -> object:
+    return omnigraph.init(spot.root, schema=SCHEMA, storage_options=spot.options)
+
+
+def _initialised(spot: Spot, _: int) -> int:
+    """A root that holds no graph can become one, whatever a failed attempt left there."""
+    try:
+        graph = spot.surely()
+    except (NotFoundError, InitialisationClaimedError):
+        graph = omnigraph.init(spot.root, schema=SCHEMA, storage_options=spot.sure, force=True)
+        graph.write({"Place": [{"name": "here"}]})
+        return 0
+    graph.write({"Place": [{"name": "here"}]}, mode="merge")
+    return MARKS
+
+
+def _with(kind: str) -> Callable[[Spot, int], int]:
+    return partial(_marks_of, kind)
+
+
+WRITERS: Final[Mapping[str, Writer]] = {
+    writer.name: writer
+    for writer in (
+        Writer(name="append", run=_append, marks=_with("append")),
+        Writer(
+            name="merge rows",
+            run=_merge_rows,
+            marks=_upserted,
+            prepare=lambda spot, n: spot.surely().write({"Person": _rows("upsert", n)}),
+        ),
+        Writer(name="overwrite", run=_overwrite, marks=_overwritten),
+        Writer(
+            name="delete",
+            run=_delete,
+            marks=_deleted,
+            prepare=lambda spot, n: spot.surely().write(_both("delete", n)),
+        ),
+        Writer(name="load", run=_load, marks=_with("load")),
+        Writer(name="mutate", run=_mutate, marks=_with("mutate")),
+        Writer(name="branch create", run=_create_branch, marks=_branch_made),
+        Writer(
+            name="branch delete",
+            run=_delete_branch,
+            marks=_branch_deleted,
+            prepare=lambda spot, n: _branch(spot, "old", n),
+        ),
+        Writer(
+            name="first write",
+            run=_first_write,
+            marks=_first_written,
+            prepare=lambda spot, n: _branch(spot, "first", n),
+        ),
+        Writer(
+            name="merge forward",
+            run=partial(_merge, "forward"),
+            marks=_with("forward"),
+            prepare=lambda spot, n: _branch(spot, "forward", n),
+        ),
+        Writer(
+            name="merge three-way",
+            run=partial(_merge, "threeway"),
+            marks=_with("threeway"),
+            prepare=lambda spot, n: _branch(spot, "threeway", n),
+        ),
+        Writer(name="tag create", run=_tag, marks=partial(_tags_there, "release", MARKS)),
+        Writer(
+            name="tag delete",
+            run=_untag,
+            marks=partial(_tags_there, "old-tag", 0),
+            prepare=lambda spot, n: spot.surely().tag(f"old-tag-{n}"),
+        ),
+        Writer(name="optimize", run=_optimize, marks=None, prepare=_small_files),
+        Writer(name="cleanup", run=_cleanup, marks=None, prepare=_small_files),
+        Writer(name="maintain", run=_maintain, marks=None, prepare=_small_files, calls=4),
+        Writer(
+            name="reconcile",
+            run=_reconcile,
+            marks=None,
+            prepare=lambda spot, n: _branch(spot, "old", n),
+        ),
+        Writer(name="repair", run=_repair, marks=None, prepare=_compact_by_hand),
+        Writer(
+            name="migrate",
+            run=_migrate,
+            marks=None,
+            prepare=_old_graph,
+            has_handle=False,
+            on_fresh_root=True,
+        ),
+        Writer(name="init", run=_init, marks=_initialised, has_handle=False, on_fresh_root=True),
+    )
+}
+
+
+def load_on(spark: object) -> Writer:
+    """A load whose tasks reach the store from processes of their own."""
+    return Writer(name="load on Spark", run=partial(_load, spark=spark), marks=_with("load"))

@@ -1,0 +1,179 @@
+"""The answer to the put that decides is lost, and the outcome is settled all the same."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import ConflictError, NothingWrittenError, OutcomeUnknownError
+from omnigraph.graph import Graph
+from omnigraph.operations.outcome import OperationStatus
+from omnigraph.storage.request_counts import RequestKind
+from tests.s3.faults import TIMEOUT_SECONDS
+from tests.s3.relay import Asked, Relay, Treatment, forward, relay_before
+from tests.s3.server import S3Server
+
+pytestmark = [pytest.mark.s3, pytest.mark.crash]
+
+SCHEMA = "node Person { name: String @key }"
+RIVALS = 2
+_PAUSE_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Which answer is lost, whether the store is reached at all after it, and who else writes."""
+
+    of_manifest: bool
+    then_nothing: bool
+    has_rivals: bool
+
+    def is_meant(self, asked: Asked) -> bool:
+        is_version = asked.kind is RequestKind.PUT and asked.key.endswith(".manifest")
+        return is_version and ("/__manifest/" in asked.key) is self.of_manifest
+
+
+LOSSES = [
+    Loss(of_manifest=of_manifest, then_nothing=then_nothing, has_rivals=has_rivals)
+    for has_rivals, of_manifest, then_nothing in itertools.product((True, False), repeat=3)
+]
+
+
+@pytest.fixture
+def relay(served: S3Server) -> Iterator[Relay]:
+    with relay_before(served.endpoint) as relay:
+        yield relay
+
+
+class Rounds:
+    """Writers on one graph; what each was told is what the graph must hold in the end."""
+
+    def __init__(self, root: str, writer: Mapping[str, str], relay: Relay) -> None:
+        self._root, self._direct, self._relay = root, writer, relay
+        self._through = {
+            **writer,
+            "aws_endpoint": relay.url,
+            "timeout": f"{TIMEOUT_SECONDS}s",
+        }
+        omnigraph.init(root, schema=SCHEMA, storage_options=writer)
+        self.told: Counter[str] = Counter()
+        self.written: set[str] = set()
+        self.lost_answers = 0
+
+    def settle(self, number: int, loss: Loss) -> OperationStatus:
+        """One write whose answer is lost; how it turned out."""
+        graph = omnigraph.open(self._root, storage_options=self._through)
+        name = f"victim-{number}"
+        self._relay.rule = self._losing(loss)
+        with self._rivals(number) if loss.has_rivals else _nobody():
+            status = self._written(graph, name)
+            self._relay.rule = forward
+        if status is OperationStatus.PUBLISHED:
+            self.written.add(name)
+        return status
+
+    def _written(self, graph: Graph, name: str) -> OperationStatus:
+        try:
+            graph.write({"Person": [{"name": name}]})
+        except OutcomeUnknownError as error:
+            self.told["unknown"] += 1
+            self._relay.rule = forward
+            # Opening for writing settles what the call left.
+            again = omnigraph.open(self._root, storage_options=self._direct)
+            return again.outcome(error.operation_id)
+        except NothingWrittenError:
+            self.told["not written"] += 1
+            return OperationStatus.ROLLED_BACK
+        self.told["written"] += 1
+        return OperationStatus.PUBLISHED
+
+    def _losing(self, loss: Loss) -> Callable[[Asked], Treatment]:
+        lost = threading.Event()
+
+        def rule(asked: Asked) -> Treatment:
+            if lost.is_set():
+                return Treatment.DROP_REQUEST if loss.then_nothing else Treatment.FORWARD
+            if not loss.is_meant(asked):
+                return Treatment.FORWARD
+            lost.set()
+            self.lost_answers += 1
+            return Treatment.DROP_ANSWER
+
+        return rule
+
+    @contextmanager
+    def _rivals(self, number: int) -> Iterator[None]:
+        """Others who write all the time, from elsewhere."""
+        over = threading.Event()
+        failures: list[Exception] = []
+
+        def write(rival: int) -> None:
+            graph = omnigraph.open(self._root, storage_options=self._direct)
+            for count in itertools.count():
+                name = f"rival-{number}-{rival}-{count}"
+                try:
+                    graph.write({"Person": [{"name": name}]})
+                    self.written.add(name)
+                except ConflictError:
+                    continue  # it was told that nothing was written
+                except Exception as error:  # noqa: BLE001 - told to whoever waits
+                    failures.append(error)
+                    return
+                if over.wait(_PAUSE_SECONDS):
+                    return
+
+        threads = [threading.Thread(target=write, args=(rival,)) for rival in range(RIVALS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        assert failures == []
+
+
+@contextmanager
+def _nobody() -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param(5, id="some"),
+        pytest.param(50, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_a_write_whose_answer_is_lost_is_settled(
+    s3_root: str,
+    writer: Mapping[str, str],
+    relay: Relay,
+    times: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rounds = Rounds(s3_root, writer, relay)
+
+    ends = Counter(rounds.settle(number, LOSSES[number % len(LOSSES)]) for number in range(times))
+
+    graph = omnigraph.open(s3_root, storage_options=writer)
+    names = Counter(graph.nodes("Person").read_all().column("name").to_pylist())
+    committed, undone = ends[OperationStatus.PUBLISHED], ends[OperationStatus.ROLLED_BACK]
+    with capsys.disabled():
+        told = ", ".join(f"{count} {what}" for what, count in sorted(rounds.told.items()))
+        print(f"\n{committed + undone} of {times} settled: {committed} committed, {undone} not")
+        print(f"(told at first: {told}; {len(names)} rows of all writers)")
+    assert committed + undone == times, ends
+    assert rounds.lost_answers == times
+    assert rounds.told["unknown"] >= times // 4
+    assert names == Counter(rounds.written)
+    report = graph.check()
+    assert (report.findings, report.pending_operations) == ((), ())
