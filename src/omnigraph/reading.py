@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.operations.schema_contract import SchemaContract
     from omnigraph.operations.stored_queries import StoredQueries, StoredQuery
     from omnigraph.schema.catalog import Catalog
+    from omnigraph.schema.evolution.planning import Evolution
     from omnigraph.spark.scan import SparkGraph
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot
@@ -54,6 +55,18 @@ class Readable:
     @property
     def schema_text(self) -> str:
         return self._contract.text
+
+    def plan_schema(
+        self, text: str, *, filename: str = "schema.pg", hard: bool = False
+    ) -> Evolution:
+        """What changing the schema to a new text would do; changes nothing.
+
+        Raises:
+            SchemaInvalidError: the text, or a hint in it, is wrong.
+        """
+        from omnigraph.schema.evolution.planning import evolve  # the compiler: 120 ms
+
+        return evolve(self.catalog, text, filename=filename, hard=hard)
 
     def snapshot(self) -> Snapshot:
         """The version of every table that is read."""

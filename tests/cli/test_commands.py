@@ -162,3 +162,27 @@ def test_schema_show_as_listing_source_and_json(graph_root: str, schema: str) ->
     assert "node Person" in omnigraph("schema", "show", graph_root).stdout
     assert omnigraph("schema", "show", graph_root, "--source").stdout == GOOD
     assert json.loads(omnigraph("schema", "show", graph_root, "--json").stdout)["nodes"]
+
+
+def test_a_schema_change_is_planned_and_changes_nothing(graph_root: str, schema: str) -> None:
+    omnigraph("init", graph_root, "--schema", schema)
+    wider = "node Person { name: String @key  age: I32? }\n"
+
+    planned = omnigraph("schema", "plan", graph_root, "-", stdin=wider)
+    as_json = json.loads(omnigraph("schema", "plan", graph_root, "-", "--json", stdin=wider).stdout)
+
+    assert planned.returncode == 0
+    assert "+ age: I32?  [column]" in planned.stdout
+    assert planned.stderr == "node:Person has 0 rows\n"
+    assert [each["kind"] for each in as_json["steps"]] == ["add_property"]
+    assert as_json["rows"] == {"node:Person": 0}
+    assert omnigraph("schema", "show", graph_root, "--source").stdout == GOOD
+
+
+def test_a_refused_schema_change_exits_with_5(graph_root: str, schema: str) -> None:
+    omnigraph("init", graph_root, "--schema", schema)
+
+    refused = omnigraph("schema", "plan", graph_root, "-", stdin="node Person { name: I32 @key }")
+
+    assert refused.returncode == 5
+    assert "nothing can be applied" in refused.stdout

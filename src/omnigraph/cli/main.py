@@ -24,7 +24,12 @@ from omnigraph.cli import (
     request_stats,
 )
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
-from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
+from omnigraph.errors import (
+    DamagedGraphError,
+    InvalidInputError,
+    OmnigraphError,
+    SchemaInvalidError,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,7 +38,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 schema_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(schema_app, name="schema", help="Look at the schema a graph has accepted.")
+app.add_typer(
+    schema_app,
+    name="schema",
+    help="Look at the accepted schema, or plan another.",
+)
 commit_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(commit_app, name="commit", help="Look at what was committed, and by whom.")
 recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -159,6 +168,25 @@ def schema_show(
         output.text(opened.schema_text)
     else:
         schema_output.catalog(opened.catalog, as_json=as_json)
+
+
+@schema_app.command("plan")
+def schema_plan(
+    graph: GraphArgument,
+    file: SchemaFile,
+    hard: Annotated[
+        bool, typer.Option("--hard", help="Plan drops that older versions do not survive.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what changing the schema of a graph to a file would do; changes nothing."""
+    from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
+
+    opened = omnigraph.open(graph, mode="r")
+    planned = opened.plan_schema(_read(file), filename=str(file), hard=hard)
+    schema_output.plan(planned, opened.snapshot(), as_json=as_json)
+    if not planned.plan.supported:
+        raise typer.Exit(SchemaInvalidError.exit_code)
 
 
 @app.command()

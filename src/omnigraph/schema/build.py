@@ -63,7 +63,10 @@ from omnigraph.schema.resolve import (
 )
 
 _INTERPRETED = frozenset(
-    {"description", "instruction", "rename_from", "embed", "card", *ConstraintKind}
+    {
+        *("description", "instruction", "embed", "card", *ConstraintKind),
+        *("rename_from", "backfill", "rename_value"),
+    }
 )
 
 

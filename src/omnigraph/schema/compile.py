@@ -1,11 +1,12 @@
 """Schema text to catalog, or to the list of everything that is wrong with it.
 
-Invariant: both entry points accept any text; a catalog is only ever built without errors.
+Invariant: every entry point accepts any text; a catalog is only ever built without errors.
 """
 
 from __future__ import annotations
 
 from omnigraph.errors import SchemaInvalidError
+from omnigraph.schema.ast import Schema
 from omnigraph.schema.build import build_catalog
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.check import check_schema
@@ -19,13 +20,23 @@ def compile_schema(text: str, *, filename: str, identity_domain: str) -> Catalog
     Raises:
         SchemaInvalidError: with every finding, warnings included, if one of them is an error.
     """
+    schema, _ = checked_schema(text, filename=filename)
+    return build_catalog(schema, identity_domain=identity_domain)
+
+
+def checked_schema(text: str, *, filename: str) -> tuple[Schema, tuple[Diagnostic, ...]]:
+    """The tree of a text without errors, and the warnings about it.
+
+    Raises:
+        SchemaInvalidError: as `compile_schema` does.
+    """
     schema = parse_schema(text)
     if isinstance(schema, Diagnostic):
         raise SchemaInvalidError(filename, (schema,), text=text)
     findings = check_schema(schema)
     if any(each.severity is Severity.ERROR for each in findings):
         raise SchemaInvalidError(filename, findings, text=text)
-    return build_catalog(schema, identity_domain=identity_domain)
+    return schema, findings
 
 
 def lint_schema(text: str) -> tuple[Diagnostic, ...]:

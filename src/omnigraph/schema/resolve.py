@@ -168,6 +168,23 @@ def literal_value(argument: StringLiteral | NumberLiteral | Word) -> Literal | N
             assert_never(argument)
 
 
+def renamed_value(argument: Argument) -> tuple[str, str] | None:
+    """The old and the new enum value that one argument of `@rename_value` pairs, if it does.
+
+    A value that is no word, such as `b-c`, is written inside the string: `"b-c=bc"`.
+    """
+    match argument:
+        case Keyword(name=name, value=StringLiteral() as new):
+            return (name.text, string_value(new)) if string_value(new) else None
+        case Keyword(name=name, value=Word() as word):
+            return name.text, word.text
+        case StringLiteral():
+            old, _, new_text = string_value(argument).partition("=")
+            return (old, new_text) if old and new_text else None
+        case _:
+            return None
+
+
 def body_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
     """The constraint a body annotation states, or what is wrong with its arguments."""
     kind = ConstraintKind(annotation.name)

@@ -115,7 +115,7 @@ def _reader(
     path = f"{dataset_uri(root, entry.location, entry.fork)}/data/{file['path']}"
     return LanceFileReader(
         path,
-        storage_options=for_one_request(root.storage_options, is_bulk=True) or None,
+        storage_options=for_one_request(root.storage_options) or None,
         columns=list(columns),
     )
 

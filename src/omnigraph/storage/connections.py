@@ -50,8 +50,7 @@ def opened(
     root: Root, uri: str, version: int | None, *, caches: Caches = Caches.NOTHING
 ) -> LanceDataset:
     """A handle on a dataset below the root; on S3 through the client of its bucket."""
-    is_bulk = caches is Caches.OF_ITS_OWN
-    options = for_one_request(root.storage_options, is_bulk=is_bulk) or None
+    options = for_one_request(root.storage_options) or None
     _require_answer(root)
     if caches is Caches.OF_ITS_OWN or root.scheme is Scheme.LOCAL:
         return lance.dataset(uri, version=version, storage_options=options)

@@ -72,7 +72,7 @@ def _opened(root: Root, entry: TableEntry) -> LanceDataset:
         dataset = lance.dataset(
             dataset_uri(root, entry.location, entry.fork),
             version=entry.version,
-            storage_options=for_one_request(root.storage_options, is_bulk=True) or None,
+            storage_options=for_one_request(root.storage_options) or None,
             session=_session(),
         )
     except (ValueError, OSError) as error:

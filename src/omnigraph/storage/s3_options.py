@@ -51,8 +51,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
 _CREDENTIALS: Final = (KEY, SECRET, TOKEN)
 _FLAGS: Final = frozenset({ALLOW_HTTP, VIRTUAL_HOSTED})
 _YES, _NO = frozenset({"1", "true", "on", "yes"}), frozenset({"0", "false", "off", "no"})
-_PAUSES_SECONDS: Final = 3.2
-"""How long Lance pauses, all in all, between the six times it asks for a listing."""
+_ATTEMPTS: Final = 6
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)")
 _MILLISECONDS: Final[Mapping[str, int]] = {"ms": 1, "s": 1000, "": 1000, "m": 60_000}
 
@@ -80,20 +79,16 @@ def s3_options(
     return options
 
 
-def for_one_request(options: Mapping[str, str], *, is_bulk: bool = False) -> dict[str, str]:
+def for_one_request(options: Mapping[str, str]) -> dict[str, str]:
     """The same options for a client that asks several times: one attempt gets a share of the time.
 
-    Lance asks six times for a listing and four times for a part of a file, whatever it is told. So
-    an attempt is a fifth of the timeout less the pauses, and a quarter where files are moved: it
-    covers a whole request, and a part of a large file must get through a slow line in that time. A
-    call that finds the store silent then ends before twice the timeout has passed. What was waited
-    for in full is not asked for again by the client itself.
+    Lance asks six times for a listing and up to eight times for a part of a file, whatever it is
+    told. A call that finds the store silent still ends before twice the timeout has passed, with
+    what it asks afterwards. What was waited for in full is not asked for again by the client.
     """
     if TIMEOUT not in options:
         return dict(options)
-    promised = seconds(options[TIMEOUT])
-    small = max(promised / 10, (promised - _PAUSES_SECONDS / 2) / 5)
-    attempt = promised / 4 if is_bulk else small
+    attempt = seconds(options[TIMEOUT]) / _ATTEMPTS
     patience, given = max(1, math.floor(attempt)), options.get(RETRY_SECONDS, "")
     if given.isdecimal():
         patience = min(patience, int(given))

@@ -14,6 +14,7 @@ from omnigraph.schema.ast import (
     Annotation,
     Argument,
     Keyword,
+    Name,
     NumberLiteral,
     PropertyDeclaration,
     RangeLiteral,
@@ -28,6 +29,7 @@ from omnigraph.schema.resolve import (
     NUMBER_CHARACTERS_MAX,
     literal_value,
     number_value,
+    renamed_value,
     string_value,
     unknown_escapes,
     written_metric,
@@ -37,7 +39,10 @@ from omnigraph.syntax import Diagnostic, Suggestions, did_you_mean
 CARDINALITY_MAX: Final = 2**63 - 1
 # Lower, and honest names such as `@unit` would look like mistakes.
 _SLIP_SIMILARITY_MIN: Final = 0.85
-_INTERPRETED: Final = ("description", "instruction", "rename_from", "embed", "card")
+_INTERPRETED: Final = (
+    *("description", "instruction", "embed", "card"),
+    *("rename_from", "backfill", "rename_value"),
+)
 _FAMILIAR: Final = frozenset(_INTERPRETED) | CONSTRAINT_WORDS
 
 
@@ -101,9 +106,7 @@ def _number_length(literal: NumberLiteral | None) -> Iterator[Diagnostic]:
 
 def _check_one(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
     match annotation.name:
-        case "description":
-            yield from _one_text(annotation)
-        case "rename_from":
+        case "description" | "rename_from":
             yield from _one_text(annotation)
         case "instruction" if place in _HEADERS:
             yield from _one_text(annotation)
@@ -116,6 +119,8 @@ def _check_one(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
             )
         case "embed":
             yield from _embed_form(annotation, place)
+        case "backfill" | "rename_value":
+            yield from _value_hint_form(annotation, place)
         case "card" if place is Place.EDGE:
             yield from _cardinality(annotation)
         case "card":
@@ -169,6 +174,57 @@ def _one_text(annotation: Annotation) -> Iterator[Diagnostic]:
             f"`@{annotation.name}` is empty",
             "say something, or remove the annotation",
         )
+
+
+def _value_hint_form(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
+    if place in _HEADERS:
+        yield error(
+            Rule.MISPLACED_ANNOTATION,
+            annotation.span,
+            f"`@{annotation.name}` belongs to a property, not to a type",
+            "move it behind the property whose values it is about",
+        )
+    elif annotation.name == "backfill":
+        yield from _backfill_form(annotation)
+    else:
+        yield from _rename_value_form(annotation)
+
+
+def _backfill_form(annotation: Annotation) -> Iterator[Diagnostic]:
+    match annotation.arguments:
+        case (StringLiteral() | NumberLiteral() | Word(),):
+            return
+        case (Keyword(name=Name(text="from"), value=StringLiteral() | Word()),):
+            return
+        case _:
+            yield error(
+                Rule.ANNOTATION_ARGUMENTS,
+                annotation.span,
+                "`@backfill` takes one value, or the property to copy from",
+                'write `@backfill(0)`, `@backfill("text")` or `@backfill(from="property")`',
+            )
+
+
+def _rename_value_form(annotation: Annotation) -> Iterator[Diagnostic]:
+    seen: set[str] = set()
+    for argument in annotation.arguments or (annotation,):
+        pair = renamed_value(argument) if not isinstance(argument, Annotation) else None
+        if pair is None:
+            yield error(
+                Rule.ANNOTATION_ARGUMENTS,
+                argument.span,
+                "`@rename_value` takes pairs of an old and a new value",
+                'write `@rename_value(old="new")`, or `@rename_value("OLD=new")`',
+            )
+        elif pair[0] in seen:
+            yield error(
+                Rule.ANNOTATION_ARGUMENTS,
+                argument.span,
+                f"`{pair[0][:80]}` is given two new values",
+                "remove one",
+            )
+        else:
+            seen.add(pair[0])
 
 
 def _cardinality(annotation: Annotation) -> Iterator[Diagnostic]:
