@@ -32,6 +32,7 @@ class Change(StrEnum):
     OVERWRITE = "overwrite"
     DELETE = "delete"
     INDEX = "index"
+    COLUMNS = "columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
