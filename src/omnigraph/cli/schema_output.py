@@ -55,7 +55,7 @@ def plan(planned: Evolution, snapshot: Snapshot, *, as_json: bool) -> None:
         return
     output.text(plan_text(planned.plan))
     for table, count in rows.items():
-        output.note(f"{table} has {count:,} rows")
+        output.note(f"{table} has {count:,} {'row' if count == 1 else 'rows'}")
 
 
 def finding(diagnostic: Diagnostic) -> dict[str, object]:
