@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _STARTS_AT_ONCE: Final = 1 << 16
 _NUMBERS_PER_NODE: Final = 10
 """What a search holds of a node that it has found: its level, its key, and copies while sorting."""
+_NUMBERS_PER_PATH: Final = 60
+"""What comparing paths needs on top: the ids of nodes and edges, sorted."""
 _NODE_BITS: Final = 40
 """A start and a node in one number: a million million nodes, eight million starts."""
 
@@ -164,7 +166,7 @@ class _Search:
         """Account for a level; False if it is too much together with other starts."""
         numbers = _NUMBERS_PER_NODE
         if self._plan.path_variable is not None:
-            numbers += 2 * depth + 2
+            numbers += 2 * depth + 2 + _NUMBERS_PER_PATH
         size = len(level.nodes) * numbers * 8
         if not alone and not self._run.has_room(size):
             return False
