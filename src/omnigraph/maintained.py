@@ -46,6 +46,7 @@ class Maintained(Versioned):
             RecoveryRequiredError: a dead writer's work is undecided; open the graph again.
             MaintenanceIncompleteError: some tables failed; `report` tells about all.
         """
+        # Whoever only reads or writes does not pay for loading it.
         from omnigraph.maintenance.optimize import OptimizeOptions, optimize_graph
 
         self._require_writable("optimize")
@@ -75,6 +76,7 @@ class Maintained(Versioned):
             confirm: Whether to do it. What is removed cannot be brought back.
             allow_unsafe_keep: Whether fewer than 3 versions may be kept.
         """
+        # Whoever only reads or writes does not pay for loading it.
         from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
 
         if confirm:
@@ -99,6 +101,7 @@ class Maintained(Versioned):
         Raises:
             RecoveryRequiredError: a dead writer left something; open the graph again first.
         """
+        # Whoever only reads or writes does not pay for loading it.
         from omnigraph.maintenance.repair import RepairRequest, repair_graph
 
         if confirm:
@@ -110,6 +113,7 @@ class Maintained(Versioned):
         self, policy: Policy | None = None, *, spark: object | None = None
     ) -> MaintainReport:
         """The nightly run: check, reconcile, optimize and clean up, by a policy."""
+        # Whoever only reads or writes does not pay for loading it.
         from omnigraph.maintenance.maintain import maintain_graph
         from omnigraph.maintenance.policy import Policy
 

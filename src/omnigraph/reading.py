@@ -194,6 +194,7 @@ class Readable:
             QueryInvalidError: a file has errors.
             InvalidInputError: two files have a query of the same name.
         """
+        # The query compiler: readers of tables need none.
         from omnigraph.operations.stored_queries import StoredQueries, stored_queries
 
         found = stored_queries(directory, self._contract)
@@ -202,12 +203,14 @@ class Readable:
     def _chosen(
         self, text: object, params: object, keywords: Mapping[str, object], *, name: object
     ) -> ChosenQuery:
+        # The query compiler: readers of tables need none.
         from omnigraph.operations.query_text import all_parameters, choose_query, query_text
 
         given = all_parameters(params, keywords)
         return choose_query(query_text(text, self._contract), given, name=name)
 
     def _run_stored(self, stored: StoredQuery, params: object, arguments: Mapping[str, Any]) -> Any:
+        # The query compiler: readers of tables need none.
         from omnigraph.operations.query_text import ChosenQuery, all_parameters
 
         options = {key: arguments[key] for key in _OPTIONS & set(arguments)}
@@ -226,6 +229,7 @@ class Readable:
         memory: int | str | None = None,
         timeout: float | timedelta | None = None,
     ) -> QueryResult | DataFrame:
+        # The query compiler: readers of tables need none.
         from omnigraph.operations.query import (
             QueryEngine,
             chosen_engine,

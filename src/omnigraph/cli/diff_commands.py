@@ -107,6 +107,7 @@ def changes(  # noqa: PLR0913 - one parameter per option
 
 
 def _stream(feed: ChangeFeed) -> None:
+    # Commands that do not need it start without it.
     from omnigraph.operations.diff import json_lines
 
     for commit in feed:

@@ -182,18 +182,21 @@ def _columns(mapped: list[str] | None) -> dict[str, str]:
 def _progress(*, silent: bool) -> Progress | None:
     if silent:
         return None
+    # Commands that do not need it start without it.
     from omnigraph.load.progress import watching
 
     return watching(sys.stderr)
 
 
 def _new_operation() -> str:
+    # Commands that do not need it start without it.
     from ulid import ULID
 
     return str(ULID())
 
 
 def _report_of(error: LoadRefusedError) -> LoadReport:
+    # Commands that do not need it start without it.
     from omnigraph.load.ledger import LoadReport
 
     assert isinstance(error.report, LoadReport)
@@ -202,6 +205,7 @@ def _report_of(error: LoadRefusedError) -> LoadReport:
 
 def _fate(opened: Graph, operation_id: str) -> str:
     """What an interrupted load left behind, in one sentence."""
+    # Commands that do not need it start without it.
     from omnigraph.operations.outcome import OperationStatus
 
     try:

@@ -117,6 +117,7 @@ def lint(
 ) -> None:
     """Check a schema file, or a query file against a schema, and show every problem in place."""
     if schema is None and graph is None and file.suffix != ".gq":
+        # Commands that do not need it start without it.
         from omnigraph.cli import schema_output
 
         fine = schema_output.lint(str(file), _read(file), as_json=as_json)
@@ -138,6 +139,7 @@ def fmt(
     ] = False,
 ) -> None:
     """Format a schema file in place, keeping every comment."""
+    # Commands that do not need it start without it.
     from omnigraph.schema.format import format_schema
 
     text = _read(file)
@@ -161,6 +163,7 @@ def schema_show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the accepted schema of a graph."""
+    # Commands that do not need it start without it.
     from omnigraph.cli import schema_output
 
     opened = omnigraph.open(graph, mode="r")

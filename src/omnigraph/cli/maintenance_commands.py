@@ -77,6 +77,7 @@ def cleanup(
     as_json: JsonFlag = False,
 ) -> None:
     """Remove versions and files that nobody needs any more; shows them unless confirmed."""
+    # Commands that do not need it start without it.
     from omnigraph.maintenance.ages import parse_age
 
     opened = omnigraph.open(graph, mode="rw" if confirm else "r")
@@ -110,6 +111,7 @@ def maintain(  # noqa: PLR0913 - each is an option
     as_json: JsonFlag = False,
 ) -> None:
     """The nightly run: check, reconcile, optimize and clean up, by a policy."""
+    # Commands that do not need it start without it.
     from omnigraph.maintenance.metrics import write_metrics
     from omnigraph.maintenance.policy import Policy, parse_policy
 

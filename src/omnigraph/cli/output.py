@@ -191,6 +191,7 @@ def draw(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()
 ) -> None:
     """A table; the columns at `numbers` are aligned to the right."""
+    # Commands that do not need it start without it.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

@@ -120,6 +120,7 @@ def query(  # noqa: PLR0913 - one parameter per option
     as_json: JsonFlag = False,
 ) -> None:
     """Run a query and print its rows as they come."""
+    # Commands that do not need it start without it.
     from omnigraph.operations.query_output import OutputFormat, about_query, write_rows
 
     chosen = _format("json" if as_json else format_name)
@@ -197,6 +198,7 @@ def _asked(
     place: tuple[str | None, str | None, str | None, str | None],
     values: tuple[list[str] | None, str | None],
 ) -> _Asked:
+    # Commands that do not need it start without it.
     from omnigraph.cli.query_parameters import given_parameters
     from omnigraph.operations.query_text import compiled, find_query, query_text
     from omnigraph.operations.schema_contract import contract_for
@@ -229,6 +231,7 @@ def _stored(readable: Readable, directory: str | None, name: str | None) -> Stor
 
 
 def _format(given: str) -> OutputFormat:
+    # Commands that do not need it start without it.
     from omnigraph.operations.arguments import one_of
     from omnigraph.operations.query_output import OutputFormat
 
@@ -236,6 +239,7 @@ def _format(given: str) -> OutputFormat:
 
 
 def _session(engine: str, master: str | None, remote: str | None) -> SparkSession | None:
+    # Commands that do not need it start without it.
     from omnigraph.operations.query import QueryEngine, chosen_engine
 
     target = spark_target(master, remote, wanted=engine == QueryEngine.SPARK)
@@ -248,6 +252,7 @@ def _session(engine: str, master: str | None, remote: str | None) -> SparkSessio
 
 
 def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Readable) -> Rows:
+    # Commands that do not need it start without it.
     from omnigraph.operations.query_result import QueryResult
 
     if isinstance(found, QueryResult):

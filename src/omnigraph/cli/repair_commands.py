@@ -116,6 +116,7 @@ def _next_step(report: RepairReport, table: TableRepair) -> str:
 
 
 def _was_forced(table: TableRepair) -> bool:
+    # Commands that do not need it start without it.
     from omnigraph.maintenance.repair import Remedy
 
     return table.remedy is Remedy.FORCE

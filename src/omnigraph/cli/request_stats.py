@@ -60,6 +60,7 @@ def _with_stats(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def _shown() -> Iterator[None]:
     """Count while the body runs, and show what it asked for even if it fails."""
+    # Commands that do not need it start without it.
     from omnigraph.storage.request_counts import counted, start_counting
 
     start_counting()

@@ -138,6 +138,7 @@ class QueryResult:
         Raises:
             InvalidInputError: no column holds nodes, edges or the nodes of a path.
         """
+        # Only this form of a result looks at the pattern of its query again.
         from omnigraph.operations.query_elements import element_columns, networkx_graph
 
         columns = element_columns(self._query, self._catalog)

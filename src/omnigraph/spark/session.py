@@ -181,6 +181,7 @@ def _running_session(target: SparkTarget) -> SparkSession | None:
 
 
 def _started(target: SparkTarget) -> SparkSession:
+    # Who is handed a session, or reads its settings, does not pay for loading PySpark.
     from pyspark.sql import SparkSession
 
     if target.is_open and "SPARK_REMOTE" in os.environ:

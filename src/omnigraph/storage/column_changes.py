@@ -212,13 +212,7 @@ def _stored_rows(work: _Work, fragment: LanceFragment) -> Iterator[pa.RecordBatc
             batch_readahead=1,
             scan_in_order=True,
         )
-        batches = scanner.to_batches()
-    while True:
-        with translated(work.root, f"read {work.entry.table_key}"):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        yield batch
+        yield from scanner.to_batches()
 
 
 def _stand_ins(stored: Sequence[str], written: Sequence[PlacedColumn]) -> tuple[str, ...]:

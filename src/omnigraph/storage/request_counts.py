@@ -103,6 +103,7 @@ def start_counting() -> None:
     Raises:
         InvalidInputError: something else in this process receives Lance's counters already.
     """
+    # Only whoever counts needs Lance's recorder.
     from lance.lance import register_lance_metrics_recorder
 
     if not register_lance_metrics_recorder():
@@ -128,6 +129,7 @@ def count_listing(entries: int) -> None:
 
 
 def _of_lance() -> RequestCounts:
+    # Only whoever counts needs Lance's recorder.
     from lance.lance import snapshot_lance_metrics
 
     counts = RequestCounts()

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -56,8 +58,6 @@ def are_trusted(words: Iterable[str]) -> bool:
 
 def first_doubtful(texts: pa.Array | pa.ChunkedArray) -> str | None:
     """A text in which Lance could miss a trusted token; None if there is none."""
-    import pyarrow.compute as pc
-
     suspects = texts.filter(pc.match_substring_regex(texts, f"[{_DOUBTED}]"))
     return next((each for each in suspects.to_pylist() if _is_doubtful(each)), None)
 
