@@ -272,7 +272,7 @@ def measure_memory(home: Path, *, nodes: int, edges: int) -> dict[str, list[int]
         omnigraph.init(str(root), schema=SCHEMA)
         arguments = [sys.executable, "-c", LOADER, str(root), str(data)]
         process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-        driver, worker = _watch(psutil.Process(process.pid))
+        driver, worker = watch(psutil.Process(process.pid))
         assert process.wait() == 0
         peaks["driver"].append(driver)
         peaks["worker"].append(worker)
@@ -285,7 +285,7 @@ omnigraph.open(sys.argv[1]).load(sys.argv[2], engine="spark", on_error="quaranti
 """
 
 
-def _watch(process: psutil.Process) -> tuple[int, int]:
+def watch(process: psutil.Process) -> tuple[int, int]:
     driver = worker = 0
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         driver = max(driver, _resident(process))

@@ -6,6 +6,7 @@
     │   │   ├── TextInvalidError             carries every diagnostic
     │   │   │   ├── SchemaInvalidError
     │   │   │   └── QueryInvalidError
+    │   │   ├── SchemaRefusedError           carries the plan of a change that is not made
     │   │   └── ValidationFailedError        carries the report of broken rules
     │   │       └── LoadRefusedError             carries the account of a whole load
     │   ├── NotFoundError                exit 3
@@ -14,6 +15,7 @@
     │   │   ├── InitialisationClaimedError
     │   │   ├── HeadMovedError               the branch stands on another commit
     │   │   ├── ExpectedVersionMismatchError a pin moved under the write
+    │   │   ├── SchemaChangedError           the rows were judged by an older schema
     │   │   ├── ContentionError              lost every race it was allowed to run
     │   │   ├── OperationRunningError        the same operation id is in use
     │   │   ├── OperationRolledBackError     somebody else decided against it
@@ -99,6 +101,18 @@ class QueryInvalidError(TextInvalidError):
     """A query text with at least one error."""
 
 
+class SchemaRefusedError(InvalidInputError):
+    """A schema change that is not supported, or that rows stand against; `plan` is the whole."""
+
+    def __init__(self, what: str, details: str, *, plan: object) -> None:
+        super().__init__(what)
+        self.details = details
+        self.plan = plan
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.effect}.\n{self.details}"
+
+
 class ValidationFailedError(InvalidInputError):
     """Rows that break the schema's rules; `report` counts all of them and spells out the first."""
 
@@ -178,9 +192,20 @@ class HeadMovedError(ConflictError):
             f"branch {branch!r} stands on commit {found}, expected {expected!r:.80}",
             next_step="Read the graph again, decide anew, and expect the commit that was read.",
         )
-        self.branch = branch
-        self.expected = expected
         self.found = found
+
+
+class SchemaChangedError(ConflictError):
+    """The branch has another schema than the one the work was prepared for."""
+
+    def __init__(self, branch: str, *, expected: str, found: str) -> None:
+        super().__init__(
+            f"the schema of {branch} was changed meanwhile: this was prepared for "
+            f"{expected[:12]}, and {found[:12]} is in force",
+            next_step="Run it again; it will see the new schema.",
+        )
+        self.found = found
+        self.is_early = False  # nothing had begun: the same operation may be tried again
 
 
 class ContentionError(ConflictError):

@@ -5,28 +5,27 @@ Invariant: methods hand over to one operation each; clocks and ids come from her
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from omnigraph.branching import Branching, checked_operation
 from omnigraph.commit.recover import Swept, sweep
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import ReadOnlyError
-from omnigraph.maintained import Maintained
-from omnigraph.operations.arguments import acting, checked_id, one_of
+from omnigraph.errors import OmnigraphError, ReadOnlyError
+from omnigraph.operations.arguments import acting, one_of
 from omnigraph.operations.branches import (
     create_branch,
-    delete_branch,
 )
 from omnigraph.operations.notebook import graph_html
 from omnigraph.operations.references import Reference, branch_ref
 from omnigraph.operations.references import resolve as found_reference
-from omnigraph.operations.schema_contract import SchemaContract
+from omnigraph.operations.schema_contract import Contracts, SchemaContract
 from omnigraph.operations.status import GraphStatus, graph_status
-from omnigraph.operations.tagging import create_tag, remove_tag
 from omnigraph.rules.modes import WriteMode
 from omnigraph.storage.objects import Objects
-from omnigraph.storage.tags import Tag
-from omnigraph.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
 
     from omnigraph.load.ledger import LoadReport
     from omnigraph.load.progress import Progress
+    from omnigraph.operations.apply_schema import SchemaResult
     from omnigraph.operations.check import CheckReport
-    from omnigraph.operations.merge import MergeResult
+    from omnigraph.operations.load import LoadRequest
     from omnigraph.operations.mutate import MutationResult
     from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.operations.write import WriteResult
@@ -50,7 +50,7 @@ class OpenMode(StrEnum):
     READ_ONLY = "r"
 
 
-class Graph(Maintained):
+class Graph(Branching):
     """An open graph on one of its branches. Cheap to hold; every call reads the latest state."""
 
     def __init__(
@@ -60,19 +60,16 @@ class Graph(Maintained):
         mode: OpenMode,
         contract: SchemaContract,
         branch: str | None = None,
+        contracts: Contracts | None = None,
     ) -> None:
-        super().__init__(objects, contract, branch)
+        contracts = contracts or Contracts(objects, contract)
+        super().__init__(objects, contracts, contract, branch)
         self.mode = mode
 
     def branch(self, name: str) -> Graph:
         """The same graph on another branch."""
         ref = branch_ref(self._objects, name)
-        return Graph(
-            self._objects,
-            mode=self.mode,
-            contract=self._contract,
-            branch=None if ref is None else ref.branch,
-        )
+        return self._on_branch(None if ref is None else ref.branch)
 
     def create_branch(self, name: str, *, from_: Reference | None = None) -> Graph:
         """Make a branch with the content of this one, or of another reference; no row is copied."""
@@ -81,73 +78,13 @@ class Graph(Maintained):
             self._objects, self.branch_name if from_ is None else from_, branch=self._branch
         )
         ref = create_branch(self._objects, name, source, SYSTEM_CLOCK)
-        return Graph(self._objects, mode=self.mode, contract=self._contract, branch=ref.branch)
-
-    def delete_branch(self, name: str) -> None:
-        """Delete a branch; what was merged elsewhere stays there."""
-        self._require_writable("delete a branch")
-        delete_branch(self._objects, name)
-
-    def merge(  # noqa: PLR0913 - every word of a merge is one
-        self,
-        source: Reference,
-        *,
-        into: str | None = None,
-        resolve: object = None,
-        column_level: bool = True,
-        spark: object | None = None,
-        actor: str | None = None,
-        operation_id: str | None = None,
-    ) -> MergeResult:
-        """Merge a branch, tag or commit into a branch, this one by default, as one commit.
-
-        Args:
-            source: What to merge.
-            into: The branch to merge into.
-            resolve: How conflicts are decided: `"ours"` (the target), `"theirs"`, `"newest"`, a
-                mapping by type and column, or the path of a JSON file with one.
-            column_level: Whether changes of different properties of one row go together.
-            spark: A Spark session or target to decide and write rows on. Without one, merges of
-                up to 2,000,000 rows that may differ run in this process, larger ones on Spark
-                where it is installed; the result is the same.
-            actor: Who the commit is attributed to.
-            operation_id: A ULID of the caller's; merging twice with the same one merges once.
-
-        Raises:
-            MergeConflictError: `conflicts` has every open conflict and every rule the result would
-                break; nothing was written.
-        """
-        from omnigraph.operations.merge import MergeRequest, merge_graph  # DuckDB, as in `check`
-        from omnigraph.rules.merging import parse_resolution
-
-        self._require_writable("merge")
-        request = MergeRequest(
-            source=found_reference(self._objects, source, branch=self._branch),
-            target=branch_ref(self._objects, self._branch if into is None else into),
-            resolution=parse_resolution(resolve, self.catalog),
-            column_level=column_level,
-            actor=acting(actor),
-            operation_id=_operation(operation_id),
-            spark=spark,
-        )
-        return merge_graph(self._objects, self.catalog, request, SYSTEM_CLOCK)
-
-    def tag(self, name: str, *, at: Reference | None = None, actor: str | None = None) -> Tag:
-        """Give a commit a name; what it left is kept as long as the tag exists."""
-        self._require_writable("tag")
-        found = found_reference(
-            self._objects, self.branch_name if at is None else at, branch=self._branch
-        )
-        return create_tag(self._objects, name, found, actor=acting(actor), clock=SYSTEM_CLOCK)
-
-    def delete_tag(self, name: str) -> None:
-        self._require_writable("delete a tag")
-        remove_tag(self._objects, name)
+        return self._on_branch(ref.branch)
 
     def status(self) -> GraphStatus:
         """Types, versions, rows, fragments, index coverage and pending work."""
         state = self._manifest()
-        return graph_status(self._objects, self.catalog, state.snapshot(), stamp=state.stamp)
+        catalog = self._contract_of(state).catalog
+        return graph_status(self._objects, catalog, state.snapshot(), stamp=state.stamp)
 
     def write(
         self,
@@ -214,7 +151,6 @@ class Graph(Maintained):
             OutcomeUnknownError: ask `outcome(error.operation_id)` later.
         """
         from omnigraph.load.progress import Progress  # parsers and Parquet: 150 ms, as below
-        from omnigraph.operations.audited_load import Route, load_through_branch
         from omnigraph.operations.load import LoadRequest
 
         if not dry_run:
@@ -232,12 +168,25 @@ class Graph(Maintained):
             dry_run=dry_run,
             branch=self._branch if branch is None else branch,
             actor=acting(actor),
-            operation_id=_operation(operation_id),
+            operation_id=checked_operation(operation_id),
             quarantine=quarantine,
             progress=progress or Progress(),
         )
-        route = Route(base=from_, into=merge_into, checks=self._checks(audit))
-        return load_through_branch(self._objects, self.catalog, request, route, SYSTEM_CLOCK)
+        return self._loaded(request, base=from_, into=merge_into, audit=audit)
+
+    def _loaded(
+        self, request: LoadRequest, *, base: str | None, into: str | None, audit: object
+    ) -> LoadReport:
+        from omnigraph.operations.audited_load import Route, load_through_branch  # as in `load`
+
+        def load(contract: SchemaContract) -> LoadReport:
+            route = Route(base=base, into=into, checks=_checks(audit, contract))
+            return load_through_branch(
+                self._objects, contract.catalog, request, route, SYSTEM_CLOCK
+            )
+
+        self._view()
+        return self._under_schema(load)
 
     def delete(
         self,
@@ -284,16 +233,76 @@ class Graph(Maintained):
         from omnigraph.operations.query_text import all_parameters, choose_query, query_text
 
         self._require_writable("mutate")
-        request = MutationRequest(
-            chosen=choose_query(
-                query_text(text, self._contract), all_parameters(params, parameters), name=name
-            ),
-            expect_head=expect_head,
-            actor=acting(actor),
+        given = all_parameters(params, parameters)
+        ref, operation = self._ref(), checked_operation(operation_id)
+
+        def mutate(contract: SchemaContract) -> MutationResult:
+            request = MutationRequest(
+                chosen=choose_query(query_text(text, contract), given, name=name),
+                expect_head=expect_head,
+                actor=acting(actor),
+                branch=ref,
+                operation_id=operation,
+            )
+            return mutate_graph(self._objects, contract.catalog, request, SYSTEM_CLOCK)
+
+        return self._under_schema(mutate)
+
+    def apply_schema(  # noqa: PLR0913 - every word of a change is one
+        self,
+        text: str,
+        *,
+        filename: str = "schema.pg",
+        hard: bool = False,
+        allow_parting: bool = False,
+        spark: object | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> SchemaResult:
+        """Change the schema of this branch to a new text, as one commit; readers go on.
+
+        Args:
+            text: The new schema, with hints such as `@rename_from` and `@backfill`.
+            filename: How diagnostics call it.
+            hard: Whether older versions give up at once what is dropped.
+            allow_parting: Whether to change main although branches have commits that could then no
+                longer be merged.
+            spark: A Spark session or target that computes and checks rows. Without one, tables of
+                up to 2,000,000 rows are worked on in this process, larger ones on Spark where it is
+                installed; the result is the same.
+            actor: Who the commit is attributed to.
+            operation_id: A ULID of the caller's; applying twice with the same one changes once.
+
+        Raises:
+            SchemaInvalidError: the text, or a hint in it, is wrong.
+            SchemaRefusedError: a step is not supported, or rows stand against it.
+            ConflictError: another change is under way, or branches would be left behind.
+        """
+        from omnigraph.operations.apply_schema import SchemaRequest, apply_schema  # the compiler
+
+        self._require_writable("change the schema")
+        request = SchemaRequest(
+            text=text,
+            filename=filename,
+            hard=hard,
+            allow_parting=allow_parting,
             branch=self._ref(),
-            operation_id=_operation(operation_id),
+            actor=acting(actor),
+            operation_id=checked_operation(operation_id),
+            spark=spark,
         )
-        return mutate_graph(self._objects, self.catalog, request, SYSTEM_CLOCK)
+        changed = apply_schema(self._objects, self._contracts, request, SYSTEM_CLOCK)
+        return self._without_older_versions(changed) if hard and changed.emptied else changed
+
+    def _without_older_versions(self, changed: SchemaResult) -> SchemaResult:
+        # Few changes of a schema are hard.
+        from omnigraph.maintenance.cleanup import forget_older_versions
+
+        with suppress(OmnigraphError):
+            # The change is made; what stays behind is removed by the next `cleanup`.
+            removed = forget_older_versions(self._objects, changed.emptied, SYSTEM_CLOCK)
+            return replace(changed, bytes_removed=removed.bytes)
+        return changed
 
     def recover(self, *, also_living: bool = False) -> Swept:
         """Settle unfinished writes of dead writers; with `also_living`, of all."""
@@ -307,14 +316,26 @@ class Graph(Maintained):
         """
         from omnigraph.operations.check import check_graph  # DuckDB: 100 ms few readers need
 
-        return check_graph(self._objects, self.catalog, self._manifest(), spark=spark)
+        state = self._manifest()
+        return check_graph(self._objects, self._contract_of(state).catalog, state, spark=spark)
+
+    def _on_branch(self, branch: str | None) -> Graph:
+        return Graph(
+            self._objects,
+            mode=self.mode,
+            contract=self._contract,
+            branch=branch,
+            contracts=self._contracts,
+        )
 
     def __repr__(self) -> str:
-        types = f"{len(self.catalog.nodes)} node types, {len(self.catalog.edges)} edge types"
+        catalog = self._contract.catalog
+        types = f"{len(catalog.nodes)} node types, {len(catalog.edges)} edge types"
         return f"<Graph {self.root} ({types}, mode={self.mode.value!r})>"
 
     def _repr_html_(self) -> str:
-        return graph_html(self.root, self.catalog, self.snapshot())
+        snapshot, contract = self._view()
+        return graph_html(self.root, contract.catalog, snapshot)
 
     def _commit(
         self,
@@ -335,16 +356,11 @@ class Graph(Maintained):
             kind=kind,
             actor=acting(actor),
             branch=self._ref(),
-            operation_id=_operation(operation_id),
+            operation_id=checked_operation(operation_id),
         )
-        return write_graph(self._objects, self.catalog, write, SYSTEM_CLOCK)
-
-    def _checks(self, audit: object) -> tuple[ChosenQuery, ...]:
-        if audit is None:
-            return ()
-        from omnigraph.operations.audit_queries import audit_checks  # the compiler
-
-        return audit_checks(audit, self._contract)
+        return self._under_schema(
+            lambda contract: write_graph(self._objects, contract.catalog, write, SYSTEM_CLOCK)
+        )
 
     def _require_writable(self, verb: str) -> None:
         if self.mode is OpenMode.READ_ONLY:
@@ -354,5 +370,9 @@ class Graph(Maintained):
             )
 
 
-def _operation(given: str | None) -> str:
-    return new_id() if given is None else checked_id(given, now=SYSTEM_CLOCK.now())
+def _checks(audit: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:
+    if audit is None:
+        return ()
+    from omnigraph.operations.audit_queries import audit_checks  # the compiler
+
+    return audit_checks(audit, contract)

@@ -121,7 +121,7 @@ class Maintained(Versioned):
         with self._working(spark) as (workers, session):
             return maintain_graph(
                 self._objects,
-                self.catalog,
+                self._view()[1].catalog,
                 policy or Policy(),
                 workers,
                 SYSTEM_CLOCK,

@@ -12,15 +12,17 @@ MANIFEST: Final = "__manifest"
 RECOVERY_DIR: Final = "__recovery"
 QUARANTINE_DIR: Final = "_quarantine"
 STAGING_DIR: Final = "_staging"
-BRANCH_REFS_DIR: Final = "_refs/branches"
-TAG_REFS_DIR: Final = "_refs/tags"
-RETENTION_DIR: Final = "_refs/retention"
+_REFS_DIR: Final = "_refs"
+BRANCH_REFS_DIR: Final = f"{_REFS_DIR}/branches"
+TAG_REFS_DIR: Final = f"{_REFS_DIR}/tags"
+RETENTION_DIR: Final = f"{_REFS_DIR}/retention"
 COMMITS: Final = "_graph_commits.lance"
 COMMIT_ACTORS: Final = "_graph_commit_actors.lance"
 RECOVERIES: Final = "_graph_commit_recoveries.lance"
 SCHEMA_SOURCE: Final = "_schema.pg"
 SCHEMA_MODEL: Final = "_schema.ir.json"
 SCHEMA_STATE: Final = "__schema_state.json"
+SCHEMAS_DIR: Final = "_schemas"
 
 MAIN: Final = "main"
 SYSTEM_PREFIX: Final = "__"
@@ -28,7 +30,7 @@ LEGACY_RUN_PREFIX: Final = "__run__"
 SCHEMA_APPLY_LOCK: Final = "__schema_apply_lock__"
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
-STAMP: Final = 4
+STAMP: Final = 5
 MANIFEST_VERSIONS_KEPT: Final = 100
 """How many of its newest versions `__manifest` always keeps: part of the format, never a setting.
 
@@ -41,6 +43,8 @@ BLOB_KEY: Final = "lance-encoding:blob"
 OPERATION_PROPERTY: Final = "omnigraph:operation"
 ROLE_PROPERTY: Final = "omnigraph:role"
 PIN_PROPERTY: Final = "omnigraph:pin"
+
+INDEX_KINDS: Final = ("btree", "inverted", "vector")
 
 NODE_PREFIX: Final = "node:"
 EDGE_PREFIX: Final = "edge:"
@@ -80,15 +84,35 @@ def edge_table_key(type_name: str) -> str:
     return f"{EDGE_PREFIX}{type_name}"
 
 
-def table_location(table_key: str) -> str:
-    """Where a new table is created; afterwards its `table` row in the manifest is the truth."""
+def table_location(table_key: str, operation_id: str | None = None) -> str:
+    """Where a table is created; afterwards the manifest is the truth.
+
+    A table that comes with a schema change carries the operation: types may come and go under one
+    name, and what an operation left that was undone is never met by another.
+    """
     kind, _, type_name = table_key.partition(":")
-    return f"{kind}s/{fnv1a64_hex(type_name)}"
+    place = f"{kind}s/{fnv1a64_hex(type_name)}"
+    return place if operation_id is None else f"{place}-{operation_id.lower()}"
+
+
+def schema_lock() -> str:
+    """Exists while a schema change is under way."""
+    return f"{_REFS_DIR}/{SCHEMA_APPLY_LOCK}.json"
+
+
+def accepted_schema(model_hash: str) -> str:
+    """Where an accepted schema is kept for good."""
+    return f"{SCHEMAS_DIR}/{model_hash}.json"
 
 
 def index_name(column: str, kind: str) -> str:
     """The name of an index in its table; no kind has an underscore, so no two share one."""
     return f"{column}_{kind}"
+
+
+def is_index_name(name: str) -> bool:
+    """Whether an index may be one of ours; others are left alone."""
+    return name.rpartition("_")[2] in INDEX_KINDS
 
 
 def ref_entry(directory: str, name: str, entry: int = 1) -> str:

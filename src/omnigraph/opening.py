@@ -79,7 +79,8 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
     if open_mode is OpenMode.READ_WRITE:
         _prepare_for_writing(objects, state)
         sweep(objects, SYSTEM_CLOCK)
-    return Graph(objects, mode=open_mode, contract=read_contract(objects))
+    contract = read_contract(objects, state.schema_hash)
+    return Graph(objects, mode=open_mode, contract=contract)
 
 
 def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from omnigraph.operations.export import ExportReport
     from omnigraph.operations.query_result import QueryResult
     from omnigraph.operations.query_text import ChosenQuery
-    from omnigraph.operations.schema_contract import SchemaContract
+    from omnigraph.operations.schema_contract import Contracts, SchemaContract
     from omnigraph.operations.stored_queries import StoredQueries, StoredQuery
     from omnigraph.schema.catalog import Catalog
     from omnigraph.schema.evolution.planning import Evolution
@@ -39,8 +39,9 @@ _OPTIONS: Final = frozenset({"engine", "spark", "memory", "timeout"})
 class Readable:
     """Reads of one snapshot of a graph."""
 
-    def __init__(self, objects: Objects, contract: SchemaContract) -> None:
+    def __init__(self, objects: Objects, contracts: Contracts, contract: SchemaContract) -> None:
         self._objects = objects
+        self._contracts = contracts
         self._contract = contract
 
     @property
@@ -49,12 +50,12 @@ class Readable:
 
     @property
     def catalog(self) -> Catalog:
-        """The types, properties and constraints the graph accepts."""
-        return self._contract.catalog
+        """The types, properties and constraints of what is read now."""
+        return self._view()[1].catalog
 
     @property
     def schema_text(self) -> str:
-        return self._contract.text
+        return self._view()[1].text
 
     def plan_schema(
         self, text: str, *, filename: str = "schema.pg", hard: bool = False
@@ -66,10 +67,15 @@ class Readable:
         """
         from omnigraph.schema.evolution.planning import evolve  # the compiler: 120 ms
 
-        return evolve(self.catalog, text, filename=filename, hard=hard)
+        _, contract = self._view()
+        return evolve(contract.catalog, text, filename=filename, hard=hard)
 
     def snapshot(self) -> Snapshot:
         """The version of every table that is read."""
+        return self._view()[0]
+
+    def _view(self) -> tuple[Snapshot, SchemaContract]:
+        """What is read now, and the schema it belongs to: both of one moment."""
         raise NotImplementedError
 
     def nodes(
@@ -148,8 +154,11 @@ class Readable:
             QueryFailedError: the run met a value that has no answer.
             QueryBudgetError: it needed more memory or time than it has.
         """
-        chosen = self._chosen(text, params, parameters, name=name)
-        return self._queried(chosen, engine=engine, spark=spark, memory=memory, timeout=timeout)
+        snapshot, contract = self._view()
+        chosen = _chosen(contract, text, params, parameters, name=name)
+        return self._queried(
+            snapshot, chosen, engine=engine, spark=spark, memory=memory, timeout=timeout
+        )
 
     def explain(
         self,
@@ -171,16 +180,17 @@ class Readable:
             analyze: Run it, and say how many rows each step had and how long it took.
             **parameters: Values of parameters.
         """
-        chosen = self._chosen(text, params, parameters, name=name)
+        snapshot, contract = self._view()
+        chosen = _chosen(contract, text, params, parameters, name=name)
         if not physical and not analyze:
             from omnigraph.query.plan_text import explain  # the compiler: 100 ms few readers need
 
-            return explain(chosen.plan(self.snapshot()))
+            return explain(chosen.plan(snapshot))
         from omnigraph.operations.query import explain_query, query_limits
 
         return explain_query(
             self._objects.root,
-            self.snapshot(),
+            snapshot,
             chosen,
             limits=query_limits(None, None),
             now=SYSTEM_CLOCK.now(),
@@ -197,31 +207,23 @@ class Readable:
         # The query compiler: readers of tables need none.
         from omnigraph.operations.stored_queries import StoredQueries, stored_queries
 
-        found = stored_queries(directory, self._contract)
+        found = stored_queries(directory, self._view()[1])
         return StoredQueries(Path(directory), found, self._run_stored)
-
-    def _chosen(
-        self, text: object, params: object, keywords: Mapping[str, object], *, name: object
-    ) -> ChosenQuery:
-        # The query compiler: readers of tables need none.
-        from omnigraph.operations.query_text import all_parameters, choose_query, query_text
-
-        given = all_parameters(params, keywords)
-        return choose_query(query_text(text, self._contract), given, name=name)
 
     def _run_stored(self, stored: StoredQuery, params: object, arguments: Mapping[str, Any]) -> Any:
         # The query compiler: readers of tables need none.
-        from omnigraph.operations.query_text import ChosenQuery, all_parameters
+        from omnigraph.operations.query_text import ChosenQuery, all_parameters, for_schema
 
         options = {key: arguments[key] for key in _OPTIONS & set(arguments)}
         keywords = {key: value for key, value in arguments.items() if key not in options}
         given = all_parameters(params, keywords)
-        return self._queried(
-            ChosenQuery(source=stored.source, typed=stored.typed, given=given), **options
-        )
+        snapshot, contract = self._view()
+        chosen = ChosenQuery(source=stored.source, typed=stored.typed, given=given)
+        return self._queried(snapshot, for_schema(chosen, contract), **options)
 
     def _queried(
         self,
+        snapshot: Snapshot,
         chosen: ChosenQuery,
         *,
         engine: str = "auto",
@@ -241,13 +243,13 @@ class Readable:
         now = SYSTEM_CLOCK.now()
         if chosen_engine(engine, spark=spark) is QueryEngine.LOCAL:
             limits = query_limits(memory, timeout)
-            return query_graph(self._objects.root, self.snapshot(), chosen, limits=limits, now=now)
+            return query_graph(self._objects.root, snapshot, chosen, limits=limits, now=now)
         if memory is not None or timeout is not None:
             raise InvalidInputError(
                 "memory and timeout are for queries in this process, and this one runs on Spark",
                 next_step="Set limits on the Spark session, or leave them out.",
             )
-        return query_on_spark(self.spark(spark), chosen, now=now)
+        return query_on_spark(self._on_spark(spark, snapshot), chosen, now=now)
 
     def spark(self, spark: SparkSession | None = None) -> SparkGraph:
         """The graph as DataFrames and views, pinned to what is read now.
@@ -259,12 +261,15 @@ class Readable:
         Raises:
             SparkUnavailableError: Spark or Java is not installed.
         """
+        return self._on_spark(spark, self.snapshot())
+
+    def _on_spark(self, spark: SparkSession | None, snapshot: Snapshot) -> SparkGraph:
         from omnigraph.spark.session import spark_session  # few graphs are read with Spark
 
         session = spark_session(spark)
         from omnigraph.spark.scan import SparkGraph  # needs pyspark, which a session proves
 
-        return SparkGraph(session, self._objects.root, self.snapshot())
+        return SparkGraph(session, self._objects.root, snapshot)
 
     def export(
         self,
@@ -281,16 +286,22 @@ class Readable:
         from omnigraph.operations.export import export_graph, plan_export  # Parquet
 
         export = plan_export(path, type_name=type_name, format=format)
-        return export_graph(self._objects.root, self.catalog, self.snapshot(), export)
+        snapshot, contract = self._view()
+        return export_graph(self._objects.root, contract.catalog, snapshot, export)
 
 
 class PastGraph(Readable):
     """A graph as it was: pinned, and only to be read."""
 
     def __init__(
-        self, objects: Objects, contract: SchemaContract, name: str, snapshot: Snapshot
+        self,
+        objects: Objects,
+        contracts: Contracts,
+        contract: SchemaContract,
+        name: str,
+        snapshot: Snapshot,
     ) -> None:
-        super().__init__(objects, contract)
+        super().__init__(objects, contracts, contract)
         self._name = name
         self._snapshot = snapshot
 
@@ -299,8 +310,22 @@ class PastGraph(Readable):
         """The commit that left this state."""
         return self._snapshot.commit_id
 
-    def snapshot(self) -> Snapshot:
-        return self._snapshot
+    def _view(self) -> tuple[Snapshot, SchemaContract]:
+        return self._snapshot, self._contract
 
     def __repr__(self) -> str:
         return f"<PastGraph {self.root} at {self._name!r}>"
+
+
+def _chosen(
+    contract: SchemaContract,
+    text: object,
+    params: object,
+    keywords: Mapping[str, object],
+    *,
+    name: object,
+) -> ChosenQuery:
+    # The query compiler: readers of tables need none.
+    from omnigraph.operations.query_text import all_parameters, choose_query, query_text
+
+    return choose_query(query_text(text, contract), all_parameters(params, keywords), name=name)

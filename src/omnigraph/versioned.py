@@ -5,6 +5,7 @@ Invariant: every call reads the latest state of the branch, and that state to it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph import names
@@ -12,6 +13,7 @@ from omnigraph.operations.arguments import checked_id
 from omnigraph.operations.branches import BranchInfo, list_branches
 from omnigraph.operations.commits import list_commits
 from omnigraph.operations.outcome import OperationStatus, operation_status
+from omnigraph.operations.parting import Parting, partings
 from omnigraph.operations.references import Reference, branch_ref, branch_state
 from omnigraph.operations.references import resolve as found_reference
 from omnigraph.reading import PastGraph, Readable
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from omnigraph.local.table_diff import ChangeCounts
     from omnigraph.operations.changes import Baseline, ChangeFeed
     from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
-    from omnigraph.operations.schema_contract import SchemaContract
+    from omnigraph.operations.schema_contract import Contracts, SchemaContract
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.manifest import ManifestState
     from omnigraph.storage.manifest_rows import GraphCommit
@@ -39,21 +41,30 @@ if TYPE_CHECKING:
 class Versioned(Readable):
     """A graph on one of its branches, with its history."""
 
-    def __init__(self, objects: Objects, contract: SchemaContract, branch: str | None) -> None:
-        super().__init__(objects, contract)
+    def __init__(
+        self,
+        objects: Objects,
+        contracts: Contracts,
+        contract: SchemaContract,
+        branch: str | None,
+    ) -> None:
+        super().__init__(objects, contracts, contract)
         self._branch = branch
 
     @property
     def branch_name(self) -> str:
         return self._branch or names.MAIN
 
-    def snapshot(self) -> Snapshot:
-        """The published version of every table, as of now."""
-        return self._manifest().snapshot()
-
     def branches(self) -> tuple[BranchInfo, ...]:
         """Main, then every other branch by name."""
         return list_branches(self._objects)
+
+    def partings(self) -> tuple[Parting, ...]:
+        """The other branches, and how many commits of theirs this one lacks.
+
+        Once its schema changes, these can no longer be merged with it.
+        """
+        return partings(self._objects, self._manifest())
 
     def tags(self) -> tuple[Tag, ...]:
         return all_tags(self._objects)
@@ -61,7 +72,14 @@ class Versioned(Readable):
     def at(self, reference: Reference) -> PastGraph:
         """The graph as a branch, tag, commit, manifest version or point in time has it, pinned."""
         found = found_reference(self._objects, reference, branch=self._branch)
-        return PastGraph(self._objects, self._contract, found.name, found.snapshot)
+        schema = found.snapshot.schema_hash or found.state.head.first_schema
+        return PastGraph(
+            self._objects,
+            self._contracts,
+            self._contracts.of(schema),
+            found.name,
+            replace(found.snapshot, schema_hash=schema),
+        )
 
     def diff(
         self,
@@ -113,7 +131,7 @@ class Versioned(Readable):
 
         return changes(
             self._objects,
-            self.catalog,
+            self._view()[1].catalog,
             self._branch,
             start=start,
             cursor=cursor,
@@ -125,7 +143,7 @@ class Versioned(Readable):
         """All rows of this branch as inserts, table by table; its last element has the cursor."""
         from omnigraph.operations.changes import baseline  # DuckDB, as in `check`
 
-        return baseline(self._objects, self.catalog, self._branch, types=types)
+        return baseline(self._objects, self._view()[1].catalog, self._branch, types=types)
 
     def commits(
         self, *, actor: str | None = None, limit: int | None = None
@@ -140,6 +158,15 @@ class Versioned(Readable):
     def recoveries(self) -> tuple[Recovery, ...]:
         """What was finished or undone after writers died, oldest first."""
         return recorded_recoveries(self._objects.root)
+
+    def _view(self) -> tuple[Snapshot, SchemaContract]:
+        state = self._manifest()
+        return state.snapshot(), self._contract_of(state)
+
+    def _contract_of(self, state: ManifestState) -> SchemaContract:
+        if state.schema_hash is not None:
+            self._contract = self._contracts.of(state.schema_hash)
+        return self._contract
 
     def _ref(self) -> BranchRef | None:
         return branch_ref(self._objects, self._branch)

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph import failpoints
 from omnigraph.failpoints import POINTS, Action, Armed, FailpointReached, arm, arm_from, reach
-from tests.model.labels import BranchStepName, RetentionStepName, StepName
+from tests.model.labels import BranchStepName, RetentionStepName, SchemaStepName, StepName
 
 pytestmark = pytest.mark.unit
 
@@ -48,7 +48,8 @@ def _disarmed() -> object:
 
 
 def test_the_models_steps_and_the_codes_failpoints_are_the_same_set() -> None:
-    steps = {*get_args(StepName), *get_args(BranchStepName), *get_args(RetentionStepName)}
+    models = (StepName, BranchStepName, RetentionStepName, SchemaStepName)
+    steps = {name for model in models for name in get_args(model)}
     points = {point for point in POINTS if not OUTSIDE_THE_MODEL.match(point)}
 
     assert steps - points == set(ABSTRACT_IN_THE_MODEL)
@@ -61,7 +62,7 @@ def test_every_listed_point_is_reached_somewhere_in_the_code() -> None:
     )
     named = set(
         re.findall(
-            r'"((?:mutation|publish|recovery|fold|manifest|init|migration|load|branch|tag|read|reconcile|merge|optimize|cleanup|retention)\.[a-z_.]+)"',
+            r'"((?:mutation|publish|recovery|fold|manifest|init|migration|load|branch|tag|read|reconcile|merge|optimize|cleanup|retention|schema)\.[a-z_.]+)"',
             text,
         )
     )

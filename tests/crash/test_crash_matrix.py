@@ -28,6 +28,7 @@ from tests.crash.cases import (
 )
 from tests.crash.processes import run, start
 from tests.crash.rivals import act, mend
+from tests.crash.schema_cases import schema_deaths, schema_sweep_deaths
 from tests.crash.small_world import SCHEMA, TOUCHED, Job, Kind, after, carry_out, content_of
 from tests.crash.upkeep_cases import late_deaths, upkeep_deaths
 from tests.crash.upkeep_world import Upkeep
@@ -243,6 +244,8 @@ def test_every_failpoint_is_where_somebody_is_killed() -> None:
     killed |= {case.point for case in branch_sweep_deaths()}
     killed |= {case.point for case in upkeep_deaths(*Upkeep)}
     killed |= {case.point for case in late_deaths()}
+    killed |= {case.point for case in schema_deaths()}
+    killed |= {case.point for case in schema_sweep_deaths()}
 
     assert killed | {*DRIVER_POINTS, TASK_POINT} == POINTS
 

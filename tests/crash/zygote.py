@@ -24,7 +24,12 @@ from typing import Any
 
 from omnigraph import failpoints
 
-VICTIMS = ("tests.crash.victim", "tests.crash.branch_victim", "tests.crash.branch_storm_roles")
+VICTIMS = (
+    "tests.crash.victim",
+    "tests.crash.branch_victim",
+    "tests.crash.branch_storm_roles",
+    "tests.crash.schema_victim",
+)
 _USED_BY_VICTIMS = (
     "omnigraph.operations.check",
     "omnigraph.operations.merge",

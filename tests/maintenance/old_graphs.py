@@ -15,6 +15,8 @@ import pyarrow as pa
 
 import omnigraph
 from omnigraph import names
+from omnigraph.graph import Graph
+from omnigraph.storage.manifest import read_manifest, swap_manifest
 from tests.stores import folder_of
 
 SCHEMA = """
@@ -30,7 +32,10 @@ def old_graph(
     root: str, *, stamp: int, annotated: bool | None = None, branches: tuple[str, ...] = ()
 ) -> None:
     """A graph whose manifest has the shape of `stamp`; stamp 1 carries none."""
-    omnigraph.init(root, schema=SCHEMA)
+    graph = omnigraph.init(root, schema=SCHEMA)
+    if stamp == 4:
+        _without_schema_changes(graph, branches)
+        return
     shutil.rmtree(folder_of(root, names.MANIFEST))
     folder_of(root, names.branch_ref(names.MAIN)).unlink()
     is_annotated = stamp >= 2 if annotated is None else annotated
@@ -44,6 +49,16 @@ def old_graph(
         parent, _, _ = branch.rpartition("/")
         manifest.create_branch(branch, (parent, None) if parent in branches else manifest.version)
     _write_history(root)
+
+
+def _without_schema_changes(graph: Graph, branches: tuple[str, ...]) -> None:
+    """Stamp 4: everything is as today, but nobody ever wrote down a change of the schema."""
+    root = graph._objects.root
+    refs = [graph.create_branch(branch)._ref() for branch in branches]
+    for ref in (*refs, None):
+        state = read_manifest(root, branch=ref)
+        swap_manifest(state, state.rows, operation_id="old", stamp=4)
+    lance.dataset(f"{root}/{names.COMMITS}").drop_columns(["schema_change"])
 
 
 def _old_rows(*, annotated: bool, stamp: int) -> pa.Table:

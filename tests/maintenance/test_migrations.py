@@ -42,7 +42,7 @@ def legacy(branch: str | None) -> BranchRef | None:
     return None if branch is None else BranchRef(branch=branch, incarnation="", claimed_at="")
 
 
-@pytest.mark.parametrize("stamp", [1, 2, 3])
+@pytest.mark.parametrize("stamp", [1, 2, 3, 4])
 def test_opening_for_writing_brings_an_old_graph_up_to_date(graph_root: str, stamp: int) -> None:
     old_graph(graph_root, stamp=stamp)
 
@@ -70,7 +70,7 @@ def test_the_new_head_continues_the_old_history(graph_root: str) -> None:
     assert commits[0].actor == "omnigraph:migration"
 
 
-@pytest.mark.parametrize("stamp", [1, 2, 3])
+@pytest.mark.parametrize("stamp", [1, 2, 3, 4])
 def test_opening_for_reading_serves_an_old_graph_and_writes_nothing(
     graph_root: str, stamp: int
 ) -> None:
@@ -137,6 +137,19 @@ def test_branches_migrate_with_main(graph_root: str, stamp: int) -> None:
         assert head.incarnation == claimed["incarnation"]
 
 
+def test_branches_of_format_4_go_on_after_the_migration(graph_root: str) -> None:
+    old_graph(graph_root, stamp=4, branches=("dev",))
+
+    graph = omnigraph.open(graph_root)
+
+    dev = graph.branch("dev")
+    assert read_manifest(parse_root(graph_root), branch=dev._ref()).stamp == names.STAMP
+    dev.write({"Person": [{"name": "ann"}]})
+    assert graph.merge("dev").commit_id is not None
+    assert graph.nodes("Person").read_all().num_rows == 1
+    assert "schema_change" in lance.dataset(f"{graph_root}/{names.COMMITS}").schema.names
+
+
 def test_main_is_stamped_last_so_a_walk_that_died_is_taken_up_again(graph_root: str) -> None:
     old_graph(graph_root, stamp=3, branches=("dev",))
     root = parse_root(graph_root)
@@ -148,7 +161,7 @@ def test_main_is_stamped_last_so_a_walk_that_died_is_taken_up_again(graph_root: 
     assert read_manifest(root).stamp == 3
     walks = migrate(context)
 
-    assert [(walk.branch, walk.stamps) for walk in walks] == [(None, (3, 4))]
+    assert [(walk.branch, walk.stamps) for walk in walks] == [("dev", (4, 5)), (None, (3, 4, 5))]
 
 
 def test_running_a_step_on_a_state_that_moved_changes_nothing(graph_root: str) -> None:

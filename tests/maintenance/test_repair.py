@@ -625,6 +625,8 @@ def test_rows_that_are_still_being_written_are_not_published_by_force(graph: Gra
         tables=(),
         pointed=(),
         merged=None,
+        schema_hash=None,
+        schema_move=None,
         started_at="2026-01-01T00:00:00.000000+00:00",
         beat_at="2026-01-01T00:00:00.000000+00:00",
         host=this_host(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +15,14 @@ import pytest
 from lance import LanceDataset
 
 import omnigraph
-from omnigraph import names
+from omnigraph.commit.begin import new_sidecar
+from omnigraph.commit.schema_lock import take_schema_lock
+from omnigraph.commit.sidecar import WriterKind, put_sidecar
 from omnigraph.failpoints import Action, Armed, arm, disarm_all
 from omnigraph.graph import Graph
 from omnigraph.maintenance.optimize import TableOptimizeStats
 from omnigraph.reading import Readable
-from omnigraph.storage.branch_refs import BranchRef, claim_branch
+from omnigraph.system_clock import SYSTEM_CLOCK
 from tests.stores import folder_of, place_copy
 
 Row = dict[str, Any]
@@ -170,7 +173,15 @@ def act_at(
 
 def hold_schema(graph: Graph) -> None:
     """Somebody changes the schema right now."""
-    claim_branch(
-        graph._objects,
-        BranchRef(branch=names.SCHEMA_APPLY_LOCK, incarnation="i", claimed_at="2026-11-15"),
+    operation_id = SYSTEM_CLOCK.new_id()
+    sidecar = new_sidecar(
+        graph._manifest(),
+        SYSTEM_CLOCK,
+        operation_id=operation_id,
+        kind=WriterKind.SCHEMA,
+        actor="somebody",
+        commit_id=SYSTEM_CLOCK.new_id(),
     )
+    # Another host: this one would find that no such process is at work.
+    put_sidecar(graph._objects, replace(sidecar, host="elsewhere"))
+    take_schema_lock(graph._objects, operation_id, now=SYSTEM_CLOCK.now())

@@ -137,6 +137,23 @@ RetentionStepName = Literal[
 ]
 """Steps of retention: the code takes these names over as it comes to them."""
 
+SchemaStepName = Literal[
+    # an applier; `post_contract` once per object, `post_promote_file` once per root file; the sweep
+    # promotes, too
+    "schema.post_lock",
+    "schema.post_checks",
+    "schema.post_contract",
+    "schema.post_create",
+    "schema.pre_promote",
+    "schema.post_promote_file",
+    "schema.post_unlock",
+    # an applier or the sweep removes the tables of a change that failed
+    "schema.post_discard",
+    # a reader, after each root file and after the object
+    "read.post_contract",
+]
+"""Steps of schema changes."""
+
 OutsideName = Literal["env", "net"]
 """Things that happen to the protocol: foreign and unrelated writes, lost requests."""
 
@@ -147,10 +164,12 @@ UnguardedName = Literal[
 
 Name = StepName | OutsideName | UnguardedName
 RetentionName = StepName | BranchStepName | RetentionStepName
+SchemaName = StepName | BranchStepName | SchemaStepName
 
 STEP_LABELS: frozenset[str] = frozenset(get_args(StepName))
 BRANCH_STEP_LABELS: frozenset[str] = frozenset(get_args(BranchStepName))
 RETENTION_STEP_LABELS: frozenset[str] = frozenset(get_args(RetentionStepName))
+SCHEMA_STEP_LABELS: frozenset[str] = frozenset(get_args(SchemaStepName))
 OUTSIDE_LABELS: frozenset[str] = frozenset(get_args(OutsideName))
 UNGUARDED_LABELS: frozenset[str] = frozenset(get_args(UnguardedName))
 

@@ -44,6 +44,14 @@ from tests.model.retention_bounds import (
     RETENTION_MUTANT_BOUNDS,
     RetentionBound,
 )
+from tests.model.schema_apply import schema_protocol
+from tests.model.schema_bounds import (
+    FULL_SCHEMAS,
+    NO_GUARDS_OF_SCHEMAS,
+    QUICK_SCHEMAS,
+    SCHEMA_MUTANT_BOUNDS,
+    SchemaBound,
+)
 from tests.model.scope import Scope
 from tests.model.upkeep_bounds import FULL_UPKEEP, QUICK_UPKEEP, UPKEEP_MUTANT_BOUNDS
 
@@ -54,6 +62,7 @@ SETS: dict[str, tuple[Bound, ...]] = {
     "full": FULL_LEAN + FULL + FULL_UPKEEP,
     "branches": (),
     "retention": (),
+    "schemas": (),
     "mutants": (),
     "all": QUICK + QUICK_LEAN + QUICK_UPKEEP + FULL_LEAN + FULL + FULL_UPKEEP,
 }
@@ -69,8 +78,15 @@ RETENTION_SETS: dict[str, tuple[RetentionBound, ...]] = {
     "retention": (*QUICK_RETENTION, LISTED_LATE, *FULL_RETENTION),
     "all": (*QUICK_RETENTION, LISTED_LATE, *FULL_RETENTION),
 }
+SCHEMA_SETS: dict[str, tuple[SchemaBound, ...]] = {
+    "quick": (*QUICK_SCHEMAS, *NO_GUARDS_OF_SCHEMAS),
+    "full": FULL_SCHEMAS,
+    "schemas": (*QUICK_SCHEMAS, *NO_GUARDS_OF_SCHEMAS, *FULL_SCHEMAS),
+    "all": (*QUICK_SCHEMAS, *NO_GUARDS_OF_SCHEMAS, *FULL_SCHEMAS),
+}
 WITH_BRANCH_MUTANTS = ("quick", "branches", "mutants", "all")
 WITH_RETENTION_MUTANTS = ("quick", "retention", "mutants", "all")
+WITH_SCHEMA_MUTANTS = ("quick", "schemas", "mutants", "all")
 WITH_UPKEEP_MUTANTS = ("quick", "upkeep", "mutants", "all")
 WITH_MUTANTS = ("quick", "mutants", "all")
 
@@ -92,6 +108,10 @@ def main() -> int:
         _exhausts(bound.name, retention_protocol(bound.scope), bound.counts)
         for bound in RETENTION_SETS.get(arguments.what, ())
     ]
+    good += [
+        _exhausts(bound.name, schema_protocol(bound.scope), bound.counts)
+        for bound in SCHEMA_SETS.get(arguments.what, ())
+    ]
     good += _chosen_mutants(arguments.what, verbose=arguments.verbose)
     return 0 if all(good) else 1
 
@@ -101,6 +121,8 @@ def _chosen_mutants(what: str, *, verbose: bool) -> Iterable[bool]:
         yield from _branch_mutants(verbose=verbose)
     if what in WITH_RETENTION_MUTANTS:
         yield from _retention_mutants(verbose=verbose)
+    if what in WITH_SCHEMA_MUTANTS:
+        yield from _schema_mutants(verbose=verbose)
     if what in WITH_UPKEEP_MUTANTS:
         yield from _upkeep_mutants(verbose=verbose)
     if what in WITH_MUTANTS:
@@ -137,6 +159,12 @@ def _retention_mutants(*, verbose: bool) -> Iterable[bool]:
     for mutant, caught in RETENTION_MUTANT_BOUNDS.items():
         result = search(retention_protocol(replace(caught.scope, mutant=mutant)))
         yield _refutes(f"retention, mutant {mutant}", result, caught.steps, verbose)
+
+
+def _schema_mutants(*, verbose: bool) -> Iterable[bool]:
+    for mutant, caught in SCHEMA_MUTANT_BOUNDS.items():
+        result = search(schema_protocol(replace(caught.scope, mutant=mutant)))
+        yield _refutes(f"schemas, mutant {mutant}", result, caught.steps, verbose)
 
 
 def _upkeep_mutants(*, verbose: bool) -> Iterable[bool]:

@@ -25,12 +25,19 @@ from tests.model.retention_bounds import (
     QUICK_RETENTION,
     RetentionBound,
 )
+from tests.model.schema_apply import schema_protocol
+from tests.model.schema_bounds import (
+    FULL_SCHEMAS,
+    NO_GUARDS_OF_SCHEMAS,
+    QUICK_SCHEMAS,
+    SchemaBound,
+)
 from tests.model.upkeep_bounds import FULL_UPKEEP, QUICK_UPKEEP
 
 pytestmark = pytest.mark.model
 
 
-def _by_name(bounds: Sequence[Bound | BranchBound | RetentionBound]) -> list[object]:
+def _by_name(bounds: Sequence[Bound | BranchBound | RetentionBound | SchemaBound]) -> list[object]:
     return [pytest.param(bound, id=bound.name) for bound in bounds]
 
 
@@ -64,6 +71,22 @@ def test_no_schedule_mixes_or_loses_branches(bound: BranchBound) -> None:
 @pytest.mark.parametrize("bound", _by_name((*QUICK_RETENTION, LISTED_LATE)))
 def test_no_schedule_deletes_a_version_that_somebody_may_read(bound: RetentionBound) -> None:
     result = search(retention_protocol(bound.scope))
+
+    _assert_clean(result, bound.counts)
+
+
+@pytest.mark.parametrize("bound", _by_name((*QUICK_SCHEMAS, *NO_GUARDS_OF_SCHEMAS)))
+def test_no_schedule_parts_tables_from_their_schema(bound: SchemaBound) -> None:
+    result = search(schema_protocol(bound.scope))
+
+    _assert_clean(result, bound.counts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bound", _by_name(FULL_SCHEMAS))
+def test_no_schedule_of_a_large_search_parts_tables_from_their_schema(bound: SchemaBound) -> None:
+    result = search(schema_protocol(bound.scope))
 
     _assert_clean(result, bound.counts)
 

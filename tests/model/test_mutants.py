@@ -36,6 +36,9 @@ from tests.model.retention_scope import (
     RETENTION_NOT_A_GUARD,
     RetentionMutant,
 )
+from tests.model.schema_apply import schema_protocol
+from tests.model.schema_bounds import SCHEMA_MUTANT_BOUNDS
+from tests.model.schema_scope import SCHEMA_MUTANTS, SCHEMA_NOT_A_GUARD, SchemaMutant
 from tests.model.upkeep_bounds import UPKEEP_MUTANT_BOUNDS
 
 pytestmark = pytest.mark.model
@@ -60,6 +63,20 @@ def test_every_guard_of_branches_has_a_mutant_and_every_mutant_a_search() -> Non
 def test_every_guard_of_retention_has_a_mutant_and_every_mutant_a_search() -> None:
     assert set(RETENTION_MUTANT_BOUNDS) == set(RETENTION_MUTANTS)
     assert set(get_args(RetentionMutant)) == {*RETENTION_MUTANTS, RETENTION_NOT_A_GUARD}
+
+
+def test_every_guard_of_schemas_has_a_mutant_and_every_mutant_a_search() -> None:
+    assert set(SCHEMA_MUTANT_BOUNDS) == set(SCHEMA_MUTANTS)
+    assert set(get_args(SchemaMutant)) == {*SCHEMA_MUTANTS, SCHEMA_NOT_A_GUARD}
+
+
+@pytest.mark.parametrize("mutant", SCHEMA_MUTANT_BOUNDS)
+def test_schema_changes_fail_without_the_guard(mutant: SchemaMutant) -> None:
+    scope, steps = SCHEMA_MUTANT_BOUNDS[mutant]
+
+    result = search(schema_protocol(replace(scope, mutant=mutant)))
+
+    _assert_caught(result, steps)
 
 
 @pytest.mark.parametrize("mutant", RETENTION_MUTANT_BOUNDS)

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import pytest
 
+from omnigraph.failpoints import POINTS
 from tests.model.bounds import DISJOINT, ONE, READ_BOTH, SAME_TABLE
 from tests.model.branch_bounds import BRANCH_MUTANT_BOUNDS
 from tests.model.branch_scope import MAIN, BranchScope
@@ -18,6 +19,7 @@ from tests.model.labels import (
     BRANCH_STEP_LABELS,
     OUTSIDE_LABELS,
     RETENTION_STEP_LABELS,
+    SCHEMA_STEP_LABELS,
     STEP_LABELS,
     UNGUARDED_LABELS,
     name_of,
@@ -28,6 +30,10 @@ from tests.model.protocol import protocol
 from tests.model.retention import retention_protocol
 from tests.model.retention_bounds import OLD_COMMIT, THE_TAG
 from tests.model.retention_scope import FROM_MAIN, RetentionScope
+from tests.model.schema_apply import schema_protocol
+from tests.model.schema_bounds import COLUMNS, CREATE
+from tests.model.schema_edits import NOTE
+from tests.model.schema_scope import SchemaScope
 from tests.model.scope import Scope
 
 pytestmark = pytest.mark.model
@@ -104,6 +110,12 @@ RETENTION_SCOPES: Final = (
     RetentionScope(pin=2, writers=1, late_puts=(2,), readers=(FROM_MAIN,), cleaners=0),
 )
 
+SCHEMA_SCOPES: Final = (
+    SchemaScope(appliers=(CREATE,), sweeps=1, lock=True, gives_up=True),
+    SchemaScope(appliers=(COLUMNS,), writers=(0,)),
+    SchemaScope(appliers=(NOTE,), readers=1),
+)
+
 BRANCH_SCOPES: Final = (
     BranchScope(creators=(0, 0), writers=(0,), fork_tries=2),
     BranchScope(parents=(MAIN, 0), living=(0,), creators=(1,), deleters=(0,), reconciles=1),
@@ -145,6 +157,17 @@ def test_the_model_of_retention_emits_exactly_the_listed_names_and_shares_the_ot
 
     assert emitted - STEP_LABELS - BRANCH_STEP_LABELS == RETENTION_STEP_LABELS
     assert not RETENTION_STEP_LABELS & (STEP_LABELS | BRANCH_STEP_LABELS)
+
+
+def test_the_model_of_schemas_emits_exactly_the_listed_names_and_shares_the_others() -> None:
+    emitted = {name for scope in SCHEMA_SCOPES for name in _emitted(schema_protocol(scope))}
+
+    assert emitted - STEP_LABELS - BRANCH_STEP_LABELS == SCHEMA_STEP_LABELS
+    assert not SCHEMA_STEP_LABELS & (STEP_LABELS | BRANCH_STEP_LABELS | RETENTION_STEP_LABELS)
+
+
+def test_the_code_has_a_failpoint_for_every_step_of_schema_changes() -> None:
+    assert sorted(SCHEMA_STEP_LABELS - POINTS) == []
 
 
 def test_a_delete_that_drops_forks_itself_is_a_step_that_the_code_does_not_have() -> None:

@@ -86,12 +86,13 @@ def changes(  # noqa: PLR0913 - one parameter per option
     if as_lines:
         _stream(feed)
         return
-    commits = [
+    commits: list[dict[str, Any]] = [
         {
             "commit": commit.commit_id,
             "actor": commit.actor,
             "created_at": commit.created_at,
             "tables": {table.table_key: asdict(table.counts) for table in commit.tables},
+            "schema_hash": commit.schema_hash,
             "cursor": commit.cursor,
         }
         for commit in feed
@@ -101,7 +102,9 @@ def changes(  # noqa: PLR0913 - one parameter per option
         return
     for commit in commits:
         output.line(f"{commit['commit']}  {commit['actor']}  {str(commit['created_at'])[:19]}")
-        for key, counts in commit["tables"].items():  # type: ignore[attr-defined]
+        if commit["schema_hash"] is not None:
+            output.line(f"  the schema was changed to {str(commit['schema_hash'])[:12]}")
+        for key, counts in commit["tables"].items():
             output.line(f"  {key}  " + ", ".join(f"{n:,} {word}" for word, n in counts.items()))
     output.line(f"cursor {feed.cursor}")
 
@@ -115,6 +118,8 @@ def _stream(feed: ChangeFeed) -> None:
             for batch in table.reader():
                 sys.stdout.buffer.write(json_lines(table.table_key, batch))
         mark = {"commit": commit.commit_id, "cursor": commit.cursor}
+        if commit.schema_hash is not None:
+            mark["schema_hash"] = commit.schema_hash
         sys.stdout.buffer.write(f"{json.dumps(mark)}\n".encode())
         sys.stdout.buffer.flush()
 

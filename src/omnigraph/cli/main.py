@@ -22,13 +22,14 @@ from omnigraph.cli import (
     query_commands,
     repair_commands,
     request_stats,
+    schema_commands,
 )
-from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
+from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag, SchemaFile
+from omnigraph.cli.texts import text_of
 from omnigraph.errors import (
     DamagedGraphError,
     InvalidInputError,
     OmnigraphError,
-    SchemaInvalidError,
 )
 
 app = typer.Typer(
@@ -37,11 +38,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-schema_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(
-    schema_app,
+    schema_commands.schema_app,
     name="schema",
-    help="Look at the accepted schema, or plan another.",
+    help="Look at the accepted schema, plan another, or change to it.",
 )
 commit_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(commit_app, name="commit", help="Look at what was committed, and by whom.")
@@ -50,9 +50,6 @@ app.add_typer(recovery_app, name="recovery", help="Unfinished writes: what becam
 app.add_typer(branch_commands.branch_app, name="branch", help="Make, list and delete branches.")
 app.add_typer(branch_commands.tag_app, name="tag", help="Name commits, and keep what they left.")
 
-SchemaFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A schema file (.pg), or - for standard input.")
-]
 LintedFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="A schema (.pg) or query file (.gq), or - for stdin."),
@@ -93,7 +90,7 @@ def init(
 ) -> None:
     """Create a graph with a schema."""
     created = omnigraph.init(
-        graph, schema=_read(schema), schema_name=str(schema), actor=actor, force=force
+        graph, schema=text_of(schema), schema_name=str(schema), actor=actor, force=force
     )
     output.created(created, as_json=as_json)
 
@@ -120,13 +117,13 @@ def lint(
         # Commands that do not need it start without it.
         from omnigraph.cli import schema_output
 
-        fine = schema_output.lint(str(file), _read(file), as_json=as_json)
+        fine = schema_output.lint(str(file), text_of(file), as_json=as_json)
     else:
         from omnigraph.cli import query_lint
 
-        given = None if schema is None else (str(schema), _read(schema))
+        given = None if schema is None else (str(schema), text_of(schema))
         accepted = query_lint.schema_for(graph, given)
-        fine = query_lint.lint_file(str(file), _read(file), accepted, as_json=as_json)
+        fine = query_lint.lint_file(str(file), text_of(file), accepted, as_json=as_json)
     if not fine:
         raise typer.Exit(InvalidInputError.exit_code)
 
@@ -142,7 +139,7 @@ def fmt(
     # Commands that do not need it start without it.
     from omnigraph.schema.format import format_schema
 
-    text = _read(file)
+    text = text_of(file)
     formatted = format_schema(text, filename=str(file))
     if str(file) == "-":
         output.text(formatted)
@@ -152,44 +149,6 @@ def fmt(
     if check and formatted != text:
         output.note(f"{file} would be formatted")
         raise typer.Exit(1)
-
-
-@schema_app.command("show")
-def schema_show(
-    graph: GraphArgument,
-    source: Annotated[
-        bool, typer.Option("--source", help="Print the schema text as it was accepted.")
-    ] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show the accepted schema of a graph."""
-    # Commands that do not need it start without it.
-    from omnigraph.cli import schema_output
-
-    opened = omnigraph.open(graph, mode="r")
-    if source:
-        output.text(opened.schema_text)
-    else:
-        schema_output.catalog(opened.catalog, as_json=as_json)
-
-
-@schema_app.command("plan")
-def schema_plan(
-    graph: GraphArgument,
-    file: SchemaFile,
-    hard: Annotated[
-        bool, typer.Option("--hard", help="Plan drops that older versions do not survive.")
-    ] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show what changing the schema of a graph to a file would do; changes nothing."""
-    from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
-
-    opened = omnigraph.open(graph, mode="r")
-    planned = opened.plan_schema(_read(file), filename=str(file), hard=hard)
-    schema_output.plan(planned, opened.snapshot(), as_json=as_json)
-    if not planned.plan.supported:
-        raise typer.Exit(SchemaInvalidError.exit_code)
 
 
 @app.command()
@@ -276,14 +235,3 @@ def _actor(filters: list[str] | None) -> str | None:
             raise typer.BadParameter(f"{text!r}: write actor=NAME", param_hint="--filter")
         wanted = value
     return wanted
-
-
-def _read(path: Path) -> str:
-    try:
-        if str(path) == "-":
-            return sys.stdin.read()
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {error}", next_step="Give the path of a UTF-8 text file."
-        ) from error

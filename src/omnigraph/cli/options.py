@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,4 +14,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on
 BranchOption = Annotated[str, typer.Option("--branch", help="The branch to work on.")]
 ActorOption = Annotated[
     str | None, typer.Option("--actor", help="Who the commit is attributed to.")
+]
+SchemaFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A schema file (.pg), or - for standard input.")
 ]

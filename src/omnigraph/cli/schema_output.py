@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from omnigraph.cli import output
 from omnigraph.schema.compile import lint_schema
+from omnigraph.schema.evolution.plan import Plan
 from omnigraph.schema.evolution.plan_json import plan_document
 from omnigraph.schema.evolution.plan_text import plan_text
 from omnigraph.schema.evolution.step_kinds import CostClass
@@ -15,6 +17,11 @@ from omnigraph.schema.show import show_catalog
 from omnigraph.syntax import Diagnostic, Severity, render_all
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omnigraph.errors import SchemaRefusedError
+    from omnigraph.operations.apply_schema import SchemaResult
+    from omnigraph.operations.parting import Parting
     from omnigraph.schema.catalog import Catalog
     from omnigraph.schema.evolution.planning import Evolution
     from omnigraph.storage.snapshot import Snapshot
@@ -42,8 +49,10 @@ def catalog(accepted: Catalog, *, as_json: bool) -> None:
         output.text(show_catalog(accepted))
 
 
-def plan(planned: Evolution, snapshot: Snapshot, *, as_json: bool) -> None:
-    """Print a schema change, and how many rows the tables that it touches have."""
+def plan(
+    planned: Evolution, snapshot: Snapshot, partings: Sequence[Parting], *, as_json: bool
+) -> None:
+    """Print a schema change, the rows that it touches, and the branches that it leaves behind."""
     rows = {
         table: snapshot.tables[table].row_count
         for step in planned.plan.steps
@@ -51,11 +60,61 @@ def plan(planned: Evolution, snapshot: Snapshot, *, as_json: bool) -> None:
         and (step.needs or step.cost is not CostClass.METADATA)
     }
     if as_json:
-        output.json_object({**plan_document(planned.plan), "rows": rows})
+        output.json_object({**_document(planned.plan, partings), "rows": rows})
         return
     output.text(plan_text(planned.plan))
     for table, count in rows.items():
-        output.note(f"{table} has {count:,} {'row' if count == 1 else 'rows'}")
+        output.note(f"{table} has {_rows(count)}")
+    if planned.plan.steps:
+        _note_partings(partings)
+
+
+def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
+    """Print what a schema change did."""
+    if as_json:
+        output.json_object(
+            {
+                "applied": changed.applied,
+                "commit": changed.commit_id,
+                "operation_id": changed.operation_id,
+                "schema_hash": changed.schema_hash,
+                "rows_written": dict(changed.rows_written),
+                "bytes_removed": changed.bytes_removed,
+                "plan": None if changed.plan is None else _document(changed.plan, changed.partings),
+            }
+        )
+        return
+    if not changed.applied:
+        output.line(f"the schema already says what {filename} says; nothing was written")
+        return
+    if changed.plan is not None:
+        output.text(plan_text(changed.plan))
+    for table, count in changed.rows_written.items():
+        output.note(f"wrote {_rows(count)} of {table}")
+    _note_partings(changed.partings)
+    if changed.bytes_removed is not None:
+        output.note(f"removed {changed.bytes_removed:,} bytes of older versions")
+    output.line(f"changed the schema, commit {changed.commit_id}")
+
+
+def refused(error: SchemaRefusedError, *, as_json: bool) -> None:
+    """Print the plan of a change that is not made; the error itself tells why."""
+    assert isinstance(error.plan, Plan)
+    if as_json:
+        output.json_object({"applied": False, "plan": _document(error.plan, ())})
+
+
+def _document(plan: Plan, partings: Sequence[Parting]) -> dict[str, object]:
+    return {**plan_document(plan), "partings": [asdict(each) for each in partings]}
+
+
+def _note_partings(partings: Sequence[Parting]) -> None:
+    for each in partings:
+        output.note(f"branch {each.branch} keeps its schema and parts from here: {each.words}")
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
 
 
 def finding(diagnostic: Diagnostic) -> dict[str, object]:

@@ -56,6 +56,8 @@ def new_sidecar(
         tables=(),
         pointed=(),
         merged=None,
+        schema_hash=state.schema_hash,
+        schema_move=None,
         started_at=now,
         beat_at=now,
         host=this_host(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.commit.publish import Decision
+from omnigraph.commit.schema_move import all_created
 from omnigraph.commit.sidecar import PlannedTable, Sidecar, SidecarState
 from omnigraph.failpoints import left_out
 from omnigraph.storage.commit_graph import commit_graph
@@ -89,6 +90,8 @@ def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Cl
         expected=expected,
         moved=(*moved, *pointed_rows(sidecar)),
         commit=commit,
+        schema_hash=None if left_out("fwd_no_schema_check") else sidecar.schema_hash,
+        schema_move=sidecar.schema_move,
     )
 
 
@@ -113,7 +116,7 @@ def moved_by(root: Root, state: ManifestState, decided: Operation) -> dict[str, 
 
 
 def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
-    """The exact version of every planned table, or None if one has none.
+    """The exact version of every planned table, or None if one has none, or a new table is missing.
 
     Upkeep: of every table that has one, or None if none has.
     """
@@ -128,7 +131,10 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
         if exact is None:
             return None
         versions[table.table_key] = exact
-    return versions
+    move = sidecar.schema_move
+    if move is None or left_out("fwd_no_created"):
+        return versions
+    return versions if all_created(root, move, operation_id=sidecar.operation_id) else None
 
 
 def upkeep_version(root: Root, table: PlannedTable) -> int | None:

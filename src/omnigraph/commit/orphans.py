@@ -41,6 +41,7 @@ from omnigraph.storage.manifest import (
 from omnigraph.storage.manifest_rows import Table
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.retention import WHOLE_LINE, Line, forget_lines, raise_floors
+from omnigraph.storage.snapshot import locations_of
 from omnigraph.storage.tags import claimed_tags
 
 if TYPE_CHECKING:
@@ -201,6 +202,9 @@ def reconcile_if_few(objects: Objects) -> Reconciled:
 
 
 def _is_claimed(fork: str, pending: set[tuple[str, str | None]]) -> bool:
+    """Whether an operation at work may need a fork; names of the system are nobody's to judge."""
+    if fork.startswith(names.SYSTEM_PREFIX):
+        return True
     incarnation, operation_id = names.fork_owner(fork)
     return (operation_id, incarnation or None) in pending
 
@@ -256,7 +260,7 @@ def _named_by(state: ManifestState, graph: CommitGraph) -> Iterator[tuple[str, s
 
     A commit that was merged is where later merges may start from, whatever became of its branch.
     """
-    locations = {row.table_key: row.location for row in state.rows if isinstance(row, Table)}
+    locations = locations_of(state.rows)
     for entry in state.snapshot().tables.values():
         if entry.fork is not None:
             yield entry.location, entry.fork
@@ -265,8 +269,9 @@ def _named_by(state: ManifestState, graph: CommitGraph) -> Iterator[tuple[str, s
 
 
 def _forks(
-    tables: Iterable[tuple[str, int, str | None]], locations: Mapping[str, str]
+    tables: Iterable[tuple[str, int, str | None]], locations: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, str]]:
     for table_key, _, fork in tables:
-        if fork is not None and table_key in locations:
-            yield locations[table_key], fork
+        if fork is not None:
+            # Of several paths only one has this fork.
+            yield from ((place, fork) for place in locations.get(table_key, ()))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ulid import ULID
 
 from omnigraph import names
+from omnigraph.commit.schema_lock import schema_change_under_way
 from omnigraph.commit.sidecar import pending_sidecars
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
 
 FRESH_SECONDS: Final = 2.0
+_SCHEMA_CHANGE_SECONDS: Final = 30.0
+_SCHEMA_CHANGE_PAUSE_SECONDS: Final = 0.1
 _SHORTEST_PAUSE_SECONDS: Final = 0.002
 _PAUSE_PER_LISTING: Final = 2.0
 
@@ -43,6 +46,7 @@ def wait_for_older(
     if not _older(pending_sidecars(objects) if pending is None else pending, own):
         return False
     settle()
+    _let_schema_change_pass(objects, own, clock)
     asked = clock.now()
     deadline = asked + timedelta(seconds=FRESH_SECONDS)
     while asked < deadline and (ahead := _fresh_ones(objects, own, asked)):
@@ -51,6 +55,16 @@ def wait_for_older(
         clock.sleep(pause * (0.5 + clock.jitter()))
         asked = clock.now()
     return True
+
+
+def _let_schema_change_pass(objects: Objects, own: Sidecar, clock: Clock) -> None:
+    """A change of the schema may have worked for minutes; one that lost a race is waited for."""
+    deadline = clock.now() + timedelta(seconds=_SCHEMA_CHANGE_SECONDS)
+    while clock.now() < deadline:
+        lock = schema_change_under_way(objects, now=clock.now())
+        if lock is None or not lock.is_impatient or lock.operation_id >= own.operation_id:
+            return
+        clock.sleep(_SCHEMA_CHANGE_PAUSE_SECONDS)
 
 
 def back_off(attempt: int, clock: Clock) -> None:

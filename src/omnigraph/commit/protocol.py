@@ -9,13 +9,15 @@
     finish     delete the sidecar, best effort
 
 A lost race starts again at prepare, under the same operation id and the same sidecar, whose floor
-stays. A failure is reported as definite only when nobody can publish the operation any more: either
-it was never armed, or an `aborted` row for it was read back.
+and schema stay: versions of an earlier attempt count as the operation's, so no attempt may be made
+for another schema. A failure is reported as definite only when nobody can publish the operation any
+more: either it was never armed, or an `aborted` row for it was read back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -24,8 +26,17 @@ from omnigraph.commit.begin import begin_and_look, new_sidecar
 from omnigraph.commit.effects import commit_of, pointed_rows
 from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.politeness import back_off, wait_for_older
-from omnigraph.commit.publish import Decided, Decision, decision_in, pins_of, publish
+from omnigraph.commit.publish import (
+    Decided,
+    Decision,
+    decision_in,
+    pins_of,
+    publish,
+    require_schema,
+)
 from omnigraph.commit.recover import sweep
+from omnigraph.commit.schema_follow_up import follow_up_schema
+from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.commit.sidecar import (
     MergedFrom,
     PlannedTable,
@@ -48,6 +59,7 @@ from omnigraph.errors import (
     NothingWrittenError,
     OmnigraphError,
     OperationRolledBackError,
+    SchemaChangedError,
     StorageUnavailableError,
 )
 from omnigraph.failpoints import left_out, reach
@@ -76,10 +88,18 @@ class Prepared:
     read_set: frozenset[str]
     pointed: tuple[PointedTable, ...] = ()
     merged: MergedFrom | None = None
+    schema_move: SchemaMove | None = None
+    create_tables: Callable[[], None] | None = None
+    """Makes the tables that come with a schema change, once the sidecar has named them."""
 
     @property
     def changes_nothing(self) -> bool:
-        return not self.changes and not self.pointed and self.merged is None
+        return (
+            not self.changes
+            and not self.pointed
+            and self.merged is None
+            and self.schema_move is None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +116,8 @@ class WriteRequest:
     """Validates, so that `prepare` on the same state need not; it only reads."""
     is_long: bool = False
     """Whether preparing may take minutes, and other hosts need a sign of life meanwhile."""
+    schema_hash: str | None = None
+    """The schema that `prepare` judges by; None if it takes the one it finds at the beginning."""
 
     @property
     def branch_name(self) -> str | None:
@@ -119,6 +141,11 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Commi
     earlier = decision_in(objects.root, state, request.operation_id)
     if earlier is not None:
         return _acknowledged(Decided(operation=earlier, state=state), ())
+    try:
+        require_schema(state, request.schema_hash)
+    except SchemaChangedError as error:
+        error.is_early = True
+        raise
     with active_operation(request.operation_id):
         sidecar = new_sidecar(
             state,
@@ -170,6 +197,8 @@ class _Attempts:
             for attempt in range(_ATTEMPTS_MAX):
                 if self._waited(None if attempt else begun.pending) or attempt:
                     state = read_manifest(self._objects.root, branch=self._request.branch)
+                if not left_out("no_schema_check"):
+                    require_schema(state, self._sidecar.schema_hash)
                 prepared = self._prepared(state)
                 if prepared is None:
                     continue
@@ -227,10 +256,12 @@ class _Attempts:
         )
         if isinstance(moved, Contended):
             return None
+        if prepared.create_tables is not None:
+            prepared.create_tables()
         try:
             decision = self._decision(moved)
             return publish(root, decision, branch=self._request.branch, believed=state)
-        except ExpectedVersionMismatchError:
+        except (ExpectedVersionMismatchError, SchemaChangedError):
             return None
 
     def _arm(self, state: ManifestState, prepared: Prepared) -> None:
@@ -253,6 +284,7 @@ class _Attempts:
             ),
             pointed=prepared.pointed,
             merged=prepared.merged,
+            schema_move=prepared.schema_move,
             beat_at=self._clock.timestamp(),
         )
         replace_sidecar(self._objects, self._sidecar)
@@ -268,6 +300,8 @@ class _Attempts:
             expected=self._sidecar.pins,
             moved=(*moved, *pointed_rows(self._sidecar)),
             commit=commit,
+            schema_hash=self._sidecar.schema_hash,
+            schema_move=self._sidecar.schema_move,
         )
 
     def _give_up(self) -> Decided | None:
@@ -286,9 +320,20 @@ class _Attempts:
         return decided
 
     def _finish(self, decided: Decided, changes: tuple[StagedChange, ...]) -> Committed:
+        self._follow_up(decided)
         self._delete_sidecar()
         self._require_living_branch()
         return _acknowledged(decided, changes)
+
+    def _follow_up(self, decided: Decided | None) -> None:
+        """A schema that is in force is copied to the root; tables of one that is not go."""
+        if self._sidecar.schema_move is None:
+            return
+        with suppress(OmnigraphError):
+            # It is decided; a copy that is not made, or a table that stays, misleads nobody.
+            follow_up_schema(
+                self._objects, self._sidecar, None if decided is None else decided.operation
+            )
 
     def _require_living_branch(self) -> None:
         """What was published for an earlier incarnation of a branch nobody will ever see."""
@@ -301,6 +346,7 @@ class _Attempts:
 
     def _finish_unchanged(self) -> Committed | None:
         decided = self._give_up()
+        self._follow_up(decided)
         self._delete_sidecar()
         if decided is not None and decided.operation.outcome is Outcome.PUBLISHED:
             return _acknowledged(decided, ())
@@ -312,6 +358,7 @@ class _Attempts:
         except NotFoundError:
             # The manifest of a deleted branch is gone: nobody can publish there any more.
             decided = None
+        self._follow_up(decided)
         self._delete_sidecar()
         self._require_living_branch()
         if decided is not None and decided.operation.outcome is Outcome.PUBLISHED:

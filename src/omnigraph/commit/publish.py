@@ -13,9 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from omnigraph import names
+from omnigraph.commit.schema_move import SchemaMove, recorded, rows_after, with_locations
 from omnigraph.errors import (
     ExpectedVersionMismatchError,
     OutcomeUnknownError,
+    SchemaChangedError,
     StorageUnavailableError,
 )
 from omnigraph.failpoints import left_out, reach
@@ -53,12 +56,15 @@ class Decision:
     """What one swap is meant to say about an operation.
 
     `expected` holds the pin of every table the decision depends on; `moved` the new pins.
+    `schema_hash` is the schema that the rows were judged by; None where none was asked.
     """
 
     operation: Operation
     expected: Mapping[str, Pin]
     moved: tuple[TableVersion, ...] = ()
     commit: GraphCommit | None = None
+    schema_hash: str | None = None
+    schema_move: SchemaMove | None = None
 
 
 def publish(
@@ -80,6 +86,7 @@ def publish(
 
     Raises:
         ExpectedVersionMismatchError: a pin moved; this decision can no longer be published.
+        SchemaChangedError: nor can it, because the schema is another one now.
         OutcomeUnknownError: the store stopped answering before the outcome could be read.
     """
     operation = decision.operation
@@ -92,6 +99,7 @@ def publish(
             decided = decision_in(root, state, operation.operation_id)
             if decided is not None and (decided == operation or not left_out("no_op_row")):
                 return Decided(operation=decided, state=state)
+            _require_schema(state, decision)
             _require_pins(state, decision)
             reach(before_swap)
             answer = swap_manifest(
@@ -148,6 +156,23 @@ def pins_of(state: ManifestState) -> dict[str, Pin]:
     return {key: entry.pin for key, entry in snapshot.tables.items()}
 
 
+def _require_schema(state: ManifestState, decision: Decision) -> None:
+    if left_out("no_schema_check"):
+        return
+    require_schema(state, decision.schema_hash)
+
+
+def require_schema(state: ManifestState, expected: str | None) -> None:
+    """Refuse what was judged by another schema than the one in force.
+
+    Raises:
+        SchemaChangedError: the branch has another schema now.
+    """
+    found = state.head.schema_hash
+    if expected is not None and found != expected:
+        raise SchemaChangedError(state.branch or names.MAIN, expected=expected, found=found)
+
+
 def _require_pins(state: ManifestState, decision: Decision) -> None:
     if left_out("no_pin_check"):
         return
@@ -163,19 +188,28 @@ def _require_pins(state: ManifestState, decision: Decision) -> None:
 
 def _next_rows(state: ManifestState, decision: Decision) -> Sequence[ManifestRow]:
     head = state.head
-    replaced = {(row.table_key, row.branch) for row in decision.moved}
+    moved = with_locations(state, decision.moved)
+    replaced = {(row.table_key, row.branch) for row in moved}
     kept = [
         row
         for row in state.rows
         if row is not head
         and not (isinstance(row, TableVersion) and (row.table_key, row.branch) in replaced)
     ]
-    rows: list[ManifestRow] = [*kept, *decision.moved, decision.operation]
+    rows: list[ManifestRow] = [*kept, *moved, decision.operation]
     next_head = replace(head, sequence=head.sequence + 1)
-    if decision.commit is not None:
-        commit = replace(
-            decision.commit, parent_id=head.commit_id, manifest_version=state.version + 1
-        )
+    commit = decision.commit
+    move = decision.schema_move
+    if move is not None:
+        assert commit is not None
+        operation_id = decision.operation.operation_id
+        # The head tells the branch and its parents; without it no table could be found.
+        rows = rows_after(state, [*rows, head], move, operation_id=operation_id)
+        commit = replace(commit, schema_change=recorded(state, rows, move))
+        rows.remove(head)
+        next_head = replace(next_head, schema_hash=move.after, initial_schema=head.first_schema)
+    if commit is not None:
+        commit = replace(commit, parent_id=head.commit_id, manifest_version=state.version + 1)
         rows.append(commit)
         next_head = replace(next_head, commit_id=commit.commit_id)
     rows.append(next_head)

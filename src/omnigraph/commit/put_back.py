@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 from omnigraph.commit.effects import RECOVERY_ACTOR, moved_by
 from omnigraph.commit.publish import Decision, publish
 from omnigraph.commit.table_moves import require_no_foreign
-from omnigraph.errors import DriftNeedsRepairError, ExpectedVersionMismatchError
+from omnigraph.errors import (
+    DriftNeedsRepairError,
+    ExpectedVersionMismatchError,
+    SchemaChangedError,
+)
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.sidecar import Sidecar
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest import ManifestState
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.table_versions import VersionRecord
 
@@ -68,7 +73,7 @@ def put_pins_back(
             )
     if not restored:
         return None
-    return _publish(root, branch, tuple(restored), expected, clock)
+    return _publish(root, state, tuple(restored), expected, clock)
 
 
 def put_upkeep_back(
@@ -114,13 +119,13 @@ def _restore(
 
 def _publish(
     root: Root,
-    branch: BranchRef | None,
+    state: ManifestState,
     restored: tuple[TableVersion, ...],
     expected: Mapping[str, Pin],
     clock: Clock,
 ) -> str | None:
     now = clock.timestamp()
-    name = None if branch is None else branch.branch
+    name = state.branch
     commit = GraphCommit(
         commit_id=clock.new_id(),
         branch=name,
@@ -141,12 +146,19 @@ def _publish(
     try:
         publish(
             root,
-            Decision(operation=operation, expected=believed, moved=restored, commit=commit),
-            branch=branch,
+            Decision(
+                operation=operation,
+                expected=believed,
+                moved=restored,
+                commit=commit,
+                schema_hash=state.schema_hash,
+            ),
+            branch=state.ref,
             before_swap="recovery.pre_restore_publish",
         )
-    except ExpectedVersionMismatchError:
-        # Somebody published the table meanwhile; the next writer heals what is left.
+    except (ExpectedVersionMismatchError, SchemaChangedError):
+        # Somebody published the table meanwhile, or changed what its key means; the next writer
+        # heals what is left.
         reach("recovery.restore_publish_refused")
         return None
     reach("recovery.post_restore_publish")

@@ -12,6 +12,7 @@ an ordinary publish, so a writer that wakes up later finds it and stops.
 | any | any | the operation is decided already | delete the sidecar |
 | staging | none moved | any | roll back |
 | armed | each has an exact version of this operation | unmoved | roll forward: publish them |
+| armed, schema change | and every new one is there | unmoved, and so the schema | the same |
 | armed, upkeep | some hold nothing but upkeep of known files | unmoved | publish these |
 | armed | otherwise | any | roll back |
 
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph.commit.effects import RECOVERY_ACTOR, own_versions, roll_forward
 from omnigraph.commit.publish import Decision, decision_in, publish
 from omnigraph.commit.put_back import put_pins_back, put_upkeep_back
+from omnigraph.commit.schema_follow_up import follow_up_schema
 from omnigraph.commit.sidecar import (
     Sidecar,
     delete_sidecar,
@@ -35,7 +37,7 @@ from omnigraph.commit.sidecar import (
     pending_sidecars,
     read_sidecar,
 )
-from omnigraph.errors import ExpectedVersionMismatchError, NotFoundError
+from omnigraph.errors import ExpectedVersionMismatchError, NotFoundError, SchemaChangedError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import find_branch, is_living
 from omnigraph.storage.history import Recovery, record_recovery
@@ -137,6 +139,7 @@ def _settle_on(
             clock=clock,
         )
         recovery = replace(recovery, commit_id=restored)
+    follow_up_schema(objects, sidecar, decided)
     record_recovery(root, recovery)
     reach("recovery.healed")
     _remove(objects, sidecar)
@@ -146,15 +149,17 @@ def _settle_on(
 def _follow_up(
     objects: Objects, branch: BranchRef | None, sidecar: Sidecar, decided: Operation, clock: Clock
 ) -> None:
-    """Its writer got to a decision; upkeep may not have got to what follows it."""
+    """Its writer got to a decision, but perhaps not to what follows it."""
     if sidecar.kind.is_upkeep:
         put_upkeep_back(objects.root, branch, sidecar, decided, clock)
+    follow_up_schema(objects, sidecar, decided)
     _remove(objects, sidecar)
 
 
 def _discard(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery:
     """Forget an operation whose branch is gone: nobody reads what it may still publish there."""
     recovery = _recovery(sidecar, BRANCH_DELETED, clock)
+    follow_up_schema(objects, sidecar, None)
     record_recovery(objects.root, recovery)
     reach("recovery.healed")
     _remove(objects, sidecar)
@@ -178,6 +183,8 @@ def _decide(
             ).operation
         except ExpectedVersionMismatchError as moved:
             own = _without(own, moved.table_key) if sidecar.kind.is_upkeep else None
+        except SchemaChangedError:
+            own = None
     fence = Operation(
         operation_id=sidecar.operation_id,
         branch=sidecar.branch,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
+from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import RecoveryRequiredError
 from omnigraph.storage.objects import Objects, Put
 from omnigraph.storage.snapshot import Pin
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-SIDECAR_FORMAT: Final = 3
+SIDECAR_FORMAT: Final = 4
 _STALE_AFTER_SECONDS: Final = 60.0
 
 
@@ -39,6 +40,7 @@ class WriterKind(StrEnum):
     OPTIMIZE = "optimize"
     INDEX = "index"
     REPAIR = "repair"
+    SCHEMA = "schema"
 
     @property
     def is_upkeep(self) -> bool:
@@ -106,6 +108,9 @@ class Sidecar:
     tables: tuple[PlannedTable, ...]
     pointed: tuple[PointedTable, ...]
     merged: MergedFrom | None
+    schema_hash: str | None
+    """The schema that it is judged by; older formats did not say."""
+    schema_move: SchemaMove | None
     started_at: str
     beat_at: str
     host: str
@@ -229,8 +234,10 @@ def _encoded(sidecar: Sidecar) -> bytes:
 def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a sidecar; the first format knew no branches and wrote a pin as a number."""
     merged = fields.get("merged")
+    move = fields.get("schema_move")
     return {
         "incarnation": None,
+        "schema_hash": None,
         **fields,
         "floor": _pins(fields["floor"]),
         "read_set": _pins(fields["read_set"]),
@@ -240,6 +247,7 @@ def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
             for table in fields.get("pointed", ())
         ),
         "merged": None if merged is None else MergedFrom(**merged),
+        "schema_move": None if move is None else SchemaMove.of_fields(move),
     }
 
 

@@ -33,7 +33,7 @@ from omnigraph.commit.sidecar import (
     delete_sidecar,
     replace_sidecar,
 )
-from omnigraph.errors import ExpectedVersionMismatchError, OmnigraphError
+from omnigraph.errors import ExpectedVersionMismatchError, OmnigraphError, SchemaChangedError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.compaction import StagedRewrite, commit_rewrite
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
@@ -182,11 +182,15 @@ def _publish(
                     commit=commit_of(
                         sidecar, left.values(), actor=UPKEEP_ACTOR, created_at=clock.timestamp()
                     ),
+                    schema_hash=None if left_out("upkeep_blind") else sidecar.schema_hash,
                 ),
                 branch=state.ref,
             )
         except ExpectedVersionMismatchError as lost:
             del left[lost.table_key]
+        except SchemaChangedError:
+            # A key may mean another table now.
+            left.clear()
     aborted = _operation(sidecar, Outcome.ABORTED, clock)
     return publish(
         objects.root,

@@ -46,6 +46,7 @@ from omnigraph.rules.modes import WriteMode
 from omnigraph.rules.reasons import Reason
 from omnigraph.rules.violations import report_of
 from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.staging import (
     StagedChange,
@@ -77,6 +78,7 @@ def load_in_process(job: LoadJob) -> LoadReport:
             commit_id=job.clock.new_id(),
             prepare=loading.prepare,
             is_long=True,
+            schema_hash=model_hash(job.catalog),
         ),
         job.clock,
     )

@@ -104,6 +104,10 @@ def can_probe(kind: pa.DataType) -> bool:
     return bool(pat.is_string(kind) or pat.is_integer(kind))
 
 
+# Lance takes the sign away before it reads a number, and this one is then none any more.
+_SMALLEST: Final = -(2**63)
+
+
 def _filter(within: Within | None) -> str | None:
     if within is None or len(within.values) > PROBE_VALUES_MAX:
         return None
@@ -112,5 +116,8 @@ def _filter(within: Within | None) -> str | None:
         doubled = pc.replace_substring(within.values, pattern="'", replacement="''")
         spelt = [f"'{each}'" for each in doubled.to_pylist()]
     else:
-        spelt = [str(each) for each in within.values.to_pylist()]
+        values = within.values.to_pylist()
+        if _SMALLEST in values:
+            return None
+        spelt = [str(each) for each in values]
     return f"`{within.column}` IN ({', '.join(spelt)})"

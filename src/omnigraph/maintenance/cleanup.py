@@ -29,6 +29,7 @@ from omnigraph.maintenance.leftovers import (
 )
 from omnigraph.maintenance.preconditions import require_ready
 from omnigraph.maintenance.protection import Protection, read_protection
+from omnigraph.maintenance.registered import registered_tables, remove_table
 from omnigraph.maintenance.workers import by_table, maintenance_concurrency
 from omnigraph.storage.branch_refs import living_branches
 from omnigraph.storage.forks import drop_fork, forks_of
@@ -130,6 +131,7 @@ class _TablePlan:
     """The lines of one table with their versions, and the floors that the policy gives them."""
 
     table_key: str
+    location: str
     listed: Mapping[Line, tuple[int, ...]]
     floors: Mapping[Line, int]
 
@@ -143,6 +145,16 @@ class _TablePlan:
             )
             for line, floor in sorted(self.floors.items(), key=lambda item: item[0].fork is None)
         }
+
+    def is_gone(self, protection: Protection) -> bool:
+        """Whether nobody reads any version of any line, so that the table goes whole."""
+        victims = self.victims(protection)
+        return bool(self.listed) and all(
+            victims.get(line) == versions
+            and line not in protection.tops
+            and not protection.is_being_made(line)
+            for line, versions in self.listed.items()
+        )
 
     def is_dropped(self, line: Line, victims: Sequence[int], protection: Protection) -> bool:
         """Whether nothing of a fork is needed any more, so that it goes whole."""
@@ -188,7 +200,7 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
     reach("retention.post_floor")
     # Whoever claimed something below the new floors before they were raised is seen only now.
     protection = _protection(objects)
-    tables = _each_table(plans, failed, partial(_removed, objects.root, protection))
+    tables = _each_table(plans, failed, partial(_removed, objects, protection))
     return CleanupReport(
         root=objects.root.uri,
         confirmed=True,
@@ -196,6 +208,19 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
         reconciled=reconciled,
         leftovers=remove_leftovers(objects, clock),
     )
+
+
+def forget_older_versions(objects: Objects, locations: frozenset[str], clock: Clock) -> Removal:
+    """Remove what these tables were before their newest version, unless somebody names it.
+
+    Raises:
+        ConflictError: branches come and go too fast to tell what they need.
+    """
+    policy = CleanupPolicy(keep_versions=1)
+    plans, _ = _plans(objects, policy, _protection(objects), clock, locations)
+    raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})
+    protection = _protection(objects)
+    return sum((_removed(objects, protection, plan) for plan in plans), start=Removal())
 
 
 def _require_young_writers(objects: Objects, clock: Clock) -> None:
@@ -211,16 +236,25 @@ def _require_young_writers(objects: Objects, clock: Clock) -> None:
 
 
 def _plans(
-    objects: Objects, policy: CleanupPolicy, protection: Protection, clock: Clock
+    objects: Objects,
+    policy: CleanupPolicy,
+    protection: Protection,
+    clock: Clock,
+    only: frozenset[str] | None = None,
 ) -> tuple[list[_TablePlan], dict[str, OmnigraphError]]:
-    """What the policy gives up of every table, and the tables that cannot be looked at."""
+    """What the policy gives up of every table, and the tables that cannot be looked at.
+
+    `only` names the paths of the tables to look at; None is all.
+    """
     surrender = _Surrender(
         root=objects.root,
         keep=policy.keep_versions or 1,
         before=None if policy.older_than is None else clock.now() - policy.older_than,
         protection=protection,
     )
-    plans, failed = by_table(surrender.plan, read_manifest(objects.root).snapshot().tables.values())
+    tables = registered_tables(objects)
+    chosen = [entry for entry in tables if only is None or entry.location in only]
+    plans, failed = by_table(surrender.plan, chosen)
     reach("cleanup.post_list")
     return list(plans.values()), failed
 
@@ -237,10 +271,12 @@ class _Surrender:
     def plan(self, entry: TableEntry) -> _TablePlan:
         place = entry.location
         lines = [Line(place, None), *(Line(place, fork) for fork in forks_of(self.root, place))]
-        listed = {line: versions_of(self.root, line) for line in lines}
+        versions = {line: versions_of(self.root, line) for line in lines}
+        listed = {line: found for line, found in versions.items() if found}
         floors = {line: self.floor(line, versions) for line, versions in listed.items()}
         return _TablePlan(
             table_key=entry.table_key,
+            location=place,
             listed=listed,
             floors={line: floor for line, floor in floors.items() if floor},
         )
@@ -300,7 +336,10 @@ def _previewed(root: Root, protection: Protection, plan: _TablePlan) -> Removal:
     return sum((preview_removal(root, line, gone) for line, gone in victims), start=Removal())
 
 
-def _removed(root: Root, protection: Protection, plan: _TablePlan) -> Removal:
+def _removed(objects: Objects, protection: Protection, plan: _TablePlan) -> Removal:
+    root = objects.root
+    if plan.is_gone(protection):
+        return remove_table(objects, plan.location, versions=sum(map(len, plan.listed.values())))
     removed = Removal()
     for line, gone in plan.victims(protection).items():
         removed += remove_versions(root, line, gone)

@@ -92,6 +92,8 @@ def update_indexes(
     tables: frozenset[str],
     workers: Workers,
     clock: Clock,
+    *,
+    schema_hash: str,
 ) -> Indexed:
     """Build what is missing or behind in these tables; no commit if nothing is."""
     builds = _Builds(objects=objects, wishes=wishes, tables=tables, workers=workers)
@@ -105,6 +107,7 @@ def update_indexes(
             commit_id=clock.new_id(),
             prepare=builds.prepare,
             is_long=True,
+            schema_hash=schema_hash,
         ),
         clock,
     )
@@ -137,9 +140,12 @@ class _Builds:
         for task, segment in zip(missing, self.workers.index(missing), strict=True):
             self.built[_key(task)] = segment
         segments = {plan.entry.table_key: self._segments(plan) for plan in plans}
+        unwanted = {plan.entry.table_key: plan.unwanted for plan in plans}
         changes, failed = by_table(
-            lambda entry: stage_indexes(self.objects.root, entry, segments[entry.table_key]),
-            [plan.entry for plan in plans if segments[plan.entry.table_key]],
+            lambda entry: stage_indexes(
+                self.objects.root, entry, segments[entry.table_key], unwanted[entry.table_key]
+            ),
+            [plan.entry for plan in plans if segments[plan.entry.table_key] or plan.unwanted],
         )
         self.errors.update(failed)
         return Prepared(changes=tuple(changes.values()), read_set=frozenset())

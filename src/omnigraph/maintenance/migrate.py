@@ -16,6 +16,7 @@ from omnigraph.maintenance.migrations import (
     v0002_annotate_object_id,
     v0003_sweep_run_branches,
     v0004_record_heads,
+    v0005_record_schema_changes,
 )
 from omnigraph.storage.branch_refs import BranchRef
 from omnigraph.storage.manifest import manifest_branches, read_manifest
@@ -32,6 +33,7 @@ STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = 
     1: v0002_annotate_object_id.migrate,
     2: v0003_sweep_run_branches.migrate,
     3: v0004_record_heads.migrate,
+    4: v0005_record_schema_changes.migrate,
 }
 _ATTEMPTS: Final = 50
 

@@ -147,17 +147,25 @@ def optimize_graph(
         MaintenanceIncompleteError: a table failed; what the others achieved is published.
     """
     state = read_manifest(objects.root)
-    catalog = require_ready(objects, state, clock, verb=VERB).catalog
+    contract = require_ready(objects, state, clock, verb=VERB)
+    catalog, schema_hash = contract.catalog, contract.model_hash
     wishes = wished_indexes(catalog)
     healthy = _healthy(objects, state, _without_blobs(catalog), clock)
     plans, unplanned = _plans(objects, healthy, options)
     held_up = frozenset(plan.entry.table_key for plan in plans if plan.is_held_up)
-    renewed = _index(objects, wishes, held_up, workers, clock)
+    renewed = _index(objects, wishes, held_up, workers, clock, schema_hash=schema_hash)
     if renewed.moved:
         healthy = replace(healthy, state=read_manifest(objects.root))
         plans, unplanned = _plans(objects, healthy, options)
     compacted = _compact(objects, healthy.state, plans, workers, clock)
-    indexed = _index(objects, wishes, frozenset(healthy.entries) - unplanned.keys(), workers, clock)
+    indexed = _index(
+        objects,
+        wishes,
+        frozenset(healthy.entries) - unplanned.keys(),
+        workers,
+        clock,
+        schema_hash=schema_hash,
+    )
     _tidy_up(objects)
     stats = tuple(
         healthy.skipped.get(key) or _stats(key, compacted, indexed, is_renewed=key in renewed.moved)
@@ -289,16 +297,30 @@ def _index(
     tables: frozenset[str],
     workers: Workers,
     clock: Clock,
+    *,
+    schema_hash: str,
 ) -> Indexed:
     """Bring indexes up to date; tables that need nothing stay out of the operation."""
     if not tables:
         return Indexed()
     plans, failed = plan_all(objects, read_manifest(objects.root), wishes, tables)
-    behind = frozenset(plan.entry.table_key for plan in plans if plan.tasks)
+    behind = frozenset(plan.entry.table_key for plan in plans if not plan.is_idle)
     pending = untrainable(plans)
     if not behind:
         return Indexed(pending=pending, errors=failed)
-    indexed = update_indexes(objects, wishes, behind, workers, clock)
+    indexed = update_indexes(objects, wishes, behind, workers, clock, schema_hash=schema_hash)
+    waiting = frozenset(plan.entry.table_key for plan in plans if plan.waiting)
+    if waiting and waiting <= indexed.moved:
+        again = update_indexes(objects, wishes, waiting, workers, clock, schema_hash=schema_hash)
+        indexed = replace(
+            again,
+            moved=indexed.moved | again.moved,
+            pending=(
+                *(each for each in indexed.pending if each.table_key not in waiting),
+                *again.pending,
+            ),
+            errors={**indexed.errors, **again.errors},
+        )
     elsewhere = tuple(each for each in pending if each.table_key not in behind)
     return replace(
         indexed, pending=(*indexed.pending, *elsewhere), errors={**failed, **indexed.errors}

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph import names
+from omnigraph.commit.schema_lock import schema_change_under_way
 from omnigraph.commit.sidecar import is_abandoned, pending_sidecars, read_sidecar
-from omnigraph.errors import ConflictError, DamagedGraphError, RecoveryRequiredError
+from omnigraph.errors import ConflictError, RecoveryRequiredError
 from omnigraph.operations.schema_contract import SchemaContract, read_contract
-from omnigraph.storage.branch_refs import find_branch
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -25,26 +24,22 @@ def require_ready(
 ) -> SchemaContract:
     """Everything below, in the order of what is cheapest to mend; returns the accepted schema."""
     contract = require_schema(objects, state)
-    require_no_schema_change(objects, verb=verb)
+    require_no_schema_change(objects, clock, verb=verb)
     require_settled(objects, clock, verb=verb)
     return contract
 
 
 def require_schema(objects: Objects, state: ManifestState) -> SchemaContract:
-    """The accepted schema, if its files agree with each other and with the manifest."""
-    contract = read_contract(objects)
-    expected = state.head.schema_hash
-    if contract.model_hash != expected:
-        raise DamagedGraphError(
-            f"the schema files of {objects.root} say {contract.model_hash[:12]}, the manifest "
-            f"says {expected[:12]}",
-            next_step="Restore the three schema files from a backup of the root.",
-        )
-    return contract
+    """The accepted schema that the manifest names.
+
+    Raises:
+        DamagedGraphError: no files agree with each other and with the manifest.
+    """
+    return read_contract(objects, state.head.schema_hash)
 
 
-def require_no_schema_change(objects: Objects, *, verb: str) -> None:
-    if find_branch(objects, names.SCHEMA_APPLY_LOCK) is not None:
+def require_no_schema_change(objects: Objects, clock: Clock, *, verb: str) -> None:
+    if schema_change_under_way(objects, now=clock.now()) is not None:
         raise ConflictError(
             f"the schema of {objects.root} is being changed",
             next_step=f"Run `omnigraph {verb} {objects.root}` again when that has ended.",

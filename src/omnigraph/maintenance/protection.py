@@ -19,10 +19,10 @@ from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import BranchLog, BranchRef, BranchState, branch_logs
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest import ManifestState, read_manifest, read_manifest_version
-from omnigraph.storage.manifest_rows import Table
 from omnigraph.storage.past import moves_up_to
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.retention import Line, line_of
+from omnigraph.storage.snapshot import locations_of
 from omnigraph.storage.tags import claimed_tags
 
 if TYPE_CHECKING:
@@ -99,13 +99,8 @@ class _Manifests:
     taken: Sequence[TableEntry]
 
     @property
-    def locations(self) -> Mapping[str, str]:
-        return {
-            row.table_key: row.location
-            for state in self.living
-            for row in state.rows
-            if isinstance(row, Table)
-        }
+    def locations(self) -> Mapping[str, tuple[str, ...]]:
+        return locations_of(row for state in self.living for row in state.rows)
 
     @classmethod
     def read(cls, objects: Objects, logs: Mapping[str, BranchLog]) -> _Manifests | None:
@@ -144,23 +139,26 @@ def _sidecars(objects: Objects) -> tuple[Sidecar, ...]:
     return tuple(sidecar for sidecar in found if sidecar is not None)
 
 
-def _begun(sidecars: Iterable[Sidecar], locations: Mapping[str, str]) -> dict[Line, int]:
+def _begun(
+    sidecars: Iterable[Sidecar], locations: Mapping[str, tuple[str, ...]]
+) -> dict[Line, int]:
+    """Where writers began; a key that had several paths protects all of them."""
     begun: dict[Line, int] = {}
     for sidecar in sidecars:
         for table_key, pin in sidecar.floor.items():
-            if table_key in locations:
-                line = Line(locations[table_key], pin.fork)
+            for place in locations.get(table_key, ()):
+                line = Line(place, pin.fork)
                 begun[line] = min(pin.version, begun.get(line, pin.version))
     return begun
 
 
 def _pointed(
-    sidecars: Iterable[Sidecar], locations: Mapping[str, str]
+    sidecars: Iterable[Sidecar], locations: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[Line, int]]:
     for sidecar in sidecars:
         for table in sidecar.pointed:
-            if table.table_key in locations:
-                yield Line(locations[table.table_key], table.fork), table.version
+            for place in locations.get(table.table_key, ()):
+                yield Line(place, table.fork), table.version
 
 
 def _bases(objects: Objects, states: Sequence[ManifestState]) -> Iterator[tuple[Line, int]]:
@@ -168,7 +166,7 @@ def _bases(objects: Objects, states: Sequence[ManifestState]) -> Iterator[tuple[
     if len(states) == 1:
         return
     graph = commit_graph(objects.root, *states)
-    locations = {row.table_key: row.location for row in states[0].rows if isinstance(row, Table)}
+    locations = locations_of(row for state in states for row in state.rows)
     for one, other in _pairs(states):
         base = graph.base(one.head.commit_id, other.head.commit_id)
         if base is not None:
@@ -182,8 +180,8 @@ def _pairs(states: Sequence[ManifestState]) -> Iterable[tuple[ManifestState, Man
 
 
 def _left_by(
-    graph: CommitGraph, commit_id: str, locations: Mapping[str, str]
+    graph: CommitGraph, commit_id: str, locations: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[Line, int]]:
     for table_key, pin in moves_up_to(graph, commit_id, len(locations)).items():
-        if table_key in locations:
-            yield Line(locations[table_key], pin.fork), pin.version
+        for place in locations.get(table_key, ()):
+            yield Line(place, pin.fork), pin.version

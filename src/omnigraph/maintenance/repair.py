@@ -149,6 +149,7 @@ def repair_graph(
             branch=state.ref,
             commit_id=clock.new_id(),
             prepare=repairing.prepare,
+            schema_hash=contract.model_hash,
         ),
         clock,
     )

@@ -21,7 +21,8 @@ from omnigraph.operations.reference_names import is_commit_id
 from omnigraph.operations.references import branch_ref, branch_state
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest import read_manifest_version
-from omnigraph.storage.manifest_rows import GraphCommit, Table
+from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange
+from omnigraph.storage.past import last_schema_change, tables_under
 from omnigraph.storage.snapshot import Pin, TableEntry
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ class BranchLine:
             {row.commit_id: row for row in self.state.rows if isinstance(row, GraphCommit)}
         )
         self._history_read = False
-        self._locations = {
-            row.table_key: row.location for row in self.state.rows if isinstance(row, Table)
-        }
+        self._locations: dict[str, Mapping[str, str]] = {}
 
     @property
     def tables(self) -> Mapping[str, TableEntry]:
@@ -150,6 +149,11 @@ class BranchLine:
         for commit in commits:
             if _is_unrecorded(commit):
                 raise self.unreadable(commit, "it is older than the record of what commits changed")
+            if commit.schema_change is not None:
+                pins = self._left_by(commit, commit.schema_change)
+                known = dict(pins.tables)
+                yield CommitMoves(commit=commit, moves=())
+                continue
             moves = []
             for key, version, fork in sorted(commit.tables, key=lambda each: nodes_first(each[0])):
                 if not self._chooses(key):
@@ -213,7 +217,13 @@ class BranchLine:
         """Commits up to the head must lead to what the head publishes."""
         if commits[-1].commit_id != self.head:
             return
-        last = {key: Pin(version, fork) for each in commits for key, version, fork in each.tables}
+        last: dict[str, Pin] = {}
+        for each in commits:
+            if each.schema_change is not None:
+                tables = each.schema_change.tables
+                last = {key: Pin(version, fork) for key, _, version, fork in tables}
+            else:
+                last |= {key: Pin(version, fork) for key, version, fork in each.tables}
         for key, entry in self.tables.items():
             if last.get(key, entry.pin) != entry.pin:
                 raise DamagedGraphError(
@@ -241,6 +251,9 @@ class BranchLine:
         for commit in self._commits.line(commit_id):
             if _is_unrecorded(commit):
                 break
+            if commit.schema_change is not None:
+                known = self._left_by(commit, commit.schema_change).tables
+                return _Pins(tables={**known, **found}, whole=True)
             for key, version, fork in commit.tables:
                 if key in wanted and key not in found:
                     found[key] = self._entry(commit, key, version, fork)
@@ -263,12 +276,40 @@ class BranchLine:
             return None
         return _Pins(tables=left.snapshot().tables, whole=True)
 
+    def _left_by(self, commit: GraphCommit, change: SchemaChange) -> _Pins:
+        """All tables as a schema change left them."""
+        return _Pins(
+            tables={
+                key: TableEntry(
+                    table_key=key,
+                    location=location,
+                    version=version,
+                    fork=fork,
+                    branch=commit.branch,
+                    row_count=0,
+                )
+                for key, location, version, fork in change.tables
+            },
+            whole=True,
+        )
+
+    def _locations_at(self, commit: GraphCommit) -> Mapping[str, str]:
+        """Where the tables of a commit lie; only a schema change gives a key another path."""
+        found = self._locations.get(commit.commit_id)
+        if found is None:
+            change = last_schema_change(self._commits, commit.commit_id)
+            tables = tables_under(self.state, change)
+            found = {table.table_key: table.location for table in tables}
+            self._locations[commit.commit_id] = found
+        return found
+
     def _entry(self, commit: GraphCommit, key: str, version: int, fork: str | None) -> TableEntry:
-        if key not in self._locations:
+        locations = self._locations_at(commit)
+        if key not in locations:
             raise self.unreadable(commit, f"the graph has no {key} any more")
         return TableEntry(
             table_key=key,
-            location=self._locations[key],
+            location=locations[key],
             version=version,
             fork=fork,
             branch=commit.branch,

@@ -167,6 +167,7 @@ def _fork_point(source: Resolved) -> ForkPoint:
         manifest_version=state.version,
         commit_id=commit_id,
         tables=None if at_head else written_down(snapshot),
+        schema_hash=None if at_head else snapshot.schema_hash or state.head.first_schema,
     )
 
 

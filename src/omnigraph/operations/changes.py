@@ -100,6 +100,8 @@ class CommitChanges:
     created_at: str
     tables: tuple[TableChanges, ...]
     cursor: str
+    schema_hash: str | None = None
+    """The schema that the commit changed to: no row of such a commit is told."""
 
 
 class ChangeFeed(Iterator[CommitChanges]):
@@ -150,6 +152,7 @@ class ChangeFeed(Iterator[CommitChanges]):
             created_at=commit.created_at,
             tables=tuple(table for table in tables if table is not None),
             cursor=encode(self._line.cursor(commit.commit_id, graph=self._graph)),
+            schema_hash=None if commit.schema_change is None else commit.schema_change.after,
         )
 
 

@@ -21,7 +21,7 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.failpoints import reach
-from omnigraph.operations.schema_contract import SchemaContract, contract_objects
+from omnigraph.operations.schema_contract import SchemaContract, stored_form
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.storage.branch_refs import (
     BranchRef,
@@ -184,7 +184,7 @@ def _claim_root(plan: InitPlan, objects: Objects) -> None:
 
 
 def _write_contract(plan: InitPlan, objects: Objects, written: list[str]) -> None:
-    for path, content in contract_objects(plan.contract).items():
+    for path, content in stored_form(plan.contract).at_root().items():
         if objects.put_if_absent(path, content) is Put.EXISTED and objects.read(path) != content:
             raise ConflictError(
                 f"{objects.root} already holds {path}, which belongs to no graph",

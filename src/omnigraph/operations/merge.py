@@ -46,6 +46,7 @@ from omnigraph.operations.merge_rows import MergeWay, RowMerge, at_once
 from omnigraph.operations.retained import require_retained
 from omnigraph.operations.write import TableCounts
 from omnigraph.rules.merging import CONFLICT_SCHEMA, MergePolicy, Resolution
+from omnigraph.schema.model import model_hash
 from omnigraph.storage.adoption import stage_adoption
 from omnigraph.storage.branch_refs import is_living
 from omnigraph.storage.manifest import read_manifest
@@ -136,6 +137,7 @@ def merge_graph(
                 commit_id=clock.new_id(),
                 prepare=merging.prepare,
                 is_long=True,
+                schema_hash=model_hash(catalog),
             ),
             clock,
         )

@@ -66,6 +66,8 @@ def plan_merge(
         outcome, before = MergeOutcome.FAST_FORWARD, ours
     else:
         outcome, before = MergeOutcome.MERGED, snapshot_of(root, states, graph, base)
+    if outcome is not MergeOutcome.UP_TO_DATE:
+        _require_one_schema(source, target, before)
     theirs_at, ours_at = (
         datetime.fromisoformat(graph.commits[each].created_at)
         for each in (source_commit, target_commit)
@@ -79,6 +81,27 @@ def plan_merge(
         keys=tuple(key for key in sorted(theirs.tables) if _differs(key, before, ours, theirs)),
         source_is_newer=theirs_at > ours_at,
     )
+
+
+def _require_one_schema(source: Resolved, target: ManifestState, before: Snapshot) -> None:
+    """Rows are compared column by column, so all three sides must have the same columns.
+
+    Raises:
+        ConflictError: says who changed the schema since they parted.
+    """
+    first = target.head.first_schema
+    parted = before.schema_hash or first
+    theirs = source.snapshot.schema_hash or first
+    ours = target.head.schema_hash
+    into = target.branch or names.MAIN
+    changed = [name for name, now in ((source.name, theirs), (into, ours)) if now != parted]
+    if changed:
+        raise ConflictError(
+            f"{source.name} cannot be merged into {into}: the schema of {' and of '.join(changed)} "
+            "was changed since they parted, and rows of two schemas are not compared",
+            next_step=f"Export what {source.name} added and load it into {into}, or begin a new "
+            f"branch from {into}.",
+        )
 
 
 def _differs(key: str, before: Snapshot, ours: Snapshot, theirs: Snapshot) -> bool:

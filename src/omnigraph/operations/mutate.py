@@ -25,6 +25,7 @@ from omnigraph.local.mutations.row_values import RowValues
 from omnigraph.local.mutations.statements import ReadyMutation, StatementCounts
 from omnigraph.operations.write import TableCounts, counts_of
 from omnigraph.query.plan import Mutation
+from omnigraph.schema.model import model_hash
 from omnigraph.storage.edits import stage_edits
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def mutate_graph(
                 branch=request.branch,
                 commit_id=clock.new_id(),
                 prepare=preparation.prepare,
+                schema_hash=model_hash(catalog),
             ),
             clock,
         )

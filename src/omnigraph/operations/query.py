@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import InvalidInputError, SchemaChangedError
 from omnigraph.local.queries.run import Limits
 from omnigraph.operations.arguments import one_of
 from omnigraph.operations.query_result import QueryResult
@@ -140,6 +140,12 @@ def query_on_spark(graph: SparkGraph, chosen: ChosenQuery, *, now: datetime) -> 
 
 
 def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
+    if snapshot.schema_hash not in (None, chosen.source.schema_hash):
+        raise SchemaChangedError(
+            snapshot.branch_name,
+            expected=chosen.source.schema_hash,
+            found=str(snapshot.schema_hash),
+        )
     plan = chosen.plan(snapshot)
     if isinstance(plan, Mutation):
         raise InvalidInputError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -118,6 +118,18 @@ def choose_query(
         if any(each.name == _NAME for each in only.parameters):
             return ChosenQuery(source=source, typed=only, given={**given, _NAME: name})
     return ChosenQuery(source=source, typed=find_query(source, name), given=given)
+
+
+def for_schema(chosen: ChosenQuery, contract: SchemaContract) -> ChosenQuery:
+    """The same query of the same text under another schema, if that is another one.
+
+    Raises:
+        QueryInvalidError: the text does not fit the schema any more.
+    """
+    if chosen.source.schema_hash == contract.model_hash:
+        return chosen
+    source = replace(chosen.source, schema_hash=contract.model_hash, catalog=contract.catalog)
+    return replace(chosen, source=source, typed=find_query(source, chosen.typed.name))
 
 
 def find_query(source: QueryText, name: object) -> TypedQuery:

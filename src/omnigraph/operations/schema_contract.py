@@ -1,7 +1,8 @@
-"""The accepted schema as three objects at the root: text, model, hashes.
+"""The accepted schema of a state of the graph: text, model, hashes.
 
-Invariant: a contract is used only if all three agree. Comments and white space of the text may
-differ from what was accepted; its meaning may not.
+Invariant: the manifest says by its hash which schema a state has. A contract is used only if its
+model has that hash and its text means the same; where it was found does not matter. Comments and
+white space of the text at the root may differ from what was accepted.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, SchemaInvalidError
+from omnigraph.failpoints import left_out, reach
 from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
-from omnigraph.storage.objects import read_all
+from omnigraph.storage.accepted_schemas import StoredSchema, kept_schema, schema_at_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
 
 _STATE_FORMAT: Final = 1
-_PATHS: Final = (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,27 @@ class SchemaContract:
     model_hash: str
 
 
+class Contracts:
+    """The accepted schemas that a handle has met, by hash: they never change."""
+
+    def __init__(self, objects: Objects, first: SchemaContract) -> None:
+        self._objects = objects
+        self._known = {first.model_hash: first}
+
+    def of(self, schema_hash: str) -> SchemaContract:
+        """The schema of a hash, which a manifest names."""
+        known = self._known.get(schema_hash)
+        if known is None:
+            known = self._known[schema_hash] = read_contract(self._objects, schema_hash)
+        return known
+
+
 def contract_for(text: str, catalog: Catalog) -> SchemaContract:
     return SchemaContract(text=text, catalog=catalog, model_hash=model_hash(catalog))
 
 
-def contract_objects(contract: SchemaContract) -> Mapping[str, bytes]:
-    """What to store for a contract, by path."""
+def stored_form(contract: SchemaContract) -> StoredSchema:
+    """What to store for a contract."""
     state = {
         "format": _STATE_FORMAT,
         "identity_domain": contract.catalog.identity_domain,
@@ -48,35 +64,72 @@ def contract_objects(contract: SchemaContract) -> Mapping[str, bytes]:
         "shape_hash": shape_hash(contract.catalog),
         "source_hash": _sha256(contract.text),
     }
-    return {
-        names.SCHEMA_SOURCE: contract.text.encode(),
-        names.SCHEMA_MODEL: encode_model(contract.catalog).encode(),
-        names.SCHEMA_STATE: json.dumps(state, indent=2, sort_keys=True).encode(),
-    }
+    return StoredSchema(
+        text=contract.text,
+        model=encode_model(contract.catalog),
+        state=json.dumps(state, indent=2, sort_keys=True),
+    )
 
 
-def read_contract(objects: Objects) -> SchemaContract:
-    """The accepted schema, checked against its own hashes."""
-    contents = read_all(objects, _PATHS)
-    text = _required(objects, contents, names.SCHEMA_SOURCE).decode()
-    catalog = decode_model(_required(objects, contents, names.SCHEMA_MODEL).decode())
-    state = _state_in(objects, _required(objects, contents, names.SCHEMA_STATE))
-    contract = contract_for(text, catalog)
+def read_contract(objects: Objects, schema_hash: str | None = None) -> SchemaContract:
+    """The accepted schema of a hash, or whichever the root has a copy of.
+
+    The copy at the root is usually it, and one request nearer for people who start.
+
+    Raises:
+        DamagedGraphError: neither the copy nor what was kept under the hash can be trusted.
+    """
+    try:
+        contract = _checked(objects, schema_at_root(objects))
+    except DamagedGraphError:
+        kept = None if schema_hash is None else kept_contract(objects, schema_hash)
+        if kept is None:
+            raise
+        return kept
+    if schema_hash is None or contract.model_hash == schema_hash or left_out("copy_believed"):
+        return contract
+    reach("read.post_contract")
+    kept = kept_contract(objects, schema_hash)
+    if kept is None:
+        raise _torn(
+            objects,
+            f"the manifest says {schema_hash[:12]}, its files at the root say "
+            f"{contract.model_hash[:12]}, and {names.accepted_schema(schema_hash)} is missing",
+        )
+    return kept
+
+
+def kept_contract(objects: Objects, schema_hash: str) -> SchemaContract | None:
+    """The schema that was kept under a hash; None if none was."""
+    stored = kept_schema(objects, schema_hash)
+    if stored is None:
+        return None
+    contract = _checked(objects, stored)
+    if contract.model_hash != schema_hash:
+        raise _torn(objects, f"{names.accepted_schema(schema_hash)} holds another schema")
+    return contract
+
+
+def _checked(objects: Objects, stored: StoredSchema | str) -> SchemaContract:
+    if isinstance(stored, str):
+        raise _torn(objects, f"{stored} is missing")
+    catalog = decode_model(stored.model)
+    state = _state_in(objects, stored.state)
+    contract = contract_for(stored.text, catalog)
     if state.get("format") != _STATE_FORMAT:
         raise _torn(objects, f"its state has format {state.get('format')!r}, not {_STATE_FORMAT}")
     if state.get("model_hash") != contract.model_hash:
         raise _torn(objects, "its model was changed without its state")
     if state.get("identity_domain") != catalog.identity_domain:
         raise _torn(objects, "its model belongs to another graph")
-    if state.get("source_hash") != _sha256(text):
-        _check_meaning(objects, text, catalog)
+    if state.get("source_hash") != _sha256(stored.text):
+        _check_meaning(objects, stored.text, catalog)
     return contract
 
 
 def _check_meaning(objects: Objects, text: str, catalog: Catalog) -> None:
-    from omnigraph.schema.compile import (
-        compile_schema,
-    )  # costs 120 ms; only an edited text needs it
+    # The compiler costs 120 ms; only an edited text needs it.
+    from omnigraph.schema.compile import compile_schema
 
     try:
         edited = compile_schema(
@@ -88,7 +141,7 @@ def _check_meaning(objects: Objects, text: str, catalog: Catalog) -> None:
         raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and means something else now")
 
 
-def _state_in(objects: Objects, content: bytes) -> Mapping[str, object]:
+def _state_in(objects: Objects, content: str) -> Mapping[str, object]:
     try:
         state = json.loads(content)
     except ValueError as error:
@@ -96,13 +149,6 @@ def _state_in(objects: Objects, content: bytes) -> Mapping[str, object]:
     if not isinstance(state, dict):
         raise _torn(objects, f"{names.SCHEMA_STATE} is not a JSON object")
     return state
-
-
-def _required(objects: Objects, contents: Mapping[str, bytes | None], path: str) -> bytes:
-    content = contents[path]
-    if content is None:
-        raise _torn(objects, f"{path} is missing")
-    return content
 
 
 def _torn(objects: Objects, why: str) -> DamagedGraphError:

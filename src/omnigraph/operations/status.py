@@ -85,7 +85,7 @@ def graph_status(
 
 def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> TableStatus:
     health = table_health(root, entry)
-    built = {index.name for index in health.indexes}
+    built = {(index.name, index.columns) for index in health.indexes}
     return TableStatus(
         table_key=entry.table_key,
         version=entry.version,
@@ -94,7 +94,9 @@ def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> 
         fragments=health.fragments,
         deleted_rows=health.deleted_rows,
         indexes=health.indexes,
-        missing_indexes=tuple(_shown(index) for index in declared if index.name not in built),
+        missing_indexes=tuple(
+            _shown(index) for index in declared if (index.name, (index.column,)) not in built
+        ),
     )
 
 

@@ -58,6 +58,7 @@ def create_tag(objects: Objects, name: str, source: Resolved, *, actor: str, clo
         created_at=clock.timestamp(),
         tables=written_down(source.snapshot),
         incarnation=clock.new_id(),
+        schema_hash=source.snapshot.schema_hash or source.state.head.first_schema,
     )
     log = free_tag_log(objects, checked)
     if log is None or not append_tag_entry(objects, log, tag, RefState.CREATING):

@@ -21,6 +21,7 @@ from omnigraph.errors import OmnigraphError, ValidationFailedError
 from omnigraph.local.pinned import SnapshotTables
 from omnigraph.local.validate import TakenWrite, ValidatedWrite, check_write, take_write
 from omnigraph.rules.modes import WriteMode
+from omnigraph.schema.model import model_hash
 from omnigraph.storage.snapshot import Snapshot
 from omnigraph.storage.staging import (
     StagedChange,
@@ -88,6 +89,7 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
             commit_id=clock.new_id(),
             prepare=preparation.prepare,
             look_ahead=preparation.look_ahead,
+            schema_hash=model_hash(catalog),
         ),
         clock,
     )

@@ -40,6 +40,7 @@ from omnigraph.load.ledger import (
 from omnigraph.load.quarantine import remove_parts
 from omnigraph.rules.modes import WriteMode
 from omnigraph.schema.arrow import has_blob
+from omnigraph.schema.model import model_hash
 from omnigraph.spark.account import account_of
 from omnigraph.spark.branch_lines import (
     drop_unused_forks,
@@ -122,6 +123,7 @@ class _LoadJob:
             commit_id=load.clock.new_id(),
             prepare=self._prepare,
             is_long=True,
+            schema_hash=model_hash(load.catalog),
         )
         try:
             committed = commit_write(load.objects, request, load.clock)

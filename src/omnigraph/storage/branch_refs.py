@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class ForkPoint:
     """What a branch was forked from: a version of a branch's manifest, and a commit.
 
-    `tables` is what the commit left, unless it is the one that made the manifest version.
+    `tables` is what the commit left, and `schema_hash` the schema it belongs to, unless it is the
+    one that made the manifest version.
     """
 
     branch: str | None
@@ -42,6 +43,7 @@ class ForkPoint:
     manifest_version: int
     commit_id: str
     tables: PinnedTables | None = None
+    schema_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ can compute any of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -48,6 +48,8 @@ class ColumnFiles:
 
     fragment_id: int
     description: str = field(repr=False)
+    made_from: str = field(repr=False)
+    """The data files that the values were computed from, and where the new ones belong."""
 
 
 class _Work(NamedTuple):
@@ -97,6 +99,26 @@ def column_files(
     assert fragment is not None, "a pinned version keeps its fragments"
     layout = lay_out(entry, base, change)
     return _computed(_Work(root, entry, base, layout, change.reads, compute), fragment)
+
+
+def carried_over(
+    root: Root, entry: TableEntry, change: ColumnChange, earlier: Iterable[ColumnFiles]
+) -> tuple[ColumnFiles, ...]:
+    """What was computed on an earlier pin and holds on this one: of fragments with the same files.
+
+    Rows that were deleted since need no value. Rows that were changed are in other fragments.
+    """
+    base = kept_open(root, entry)
+    layout = lay_out(entry, base, change)
+    known = {each.fragment_id: each for each in earlier}
+    carried: list[ColumnFiles] = []
+    for fragment in base.get_fragments():
+        made = known.get(fragment.fragment_id)
+        if made is not None and made.made_from == _origin(entry, layout, fragment):
+            files = json.loads(made.description)["files"]
+            description = json.dumps({**fragment.metadata.to_json(), "files": files})
+            carried.append(replace(made, description=description))
+    return tuple(carried)
 
 
 def staged_from(
@@ -150,7 +172,14 @@ def _computed(work: _Work, fragment: LanceFragment) -> ColumnFiles:
     return ColumnFiles(
         fragment_id=fragment.fragment_id,
         description=json.dumps({**description, "files": [*kept, with_new]}),
+        made_from=_origin(work.entry, layout, fragment),
     )
+
+
+def _origin(entry: TableEntry, layout: Layout, fragment: LanceFragment) -> str:
+    described = fragment.metadata.to_json()
+    place = [entry.location, entry.fork, sorted(layout.numbers)]
+    return json.dumps([*place, described["physical_rows"], described["files"]])
 
 
 def _moved(file: dict[str, Any], moves: Mapping[int, int]) -> dict[str, Any]:

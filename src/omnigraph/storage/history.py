@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.storage.datasets import create_dataset, open_dataset, translated
-from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
+from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, SchemaChange
 from omnigraph.storage.retention import Line
 from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
@@ -41,6 +41,7 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
             pa.field("operation_id", pa.string()),
             pa.field("tables", pa.string()),
             pa.field("resolution", pa.string()),
+            pa.field("schema_change", pa.string()),
         ]
     ),
     names.COMMIT_ACTORS: pa.schema(
@@ -117,6 +118,9 @@ def record_commits(root: Root, commits: Sequence[GraphCommit]) -> None:
                 "operation_id": commit.operation_id,
                 "tables": json.dumps(commit.tables),
                 "resolution": commit.resolution,
+                "schema_change": None
+                if commit.schema_change is None
+                else commit.schema_change.to_json(),
             }
             for commit in commits
         ],
@@ -169,6 +173,9 @@ def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
             resolution=row.get("resolution"),
             manifest_version=row["manifest_version"],
             tables=tuple(tuple(table) for table in json.loads(row.get("tables") or "[]")),
+            schema_change=SchemaChange.from_json(row["schema_change"])
+            if row.get("schema_change")
+            else None,
         )
         for row in _rows(root, names.COMMITS)
     }

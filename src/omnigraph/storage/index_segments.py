@@ -16,6 +16,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.dataset import Index
 
+from omnigraph import names
 from omnigraph.errors import IndexPendingError
 from omnigraph.storage import text_tokens
 from omnigraph.storage.datasets import translated
@@ -73,11 +74,21 @@ class IndexTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPlan:
-    """What the indexes of one table need; `untrainable` have no vector to learn from yet."""
+    """What the indexes of one table need; `untrainable` have no vector to learn from yet.
+
+    `unwanted` names indexes that are not declared any more, or whose column has another name now.
+    `waiting` wishes want such a name for themselves: Lance gives it to them once it is free.
+    """
 
     entry: TableEntry
     tasks: tuple[IndexTask, ...] = ()
     untrainable: tuple[IndexWish, ...] = ()
+    unwanted: tuple[str, ...] = ()
+    waiting: tuple[IndexWish, ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.tasks and not self.unwanted
 
 
 def plan_indexes(root: Root, entry: TableEntry, wishes: Iterable[IndexWish]) -> IndexPlan:
@@ -85,13 +96,21 @@ def plan_indexes(root: Root, entry: TableEntry, wishes: Iterable[IndexWish]) -> 
     if entry.row_count == 0:
         return IndexPlan(entry=entry)
     dataset = open_pinned(root, entry)
+    wishes = tuple(wishes)
     tasks: list[IndexTask] = []
     untrainable: list[IndexWish] = []
     with translated(root, f"look at the indexes of {entry.table_key}"):
         present = {fragment.fragment_id for fragment in dataset.get_fragments()}
         built = {index.name: index for index in dataset.describe_indices()}
         dead = dead_entries(dataset).keys() | overfull_indexes(dataset)
-        for wish in wishes:
+        wished = {wish.name: wish.column for wish in wishes}
+        unwanted = [
+            name
+            for name, index in sorted(built.items())
+            if names.is_index_name(name) and list(index.field_names) != [wished.get(name)]
+        ]
+        waiting = tuple(wish for wish in wishes if wish.name in unwanted)
+        for wish in (each for each in wishes if each not in waiting):
             task = _task(
                 dataset,
                 entry,
@@ -106,7 +125,13 @@ def plan_indexes(root: Root, entry: TableEntry, wishes: Iterable[IndexWish]) -> 
                 untrainable.append(wish)
             else:
                 tasks.append(task)
-    return IndexPlan(entry=entry, tasks=tuple(tasks), untrainable=tuple(untrainable))
+    return IndexPlan(
+        entry=entry,
+        tasks=tuple(tasks),
+        untrainable=tuple(untrainable),
+        unwanted=tuple(unwanted),
+        waiting=waiting,
+    )
 
 
 def build_segment(root: Root, task: IndexTask) -> Segment:
@@ -165,8 +190,13 @@ def merge_segments(root: Root, entry: TableEntry, segments: Sequence[Segment]) -
         return dataset.merge_existing_index_segments(list(segments))
 
 
-def stage_indexes(root: Root, entry: TableEntry, segments: Sequence[Segment]) -> StagedChange:
-    """One change that puts the segments into service, merged by index with what they continue."""
+def stage_indexes(
+    root: Root, entry: TableEntry, segments: Sequence[Segment], unwanted: Sequence[str] = ()
+) -> StagedChange:
+    """One change that puts the segments into service, merged by index with what they continue.
+
+    Indexes that are unwanted leave service with it.
+    """
     base = open_pinned(root, entry)
     by_name: dict[str, list[Segment]] = {}
     for segment in segments:
@@ -176,6 +206,8 @@ def stage_indexes(root: Root, entry: TableEntry, segments: Sequence[Segment]) ->
     with translated(root, f"stage the indexes of {entry.table_key}"):
         present = {fragment.fragment_id for fragment in base.get_fragments()}
         built = {index.name: index for index in base.describe_indices()}
+        for name in unwanted:
+            removed += _older_segments(built.get(name), details=None)
         for name, new in by_name.items():
             older = _older_segments(built.get(name), details=new[0].index_details)
             covered = set[int]().union(*(set(each.fragment_ids) for each in new))

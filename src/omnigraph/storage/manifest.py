@@ -87,6 +87,12 @@ class ManifestState:
             row for row in self.rows if isinstance(row, GraphHead) and row.branch == self.branch
         )
 
+    @property
+    def schema_hash(self) -> str | None:
+        """The accepted schema; manifests without a head do not say."""
+        heads = (row for row in self.rows if isinstance(row, GraphHead))
+        return next((head.schema_hash for head in heads if head.branch == self.branch), None)
+
     def snapshot(self) -> Snapshot:
         """What a reader of the branch sees."""
         return take_snapshot(self.rows, branch=self.branch, manifest_version=self.version)
@@ -338,6 +344,7 @@ def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[Manife
         commit_id=origin.commit_id,
         incarnation=branch.incarnation,
         parent_branch=origin.branch,
+        schema_hash=origin.schema_hash or parent.schema_hash,
     )
     if origin.tables is None:
         return (*rows, head)
@@ -354,6 +361,7 @@ def _published(entry: TableEntry) -> TableVersion:
         row_count=entry.row_count,
         fork=entry.fork,
         made_at=entry.made_at,
+        location=entry.location,
     )
 
 

@@ -7,7 +7,7 @@ rows written in an older spelling decode too and are written back in ours.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -57,11 +57,16 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A registered table; `location` is the truth for its path."""
+    """A path that a table of this key has, or had: the first one, unless an operation made it.
+
+    A version that lies elsewhere than at the first path says so itself.
+    """
 
     table_key: str
     location: str
     type_number: int | None = None
+    made_by: str | None = None
+    """The schema change that gave the key this path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,7 @@ class TableVersion:
 
     `fork` is the table's Lance branch that holds the version; None is the table's own main line.
     `made_at` tells it from a version that took its number after it was cleaned; old rows lack it.
+    `location` is where it lies if that is not the first path of the key.
     """
 
     table_key: str
@@ -78,6 +84,7 @@ class TableVersion:
     row_count: int
     fork: str | None = None
     made_at: str | None = None
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +110,33 @@ class GraphHead:
     """The greatest published operation that moved to the history; greater ones are not there."""
     pruned_operation: str | None = None
     """Operations up to this one without a row, here or in the history, were never published."""
+    initial_schema: str | None = None
+    """The schema that the graph was made with, once another has taken its place."""
+
+    @property
+    def first_schema(self) -> str:
+        """The schema of every commit that no schema change precedes."""
+        return self.initial_schema or self.schema_hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """What a commit did to the schema: the hashes, and every table as it left them.
+
+    A table is its key, location, version, and the fork that holds it.
+    """
+
+    before: str
+    after: str
+    tables: tuple[tuple[str, str, int, str | None], ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> SchemaChange:
+        fields = json.loads(text)
+        return cls(**{**fields, "tables": tuple(tuple(table) for table in fields["tables"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +157,7 @@ class GraphCommit:
     resolution: str | None = None
     manifest_version: int = 1
     tables: tuple[tuple[str, int, str | None], ...] = ()
+    schema_change: SchemaChange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +210,10 @@ def _table_record(row: Table | TableVersion | Tombstone) -> dict[str, Any]:
         case Table():
             return _fields(
                 ObjectType.TABLE,
-                row.table_key,
+                row.table_key if row.made_by is None else f"{row.table_key}@{row.made_by}",
                 location=row.location,
                 table_key=row.table_key,
-                metadata={"type_number": row.type_number},
+                metadata={"type_number": row.type_number, "made_by": row.made_by},
             )
         case TableVersion():
             return _fields(
@@ -188,6 +223,7 @@ def _table_record(row: Table | TableVersion | Tombstone) -> dict[str, Any]:
                 table_version=row.version,
                 table_branch=row.branch,
                 row_count=row.row_count,
+                location=row.location,
                 metadata={"fork": row.fork, "made_at": row.made_at},
             )
         case Tombstone():
@@ -217,6 +253,7 @@ def _graph_record(row: GraphHead | GraphCommit | Operation) -> dict[str, Any]:
                     "parent_branch": row.parent_branch,
                     "folded_operation": row.folded_operation,
                     "pruned_operation": row.pruned_operation,
+                    "initial_schema": row.initial_schema,
                 },
             )
         case GraphCommit():
@@ -233,6 +270,9 @@ def _graph_record(row: GraphHead | GraphCommit | Operation) -> dict[str, Any]:
                     "resolution": row.resolution,
                     "manifest_version": row.manifest_version,
                     "tables": row.tables or None,
+                    "schema_change": None
+                    if row.schema_change is None
+                    else row.schema_change.to_json(),
                 },
             )
         case Operation():
@@ -290,6 +330,7 @@ def _typed_row(
                 table_key=_text(record, "table_key"),
                 location=_text(record, "location"),
                 type_number=metadata.get("type_number"),
+                made_by=metadata.get("made_by"),
             )
         case ObjectType.TABLE_VERSION:
             return TableVersion(
@@ -299,6 +340,7 @@ def _typed_row(
                 row_count=int(record["row_count"] or 0),
                 fork=metadata.get("fork"),
                 made_at=metadata.get("made_at"),
+                location=record["location"],
             )
         case ObjectType.TABLE_TOMBSTONE:
             return Tombstone(
@@ -311,10 +353,12 @@ def _typed_row(
         case ObjectType.GRAPH_COMMIT:
             identity = _text(record, "object_id").removeprefix(f"{object_type}:")
             moved = tuple(tuple(table) for table in metadata.get("tables", ()))
+            change = metadata.get("schema_change")
+            changed = None if change is None else SchemaChange.from_json(change)
             return GraphCommit(
                 commit_id=identity,
                 branch=record["table_branch"],
-                **{**metadata, "tables": moved},
+                **{**metadata, "tables": moved, "schema_change": changed},
             )
         case ObjectType.OPERATION:
             identity = _text(record, "object_id").removeprefix(f"{object_type}:")

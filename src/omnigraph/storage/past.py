@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest import ManifestState, read_manifest_version
-from omnigraph.storage.manifest_rows import GraphCommit, Table, TableVersion
+from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange, Table, TableVersion
 from omnigraph.storage.snapshot import Pin, Snapshot, fold_tables
 from omnigraph.storage.table_versions import facts_at
 
@@ -74,14 +74,34 @@ def snapshot_at_time(root: Root, state: ManifestState, moment: datetime) -> Snap
 
 
 def moves_up_to(graph: CommitGraph, commit_id: str, tables: int) -> dict[str, Pin]:
-    """Where a commit and those before it left every table, until that many are known."""
+    """Where a commit and those before it left every table, until that many are known.
+
+    A schema change knows all of them.
+    """
     moves: dict[str, Pin] = {}
     for each in graph.line(commit_id):
+        if each.schema_change is not None:
+            for table_key, _, version, fork in each.schema_change.tables:
+                moves.setdefault(table_key, Pin(version, fork))
+            break
         for table_key, version, fork in each.tables:
             moves.setdefault(table_key, Pin(version, fork))
         if len(moves) >= tables:
             break
     return moves
+
+
+def last_schema_change(graph: CommitGraph, commit_id: str) -> SchemaChange | None:
+    """The newest schema change at or before a commit."""
+    changes = (each.schema_change for each in graph.line(commit_id))
+    return next((each for each in changes if each is not None), None)
+
+
+def tables_under(state: ManifestState, change: SchemaChange | None) -> tuple[Table, ...]:
+    """The tables of every commit after a schema change and before the next, with their paths."""
+    if change is None:
+        return tuple(row for row in state.rows if isinstance(row, Table) and row.made_by is None)
+    return tuple(Table(table_key=key, location=place) for key, place, _, _ in change.tables)
 
 
 def moment_of(text: str) -> datetime:
@@ -112,8 +132,14 @@ def _kept(root: Root, state: ManifestState, commit: GraphCommit) -> Snapshot | N
 def _put_together(
     root: Root, state: ManifestState, graph: CommitGraph, commit: GraphCommit
 ) -> Snapshot:
-    tables = [row for row in state.rows if isinstance(row, Table)]
-    moves = moves_up_to(graph, commit.commit_id, len(tables))
+    change = last_schema_change(graph, commit.commit_id)
+    tables = tables_under(state, change)
+    known = {table.table_key for table in tables}
+    moves = {
+        key: pin
+        for key, pin in moves_up_to(graph, commit.commit_id, len(tables)).items()
+        if key in known
+    }
     versions = [
         TableVersion(table_key=key, version=pin.version, branch=None, row_count=0, fork=pin.fork)
         for key, pin in moves.items()
@@ -138,4 +164,5 @@ def _put_together(
             for key, entry in entries.items()
         },
         commit_id=commit.commit_id,
+        schema_hash=state.head.first_schema if change is None else change.after,
     )

@@ -65,6 +65,8 @@ class Snapshot:
     tables: Mapping[str, TableEntry]
     commit_id: str | None = None
     """The commit that left it; None only for manifests older than commits in them."""
+    schema_hash: str | None = None
+    """The accepted schema it belongs to; None if it was written down before schemas changed."""
 
     @property
     def branch_name(self) -> str:
@@ -82,6 +84,7 @@ def take_snapshot(
         head=heads.get(branch),
         tables=fold_tables(rows, lineage=lineage(heads, branch)),
         commit_id=heads[branch].commit_id if branch in heads else None,
+        schema_hash=heads[branch].schema_hash if branch in heads else None,
     )
 
 
@@ -113,7 +116,8 @@ def fold_tables(
     for row in rows:
         match row:
             case Table():
-                locations[row.table_key] = row.location
+                if row.made_by is None:
+                    locations[row.table_key] = row.location
             case TableVersion():
                 newest[row.table_key, row.branch] = _newer(
                     newest.get((row.table_key, row.branch)), row
@@ -127,8 +131,17 @@ def fold_tables(
     for table_key in sorted({key for key, _ in newest}):
         version = _visible(table_key, lineage, newest, buried)
         if version is not None:
-            entries[table_key] = _entry(version, locations.get(table_key))
+            entries[table_key] = _entry(version, version.location or locations.get(table_key))
     return MappingProxyType(entries)
+
+
+def locations_of(rows: Iterable[ManifestRow]) -> Mapping[str, tuple[str, ...]]:
+    """Every path that a table of a key has or had, by key."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if isinstance(row, Table):
+            found.setdefault(row.table_key, []).append(row.location)
+    return {key: tuple(paths) for key, paths in found.items()}
 
 
 def _visible(

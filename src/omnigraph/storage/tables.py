@@ -56,6 +56,15 @@ def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: 
     return int(dataset.version)
 
 
+def adopt_or_create_table(
+    root: Root, location: str, schema: pa.Schema, *, operation_id: str
+) -> None:
+    """The same at a path of the operation's own, where an earlier attempt of it may have been."""
+    dataset = open_dataset(root, location)
+    if dataset is None:
+        create_table(root, location, schema, operation_id=operation_id)
+
+
 def open_pinned(root: Root, entry: TableEntry) -> LanceDataset:
     """The table exactly as the snapshot pins it."""
     dataset = open_dataset(

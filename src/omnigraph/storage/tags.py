@@ -39,6 +39,7 @@ class Tag:
     created_at: str
     tables: PinnedTables
     incarnation: str = ""
+    schema_hash: str | None = None
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -47,6 +48,7 @@ class Tag:
             head=None,
             tables=entries(self.tables, branch=self.branch),
             commit_id=self.commit_id,
+            schema_hash=self.schema_hash,
         )
 
 

@@ -56,7 +56,7 @@ def test_the_example_has_the_plan_that_is_shown() -> None:
 
     assert lint_schema(accepted) == lint_schema(new) == ()
     assert [format_schema(accepted), format_schema(new)] == [accepted, new]
-    assert blocks("text") == [plan_text(evolve(compiled(accepted), new).plan)]
+    assert blocks("text")[0] == plan_text(evolve(compiled(accepted), new).plan)
 
 
 def test_every_step_is_described_with_its_fields() -> None:

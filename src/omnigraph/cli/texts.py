@@ -1,0 +1,23 @@
+"""Texts that a person hands in, as files or through a pipe."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def text_of(path: Path) -> str:
+    """What a file holds; `-` is standard input."""
+    try:
+        if str(path) == "-":
+            return sys.stdin.read()
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", next_step="Give the path of a UTF-8 text file."
+        ) from error

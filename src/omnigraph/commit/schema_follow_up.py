@@ -1,0 +1,39 @@
+"""What follows a decided schema change: the copy at the root, or an end to tables nobody will use.
+
+Invariant: only after the decision was read. Tables of a change that was not published belong to
+nobody, because their paths are the operation's own; a copy at the root is believed by nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.accepted_schemas import promote_schema
+from omnigraph.storage.datasets import remove_unless_foreign
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_rows import Outcome
+
+if TYPE_CHECKING:
+    from omnigraph.commit.sidecar import Sidecar
+    from omnigraph.storage.manifest_rows import Operation
+    from omnigraph.storage.objects import Objects
+
+
+def follow_up_schema(objects: Objects, sidecar: Sidecar, decided: Operation | None) -> None:
+    """Finish what a schema change leaves to do; anybody may, again and again.
+
+    `decided` is None if the operation was never armed or its branch is gone: nobody can publish it.
+    """
+    move = sidecar.schema_move
+    if move is None:
+        return
+    if decided is None or decided.outcome is not Outcome.PUBLISHED:
+        for table in move.created:
+            remove_unless_foreign(objects, table.location, operation_id=sidecar.operation_id)
+            reach("schema.post_discard")
+        return
+    reach("schema.pre_promote")
+    in_force = read_manifest(objects.root).head.schema_hash
+    if sidecar.branch is None and (in_force == move.after or left_out("promote_blindly")):
+        promote_schema(objects, move.after)

@@ -1,0 +1,161 @@
+"""What a schema change does to the rows of the manifest, beside the tables that it moves.
+
+Invariant: the rows depend on the state they are made from and on the move alone, so they are the
+same whoever publishes it: the writer or a recovery. A key never loses a path: a version that lies
+elsewhere than at its key's first path says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.storage.datasets import creator_of, open_dataset
+from omnigraph.storage.manifest_rows import (
+    ManifestRow,
+    SchemaChange,
+    Table,
+    TableVersion,
+    Tombstone,
+)
+from omnigraph.storage.snapshot import TableEntry, take_snapshot
+
+if TYPE_CHECKING:
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest import ManifestState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTable:
+    """The empty table of a new type, at a path that only this operation uses."""
+
+    table_key: str
+    location: str
+    type_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaMove:
+    """From one accepted schema to another, both by their hashes, and the tables that come and go.
+
+    `renamed` pairs a table's key with its new one.
+    """
+
+    before: str
+    after: str
+    created: tuple[CreatedTable, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> SchemaMove:
+        """The move that a sidecar has written down."""
+        return cls(
+            before=fields["before"],
+            after=fields["after"],
+            created=tuple(CreatedTable(**each) for each in fields["created"]),
+            renamed=tuple((old, new) for old, new in fields["renamed"]),
+            dropped=tuple(fields["dropped"]),
+        )
+
+
+def all_created(root: Root, move: SchemaMove, *, operation_id: str) -> bool:
+    """Whether every new table is there, made by the operation and untouched since."""
+    for table in move.created:
+        dataset = open_dataset(root, table.location)
+        if dataset is None or dataset.version != 1 or creator_of(dataset) != operation_id:
+            return False
+    return True
+
+
+def with_locations(state: ManifestState, moved: Iterable[TableVersion]) -> tuple[TableVersion, ...]:
+    """The new versions of tables, each with the path of the table it is a version of."""
+    if not any(isinstance(row, Table) and row.made_by is not None for row in state.rows):
+        return tuple(moved)
+    tables = state.snapshot().tables
+    first = {
+        row.table_key: row.location
+        for row in state.rows
+        if isinstance(row, Table) and row.made_by is None
+    }
+    return tuple(
+        replace(row, location=tables[row.table_key].location)
+        if row.table_key in tables and tables[row.table_key].location != first.get(row.table_key)
+        else row
+        for row in moved
+    )
+
+
+def rows_after(
+    state: ManifestState, rows: Sequence[ManifestRow], move: SchemaMove, *, operation_id: str
+) -> list[ManifestRow]:
+    """The rows of a state with its tables moved, after what the schema change adds and hides."""
+    branch = state.branch
+    tables = take_snapshot(rows, branch=branch, manifest_version=state.version).tables
+    gone = {*(old for old, _ in move.renamed), *move.dropped}
+    come = {*(new for _, new in move.renamed), *(each.table_key for each in move.created)}
+    hidden = [
+        Tombstone(table_key=key, version=tables[key].version, branch=branch)
+        for key in sorted(gone - come)
+    ]
+    return [
+        *(row for row in rows if not _is_of(row, gone | come, branch)),
+        *hidden,
+        *_created(move, branch, operation_id),
+        *_renamed(state, tables, move, operation_id),
+    ]
+
+
+def _created(move: SchemaMove, branch: str | None, operation_id: str) -> Iterator[ManifestRow]:
+    for table in move.created:
+        key, location = table.table_key, table.location
+        yield Table(
+            table_key=key,
+            location=location,
+            type_number=table.type_number,
+            made_by=operation_id,
+        )
+        yield TableVersion(table_key=key, version=1, branch=branch, row_count=0, location=location)
+
+
+def _renamed(
+    state: ManifestState, tables: Mapping[str, TableEntry], move: SchemaMove, operation_id: str
+) -> Iterator[ManifestRow]:
+    numbers = {row.table_key: row.type_number for row in state.rows if isinstance(row, Table)}
+    for old, new in move.renamed:
+        entry = tables[old]
+        yield Table(
+            table_key=new,
+            location=entry.location,
+            type_number=numbers.get(old),
+            made_by=operation_id,
+        )
+        yield TableVersion(
+            table_key=new,
+            version=entry.version,
+            branch=state.branch,
+            row_count=entry.row_count,
+            fork=entry.fork,
+            made_at=entry.made_at,
+            location=entry.location,
+        )
+
+
+def recorded(state: ManifestState, rows: Sequence[ManifestRow], move: SchemaMove) -> SchemaChange:
+    """What the commit of a schema change remembers: all tables as it leaves them."""
+    tables = take_snapshot(rows, branch=state.branch, manifest_version=state.version).tables
+    return SchemaChange(
+        before=move.before,
+        after=move.after,
+        tables=tuple(
+            (entry.table_key, entry.location, entry.version, entry.fork)
+            for entry in tables.values()
+        ),
+    )
+
+
+def _is_of(row: ManifestRow, keys: set[str], branch: str | None) -> bool:
+    return (
+        isinstance(row, TableVersion | Tombstone) and row.table_key in keys and row.branch == branch
+    )

@@ -1,0 +1,298 @@
+"""Changing the schema of a branch: plan, look at the rows, stage, and publish as one commit.
+
+Invariant: what is published was planned for exactly the schema in force, and its checks were made
+on exactly the pins it was published on; or nothing is. The new schema is kept under its hash before
+any manifest names it, and new tables lie where nobody else writes.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.first_write import writable_entry
+from omnigraph.commit.fold import fold_if_due
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.schema_lock import free_schema_lock, take_schema_lock
+from omnigraph.commit.schema_move import CreatedTable, SchemaMove
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.errors import ConflictError, OmnigraphError, SchemaRefusedError
+from omnigraph.failpoints import reach
+from omnigraph.local.evolving.table_changes import TableChange, table_changes
+from omnigraph.operations.parting import Parting, partings
+from omnigraph.operations.schema_contract import (
+    Contracts,
+    SchemaContract,
+    contract_for,
+    stored_form,
+)
+from omnigraph.operations.schema_work import SchemaWork
+from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.evolution.planning import Evolution, evolve
+from omnigraph.schema.evolution.property_steps import DropProperty
+from omnigraph.schema.evolution.refused import refusal_of_plan, refusal_of_rows
+from omnigraph.schema.evolution.type_steps import DropType
+from omnigraph.storage.accepted_schemas import keep_schema
+from omnigraph.storage.tables import adopt_or_create_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from omnigraph.commit.clock import Clock
+    from omnigraph.schema.evolution.plan import Plan
+    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
+    from omnigraph.storage.staging import StagedChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRequest:
+    """A new text for a branch, and in whose name."""
+
+    text: str
+    filename: str
+    hard: bool
+    allow_parting: bool
+    """Whether branches may be left behind that can then no longer be merged."""
+    branch: BranchRef | None
+    actor: str
+    operation_id: str
+    spark: object | None = None
+    """A session or a `SparkTarget` to work on; None leaves it to the number of rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaResult:
+    """A finished change. `commit_id` is None if the text means what the schema says already.
+
+    `rows_written` counts, by table, the rows that got new values. Of a change that an earlier call
+    with the same operation id had published only the commit is known.
+    """
+
+    operation_id: str
+    commit_id: str | None
+    plan: Plan | None
+    schema_hash: str
+    rows_written: Mapping[str, int]
+    partings: tuple[Parting, ...]
+    """Branches that can no longer be merged with this one."""
+    emptied: frozenset[str] = frozenset()
+    """The paths of tables that lost columns or went whole."""
+    bytes_removed: int | None = None
+    """What a hard change removed at once; None if it was not hard, or did not get to it."""
+
+    @property
+    def applied(self) -> bool:
+        return self.commit_id is not None
+
+
+def apply_schema(
+    objects: Objects, contracts: Contracts, request: SchemaRequest, clock: Clock
+) -> SchemaResult:
+    """Carry out one schema change as one commit.
+
+    Raises:
+        SchemaInvalidError: the text, or a hint in it, is wrong.
+        SchemaRefusedError: a step is not supported, or rows stand against it.
+        ConflictError: another change is under way, or branches would be left behind.
+    """
+    with ExitStack() as engines:
+        work = SchemaWork(
+            objects, spark=request.spark, operation_id=request.operation_id, engines=engines
+        )
+        applying = _Applying(objects, contracts, request, work, clock)
+        engines.callback(_free, objects, request.operation_id)
+        committed = commit_write(
+            objects,
+            WriteRequest(
+                operation_id=request.operation_id,
+                kind=WriterKind.SCHEMA,
+                actor=request.actor,
+                branch=request.branch,
+                commit_id=clock.new_id(),
+                prepare=applying.prepare,
+                is_long=True,
+            ),
+            clock,
+        )
+    if committed is None:
+        return applying.result(None)
+    with suppress(OmnigraphError):
+        # The change is published; upkeep that fails now is due again at the next write.
+        fold_if_due(objects.root, committed.state)
+    return applying.result(committed.commit_id, schema_hash=committed.state.head.schema_hash)
+
+
+def _free(objects: Objects, operation_id: str) -> None:
+    with suppress(OmnigraphError):
+        # A lock whose operation has no sidecar holds nobody up.
+        free_schema_lock(objects, operation_id)
+
+
+class _Applying:
+    """Plans and stages one schema change, again and again while other writers win."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        contracts: Contracts,
+        request: SchemaRequest,
+        work: SchemaWork,
+        clock: Clock,
+    ) -> None:
+        self._objects = objects
+        self._contracts = contracts
+        self._request = request
+        self._work = work
+        self._clock = clock
+        self._evolution: Evolution | None = None
+        self._target: SchemaContract | None = None
+        self._rows: dict[str, int] = {}
+        self._partings: tuple[Parting, ...] = ()
+        self._emptied: frozenset[str] = frozenset()
+
+    def prepare(self, state: ManifestState) -> Prepared:
+        take_schema_lock(
+            self._objects,
+            self._request.operation_id,
+            now=self._clock.now(),
+            impatient=self._evolution is not None,
+        )
+        accepted = self._contracts.of(state.head.schema_hash)
+        evolution = self._planned(accepted)
+        self._target = contract_for(self._request.text, evolution.target)
+        if not evolution.plan.steps:
+            return Prepared(changes=(), read_set=frozenset())
+        self._partings = partings(self._objects, state)
+        self._refuse_parting(state)
+        snapshot = state.snapshot()
+        self._refuse_rows(evolution, snapshot)
+        reach("schema.post_checks")
+        for contract in (accepted, self._target):
+            keep_schema(self._objects, contract.model_hash, stored_form(contract))
+        reach("schema.post_contract")
+        changes = table_changes(evolution)
+        staged = tuple(self._staged(snapshot, each) for each in changes if each.columns is not None)
+        names_after = {each.stored_key: each.new_key for each in changes}
+        self._rows = {
+            names_after[each.table_key]: each.rows_updated for each in staged if each.rows_updated
+        }
+        self._emptied = frozenset(
+            snapshot.tables[table].location
+            for step in evolution.plan.steps
+            if isinstance(step, DropProperty | DropType)
+            and (table := step.subject.stored_table) is not None
+        )
+        move = self._move(evolution, changes)
+        return Prepared(
+            changes=staged,
+            read_set=_read_set(evolution, move),
+            schema_move=move,
+            create_tables=lambda: self._create(evolution, move),
+        )
+
+    def result(self, commit_id: str | None, *, schema_hash: str | None = None) -> SchemaResult:
+        evolution, target = self._evolution, self._target
+        if schema_hash is None:
+            assert target is not None
+            schema_hash = target.model_hash
+        return SchemaResult(
+            operation_id=self._request.operation_id,
+            commit_id=commit_id,
+            plan=None if evolution is None else evolution.plan,
+            schema_hash=schema_hash,
+            rows_written=self._rows,
+            partings=self._partings,
+            emptied=frozenset() if commit_id is None else self._emptied,
+        )
+
+    def _planned(self, accepted: SchemaContract) -> Evolution:
+        request = self._request
+        self._evolution = evolution = evolve(
+            accepted.catalog, request.text, filename=request.filename, hard=request.hard
+        )
+        if not evolution.plan.supported:
+            raise SchemaRefusedError(
+                *refusal_of_plan(request.filename, evolution.plan), plan=evolution.plan
+            )
+        return evolution
+
+    def _refuse_parting(self, state: ManifestState) -> None:
+        """Main does not leave a branch behind that has commits of its own, unless told to."""
+        left = [each for each in self._partings if each.commits]
+        if not left or self._request.allow_parting or state.ref is not None:
+            return
+        raise ConflictError(
+            "these branches could no longer be merged into main: "
+            + ", ".join(f"{each.branch} ({each.words})" for each in left),
+            next_step="Merge or delete them first, or say --allow-parting to leave them behind.",
+        )
+
+    def _refuse_rows(self, evolution: Evolution, snapshot: Snapshot) -> None:
+        failed = self._work.failed_checks(snapshot, evolution.plan.needs)
+        if failed:
+            raise SchemaRefusedError(
+                *refusal_of_rows(
+                    self._request.filename,
+                    [(each.check, each.rows, each.examples) for each in failed],
+                ),
+                plan=evolution.plan,
+            )
+
+    def _staged(self, snapshot: Snapshot, change: TableChange) -> StagedChange:
+        entry: TableEntry = writable_entry(
+            self._objects.root,
+            snapshot.tables[change.stored_key],
+            branch=self._request.branch,
+            operation_id=self._request.operation_id,
+        )
+        return self._work.staged(entry, change)
+
+    def _move(self, evolution: Evolution, changes: tuple[TableChange, ...]) -> SchemaMove:
+        assert self._target is not None
+        operation_id = self._request.operation_id
+        going_on = {each.stored_key for each in changes}
+        known = {each.new_key for each in changes}
+        accepted, target = evolution.accepted.tables(), evolution.target.tables()
+        before = contract_for("", evolution.accepted).model_hash
+        created = tuple(
+            CreatedTable(
+                table_key=key,
+                location=names.table_location(key, operation_id),
+                type_number=declared.number,
+            )
+            for key, declared in target.items()
+            if key not in known
+        )
+        return SchemaMove(
+            before=before,
+            after=self._target.model_hash,
+            created=created,
+            renamed=tuple(
+                (each.stored_key, each.new_key)
+                for each in changes
+                if each.stored_key != each.new_key
+            ),
+            dropped=tuple(key for key in accepted if key not in going_on),
+        )
+
+    def _create(self, evolution: Evolution, move: SchemaMove) -> None:
+        declared = evolution.target.tables()
+        for table in move.created:
+            adopt_or_create_table(
+                self._objects.root,
+                table.location,
+                table_schema(declared[table.table_key]),
+                operation_id=self._request.operation_id,
+            )
+            reach("schema.post_create")
+
+
+def _read_set(evolution: Evolution, move: SchemaMove) -> frozenset[str]:
+    """Every table whose rows were judged, and every one that comes under another name or goes."""
+    judged = {check.table for check in evolution.plan.needs}
+    return frozenset(judged | {old for old, _ in move.renamed} | set(move.dropped))

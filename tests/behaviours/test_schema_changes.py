@@ -1,0 +1,914 @@
+"""A schema changes under its rows: as one commit, for one branch; the past keeps its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph import failpoints
+from omnigraph.commit import fold, schema_lock
+from omnigraph.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    QueryInvalidError,
+    ReadOnlyError,
+    SchemaInvalidError,
+    SchemaRefusedError,
+    ValidationFailedError,
+)
+from omnigraph.graph import Graph
+from omnigraph.operations.changes import CommitChanges
+from omnigraph.operations.outcome import OperationStatus
+from omnigraph.reading import Readable
+from omnigraph.system_clock import new_id
+from tests.behaviours.histories import Row, content
+from tests.stores import files_of
+
+pytestmark = pytest.mark.behaviour
+
+COMMAND = str(Path(sys.executable).parent / "omnigraph")
+BEFORE = """
+node Human {
+    email: String @key
+    age: I32?
+    state: enum(active, away, left)
+}
+edge Knows: Human -> Human
+"""
+AFTER = """
+node Person @rename_from("Human") {
+    email: String @key
+    age: I64 @backfill(0)
+    state: enum(active, away, gone) @rename_value(left="gone")
+    country: String @backfill("unknown")
+    @range(age, 0..150)
+}
+edge Knows: Person -> Person @card(0..500)
+"""
+WITH_NOTE = BEFORE.replace("age: I32?", "age: I32?  note: String?")
+OLD_QUERY = """
+query ages() { match { $p: Human } return { $p.email as email, $p.age as age } order { email } }
+"""
+NEW_QUERY = OLD_QUERY.replace("Human", "Person")
+
+
+def human(email: str, age: int | None = None, state: str = "active") -> Row:
+    return {"email": email, "age": age, "state": state}
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    """Ann and Bob, who know each other, and Cyd, who left: in two fragments, one with a hole."""
+    graph = omnigraph.init(graph_root, schema=BEFORE)
+    graph.write(
+        {
+            "Human": [human("ann", 41), human("bob"), human("eve", 7)],
+            "Knows": [{"id": "ab", "src": "ann", "dst": "bob"}],
+        }
+    )
+    graph.write(
+        {"Human": [human("cyd", 12, "left")], "Knows": [{"id": "ba", "src": "bob", "dst": "ann"}]}
+    )
+    graph.delete({"Human": ["eve"]})
+    return graph
+
+
+OLD_ROWS = {
+    "ann": {"id": "ann", "email": "ann", "age": 41, "state": "active"},
+    "bob": {"id": "bob", "email": "bob", "state": "active"},
+    "cyd": {"id": "cyd", "email": "cyd", "age": 12, "state": "left"},
+}
+NEW_ROWS = {
+    "ann": {"id": "ann", "email": "ann", "age": 41, "state": "active", "country": "unknown"},
+    "bob": {"id": "bob", "email": "bob", "age": 0, "state": "active", "country": "unknown"},
+    "cyd": {"id": "cyd", "email": "cyd", "age": 12, "state": "gone", "country": "unknown"},
+}
+EDGES = {
+    "ab": {"id": "ab", "src": "ann", "dst": "bob"},
+    "ba": {"id": "ba", "src": "bob", "dst": "ann"},
+}
+OLD_CONTENT = {"Human": OLD_ROWS, "Knows": EDGES}
+NEW_CONTENT = {"Person": NEW_ROWS, "Knows": EDGES}
+
+
+def head(graph: Readable) -> str:
+    commit_id = graph.snapshot().commit_id
+    assert commit_id is not None
+    return commit_id
+
+
+def is_old(graph: Readable) -> bool:
+    return graph.schema_text == BEFORE and content(graph) == OLD_CONTENT
+
+
+def is_new(graph: Readable) -> bool:
+    return graph.schema_text == AFTER and content(graph) == NEW_CONTENT
+
+
+def ages(graph: Readable, query: str) -> list[tuple[str, int | None]]:
+    return [(row["email"], row["age"]) for row in graph.query(query).to_pylist()]
+
+
+def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_a_schema_is_planned_applied_and_the_rows_follow(graph: Graph) -> None:
+    plan = graph.plan_schema(AFTER).plan
+    assert is_old(graph)
+
+    result = graph.apply_schema(AFTER, actor="ada")
+
+    assert result.applied
+    assert result.plan == plan
+    assert result.rows_written == {"node:Person": 3}
+    assert is_new(graph)
+    assert set(graph.snapshot().tables) == {"node:Person", "edge:Knows"}
+    assert (head(graph), graph.commits(limit=1)[0].actor) == (result.commit_id, "ada")
+    assert graph.check().ok
+    assert is_new(omnigraph.open(graph.root, mode="r"))
+
+
+def test_a_change_is_one_commit_and_leaves_nothing_unfinished(graph: Graph) -> None:
+    before = len(graph.commits())
+
+    graph.apply_schema(AFTER)
+
+    assert len(graph.commits()) == before + 1
+    assert graph.status().pending_sidecars == ()
+    assert not [path for path in files_of(graph.root) if "lock" in path.name]
+
+
+def test_the_new_rules_hold_for_the_next_row(graph: Graph) -> None:
+    graph.apply_schema(AFTER)
+
+    with pytest.raises(ValidationFailedError):
+        graph.write({"Person": [{"email": "dan", "age": 151, "state": "gone", "country": "x"}]})
+    with pytest.raises(ValidationFailedError):
+        graph.write({"Person": [{"email": "dan", "age": 1, "state": "left", "country": "x"}]})
+    graph.write({"Person": [{"email": "dan", "age": 150, "state": "gone", "country": "x"}]})
+    assert len(content(graph)["Person"]) == 4
+
+
+def test_rows_that_stand_against_a_change_are_counted_and_named(graph: Graph) -> None:
+    before = graph.snapshot()
+
+    with pytest.raises(SchemaRefusedError) as refused:
+        graph.apply_schema(
+            """
+            node Human {
+                email: String @key
+                age: I32
+                state: enum(active, away)
+                country: String
+                @range(age, 18..)
+            }
+            edge Knows: Human -> Human
+            """,
+            filename="strict.pg",
+        )
+
+    assert str(refused.value) == (
+        "the rows of this graph do not fit strict.pg; nothing was written.\n"
+        "  [OG-MF-104] wanted a value in age in every row of node:Human; "
+        "found 1 row against it: bob\n"
+        "    give these rows a value first, or let `@backfill` fill them\n"
+        "  [OG-CS-105] wanted state one of active, away in every row of node:Human; "
+        "found 1 row against it: cyd\n"
+        '    map the old values with `@rename_value(old="new")`, or change these rows first\n'
+        "  [OG-MF-103] wanted no row in node:Human; found 3 rows against it: ann, bob, cyd\n"
+        "    write `@backfill(value)` or `@backfill(from=property)` behind it, "
+        "or make it nullable\n"
+        "  [OG-CS-102] wanted age within 18.. in every row of node:Human; "
+        "found 1 row against it: cyd\n"
+        "    mend these rows first, or widen the range"
+    )
+    assert graph.snapshot() == before
+    assert is_old(graph)
+
+
+def test_only_the_first_ten_of_many_rows_are_named(graph: Graph) -> None:
+    graph.write({"Human": [human(f"p{number:02}") for number in range(20)]})
+
+    with pytest.raises(SchemaRefusedError, match="found 21 rows against it") as refused:
+        graph.apply_schema(BEFORE.replace("age: I32?", "age: I32"))
+
+    first = ", ".join(["bob", *(f"p{number:02}" for number in range(9))])
+    assert f"against it: {first}, ...\n" in str(refused.value)
+
+
+def test_sources_with_too_many_edges_are_named(graph: Graph) -> None:
+    graph.write({"Knows": [{"id": "ac", "src": "ann", "dst": "cyd"}]})
+
+    with pytest.raises(SchemaRefusedError) as refused:
+        graph.apply_schema(BEFORE.replace("Human -> Human", "Human -> Human @card(0..1)"))
+
+    assert "[OG-CS-104] wanted 0..1 edges for every source in edge:Knows" in str(refused.value)
+    assert "found 1 source against it: ann" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (
+            BEFORE.replace("email: String @key", "email: String"),
+            "OG-KY-101",
+            "the key changes from (email) to none",
+        ),
+        (BEFORE.replace("age: I32?", "age: String?"), "OG-MF-106", "from I32 to String"),
+        (
+            "node Other { x: I32 }" + BEFORE.replace("-> Human", "-> Other"),
+            "OG-ED-101",
+            "its edges join Human -> Human",
+        ),
+    ],
+)
+def test_what_no_rows_could_allow_is_refused_with_a_remedy(
+    graph: Graph, text: str, code: str, words: str
+) -> None:
+    before = graph.snapshot()
+
+    with pytest.raises(SchemaRefusedError) as refused:
+        graph.apply_schema(text, filename="wild.pg")
+
+    message = str(refused.value)
+    assert message.startswith("wild.pg asks for 1 change that cannot be made; nothing was written.")
+    assert f"[{code}]" in message
+    assert words in message
+    assert message.splitlines()[-1].strip().startswith(("declare", "add"))
+    assert graph.snapshot() == before
+
+
+def test_a_hint_that_is_wrong_is_shown_at_its_place(graph: Graph) -> None:
+    with pytest.raises(SchemaInvalidError, match=r"rename-unknown") as invalid:
+        graph.apply_schema(BEFORE + 'node Guest @rename_from("Alien") {}')
+
+    assert "nothing was written" in str(invalid.value)
+    assert is_old(graph)
+
+
+def test_a_text_that_means_the_same_makes_no_commit(graph: Graph) -> None:
+    graph.apply_schema(AFTER)
+    before = graph.snapshot()
+
+    again = graph.apply_schema(AFTER)
+    commented = graph.apply_schema(f"// The same in other words.\n{AFTER}")
+
+    assert (again.applied, again.commit_id) == (False, None)
+    assert (commented.applied, commented.schema_hash) == (False, again.schema_hash)
+    assert graph.snapshot() == before
+    assert graph.schema_text == AFTER
+
+
+def test_an_operation_applies_once(graph: Graph) -> None:
+    operation = new_id()
+
+    first = graph.apply_schema(AFTER, operation_id=operation)
+    again = graph.apply_schema(AFTER, operation_id=operation)
+
+    assert again.commit_id == first.commit_id
+    assert again.schema_hash == first.schema_hash
+    assert head(graph) == first.commit_id
+    assert graph.outcome(operation) is OperationStatus.PUBLISHED
+    assert is_new(graph)
+
+
+def test_a_handle_for_reading_does_not_change_a_schema(graph: Graph) -> None:
+    with pytest.raises(ReadOnlyError, match="change the schema"):
+        omnigraph.open(graph.root, mode="r").apply_schema(AFTER)
+
+    assert is_old(graph)
+
+
+@pytest.fixture
+def held_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
+    """The first change stands still once it holds the lock; events: it does, and it may go on."""
+    reached, go_on = Event(), Event()
+    reach = failpoints.reach
+
+    def stand_still(point: str) -> None:
+        if point == "schema.post_lock" and not reached.is_set():
+            reached.set()
+            assert go_on.wait(60)
+        reach(point)
+
+    monkeypatch.setattr(schema_lock, "reach", stand_still)
+    yield reached, go_on
+    go_on.set()
+
+
+def test_a_second_change_at_the_same_time_is_refused_at_once(
+    graph: Graph, held_up: tuple[Event, Event]
+) -> None:
+    reached, go_on = held_up
+    second = omnigraph.open(graph.root)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(graph.apply_schema, AFTER)
+        assert reached.wait(60)
+
+        with pytest.raises(ConflictError, match="already changing the schema"):
+            second.apply_schema(WITH_NOTE)
+
+        go_on.set()
+        assert first.result().applied
+    assert is_new(graph)
+    assert second.apply_schema(AFTER + "node Extra { x: I32 }").applied
+
+
+def test_main_does_not_leave_a_branch_behind_that_has_commits(graph: Graph) -> None:
+    branch = graph.create_branch("b")
+    graph.create_branch("quiet")
+    branch.write({"Human": [human("dan")]})
+
+    with pytest.raises(ConflictError) as refused:
+        graph.apply_schema(AFTER)
+
+    message = str(refused.value)
+    assert "could no longer be merged into main: b (1 commit that is not merged)" in message
+    assert "quiet" not in message
+    assert "--allow-parting" in message
+    assert "nothing was written" in message
+    assert is_old(graph)
+
+
+def test_a_branch_that_was_left_behind_lives_on_with_its_own_schema(graph: Graph) -> None:
+    branch = graph.create_branch("b")
+    branch.write({"Human": [human("dan", 5)]})
+
+    result = graph.apply_schema(AFTER, allow_parting=True)
+
+    assert [(each.branch, each.commits) for each in result.partings] == [("b", 1)]
+    assert is_new(graph)
+    assert branch.schema_text == BEFORE
+    assert ages(branch, OLD_QUERY)[-1] == ("dan", 5)
+    branch.write({"Human": [human("fay", 6)]})
+    assert sorted(content(branch)["Human"]) == ["ann", "bob", "cyd", "dan", "fay"]
+    assert branch.check().ok
+    with pytest.raises(ConflictError) as apart:
+        graph.merge("b")
+    assert (
+        "b cannot be merged into main: the schema of main was changed since they parted, "
+        "and rows of two schemas are not compared; nothing was written."
+    ) in str(apart.value)
+    assert "begin a new branch from main" in str(apart.value)
+    assert is_new(graph)
+
+
+def test_a_merged_branch_does_not_hold_main_up(graph: Graph) -> None:
+    branch = graph.create_branch("b")
+    branch.write({"Human": [human("dan", 5)]})
+    graph.merge("b")
+
+    assert graph.apply_schema(AFTER).applied
+    assert len(content(graph)["Person"]) == 4
+
+
+def test_a_change_on_a_branch_leaves_main_alone(graph: Graph) -> None:
+    branch = graph.create_branch("b")
+
+    branch.apply_schema(AFTER)
+
+    assert is_new(branch)
+    assert is_old(graph)
+    assert is_old(omnigraph.open(graph.root))
+    assert is_new(omnigraph.open(graph.root).branch("b"))
+    graph.write({"Human": [human("dan", 5)]})
+    branch.write({"Person": [{"email": "fay", "age": 6, "state": "gone", "country": "x"}]})
+    assert len(content(graph)["Human"]) == len(content(branch)["Person"]) == 4
+    assert graph.check().ok
+    assert branch.check().ok
+
+
+def test_both_sides_may_go_to_the_same_text_and_stay_apart(graph: Graph) -> None:
+    branch = graph.create_branch("b")
+    branch.apply_schema(AFTER)
+
+    graph.apply_schema(AFTER, allow_parting=True)
+
+    assert is_new(graph)
+    assert is_new(branch)
+    with pytest.raises(ConflictError, match="the schema of b and of main was changed"):
+        graph.merge("b")
+
+
+def test_a_branch_made_after_a_change_merges_as_ever(graph: Graph) -> None:
+    graph.apply_schema(AFTER)
+    branch = graph.create_branch("b")
+    branch.write({"Person": [{"email": "dan", "age": 1, "state": "gone", "country": "x"}]})
+    graph.write({"Person": [{"email": "fay", "age": 1, "state": "gone", "country": "x"}]})
+
+    graph.merge("b")
+
+    assert sorted(content(graph)["Person"]) == ["ann", "bob", "cyd", "dan", "fay"]
+    assert graph.check().ok
+
+
+def test_a_commit_before_the_change_is_read_and_asked_with_its_own_schema(graph: Graph) -> None:
+    before = head(graph)
+    graph.apply_schema(AFTER)
+    past = graph.at(before)
+
+    assert is_old(past)
+    assert set(past.catalog.nodes) == {"Human"}
+    assert ages(past, OLD_QUERY) == [("ann", 41), ("bob", None), ("cyd", 12)]
+    with pytest.raises(QueryInvalidError):
+        past.query(NEW_QUERY)
+    with pytest.raises(QueryInvalidError):
+        graph.query(OLD_QUERY)
+    assert ages(graph, NEW_QUERY) == [("ann", 41), ("bob", 0), ("cyd", 12)]
+
+
+def test_every_commit_of_a_chain_of_changes_keeps_its_schema(graph: Graph) -> None:
+    texts = [
+        BEFORE,
+        AFTER,
+        AFTER.replace('country: String @backfill("unknown")', ""),
+        AFTER.replace('@backfill("unknown")', '@backfill("elsewhere")'),
+    ]
+    commits = [head(graph)]
+    for text in texts[1:]:
+        graph.apply_schema(text)
+        commits.append(head(graph))
+
+    assert [graph.at(each).schema_text for each in commits] == texts
+    countries = [
+        {row.get("country") for row in content(graph.at(each))["Person"].values()}
+        for each in commits[1:]
+    ]
+    assert countries == [{"unknown"}, {None}, {"elsewhere"}]
+
+
+def test_a_tag_keeps_its_schema(graph: Graph) -> None:
+    graph.tag("before")
+    graph.apply_schema(AFTER)
+    graph.tag("after")
+    graph.apply_schema(AFTER.replace("state:", "// a comment\n    state:") + "node X { y: I32 }")
+
+    assert is_old(graph.at("before"))
+    assert is_new(graph.at("after"))
+
+
+def test_a_branch_from_an_old_commit_has_the_old_schema_and_can_be_written(graph: Graph) -> None:
+    before = head(graph)
+    graph.tag("before")
+    graph.apply_schema(AFTER)
+
+    for name, source in (("old", before), ("tagged", "before")):
+        branch = graph.create_branch(name, from_=source)
+
+        assert is_old(branch)
+        branch.write({"Human": [human("dan", 5)]})
+        assert ages(branch, OLD_QUERY)[-1] == ("dan", 5)
+        assert is_new(branch.branch("main"))
+        assert branch.check().ok
+        assert omnigraph.open(graph.root).branch(name).schema_text == BEFORE
+
+
+def test_a_dropped_type_is_gone_and_its_name_can_be_used_anew(graph: Graph) -> None:
+    before = head(graph)
+    graph.apply_schema("node Human { email: String @key }")
+
+    assert set(content(graph)) == {"Human"}
+    with pytest.raises(NotFoundError):
+        graph.edges("Knows")
+    graph.apply_schema("node Human { email: String @key } edge Knows: Human -> Human { w: I32 }")
+    assert content(graph)["Knows"] == {}
+    graph.write({"Knows": [{"id": "x", "src": "ann", "dst": "cyd", "w": 1}]})
+    assert content(graph)["Knows"] == {"x": {"id": "x", "src": "ann", "dst": "cyd", "w": 1}}
+    assert content(graph.at(before)) == OLD_CONTENT
+    assert graph.check().ok
+
+
+def test_a_dropped_property_that_comes_again_holds_none_of_the_old_values(graph: Graph) -> None:
+    before = head(graph)
+    graph.apply_schema(BEFORE.replace("age: I32?", ""))
+    graph.apply_schema(BEFORE)
+
+    assert set(dict(ages(graph, OLD_QUERY)).values()) == {None}
+    assert content(graph.at(before)) == OLD_CONTENT
+
+
+def test_a_diff_across_a_change_speaks_both_schemas(graph: Graph) -> None:
+    before = head(graph)
+    graph.apply_schema(AFTER)
+
+    diff = graph.diff(before)
+
+    assert set(diff.tables) == {"node:Person"}
+    person = diff.tables["node:Person"]
+    assert person.renamed_from == "node:Human"
+    assert person.columns_changed
+    told = {row["id"]: row for row in person.rows().read_all().to_pylist()}
+    assert {row["op"] for row in told.values()} <= {"update"}
+    assert told["bob"]["after"]["age"] == 0
+    assert told["cyd"]["before"]["state"] == "left"
+    assert told["cyd"]["after"]["state"] == "gone"
+
+
+def test_the_feed_tells_of_a_change_and_goes_on_behind_it(graph: Graph) -> None:
+    before = head(graph)
+    graph.write({"Human": [human("dan", 5)]})
+    result = graph.apply_schema(AFTER)
+    graph.write({"Person": [{"email": "fay", "age": 6, "state": "gone", "country": "x"}]})
+
+    feed = [*graph.changes(start=before)]
+
+    assert [each.schema_hash for each in feed] == [None, result.schema_hash, None]
+    assert [each.commit_id for each in feed[1:]] == [result.commit_id, head(graph)]
+    assert [told_ids(each) for each in feed] == [["dan"], [], ["fay"]]
+    (last,) = graph.changes(cursor=feed[1].cursor)
+    assert told_ids(last) == ["fay"]
+
+
+def told_ids(commit: CommitChanges) -> list[str]:
+    return [row["id"] for table in commit.tables for row in table.reader().read_all().to_pylist()]
+
+
+THINGS = "node Thing { name: String @key  x: I32? }"
+MORE_OF_THINGS = "node Thing { name: String @key  x: I64 @backfill(7)  y: String? }"
+
+
+@pytest.fixture
+def behind(graph_root: str, tmp_path: Path) -> tuple[Graph, Graph]:
+    """A handle that was opened before a change and has not looked since, and who changed it."""
+    writer = omnigraph.init(f"{graph_root}-things", schema=THINGS)
+    writer.write({"Thing": [{"name": "a"}]})
+    return omnigraph.open(writer.root), writer
+
+
+def test_an_open_handle_reads_with_the_schema_that_is_in_force(
+    behind: tuple[Graph, Graph],
+) -> None:
+    handle, writer = behind
+    writer.apply_schema(MORE_OF_THINGS)
+
+    asked = handle.query("query q() { match { $t: Thing } return { $t.x as x, $t.y as y } }")
+
+    assert asked.to_pylist() == [{"x": 7, "y": None}]
+    assert handle.schema_text == MORE_OF_THINGS
+
+
+def test_an_open_handle_runs_stored_queries_with_the_schema_that_is_in_force(
+    behind: tuple[Graph, Graph], tmp_path: Path
+) -> None:
+    handle, writer = behind
+    Path(tmp_path, "x.gq").write_text("query x() { match { $t: Thing } return { $t.x as x } }")
+    stored = handle.queries(tmp_path)
+    assert stored.run("x").to_pylist() == [{"x": None}]
+
+    writer.apply_schema(MORE_OF_THINGS)
+
+    assert stored.run("x").to_pylist() == [{"x": 7}]
+    writer.apply_schema("node Thing { name: String @key  y: String? }")
+    with pytest.raises(QueryInvalidError):
+        stored.run("x")
+
+
+def _write(handle: Graph, _: Path) -> object:
+    return handle.write({"Thing": [{"name": "b", "x": 2**40, "y": "new"}]})
+
+
+def _mutate(handle: Graph, _: Path) -> object:
+    return handle.mutate(f'query m() {{ insert Thing {{ name: "b", x: {2**40}, y: "new" }} }}')
+
+
+def _load(handle: Graph, place: Path) -> object:
+    lines = place / "rows.jsonl"
+    row = {"name": "b", "x": 2**40, "y": "new"}
+    lines.write_text(json.dumps({"type": "Thing", "data": row}) + "\n")
+    return handle.load(str(lines))
+
+
+@pytest.mark.parametrize("verb", [_write, _mutate, _load])
+def test_an_open_handle_writes_with_the_schema_that_is_in_force(
+    behind: tuple[Graph, Graph], tmp_path: Path, verb: Callable[[Graph, Path], object]
+) -> None:
+    handle, writer = behind
+    writer.apply_schema(MORE_OF_THINGS)
+
+    verb(handle, tmp_path)
+
+    row = {"id": "b", "name": "b", "x": 2**40, "y": "new"}
+    assert content(writer)["Thing"]["b"] == row
+    assert writer.check().ok
+
+
+def test_a_row_of_the_old_schema_is_refused_by_a_handle_that_has_not_looked(graph: Graph) -> None:
+    behind = omnigraph.open(graph.root)
+    graph.apply_schema(AFTER)
+
+    with pytest.raises(InvalidInputError):
+        behind.write({"Human": [human("dan")]})
+    with pytest.raises(InvalidInputError):
+        behind.write({"Person": [{"email": "dan", "age": None, "state": "gone", "country": "x"}]})
+    assert is_new(behind)
+
+
+def test_a_handle_of_another_process_notices_a_change(graph: Graph) -> None:
+    script = """
+import sys, omnigraph
+graph = omnigraph.open(sys.argv[1])
+print(sorted(graph.catalog.nodes), flush=True)
+sys.stdin.readline()
+graph.write({"Person": [{"email": "dan", "age": 100, "state": "gone", "country": "x"}]})
+print(sorted(graph.catalog.nodes), len(graph.nodes("Person").read_all()), flush=True)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, graph.root],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "['Human']\n"
+        graph.apply_schema(AFTER)
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "['Person'] 4\n"
+    assert sorted(content(graph)["Person"]) == ["ann", "bob", "cyd", "dan"]
+
+
+INDEXED = """
+node Doc { name: String @key  number: I32 @index  title: String @index  state: enum(a, b) @index }
+"""
+
+
+def indexes(graph: Graph) -> dict[tuple[str, ...], tuple[str, int]]:
+    """By column: the name of its index and the rows it does not know."""
+    (table,) = graph.status().tables
+    assert table.missing_indexes == (), table
+    return {
+        (*each.columns, each.name.rpartition("_")[2]): (each.name, each.unindexed_rows)
+        for each in table.indexes
+    }
+
+
+@pytest.fixture
+def docs(graph_root: str) -> Graph:
+    graph = omnigraph.init(f"{graph_root}-docs", schema=INDEXED)
+    for start in (0, 5):
+        graph.write({"Doc": [doc(number) for number in range(start, start + 5)]})
+    graph.optimize()
+    return graph
+
+
+def doc(number: int) -> Row:
+    return {
+        "name": f"d{number}",
+        "number": number,
+        "title": f"word{number}",
+        "state": "ab"[number % 2],
+    }
+
+
+def test_declared_indexes_are_right_after_renaming_widening_and_mapping(docs: Graph) -> None:
+    docs.apply_schema(
+        """
+        node Page @rename_from("Doc") {
+            name: String @key
+            count: I64 @index @rename_from("number")
+            title: String
+            heading: String @index @backfill(from=title)
+            state: enum(a, c) @index @rename_value(b="c")
+        }
+        """
+    )
+    docs.optimize()
+    docs.write(
+        {"Page": [{"name": "x", "count": 2**40, "title": "", "heading": "new", "state": "c"}]}
+    )
+    docs.optimize()
+
+    found = indexes(docs)
+    assert {each[0] for each in found} == {"id", "name", "count", "heading", "state"}
+    assert {name.rpartition("_")[0] for name, _ in found.values()} == {each[0] for each in found}
+    assert {rows for _, rows in found.values()} == {0}
+    asked = "query q() { match { $p: Page { %s } } return { $p.name as name } order { name } }"
+    for condition, names in (
+        ("count: 3", ["d3"]),
+        (f"count: {2**40}", ["x"]),
+        ('heading: "word4"', ["d4"]),
+        ('state: "c"', ["d1", "d3", "d5", "d7", "d9", "x"]),
+    ):
+        rows = docs.query(asked % condition).to_pylist()
+        assert [row["name"] for row in rows] == names, condition
+    assert docs.check().ok
+
+
+def test_an_index_that_is_no_longer_declared_is_gone_after_optimize(docs: Graph) -> None:
+    assert any(each[0] == "number" for each in indexes(docs))
+
+    docs.apply_schema(INDEXED.replace("number: I32 @index", "number: I32"))
+    docs.optimize()
+
+    assert not any(each[0] == "number" for each in indexes(docs))
+    rows = docs.query("query q() { match { $d: Doc { number: 3 } } return { $d.name as name } }")
+    assert rows.to_pylist() == [{"name": "d3"}]
+
+
+def test_an_index_that_is_declared_later_is_missing_until_optimize(docs: Graph) -> None:
+    docs.apply_schema(INDEXED.replace("title:", "length: I32? @index  title:"))
+
+    (table,) = docs.status().tables
+    assert table.missing_indexes == ("length",)
+    docs.optimize()
+    assert any(each[0] == "length" for each in indexes(docs))
+
+
+def test_what_is_exported_after_a_change_loads_into_a_graph_of_the_new_schema(
+    graph: Graph, tmp_path: Path
+) -> None:
+    graph.apply_schema(AFTER)
+    graph.export(tmp_path / "rows.jsonl")
+    copy = omnigraph.init(f"{graph.root}-copy", schema=AFTER)
+
+    copy.load(str(tmp_path / "rows.jsonl"))
+
+    assert is_new(copy)
+
+
+def test_cleanup_after_a_drop_takes_what_no_tag_holds(graph: Graph) -> None:
+    graph.tag("kept")
+    graph.write({"Human": [human("dan", 5)]})
+    unkept = head(graph)
+    graph.apply_schema("node Human { email: String @key }")
+    for number in range(3):
+        graph.write({"Human": [{"email": f"x{number}"}]})
+
+    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+
+    assert is_old(graph.at("kept"))
+    with pytest.raises(NotFoundError):
+        content(graph.at(unkept))
+    assert sorted(content(graph)["Human"]) == ["ann", "bob", "cyd", "dan", "x0", "x1", "x2"]
+    assert graph.check().ok
+    graph.delete_tag("kept")
+    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    assert not [
+        path for path in files_of(graph.root) if "edges" in path.parts and "data" in path.parts
+    ]
+    assert graph.check().ok
+
+
+def test_a_hard_drop_ends_what_older_commits_held_unless_a_tag_holds_it(graph: Graph) -> None:
+    graph.tag("kept")
+    graph.write({"Human": [human("dan", 5)], "Knows": [{"id": "da", "src": "dan", "dst": "ann"}]})
+    unkept = head(graph)
+
+    result = graph.apply_schema("node Human { email: String @key }", hard=True)
+
+    assert result.bytes_removed
+    with pytest.raises(NotFoundError):
+        content(graph.at(unkept))
+    assert is_old(graph.at("kept"))
+    assert sorted(content(graph)["Human"]) == ["ann", "bob", "cyd", "dan"]
+    assert graph.check().ok
+
+
+def test_a_type_that_one_branch_drops_stays_for_the_other_through_cleanup(graph: Graph) -> None:
+    branch = graph.create_branch("b")
+    branch.write({"Human": [human("dan", 5)]})
+    graph.apply_schema("node Human { email: String @key }", allow_parting=True)
+    for number in range(3):
+        graph.write({"Human": [{"email": f"x{number}"}]})
+
+    graph.optimize()
+    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.reconcile()
+
+    assert content(branch)["Knows"] == EDGES
+    assert sorted(content(branch)["Human"]) == ["ann", "bob", "cyd", "dan"]
+    branch.write({"Knows": [{"id": "da", "src": "dan", "dst": "ann"}]})
+    assert branch.check().ok
+    assert graph.check().ok
+
+
+def test_new_types_of_one_name_on_two_branches_have_nothing_in_common(graph: Graph) -> None:
+    text = BEFORE + "node Extra { x: I32 @index }"
+    branch = graph.create_branch("b")
+    branch.apply_schema(text)
+    branch.write({"Extra": [{"id": "theirs", "x": 1}]})
+    graph.apply_schema(text, allow_parting=True)
+    graph.write({"Extra": [{"id": "ours", "x": 2}]})
+
+    assert set(content(branch)["Extra"]) == {"theirs"}
+    assert set(content(graph)["Extra"]) == {"ours"}
+    graph.delete_branch("b")
+    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    assert set(content(graph)["Extra"]) == {"ours"}
+    assert graph.check().ok
+
+
+def test_the_past_keeps_its_schemas_when_the_manifest_is_folded(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "FOLD_EVERY", 5)
+    texts = [BEFORE, WITH_NOTE, AFTER.replace("country", "note: String?  country")]
+    commits = [head(graph)]
+    for text in texts[1:]:
+        graph.apply_schema(text)
+        commits.append(head(graph))
+    for number in range(8):
+        row = {"email": f"x{number}", "age": 1, "state": "gone", "country": "x"}
+        graph.write({"Person": [row]})
+
+    fresh = omnigraph.open(graph.root)
+
+    assert [fresh.at(each).schema_text for each in commits] == texts
+    assert content(fresh.at(commits[0])) == OLD_CONTENT
+    branch = fresh.create_branch("b", from_=commits[1])
+    branch.write({"Human": [human("dan") | {"note": "new"}]})
+    assert content(branch)["Human"]["dan"]["note"] == "new"
+    assert branch.check().ok
+
+
+def test_names_change_places_by_way_of_a_third(graph_root: str) -> None:
+    graph = omnigraph.init(f"{graph_root}-pairs", schema="node A { x: I32?  y: I32? @index }")
+    graph.write({"A": [{"id": "a", "x": 1, "y": 2}]})
+    graph.optimize()
+
+    graph.apply_schema('node A { x: I32?  z: I32? @rename_from("y") @index }')
+    graph.apply_schema('node A { y: I32? @rename_from("x")  z: I32? @index }')
+    graph.apply_schema('node A { y: I32?  x: I32? @rename_from("z") @index }')
+
+    assert content(graph)["A"] == {"a": {"id": "a", "x": 2, "y": 1}}
+    graph.optimize()
+    asked = graph.query("query q() { match { $a: A { x: 2 } } return { $a.y as y } }")
+    assert asked.to_pylist() == [{"y": 1}]
+    assert graph.check().ok
+
+
+def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_path: Path) -> None:
+    file = tmp_path / "new.pg"
+    file.write_text(AFTER)
+
+    done = cli("schema", "apply", graph.root, str(file), "--actor", "ada")
+
+    assert done.returncode == 0, done.stderr
+    assert "~ renamed from Human  [metadata]" in done.stdout
+    assert f"changed the schema, commit {head(graph)}" in done.stdout
+    assert "wrote 3 rows of node:Person" in done.stdout + done.stderr
+    assert graph.commits(limit=1)[0].actor == "ada"
+    assert is_new(graph)
+    again = cli("schema", "apply", graph.root, str(file))
+    assert again.returncode == 0
+    assert again.stdout == f"the schema already says what {file} says; nothing was written\n"
+
+
+def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
+    file = tmp_path / "new.pg"
+    file.write_text(AFTER)
+    graph.create_branch("b").write({"Human": [human("dan")]})
+
+    held = cli("schema", "apply", graph.root, str(file), "--json")
+    done = cli("schema", "apply", graph.root, str(file), "--json", "--allow-parting")
+
+    assert held.returncode == ConflictError.exit_code
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["applied"] is True
+    assert told["commit"] == head(graph)
+    assert told["rows_written"] == {"node:Person": 3}
+    assert told["plan"]["supported"] is True
+    assert told["plan"]["partings"] == [{"branch": "b", "commits": 1}]
+    nothing = json.loads(cli("schema", "apply", graph.root, str(file), "--json").stdout)
+    assert (nothing["applied"], nothing["commit"]) == (False, None)
+
+
+def test_the_command_refuses_with_the_reasons(graph: Graph, tmp_path: Path) -> None:
+    file = tmp_path / "strict.pg"
+    file.write_text(BEFORE.replace("age: I32?", "age: I32"))
+
+    said = cli("schema", "apply", graph.root, str(file))
+    told = cli("schema", "apply", graph.root, str(file), "--json")
+
+    assert said.returncode == told.returncode == SchemaRefusedError.exit_code
+    assert "[OG-MF-104]" in said.stderr
+    assert "found 1 row against it: bob" in said.stderr
+    assert json.loads(told.stdout)["applied"] is False
+    assert is_old(graph)
+
+
+def test_the_command_changes_the_branch_it_is_told(graph: Graph, tmp_path: Path) -> None:
+    file = tmp_path / "new.pg"
+    file.write_text(AFTER)
+    branch = graph.create_branch("b")
+
+    done = cli("schema", "apply", graph.root, str(file), "--branch", "b")
+
+    assert done.returncode == 0, done.stderr
+    assert is_new(branch)
+    assert is_old(graph)
+    shown = cli("schema", "show", graph.root, "--source", "--branch", "b")
+    assert shown.stdout.strip() == AFTER.strip()

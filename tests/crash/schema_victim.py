@@ -1,0 +1,64 @@
+"""The process that is killed or stopped while the schema changes; answers in one line of JSON.
+
+python -m tests.crash.schema_victim VERB ROOT ARGUMENT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+import omnigraph
+import omnigraph.maintenance.optimize
+import omnigraph.operations.apply_schema
+import omnigraph.operations.audited_load
+import omnigraph.operations.mutate
+import omnigraph.operations.query_text  # all five: every victim finds them loaded
+from omnigraph.errors import NothingWrittenError, OmnigraphError
+from omnigraph.graph import Graph
+from tests.crash.schema_world import Apply, apply, look
+from tests.crash.schema_writers import Writing, write
+
+
+def main(verb: str, root: str, argument: str = "") -> None:
+    try:
+        answer = {"said": "acknowledged", **_do(verb, root, argument)}
+    except (NothingWrittenError, KeyboardInterrupt) as error:
+        answer = _refusal("failed", error)
+    except OmnigraphError as error:
+        answer = _refusal("unknown", error)
+    print(json.dumps(answer), flush=True)
+
+
+def _do(verb: str, root: str, argument: str) -> dict[str, object]:
+    match verb:
+        case "look":
+            graph = omnigraph.open(root, mode="r")
+            return asdict(look(graph.branch(argument) if argument else graph))
+        case "apply":
+            return _applied(omnigraph.open(root), Apply.decoded(argument))
+        case "sweep":
+            settled = omnigraph.open(root).recover(also_living=True).settled
+            return {"settled": [each.kind for each in settled]}
+        case "branch":
+            omnigraph.open(root).create_branch(argument)
+            return {}
+        case "write":
+            write(omnigraph.open(root), Writing.decoded(argument))
+            return {}
+        case _:
+            raise ValueError(verb)
+
+
+def _applied(graph: Graph, job: Apply) -> dict[str, object]:
+    result = apply(graph, job)
+    return {"commit_id": result.commit_id, "schema_hash": result.schema_hash}
+
+
+def _refusal(said: str, error: BaseException) -> dict[str, object]:
+    return {"said": said, "error": type(error).__name__, "message": str(error)}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,177 @@
+"""Each guard of a schema change, left out on purpose: a script in which a promise then breaks.
+
+Every script runs twice on real tables, with the guard and without it. There is no chance in them:
+processes stand still at named points while others act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from ulid import ULID
+
+import omnigraph
+from omnigraph import failpoints, names
+from omnigraph.graph import Graph
+from omnigraph.operations.check import Problem
+from omnigraph.operations.outcome import OperationStatus
+from tests.crash.processes import Victim
+from tests.crash.schema_processes import start
+from tests.crash.schema_world import (
+    BASE,
+    CHANGES,
+    Apply,
+    Change,
+    add_rival_type,
+    swap_names,
+    write_city,
+)
+from tests.crash.schema_worlds import SchemaWorlds, Stage
+from tests.crash.schema_writers import WriterVerb, Writing
+from tests.crash.worlds import earlier_id
+from tests.stores import folder_of
+
+pytestmark = pytest.mark.crash
+
+ON = ""
+OF_DIFFERENT_SIZES = BASE.replace("size: I32?", "size: I32? @unique")
+"""What all cities are until the sleeping writer brings its own. No table moves for it."""
+
+
+@pytest.fixture(scope="session")
+def schema_worlds(tmp_path_factory: pytest.TempPathFactory) -> SchemaWorlds:
+    return SchemaWorlds(tmp_path_factory.mktemp("schema-worlds"))
+
+
+def test_a_publish_demands_the_schema_its_rows_were_judged_by(schema_worlds: SchemaWorlds) -> None:
+    def told_and_found(guard: str) -> tuple[str | None, set[Problem]]:
+        graph, writer = _writer_overtaken_by_a_rule(schema_worlds, guard)
+        writer.wake()
+        return writer.end().said, _problems(graph)
+
+    assert told_and_found(ON) == ("failed", set())
+    assert told_and_found("no_schema_check") == ("acknowledged", {Problem.BROKEN_RULE})
+
+
+def test_a_roll_forward_demands_the_schema_the_dead_writer_judged_by(
+    schema_worlds: SchemaWorlds,
+) -> None:
+    def problems(guard: str) -> set[Problem]:
+        graph, writer = _writer_overtaken_by_a_rule(schema_worlds, ON)
+        writer.kill()
+        assert writer.end().was_killed
+        with _left_out(guard):
+            graph.recover()
+        return _problems(graph)
+
+    assert problems(ON) == set()
+    assert problems("fwd_no_schema_check") == {Problem.BROKEN_RULE}
+
+
+def test_a_roll_forward_demands_that_every_new_table_is_there(schema_worlds: SchemaWorlds) -> None:
+    def done_and_found(guard: str) -> tuple[OperationStatus, set[Problem]]:
+        job, _, _ = schema_worlds.lay_out_dead(Stage.ONE_MADE)
+        with _left_out(guard):
+            graph = omnigraph.open(schema_worlds.root)
+        return graph.outcome(job.operation_id), _problems(graph)
+
+    assert done_and_found(ON) == (OperationStatus.ROLLED_BACK, set())
+    assert done_and_found("fwd_no_created") == (
+        OperationStatus.PUBLISHED,
+        {Problem.UNREADABLE_PIN},
+    )
+
+
+def test_the_copy_at_the_root_is_not_believed(schema_worlds: SchemaWorlds) -> None:
+    def read_as(guard: str) -> tuple[str, set[str]]:
+        schema_worlds.lay_out_dead(Stage.PUBLISHED)
+        with _left_out(guard):
+            snapshot, contract = omnigraph.open(schema_worlds.root, mode="r")._view()
+        return contract.text, set(snapshot.tables) ^ set(contract.catalog.tables())
+
+    assert read_as(ON) == (CHANGES[Change.MANY].text, set())
+    assert read_as("copy_believed") == (BASE, {"edge:Visited", "node:Club", "edge:MemberOf"})
+
+
+def test_a_late_applier_does_not_copy_its_schema_over_a_newer_one(
+    schema_worlds: SchemaWorlds,
+) -> None:
+    def is_newest_at_the_root(guard: str) -> bool:
+        schema_worlds.lay_out(Change.COLUMN)
+        root = schema_worlds.root
+        job = Apply(change=Change.COLUMN, operation_id=str(ULID()))
+        applier = start(
+            "apply",
+            root,
+            job.encoded(),
+            failpoints="schema.pre_promote=stop",
+            without_guard=guard,
+        )
+        applier.wait_until_stopped()
+        graph = omnigraph.open(root)
+        graph.recover(also_living=True)
+        add_rival_type(graph, operation_id=earlier_id())
+        applier.wake()
+        assert applier.end().said == "acknowledged"
+        assert omnigraph.open(root).schema_text == graph.schema_text
+        return folder_of(root, names.SCHEMA_SOURCE).read_text() == graph.schema_text
+
+    assert is_newest_at_the_root(ON)
+    assert not is_newest_at_the_root("promote_blindly")
+
+
+def test_upkeep_is_published_only_under_the_schema_it_began_with(
+    schema_worlds: SchemaWorlds,
+) -> None:
+    def problems(guard: str) -> set[Problem]:
+        schema_worlds.lay_out_towns()
+        writing = Writing(verb=WriterVerb.OPTIMIZE, operation_id=str(ULID()))
+        optimize = start(
+            "write",
+            schema_worlds.root,
+            writing.encoded(),
+            failpoints="publish.pre_manifest=stop",
+            without_guard=guard,
+        )
+        optimize.wait_until_stopped()
+        graph = omnigraph.open(schema_worlds.root)
+        swap_names(graph)
+        optimize.wake()
+        optimize.end()
+        return _problems(graph)
+
+    assert problems(ON) == set()
+    assert problems("upkeep_blind") == {Problem.UNREADABLE_PIN}
+
+
+def _writer_overtaken_by_a_rule(worlds: SchemaWorlds, guard: str) -> tuple[Graph, Victim]:
+    """A writer that stands still before its publish while a rule against its row is accepted."""
+    worlds.lay_out(Change.COLUMN)
+    graph = omnigraph.open(worlds.root)
+    write_city(graph, "first")
+    writing = Writing(verb=WriterVerb.WRITE, operation_id=str(ULID()))
+    writer = start(
+        "write",
+        worlds.root,
+        writing.encoded(),
+        failpoints="publish.pre_manifest=stop",
+        without_guard=guard,
+    )
+    writer.wait_until_stopped()
+    graph.apply_schema(OF_DIFFERENT_SIZES, operation_id=earlier_id())
+    return graph, writer
+
+
+@contextmanager
+def _left_out(guard: str) -> Iterator[None]:
+    failpoints.leave_out(guard)
+    try:
+        yield
+    finally:
+        failpoints.leave_out(ON)
+
+
+def _problems(graph: Graph) -> set[Problem]:
+    return {finding.problem for finding in graph.check().findings}

@@ -1,0 +1,309 @@
+"""Whoever sleeps through a change of the schema: it tells the truth, and nobody sees a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import pytest
+from _pytest.mark import ParameterSet
+from ulid import ULID
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import ConflictError
+from omnigraph.operations.outcome import OperationStatus
+from tests.crash.schema_processes import start
+from tests.crash.schema_sleeps import (
+    RIVAL_ID,
+    ApplierSleep,
+    Ending,
+    Meanwhile,
+    SweepSleep,
+    WriterSleep,
+    applier_sleeps,
+    pass_time,
+    replayed,
+    sweep_sleeps,
+    writer_sleeps,
+)
+from tests.crash.schema_verdict import (
+    assert_no_table_of_nobody,
+    assert_published_once,
+    assert_settled,
+    seen_by_another,
+)
+from tests.crash.schema_world import (
+    CHANGES,
+    SIDE,
+    Apply,
+    Change,
+    apply,
+    changed,
+    look,
+    swap_names,
+    with_city,
+)
+from tests.crash.schema_worlds import FORWARD, TOWNS, SchemaWorlds
+from tests.crash.schema_writers import WriterVerb, Writing, write
+from tests.crash.test_schema_crashes import DONE_BEFORE
+from tests.crash.verdict import NOT_DONE
+from tests.crash.worlds import earlier_id
+
+pytestmark = pytest.mark.crash
+
+Case = TypeVar("Case", ApplierSleep, SweepSleep, WriterSleep)
+
+
+@pytest.fixture(scope="session")
+def schema_worlds(tmp_path_factory: pytest.TempPathFactory) -> SchemaWorlds:
+    return SchemaWorlds(tmp_path_factory.mktemp("schema-worlds"))
+
+
+def _table(cases: Iterable[tuple[Case, bool]]) -> list[ParameterSet]:
+    return [
+        pytest.param(case, id=str(case), marks=[pytest.mark.slow] if slow else [])
+        for case, slow in cases
+    ]
+
+
+@pytest.mark.parametrize("case", _table(applier_sleeps()))
+def test_an_applier_that_wakes_up_tells_the_truth(
+    case: ApplierSleep, schema_worlds: SchemaWorlds
+) -> None:
+    before, commit = schema_worlds.lay_out(case.change)
+    root = schema_worlds.root
+    job = Apply(change=case.change, operation_id=str(ULID()))
+    armed = f"{case.point}=stop@{case.visit}"
+    sleeper = start("apply", root, job.encoded(), failpoints=armed)
+    sleeper.wait_until_stopped()
+    pass_time(case.meanwhile, root, job.branch)
+    sleeper.wake()
+
+    ended = sleeper.end()
+
+    graph = schema_worlds.graph(case.change)
+    outcome = graph.outcome(job.operation_id)
+    if ended.said == "acknowledged":
+        assert outcome is OperationStatus.PUBLISHED
+    else:
+        assert ended.said == "failed", ended.answer
+        assert outcome in NOT_DONE
+        assert case.point not in DONE_BEFORE
+    assert_settled(graph)
+    assert_published_once(graph, job.operation_id, RIVAL_ID)
+    expected = replayed(graph, before, job, case.meanwhile)
+    assert look(graph) == expected
+    assert seen_by_another(root, job.branch) == expected
+    assert graph.check().findings == ()
+    assert_no_table_of_nobody(graph)
+    assert look(graph.at(commit)) == before
+    graph.apply_schema(CHANGES[case.change].text)
+    assert look(graph) == changed(expected, case.change)
+    assert graph.check().findings == ()
+
+
+@pytest.mark.parametrize("case", _table(sweep_sleeps()))
+def test_a_sweep_of_a_schema_change_that_wakes_up_does_no_harm(
+    case: SweepSleep, schema_worlds: SchemaWorlds
+) -> None:
+    job, before, commit = schema_worlds.lay_out_dead(case.stage)
+    root, meanwhile = schema_worlds.root, Meanwhile.SWEPT_AND_APPLIED
+    sleeper = start("sweep", root, failpoints=f"{case.point}=stop@{case.visit}")
+    sleeper.wait_until_stopped()
+    pass_time(meanwhile, root, job.branch)
+    decided = omnigraph.open(root, mode="r").outcome(job.operation_id)
+    sleeper.wake()
+
+    said = sleeper.end().said
+
+    assert said == "acknowledged"
+    graph = schema_worlds.graph(job.change)
+    forward = case.stage in FORWARD
+    assert decided is (OperationStatus.PUBLISHED if forward else OperationStatus.ROLLED_BACK)
+    assert graph.outcome(job.operation_id) is decided
+    assert_settled(graph)
+    assert_published_once(graph, job.operation_id, RIVAL_ID)
+    expected = replayed(graph, before, job, meanwhile)
+    assert look(graph) == expected
+    assert seen_by_another(root, job.branch) == expected
+    assert graph.check().findings == ()
+    assert_no_table_of_nobody(graph)
+    assert look(graph.at(commit)) == before
+
+
+@pytest.mark.parametrize("case", _table(writer_sleeps()))
+def test_a_write_prepared_for_another_schema_never_lands(
+    case: WriterSleep, schema_worlds: SchemaWorlds
+) -> None:
+    before, commit = schema_worlds.lay_out(case.change, case.verb)
+    root = schema_worlds.root
+    writing = Writing(verb=case.verb, operation_id=str(ULID()))
+    sleeper = start("write", root, writing.encoded(), failpoints=f"{case.point}=stop")
+    sleeper.wait_until_stopped()
+    graph = omnigraph.open(root)
+    text = CHANGES[case.change].text
+    graph.apply_schema(text, operation_id=earlier_id(), allow_parting=True)
+    match case.ending:
+        case Ending.WAKES:
+            sleeper.wake()
+            ended = sleeper.end()
+            assert ended.said != "acknowledged" or case.verb is WriterVerb.OPTIMIZE
+        case Ending.DIES:
+            sleeper.kill()
+            assert sleeper.end().was_killed
+            graph = omnigraph.open(root)
+
+    assert graph.outcome(writing.operation_id) in NOT_DONE
+    assert_settled(graph)
+    after = changed(before, case.change)
+    assert look(graph) == after
+    assert seen_by_another(root) == after
+    assert graph.check().findings == ()
+    assert look(graph.at(commit)) == before
+    again = Writing(verb=case.verb, operation_id=str(ULID()))
+    if case.verb is WriterVerb.MERGE:
+        with pytest.raises(ConflictError):
+            write(graph, again)
+    else:
+        write(graph, again)
+        if case.verb in (WriterVerb.WRITE, WriterVerb.LOAD, WriterVerb.MUTATE):
+            assert look(graph) == with_city(after, writing.city)
+    assert graph.check().findings == ()
+    assert_settled(graph)
+
+
+@pytest.mark.parametrize(
+    "point", ["branch.begin", "branch.post_claim", "branch.post_manifest", "branch.post_parent"]
+)
+def test_a_branch_made_while_the_schema_changes_has_the_schema_of_its_rows(
+    point: str, schema_worlds: SchemaWorlds
+) -> None:
+    before, _ = schema_worlds.lay_out(Change.MANY)
+    root = schema_worlds.root
+    sleeper = start("branch", root, SIDE, failpoints=f"{point}=stop")
+    sleeper.wait_until_stopped()
+    graph = omnigraph.open(root)
+    graph.apply_schema(CHANGES[Change.MANY].text, allow_parting=True)
+    sleeper.wake()
+
+    said = sleeper.end().said
+
+    assert said == "acknowledged"
+    assert seen_by_another(root, SIDE) == before
+    assert look(graph.branch(SIDE)) == before
+    assert graph.branch(SIDE).check().findings == ()
+    assert look(graph) == changed(before, Change.MANY)
+
+
+def test_a_second_applier_is_refused_while_the_first_is_at_work(
+    schema_worlds: SchemaWorlds,
+) -> None:
+    before, _ = schema_worlds.lay_out(Change.MANY)
+    first = Apply(change=Change.MANY, operation_id=str(ULID()))
+    sleeper = start(
+        "apply", schema_worlds.root, first.encoded(), failpoints="schema.post_lock=stop"
+    )
+    sleeper.wait_until_stopped()
+    graph = omnigraph.open(schema_worlds.root)
+
+    with pytest.raises(ConflictError, match="already changing"):
+        apply(graph, Apply(change=Change.COLUMN, operation_id=earlier_id()))
+
+    sleeper.wake()
+    assert sleeper.end().said == "acknowledged"
+    assert look(graph) == changed(before, Change.MANY)
+    assert_settled(graph)
+
+
+def test_a_dead_applier_on_a_branch_is_in_nobodys_way_on_main(schema_worlds: SchemaWorlds) -> None:
+    schema_worlds.lay_out(Change.BRANCH)
+    graph = omnigraph.open(schema_worlds.root)
+    dead = Apply(change=Change.BRANCH, operation_id=str(ULID()))
+    victim = start("apply", schema_worlds.root, dead.encoded(), failpoints="schema.post_lock=stop")
+    victim.wait_until_stopped()
+    victim.kill()
+    assert victim.end().was_killed
+
+    result = graph.apply_schema(CHANGES[Change.COLUMN].text, allow_parting=True)
+
+    assert result.applied
+
+
+def test_an_applier_that_lost_to_another_leaves_no_table_behind(
+    schema_worlds: SchemaWorlds,
+) -> None:
+    before, _ = schema_worlds.lay_out(Change.MANY)
+    job = Apply(change=Change.MANY, operation_id=str(ULID()))
+    sleeper = start(
+        "apply", schema_worlds.root, job.encoded(), failpoints="publish.pre_manifest=stop"
+    )
+    sleeper.wait_until_stopped()
+    graph = omnigraph.open(schema_worlds.root)
+    graph._objects.delete(names.schema_lock())
+    club = f"{before.text}\nnode Club {{ name: String @key }}"
+    graph.apply_schema(club, operation_id=earlier_id())
+    sleeper.wake()
+
+    ended = sleeper.end()
+
+    assert ended.answer["error"] == "SchemaChangedError"
+    assert graph.schema_text == club
+    assert_no_table_of_nobody(graph)
+    graph.apply_schema(CHANGES[Change.MANY].text)
+    assert look(graph) == changed(before, Change.MANY)
+    assert graph.check().findings == ()
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_an_optimize_that_sleeps_while_types_swap_names_damages_neither(
+    ending: Ending, schema_worlds: SchemaWorlds
+) -> None:
+    schema_worlds.lay_out_towns()
+    root = schema_worlds.root
+    graph = omnigraph.open(root)
+    writing = Writing(verb=WriterVerb.OPTIMIZE, operation_id=str(ULID()))
+    sleeper = start("write", root, writing.encoded(), failpoints="publish.pre_manifest=stop")
+    sleeper.wait_until_stopped()
+    cities, towns = graph.nodes("City").read_all(), graph.nodes("Town").read_all()
+    swap_names(graph)
+    if ending is Ending.WAKES:
+        sleeper.wake()
+        assert sleeper.end().said is not None
+    else:
+        sleeper.kill()
+        assert sleeper.end().was_killed
+
+    graph = omnigraph.open(root)
+
+    assert graph.check().findings == ()
+    assert graph.nodes("City").read_all().equals(towns)
+    assert graph.nodes("Town").read_all().equals(cities)
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_an_optimize_that_sleeps_while_a_type_is_renamed_leaves_nothing_to_repair(
+    ending: Ending, schema_worlds: SchemaWorlds
+) -> None:
+    schema_worlds.lay_out_towns()
+    root = schema_worlds.root
+    graph = omnigraph.open(root)
+    writing = Writing(verb=WriterVerb.OPTIMIZE, operation_id=str(ULID()))
+    sleeper = start("write", root, writing.encoded(), failpoints="publish.pre_manifest=stop")
+    sleeper.wait_until_stopped()
+    towns = graph.nodes("Town").read_all()
+    graph.apply_schema(TOWNS.replace("node Town", 'node Village @rename_from("Town")'))
+    if ending is Ending.WAKES:
+        sleeper.wake()
+        assert sleeper.end().said is not None
+    else:
+        sleeper.kill()
+        assert sleeper.end().was_killed
+
+    graph = omnigraph.open(root)
+
+    assert graph.check().findings == ()
+    assert graph.nodes("Village").read_all().equals(towns)
+    graph.write({"Village": [{"name": "new"}]})
+    graph.optimize()
+    assert graph.check().findings == ()

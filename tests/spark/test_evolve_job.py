@@ -1,0 +1,344 @@
+"""A cluster stages the same columns and finds the same rows as one process does."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
+from omnigraph.local.evolving.data_checks import failed_checks
+from omnigraph.local.evolving.table_changes import TableChange, table_changes
+from omnigraph.schema.evolution.data_checks import CheckKind, TableIsEmpty
+from omnigraph.schema.evolution.planning import Evolution, evolve
+from omnigraph.spark import evolve_job
+from omnigraph.spark.evolve_job import failed_checks_on_spark, stage_columns_on_spark
+from omnigraph.storage.location import Root
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.tables import open_pinned
+from tests.local.evolving.stored import as_stored_in, changed, committed, rows_in, stored
+from tests.schema.compiling import compiled
+from tests.schema.evolution.rows import Row, migrated
+from tests.spark.conftest import TEST_TARGET
+
+pytestmark = pytest.mark.spark
+
+NAN = math.nan
+NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+ACCEPTED = """
+node A {
+    name: String  age: I32?  size: F32?  mood: enum(sad, glad)?  tags: [String]?
+    at: Vector(2)?  scan: Blob?  n: U32
+}
+edge E: A -> A { w: I32? }
+"""
+NEW = """
+node B @rename_from("A") {
+    title: String @rename_from("name")
+    age: I64 @backfill(18)
+    size: F64?
+    mood: enum(blue, glad) @rename_value(sad=blue) @backfill(glad)
+    at: Vector(2)?
+    scan: Blob?
+    n: I64
+    also: [String]? @backfill(from=tags)
+    seen: DateTime @backfill("2026-01-31T12:00:00+02:00")
+    most: U64 @backfill(18446744073709551615)
+    nothing: String?
+}
+edge E: B -> B { w: F64 @backfill(-1.5) }
+"""
+
+
+def people(count: int) -> list[Row]:
+    return [
+        {
+            "name": f"n{n}",
+            "age": None if n % 3 == 0 else n,
+            "size": None if n % 4 == 0 else n / 8,
+            "mood": [None, "sad", "glad"][n % 3],
+            "tags": None if n % 2 else [f"t{n}", None],
+            "at": None if n % 5 == 0 else [n, -n],
+            "scan": None if n == 2 else b"x" * n,
+            "n": n,
+        }
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def evolution() -> Evolution:
+    return evolve(compiled(ACCEPTED), NEW)
+
+
+def on_spark(spark: SparkSession, root: Root, entry: TableEntry, change: TableChange) -> TableEntry:
+    assert change.columns is not None
+    staged = stage_columns_on_spark(
+        spark, root, entry, change.columns, change.computed, "operation"
+    )
+    return committed(root, staged)
+
+
+@pytest.mark.parametrize("rows_per_task", [1, 1 << 18])
+def test_columns_of_many_fragments_with_deletions_are_staged_as_in_one_process(
+    spark: SparkSession,
+    tmp_path: Path,
+    evolution: Evolution,
+    monkeypatch: pytest.MonkeyPatch,
+    rows_per_task: int,
+) -> None:
+    monkeypatch.setattr(evolve_job, "ROWS_PER_TASK", rows_per_task)
+    given = {"node:A": people(23), "edge:E": [{"src": "r0001", "dst": "r0002", "w": None}] * 4}
+    graphs = [
+        stored(str(tmp_path / each), evolution.accepted, given, parts=5) for each in ("a", "b")
+    ]
+    (root, snapshot), (other_root, other) = graphs
+    assert len(open_pinned(root, snapshot.tables["node:A"]).get_fragments()) == 5
+
+    for change in table_changes(evolution):
+        made = on_spark(spark, root, snapshot.tables[change.stored_key], change)
+        in_process = changed(other_root, other.tables[change.stored_key], change)
+
+        declared = evolution.target.tables()[change.new_key]
+        steps = [s for s in evolution.plan.steps if s.subject.number == declared.number]
+        expected = as_stored_in(migrated(given[change.stored_key], steps), declared)
+        found = rows_in(root, made)
+        assert [found[each] for each in sorted(found)] == expected
+        assert found == rows_in(other_root, in_process)
+        assert open_pinned(root, made).schema == open_pinned(other_root, in_process).schema
+        assert made.row_count == in_process.row_count
+
+
+def test_a_change_without_computed_values_writes_no_row(
+    graph_root: str, spark: SparkSession
+) -> None:
+    evolution = evolve(compiled("node A { x: I32 y: I32 }"), "node A { x: I32? z: Date? }")
+    root, snapshot = stored(graph_root, evolution.accepted, {"node:A": [{"x": 1, "y": 2}]})
+    (change,) = table_changes(evolution)
+    assert change.columns is not None
+
+    staged = stage_columns_on_spark(
+        spark, root, snapshot.tables["node:A"], change.columns, (), "operation"
+    )
+
+    assert staged.rows_updated == 0
+    assert rows_in(root, committed(root, staged)) == {"r0000": {"x": 1, "z": None}}
+
+
+def test_an_empty_table_is_staged_with_required_columns(
+    graph_root: str, spark: SparkSession
+) -> None:
+    evolution = evolve(compiled("node A { x: I32 }"), "node A { x: I64 y: String }")
+    root, snapshot = stored(graph_root, evolution.accepted, {})
+    (change,) = table_changes(evolution)
+
+    made = on_spark(spark, root, snapshot.tables["node:A"], change)
+
+    assert open_pinned(root, made).schema.names == ["id", "x", "y"]
+
+
+def test_two_attempts_of_one_task_leave_one_version_without_the_files_of_the_other(
+    graph_root: str, spark: SparkSession, evolution: Evolution
+) -> None:
+    root, snapshot = stored(graph_root, evolution.accepted, {"node:A": people(7)})
+    entry = snapshot.tables["node:A"]
+    change = next(each for each in table_changes(evolution) if each.stored_key == "node:A")
+    assert change.columns is not None
+    arguments = (spark, root, entry, change.columns, change.computed, "operation")
+
+    stage_columns_on_spark(*arguments)
+    made = committed(root, stage_columns_on_spark(*arguments))
+
+    assert len(rows_in(root, made)) == 7
+    files = [
+        file.path
+        for fragment in open_pinned(root, made).get_fragments()
+        for file in fragment.metadata.files
+    ]
+    assert len(files) == len(set(files)) == 2 * 2
+
+
+def test_what_a_task_refuses_is_refused_in_the_same_words(
+    graph_root: str, spark: SparkSession
+) -> None:
+    evolution = evolve(compiled("node A { x: I32 b: Blob? }"), "node A { x: I64 b: Blob }")
+    root, snapshot = stored(graph_root, evolution.accepted, {"node:A": [{"x": 1, "b": b"x"}]})
+    (change,) = table_changes(evolution)
+
+    with pytest.raises(InvalidInputError, match="column b of node:A holds blobs") as on_executor:
+        on_spark(spark, root, snapshot.tables["node:A"], change)
+    with pytest.raises(InvalidInputError) as here:
+        changed(root, snapshot.tables["node:A"], change)
+
+    assert str(on_executor.value) == str(here.value)
+    assert spark.getTags() == set()
+
+
+def test_a_required_copy_of_nothing_is_refused(graph_root: str, spark: SparkSession) -> None:
+    evolution = evolve(
+        compiled("node A { x: I32? }"), "node A { x: I32? y: I32 @backfill(from=x) }"
+    )
+    root, snapshot = stored(graph_root, evolution.accepted, {"node:A": [{"x": None}]})
+    (change,) = table_changes(evolution)
+
+    with pytest.raises(InvalidInputError, match="column y of node:A is required"):
+        on_spark(spark, root, snapshot.tables["node:A"], change)
+
+
+CHECKED = """
+node A {
+    x: I32? s: String? e: enum(a, b, c)? f: F64? g: F32? u: U64? d: DateTime? q: I32? r: I32?
+    b: Blob? v: Vector(2)? day: Date? yes: Bool?
+}
+edge E: A -> A { w: I32? }
+"""
+ASKING = """
+node A {
+    x: I32  s: String? e: enum(a)? @rename_value(b=a)  f: F64? @unique  g: F64? @unique
+    u: U64? @unique  d: DateTime? @unique  q: I32 @backfill(from=r)  r: I32?  b: Blob
+    v: Vector(2) @embed(s)  day: Date? @unique  yes: Bool?  new: String
+    @range(x, 0..3) @check(s, "^a") @unique(s, e) @range(f, ..0.5) @unique(q, yes)
+}
+edge E: A -> A @card(2..3) { w: I64? @unique(src, dst) }
+"""
+
+
+def random_rows(rng: random.Random, count: int) -> dict[str, list[Row]]:
+    def drawn(*values: Any) -> Any:
+        return rng.choice([None, *values])
+
+    nodes = [
+        {
+            "x": drawn(0, 3, 4, -1),
+            "s": drawn("a", "b", "ab", ""),
+            "e": drawn("a", "b", "c"),
+            "f": drawn(0.0, -0.0, NAN, 0.5, 0.75, math.inf),
+            "g": drawn(0.0, -0.0, NAN, 0.1),
+            "u": drawn(2**64 - 1, 2**64 - 2, *range(40)),
+            "q": drawn(*range(20)),
+            "r": drawn(*range(20)),
+            "d": drawn(*(NOON + dt.timedelta(microseconds=n) for n in range(30))),
+            "day": drawn(*(NOON.date() + dt.timedelta(days=n) for n in range(30))),
+            "b": drawn(b"", b"x"),
+            "v": drawn([1.0, 2.0]),
+            "yes": drawn(True, False),
+        }
+        for _ in range(count)
+    ]
+    ids = [f"r{n:04}" for n in range(max(1, count))]
+    edges = [{"src": rng.choice(ids), "dst": rng.choice(ids[:2])} for _ in range(count * 2)]
+    return {"node:A": nodes, "edge:E": edges}
+
+
+@pytest.mark.parametrize(("seed", "count"), [(2, 7), (3, 0), (4, 120)])
+def test_random_rows_are_judged_as_in_one_process(
+    spark: SparkSession,
+    graph_root: str,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    count: int,
+) -> None:
+    monkeypatch.setattr(evolve_job, "ROWS_PER_TASK", 1)
+    evolution = evolve(compiled(CHECKED), ASKING)
+    checks = evolution.plan.needs
+    assert {each.kind for each in checks} == set(CheckKind)
+    rows = random_rows(random.Random(seed), count)
+    root, snapshot = stored(graph_root, evolution.accepted, rows, parts=3)
+
+    found = failed_checks_on_spark(spark, root, snapshot, checks)
+
+    assert found == failed_checks(root, snapshot, checks)
+    if count == 120:
+        assert {each.check.kind for each in found} == set(CheckKind)
+        assert all(len(each.examples) == min(10, each.rows) for each in found)
+
+
+def test_rows_that_keep_every_rule_are_no_offenders(spark: SparkSession, graph_root: str) -> None:
+    evolution = evolve(
+        compiled("node A { x: U64? s: String? } edge E: A -> A"),
+        'node A { x: U64 @unique s: String? @check(s, "a") @range(x, 1..) } '
+        "edge E: A -> A @card(2..2)",
+    )
+    nodes = [{"x": 2**64 - 1 - n, "s": None if n else "a"} for n in range(5)]
+    edges = [{"src": f"r000{n // 2}", "dst": "r0000"} for n in range(6)]
+    root, snapshot = stored(graph_root, evolution.accepted, {"node:A": nodes, "edge:E": edges})
+    assert len(evolution.plan.needs) == 5
+
+    assert failed_checks_on_spark(spark, root, snapshot, evolution.plan.needs) == ()
+
+
+def test_a_check_asked_twice_is_answered_once_and_an_unknown_table_is_named(
+    spark: SparkSession, graph_root: str
+) -> None:
+    evolution = evolve(compiled("node A { x: I32 }"), "node A { x: I32 @unique }")
+    root, snapshot = stored(graph_root, evolution.accepted, {"node:A": [{"x": 1}, {"x": 1}]})
+    twice = (*evolution.plan.needs, *evolution.plan.needs)
+
+    (found,) = failed_checks_on_spark(spark, root, snapshot, twice)
+
+    assert (found.rows, found.examples) == (2, ("r0000", "r0001"))
+    with pytest.raises(NotFoundError, match="'B'"):
+        failed_checks_on_spark(spark, root, snapshot, [TableIsEmpty(table="node:B", column="x")])
+
+
+@pytest.mark.local_disk("takes a file away")
+def test_a_lost_file_is_told_as_such(spark: SparkSession, tmp_path: Path) -> None:
+    evolution = evolve(compiled("node A { x: I32? }"), "node A { x: I32 @unique }")
+    root, snapshot = stored(str(tmp_path / "graph"), evolution.accepted, {"node:A": [{"x": 1}]})
+    for each in tmp_path.rglob("data/*.lance"):
+        each.unlink()
+
+    for check in evolution.plan.needs:
+        with pytest.raises(StorageUnavailableError, match="could not read node:A"):
+            failed_checks_on_spark(spark, root, snapshot, [check])
+
+
+CONNECT = """
+import json, pickle, sys
+from pathlib import Path
+from omnigraph.local.evolving.data_checks import failed_checks
+from omnigraph.spark.evolve_job import failed_checks_on_spark, stage_columns_on_spark
+from omnigraph.spark.session import SparkTarget, spark_for_a_while
+
+root, snapshot, checks, entry, change = pickle.loads(Path(sys.argv[1]).read_bytes())
+settings = json.loads(sys.argv[2])
+with spark_for_a_while(target=SparkTarget(remote="local[2]", settings=settings)) as spark:
+    print(type(spark).__module__)
+    found = failed_checks_on_spark(spark, root, snapshot, checks, operation_id="checks")
+    print(found == failed_checks(root, snapshot, checks), len(found) > 5)
+    staged = stage_columns_on_spark(spark, root, entry, change.columns, change.computed, "op")
+    print(staged.rows_updated, staged.row_count)
+"""
+
+
+@pytest.mark.slow
+def test_both_work_through_connect(tmp_path: Path) -> None:
+
+    asking = evolve(compiled(CHECKED), ASKING)
+    rows = random_rows(random.Random(5), 30)
+    root, snapshot = stored(str(tmp_path / "graph"), asking.accepted, rows)
+    widening = evolve(asking.accepted, CHECKED.replace("x: I32?", "x: I64?"))
+    change = next(each for each in table_changes(widening) if each.columns is not None)
+    given = (root, snapshot, asking.plan.needs, snapshot.tables["node:A"], change)
+    work = tmp_path / "work"
+    work.write_bytes(pickle.dumps(given))
+
+    ran = subprocess.run(
+        [sys.executable, "-W", "always", "-c", CONNECT, work, json.dumps(TEST_TARGET.settings)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == ["pyspark.sql.connect.session", "True True", "30 30"]
