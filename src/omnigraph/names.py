@@ -46,6 +46,7 @@ PIN_PROPERTY: Final = "omnigraph:pin"
 
 INDEX_KINDS: Final = ("btree", "inverted", "vector")
 
+TABLE_DIRS: Final = ("nodes", "edges")
 NODE_PREFIX: Final = "node:"
 EDGE_PREFIX: Final = "edge:"
 
@@ -93,6 +94,12 @@ def table_location(table_key: str, operation_id: str | None = None) -> str:
     kind, _, type_name = table_key.partition(":")
     place = f"{kind}s/{fnv1a64_hex(type_name)}"
     return place if operation_id is None else f"{place}-{operation_id.lower()}"
+
+
+def table_maker(location: str) -> str | None:
+    """The operation whose schema change made the table at a location, if one did."""
+    _, made, operation_id = location.rpartition("-")
+    return operation_id.upper() if made else None
 
 
 def schema_lock() -> str:

@@ -530,6 +530,21 @@ def test_the_feed_tells_of_a_change_and_goes_on_behind_it(graph: Graph) -> None:
     assert told_ids(last) == ["fay"]
 
 
+def test_a_feed_of_some_types_follows_them_through_a_renaming(graph: Graph) -> None:
+    before = head(graph)
+    graph.write({"Human": [human("dan", 5)]})
+    graph.apply_schema(AFTER)
+    graph.write({"Person": [{"email": "fay", "age": 6, "state": "gone", "country": "x"}]})
+
+    feed = [*graph.changes(start=before, types=["Person"])]
+
+    assert [told_ids(each) for each in feed] == [["dan"], [], ["fay"]]
+    assert [table.table_key for each in feed for table in each.tables] == [
+        "node:Human",
+        "node:Person",
+    ]
+
+
 def told_ids(commit: CommitChanges) -> list[str]:
     return [row["id"] for table in commit.tables for row in table.reader().read_all().to_pylist()]
 

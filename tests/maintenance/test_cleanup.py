@@ -430,6 +430,24 @@ def test_commits_and_operations_are_known_for_ever(graph: Graph) -> None:
     assert {graph.outcome(operation).value for _, operation in known} == {"published"}
 
 
+def test_a_table_that_came_with_a_branch_goes_when_the_branch_is_gone(graph: Graph) -> None:
+    old = str(ULID.from_datetime(datetime.now(UTC) - timedelta(days=2)))
+    side = graph.create_branch("side")
+    side.apply_schema(side.schema_text + "node New { name: String @key }\n", operation_id=old)
+    put(side, New=[{"name": "n"}])
+    location = side.snapshot().tables["node:New"].location
+
+    assert not any(path.startswith(location) for path in clean(graph).leftovers.paths)
+    assert side.nodes("New").read_all().num_rows == 1
+    graph.delete_branch("side")
+    gone = clean(graph).leftovers.paths
+
+    assert gone
+    assert all(path.startswith(location) for path in gone)
+    assert graph._objects.list(location) == ()
+    assert graph.check().ok
+
+
 def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
     old = str(ULID.from_datetime(datetime.now(UTC) - timedelta(days=2)))
     young = str(ULID())

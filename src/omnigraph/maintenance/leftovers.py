@@ -1,4 +1,4 @@
-"""What the dead left beside the tables: parts of abandoned loads, forks that Lance never finished.
+"""What the dead left: parts of abandoned loads, unfinished forks, tables that nothing registers.
 
 Invariant: an operation's leftovers go only when it has no sidecar and began more than a day ago.
 Whoever still works for it finds its claim gone and stops; nothing published is named here.
@@ -16,12 +16,13 @@ from omnigraph import names
 from omnigraph.commit.politeness import began_at
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import NotFoundError, OmnigraphError
+from omnigraph.maintenance.registered import registered_tables
 from omnigraph.storage.branch_refs import append_entry, branch_logs
 from omnigraph.storage.forks import forks_of
 from omnigraph.storage.manifest import manifest_branches, read_manifest
 from omnigraph.storage.manifest_rows import Table
 from omnigraph.storage.ref_logs import RefState
-from omnigraph.storage.tags import append_tag_entry, tag_logs
+from omnigraph.storage.tags import append_tag_entry, claimed_tags, tag_logs
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -44,7 +45,7 @@ class Leftovers:
 
 def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
     """What the dead left; listed before the sidecars are, so that nobody living is among them."""
-    found = [*_staged(objects), *_torn_forks(objects)]
+    found = [*_staged(objects), *_torn_forks(objects), *_unregistered_tables(objects)]
     working = set(pending_operations(objects))
     dead = {
         path: size
@@ -95,6 +96,28 @@ def _torn_forks(objects: Objects) -> Iterator[_Found]:
             yield from _unlisted(objects, location, set(forks_of(root, location)))
     with suppress(NotFoundError):
         yield from _unlisted(objects, names.MANIFEST, set(manifest_branches(root)))
+
+
+def _unregistered_tables(objects: Objects) -> Iterator[_Found]:
+    """Tables of schema changes that were undone, or made on a branch that is gone."""
+    made = {
+        location: owner
+        for directory in names.TABLE_DIRS
+        for location in objects.folders(directory)
+        if (owner := names.table_maker(location)) is not None
+    }
+    if not made:
+        return
+    # Asked before the manifests are read: who publishes a table in between is among them.
+    working = set(pending_operations(objects))
+    known = {entry.location for entry in registered_tables(objects)}
+    known |= {location for tag in claimed_tags(objects) for _, location, *_ in tag.tables}
+    for log in branch_logs(objects).values():
+        origin = None if log.ref is None else log.ref.forked_from
+        known |= {location for _, location, *_ in (origin and origin.tables) or ()}
+    for location in (each for each in made.keys() - known if made[each] not in working):
+        for path, size in objects.sizes(location).items():
+            yield made[location], path, size
 
 
 def _unlisted(objects: Objects, location: str, listed: set[str]) -> Iterator[_Found]:

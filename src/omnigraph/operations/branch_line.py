@@ -68,6 +68,7 @@ class BranchLine:
         self.head = self.state.head.commit_id
         self._incarnation = self.state.head.incarnation if ref is None else ref.incarnation
         self._chosen = None if table_keys is None else frozenset(table_keys)
+        self._chosen_places = {entry.location for entry in self.tables.values()}
         self._commits = CommitGraph(
             {row.commit_id: row for row in self.state.rows if isinstance(row, GraphCommit)}
         )
@@ -140,11 +141,10 @@ class BranchLine:
         Raises:
             NotFoundError: the first commit of which this is not known any more.
         """
-        wanted = {key for each in commits for key, _, _ in each.tables if self._chooses(key)}
         if not commits:
             return
         self._require_leads_to_head(commits)
-        pins = self._pins_at(commits[0].parent_id, wanted)
+        pins = self._pins_at(commits[0].parent_id, self._moved_first(commits))
         known = dict(pins.tables)
         for commit in commits:
             if _is_unrecorded(commit):
@@ -156,7 +156,7 @@ class BranchLine:
                 continue
             moves = []
             for key, version, fork in sorted(commit.tables, key=lambda each: nodes_first(each[0])):
-                if not self._chooses(key):
+                if not self._chooses_of(commit, key):
                     continue
                 before = known.get(key)
                 if before is None and version > 1 and not pins.whole:
@@ -174,6 +174,21 @@ class BranchLine:
 
     def _chooses(self, table_key: str) -> bool:
         return self._chosen is None or table_key in self._chosen
+
+    def _chooses_of(self, commit: GraphCommit, table_key: str) -> bool:
+        """Whether a table of a commit was chosen, perhaps under a name that it has got since."""
+        if self._chosen is None:
+            return True
+        return self._locations_at(commit).get(table_key) in self._chosen_places
+
+    def _moved_first(self, commits: Sequence[GraphCommit]) -> set[str]:
+        """The chosen tables that commits move until one of them tells where all tables are."""
+        moved: set[str] = set()
+        for commit in commits:
+            if commit.schema_change is not None:
+                break
+            moved |= {key for key, _, _ in commit.tables if self._chooses_of(commit, key)}
+        return moved
 
     def _back_to(self, stop: str | None) -> tuple[GraphCommit, ...] | None:
         """The commits after `stop`, oldest first; None if the line does not lead there."""

@@ -63,6 +63,7 @@ class Objects(Protocol):
     def read(self, path: str) -> bytes | None: ...
     def list(self, prefix: str) -> tuple[str, ...]: ...
     def sizes(self, prefix: str) -> Mapping[str, int]: ...
+    def folders(self, prefix: str) -> tuple[str, ...]: ...
     def delete(self, path: str) -> None: ...
 
 
@@ -114,6 +115,13 @@ class StoredObjects:
             found = {entry["path"]: int(entry["size"]) for page in pages for entry in page}
             count_listing(len(found))
             return found
+
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        """What has something below it right under the prefix, sorted."""
+        with _translated(self.root, f"list {prefix}"):
+            found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
+            count_listing(len(found))
+            return tuple(sorted(found))
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is already gone is fine."""
