@@ -36,6 +36,12 @@ class ForgetfulStore:
     def list(self, prefix: str) -> tuple[str, ...]:
         return tuple(sorted(path for path in self.content if path.startswith(prefix)))
 
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        below = [path.removeprefix(f"{prefix}/") for path in self.list(prefix)]
+        return tuple(
+            sorted({f"{prefix}/{path.partition('/')[0]}" for path in below if "/" in path})
+        )
+
     def sizes(self, prefix: str) -> dict[str, int]:
         return {path: len(self.content[path]) for path in self.list(prefix)}
 
@@ -65,6 +71,14 @@ def test_one_of_many_concurrent_puts_wins(objects: Objects) -> None:
 def test_a_missing_object_reads_as_none_and_deletes_quietly(objects: Objects) -> None:
     assert objects.read("nope") is None
     objects.delete("nope")
+
+
+def test_folders_are_what_has_something_below_it(objects: Objects) -> None:
+    for path in ("a/1/x", "a/1/y/z", "a/0/x", "a/file", "ab/2/x"):
+        objects.put_if_absent(path, b"")
+
+    assert objects.folders("a") == ("a/0", "a/1")
+    assert objects.folders("c") == ()
 
 
 def test_list_is_recursive_sorted_and_knows_whole_segments(objects: Objects) -> None:
