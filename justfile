@@ -85,6 +85,12 @@ histories:
 cleanups:
     OMNIGRAPH_EXAMPLES=500 pytest -q -n auto tests/behaviours/test_cleanup_random.py --timeout 7200
 
+# Random changes of random schemas against an oracle, readers beside 200 changes, every crash and sleep (long)
+schemas:
+    OMNIGRAPH_EXAMPLES=1000 pytest -q tests/behaviours/test_schema_random.py --timeout 14400
+    OMNIGRAPH_APPLIES=200 pytest -q -s tests/behaviours/test_schema_readers.py --timeout 1200
+    pytest -q -n auto tests/crash/test_schema_crashes.py tests/crash/test_schema_zombies.py --timeout 1200
+
 # Random queries on random graphs against the evaluator, in every way they can run, here and on Spark (long)
 differential:
     OMNIGRAPH_EXAMPLES=20000 pytest -q -n auto tests/query/test_differential.py
