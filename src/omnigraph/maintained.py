@@ -131,6 +131,7 @@ class Maintained(Versioned):
     @contextmanager
     def _working(self, spark: object | None) -> Iterator[tuple[Workers, SparkSession | None]]:
         """Who does the heavy part, and the session if it is Spark."""
+        # Whoever only reads or writes does not pay for loading it.
         from omnigraph.maintenance.workers import in_process, maintenance_concurrency, on_spark
 
         root = self._objects.root

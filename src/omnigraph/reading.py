@@ -186,6 +186,7 @@ class Readable:
             from omnigraph.query.plan_text import explain  # the compiler: 100 ms few readers need
 
             return explain(chosen.plan(snapshot))
+        # DuckDB: a plan as text needs none.
         from omnigraph.operations.query import explain_query, query_limits
 
         return explain_query(

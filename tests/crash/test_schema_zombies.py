@@ -12,7 +12,9 @@ from ulid import ULID
 import omnigraph
 from omnigraph import names
 from omnigraph.errors import ConflictError
+from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
+from tests.crash.processes import Victim
 from tests.crash.schema_processes import start
 from tests.crash.schema_sleeps import (
     RIVAL_ID,
@@ -261,18 +263,10 @@ def test_an_optimize_that_sleeps_while_types_swap_names_damages_neither(
 ) -> None:
     schema_worlds.lay_out_towns()
     root = schema_worlds.root
-    graph = omnigraph.open(root)
-    writing = Writing(verb=WriterVerb.OPTIMIZE, operation_id=str(ULID()))
-    sleeper = start("write", root, writing.encoded(), failpoints="publish.pre_manifest=stop")
-    sleeper.wait_until_stopped()
+    graph, sleeper = _asleep_in_optimize(root)
     cities, towns = graph.nodes("City").read_all(), graph.nodes("Town").read_all()
     swap_names(graph)
-    if ending is Ending.WAKES:
-        sleeper.wake()
-        assert sleeper.end().said is not None
-    else:
-        sleeper.kill()
-        assert sleeper.end().was_killed
+    _end(sleeper, ending)
 
     graph = omnigraph.open(root)
 
@@ -287,18 +281,10 @@ def test_an_optimize_that_sleeps_while_a_type_is_renamed_leaves_nothing_to_repai
 ) -> None:
     schema_worlds.lay_out_towns()
     root = schema_worlds.root
-    graph = omnigraph.open(root)
-    writing = Writing(verb=WriterVerb.OPTIMIZE, operation_id=str(ULID()))
-    sleeper = start("write", root, writing.encoded(), failpoints="publish.pre_manifest=stop")
-    sleeper.wait_until_stopped()
+    graph, sleeper = _asleep_in_optimize(root)
     towns = graph.nodes("Town").read_all()
     graph.apply_schema(TOWNS.replace("node Town", 'node Village @rename_from("Town")'))
-    if ending is Ending.WAKES:
-        sleeper.wake()
-        assert sleeper.end().said is not None
-    else:
-        sleeper.kill()
-        assert sleeper.end().was_killed
+    _end(sleeper, ending)
 
     graph = omnigraph.open(root)
 
@@ -307,3 +293,20 @@ def test_an_optimize_that_sleeps_while_a_type_is_renamed_leaves_nothing_to_repai
     graph.write({"Village": [{"name": "new"}]})
     graph.optimize()
     assert graph.check().findings == ()
+
+
+def _asleep_in_optimize(root: str) -> tuple[Graph, Victim]:
+    """A graph, and a process that has compacted it and is about to publish."""
+    writing = Writing(verb=WriterVerb.OPTIMIZE, operation_id=str(ULID()))
+    sleeper = start("write", root, writing.encoded(), failpoints="publish.pre_manifest=stop")
+    sleeper.wait_until_stopped()
+    return omnigraph.open(root), sleeper
+
+
+def _end(sleeper: Victim, ending: Ending) -> None:
+    if ending is Ending.WAKES:
+        sleeper.wake()
+        assert sleeper.end().said is not None
+    else:
+        sleeper.kill()
+        assert sleeper.end().was_killed

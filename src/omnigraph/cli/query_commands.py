@@ -245,6 +245,7 @@ def _session(engine: str, master: str | None, remote: str | None) -> SparkSessio
     target = spark_target(master, remote, wanted=engine == QueryEngine.SPARK)
     if chosen_engine(engine, spark=target) is QueryEngine.LOCAL:
         return None
+    # needs pyspark
     from omnigraph.spark.session import SparkTarget, spark_session
 
     assert isinstance(target, SparkTarget)
@@ -257,6 +258,7 @@ def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Readable)
 
     if isinstance(found, QueryResult):
         return found
+    # The query compiler: only what Spark answered needs it here.
     from omnigraph.query.columns import arrow_schema
     from omnigraph.spark.row_stream import FrameRows
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from omnigraph.local.lookups import PROBE_VALUES_MAX
+from omnigraph.local.lookups import LITERAL_MAX, PROBE_VALUES_MAX
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.expressions import (
@@ -35,7 +35,6 @@ _TURNED: Final = {
     BinaryOperator.GREATER: BinaryOperator.LESS,
     BinaryOperator.GREATER_EQUAL: BinaryOperator.LESS_EQUAL,
 }
-_LITERAL_MAX: Final = 2**63 - 1
 
 
 def lance_filter(condition: Expression, parameters: BoundParameters) -> str | None:
@@ -123,7 +122,7 @@ def _spelt(column: PropertyOf, value: BoundValue) -> str | None:
     assert isinstance(scalar, Scalar)
     low, high = INTEGER_LIMITS[scalar]
     # Lance reads the smallest integer as a float: it takes the sign away first.
-    return str(value) if max(low, -_LITERAL_MAX) <= value <= min(high, _LITERAL_MAX) else None
+    return str(value) if max(low, -LITERAL_MAX) <= value <= min(high, LITERAL_MAX) else None
 
 
 def _quoted(text: str) -> str:

@@ -21,6 +21,8 @@ import pyarrow.types as pat
 from omnigraph.local.pinned import PinnedTables
 
 PROBE_VALUES_MAX: Final = 2_000
+LITERAL_MAX: Final = 2**63 - 1
+"""Lance takes the sign away before it reads a number: farther from zero it may be none any more."""
 """Up to this many values are looked up by a filter, which an index can serve; more by one scan."""
 
 
@@ -104,10 +106,6 @@ def can_probe(kind: pa.DataType) -> bool:
     return bool(pat.is_string(kind) or pat.is_integer(kind))
 
 
-# Lance takes the sign away before it reads a number, and this one is then none any more.
-_SMALLEST: Final = -(2**63)
-
-
 def _filter(within: Within | None) -> str | None:
     if within is None or len(within.values) > PROBE_VALUES_MAX:
         return None
@@ -117,7 +115,7 @@ def _filter(within: Within | None) -> str | None:
         spelt = [f"'{each}'" for each in doubled.to_pylist()]
     else:
         values = within.values.to_pylist()
-        if _SMALLEST in values:
+        if any(abs(each) > LITERAL_MAX for each in values):
             return None
         spelt = [str(each) for each in values]
     return f"`{within.column}` IN ({', '.join(spelt)})"

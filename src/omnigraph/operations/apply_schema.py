@@ -34,6 +34,7 @@ from omnigraph.schema.evolution.planning import Evolution, evolve
 from omnigraph.schema.evolution.property_steps import DropProperty
 from omnigraph.schema.evolution.refused import refusal_of_plan, refusal_of_rows
 from omnigraph.schema.evolution.type_steps import DropType
+from omnigraph.schema.model import model_hash
 from omnigraph.storage.accepted_schemas import keep_schema
 from omnigraph.storage.tables import adopt_or_create_table
 
@@ -258,7 +259,6 @@ class _Applying:
         going_on = {each.stored_key for each in changes}
         known = {each.new_key for each in changes}
         accepted, target = evolution.accepted.tables(), evolution.target.tables()
-        before = contract_for("", evolution.accepted).model_hash
         created = tuple(
             CreatedTable(
                 table_key=key,
@@ -269,7 +269,7 @@ class _Applying:
             if key not in known
         )
         return SchemaMove(
-            before=before,
+            before=model_hash(evolution.accepted),
             after=self._target.model_hash,
             created=created,
             renamed=tuple(
