@@ -25,7 +25,6 @@ from omnigraph.storage.column_changes import (
     Compute,
     column_files,
     fragments_to_compute,
-    stage_columns,
     staged_from,
 )
 from omnigraph.storage.compaction import (
@@ -54,6 +53,7 @@ from omnigraph.storage.wanted_columns import (
     NullColumn,
     WantedColumn,
 )
+from tests.storage.whole_changes import stage_columns
 
 pytestmark = pytest.mark.unit
 

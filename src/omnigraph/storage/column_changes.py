@@ -63,26 +63,6 @@ class _Work(NamedTuple):
     compute: Compute
 
 
-def stage_columns(
-    root: Root, entry: TableEntry, change: ColumnChange, compute: Compute | None = None
-) -> StagedChange:
-    """Stage a change in this process, fragment by fragment.
-
-    Raises:
-        InvalidInputError: a stored column becomes required, and rows have no value in it; or the
-            change asks for what `lay_out` refuses.
-    """
-    base = kept_open(root, entry)
-    layout = lay_out(entry, base, change)
-    _refuse_nulls(root, entry, base, layout)
-    files: list[ColumnFiles] = []
-    for fragment in base.get_fragments() if change.computes else ():
-        assert compute is not None, "computed columns need a computation"
-        work = _Work(root, entry, base, layout, change.reads, compute)
-        files.append(_computed(work, fragment))
-    return _staged(entry, base, layout, files)
-
-
 def fragments_to_compute(root: Root, entry: TableEntry, change: ColumnChange) -> tuple[int, ...]:
     """The fragments that need a file of new values: each is one task for `column_files`."""
     if not change.computes:
@@ -127,7 +107,8 @@ def staged_from(
     """The whole change as one transaction, from the files of all fragments that needed some.
 
     Raises:
-        InvalidInputError: as `stage_columns`.
+        InvalidInputError: a stored column becomes required, and rows have no value in it; or the
+            change asks for what `lay_out` refuses.
     """
     expected = fragments_to_compute(root, entry, change)
     assert sorted(each.fragment_id for each in files) == sorted(expected), (

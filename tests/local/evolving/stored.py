@@ -14,13 +14,13 @@ from omnigraph.local.evolving.future_values import future_values
 from omnigraph.local.evolving.table_changes import TableChange
 from omnigraph.schema.arrow import arrow_type, table_schema
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.storage.column_changes import stage_columns
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.staging import StagedChange, stage_append, stage_delete
 from omnigraph.storage.table_versions import commit_staged
 from omnigraph.storage.tables import create_table, open_pinned, whole_rows
 from tests.schema.evolution.rows import Row
+from tests.storage.whole_changes import stage_columns
 
 DELETED = "deleted"
 

@@ -1,0 +1,24 @@
+"""A change of a table's columns, staged as a whole: what an apply does fragment by fragment."""
+
+from __future__ import annotations
+
+from omnigraph.storage.column_changes import (
+    Compute,
+    column_files,
+    fragments_to_compute,
+    staged_from,
+)
+from omnigraph.storage.location import Root
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.staging import StagedChange
+from omnigraph.storage.wanted_columns import ColumnChange
+
+
+def stage_columns(
+    root: Root, entry: TableEntry, change: ColumnChange, compute: Compute | None = None
+) -> StagedChange:
+    files = []
+    for fragment in fragments_to_compute(root, entry, change):
+        assert compute is not None, "computed columns need a computation"
+        files.append(column_files(root, entry, fragment, change, compute))
+    return staged_from(root, entry, change, files)
