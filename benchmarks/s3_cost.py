@@ -28,7 +28,7 @@ from benchmarks.open_cost import wide_schema
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.publish import Decision, publish
 from omnigraph.graph import Graph
-from omnigraph.storage import connections, kept_open, manifest
+from omnigraph.storage import connections, kept_open, known_manifests
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
 from omnigraph.storage.objects import StoredObjects
@@ -113,7 +113,7 @@ def cost_of(
 
 def forget_what_was_read() -> None:
     """Be as a process that has just started."""
-    manifest._KNOWN.clear()  # noqa: SLF001
+    known_manifests.KNOWN.clear()
     kept_open._KEPT.clear()  # noqa: SLF001
     connections._KEPT.clear()  # noqa: SLF001
     connections._session.cache_clear()  # noqa: SLF001

@@ -239,6 +239,13 @@ answered = LanceDataset.commit(stale, staged, max_retries=0)
 print(answered.version, lance.dataset({uri!r}).version)
 """
 
+# What handles of every version that is left say about the latest one.
+ASKED = """
+import lance
+left = [each["version"] for each in lance.dataset({uri!r}).versions()]
+print(*(lance.dataset({uri!r}, version=each).latest_version for each in left))
+"""
+
 # Prints the reads and writes of one publish.
 COST = """
 import lance
@@ -307,6 +314,21 @@ def test_without_the_version_hint_opening_finds_the_true_latest_version(freed: s
     """Relied on by: every process switches the version hint off."""
     _hint(freed).write_text('{"version":2}')
     assert _python(LATE.format(uri=freed), hint="0") == "2 6"
+
+
+def test_an_open_handle_finds_the_true_latest_version_over_a_gap(freed: str) -> None:
+    """Relied on by: a manifest that was read before is asked for its latest version, not opened."""
+    assert _python(ASKED.format(uri=freed), hint="0") == "6 6 6"
+    _python(LATE.format(uri=freed), hint="0")
+    assert _python(ASKED.format(uri=freed), hint="0") == "6 6 6 6"
+
+
+def test_a_version_has_a_file_named_by_how_far_it_is_from_the_last_possible_one(freed: str) -> None:
+    """Relied on by: the file of a version that was read before tells whether it is that one."""
+    found = sorted(
+        2**64 - 1 - int(each.stem) for each in Path(freed, "_versions").glob("*.manifest")
+    )
+    assert found == [1, 5, 6]
 
 
 def test_without_the_version_hint_no_hint_is_written(uri: str) -> None:

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.unit
 ASKED = os.environ.get("OMNIGRAPH_EXAMPLES")
 EXAMPLES = int(ASKED or 500)
 PARTS = 10 if ASKED is None else 40
-QUERIES = 10
-"""So many queries for each graph."""
+QUERIES = 10 if ASKED is None else 50
+"""So many queries for each graph, whose making takes longer than a few of them."""
 
 
 def some(number: int) -> Sequence[Variant]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.storage import manifest
+from omnigraph.storage import known_manifests, manifest
+from omnigraph.storage.datasets import open_dataset
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import create_manifest, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphHead
@@ -37,17 +41,37 @@ def test_reading_again_gives_the_same_state(graph_root: str) -> None:
     root = parse_root(graph_root)
     create_manifest(root, [head(1)], operation_id="init")
 
-    first, second = read_manifest(root), read_manifest(root)
+    first, second, third = read_manifest(root), read_manifest(root), read_manifest(root)
 
-    assert first == second
-    assert second.handle is not first.handle
-    assert swap_manifest(second, [head(2)], operation_id="op").name == "ACCEPTED"
+    assert first == second == third
+    assert swap_manifest(third, [head(2)], operation_id="op").name == "ACCEPTED"
     assert read_manifest(root).rows == (head(2),)
+
+
+@pytest.mark.local_disk("the file of a version is looked at")
+def test_a_manifest_that_did_not_change_is_opened_twice_and_no_more(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = parse_root(graph_root)
+    create_manifest(root, [head(1)], operation_id="init")
+    opened: list[str] = []
+
+    def noted(*given: Any, **options: Any) -> Any:
+        opened.append(given[1])
+        return open_dataset(*given, **options)
+
+    monkeypatch.setattr(manifest, "open_dataset", noted)
+
+    states = [read_manifest(root) for _ in range(5)]
+
+    assert len(opened) == 2
+    assert states[1].handle is states[4].handle
+    assert states[1].snapshot() is states[4].snapshot()
 
 
 def test_what_another_process_published_is_seen_at_once(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
-    assert keys(graph) == []
+    assert [keys(graph) for _ in range(3)] == [[]] * 3
     text = f"""
 import omnigraph
 graph = omnigraph.open({graph_root!r}, mode="rw")
@@ -65,7 +89,7 @@ def test_a_graph_made_again_at_the_same_place_is_another(graph_root: str) -> Non
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     graph.write({"node:P": [{"k": "old"}]})
     version = read_manifest(parse_root(graph_root)).version
-    assert keys(omnigraph.open(graph_root)) == ["old"]
+    assert [keys(omnigraph.open(graph_root)) for _ in range(3)] == [["old"]] * 3
 
     shutil.rmtree(folder_of(graph_root))
     again = omnigraph.init(graph_root, schema=SCHEMA)
@@ -79,7 +103,8 @@ def test_a_graph_made_again_at_the_same_place_is_another(graph_root: str) -> Non
 
 def test_an_empty_graph_made_again_with_another_schema_is_another(graph_root: str) -> None:
     omnigraph.init(graph_root, schema=SCHEMA)
-    assert list(omnigraph.open(graph_root).catalog.nodes) == ["P"]
+    for _ in range(3):
+        assert list(omnigraph.open(graph_root).catalog.nodes) == ["P"]
 
     shutil.rmtree(folder_of(graph_root))
     omnigraph.init(graph_root, schema=OTHER_SCHEMA)
@@ -89,7 +114,8 @@ def test_an_empty_graph_made_again_with_another_schema_is_another(graph_root: st
 
 def test_a_graph_that_was_moved_away_is_gone(graph_root: str) -> None:
     omnigraph.init(graph_root, schema=SCHEMA)
-    read_manifest(parse_root(graph_root))
+    for _ in range(3):
+        read_manifest(parse_root(graph_root))
 
     shutil.move(folder_of(graph_root), folder_of(f"{graph_root}-away"))
 
@@ -101,7 +127,8 @@ def test_a_branch_made_again_is_another(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     first = graph.create_branch("side")
     first.write({"node:P": [{"k": "old"}]})
-    assert keys(omnigraph.open(graph_root).branch("side")) == ["old"]
+    for _ in range(3):
+        assert keys(omnigraph.open(graph_root).branch("side")) == ["old"]
 
     graph.delete_branch("side")
     second = graph.create_branch("side")
@@ -118,8 +145,51 @@ def test_branches_are_remembered_apart(graph_root: str) -> None:
     for each in sides:
         each.write({"node:P": [{"k": each.branch_name}]})
 
-    for _ in range(2):
+    for _ in range(4):
         assert [keys(each) for each in (graph, *sides)] == [[], ["one"], ["two"]]
+
+
+@pytest.mark.local_disk("files are exchanged behind the back of the graph")
+def test_a_version_whose_file_was_exchanged_is_read_again(graph_root: str) -> None:
+    root, other = parse_root(graph_root), parse_root(f"{graph_root}-other")
+    for each, sequence in ((root, 1), (other, 2)):
+        create_manifest(each, [head(sequence)], operation_id="init")
+    for _ in range(3):
+        assert read_manifest(root).rows == (head(1),)
+
+    shutil.rmtree(folder_of(graph_root))
+    shutil.copytree(folder_of(other.uri), folder_of(graph_root))
+
+    assert [read_manifest(root).rows for _ in range(3)] == [(head(2),)] * 3
+
+
+def test_readers_in_threads_see_what_was_published_before_they_asked(graph_root: str) -> None:
+    root = parse_root(graph_root)
+    create_manifest(root, [head(0)], operation_id="init")
+    published = 0
+    stale: list[tuple[int, int]] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            before = published
+            found = read_manifest(root).head.sequence
+            if found < before:
+                stale.append((before, found))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for each in readers:
+        each.start()
+    for number in range(1, 40):
+        swap_manifest(read_manifest(root), [head(number)], operation_id=f"op{number}")
+        published = number
+        time.sleep(0.01)
+    done.set()
+    for each in readers:
+        each.join()
+
+    assert stale == []
+    assert read_manifest(root).head.sequence == 39
 
 
 def test_few_manifests_are_remembered(tmp_path: Path) -> None:
@@ -128,5 +198,5 @@ def test_few_manifests_are_remembered(tmp_path: Path) -> None:
         create_manifest(root, [head(number)], operation_id="init")
         read_manifest(root)
 
-    assert len(manifest._KNOWN) <= 16
+    assert len(known_manifests.KNOWN) <= 16
     assert [read_manifest(root).rows for root in roots] == [(head(each),) for each in range(20)]

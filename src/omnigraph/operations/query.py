@@ -6,6 +6,7 @@ read. Which engine runs depends on what the caller says, never on the data.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -198,6 +199,7 @@ def _seconds(given: object) -> float:
     return float(seconds)
 
 
+@functools.cache
 def _half_of_this_machine() -> int:
     """Half of the memory of the machine, or of the container if that is less."""
     try:

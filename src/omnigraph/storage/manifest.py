@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from lance import LanceDataset, LanceOperation, Transaction
@@ -25,9 +26,14 @@ from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import (
     create_dataset,
     is_not_found,
-    made_at,
     open_dataset,
     translated,
+)
+from omnigraph.storage.known_manifests import (
+    known_at,
+    mark_before_opening,
+    remember,
+    unchanged,
 )
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
@@ -42,7 +48,6 @@ from omnigraph.storage.manifest_rows import (
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.retention import Line
 from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
-from omnigraph.storage.used_last import UsedLast
 from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
 if TYPE_CHECKING:
@@ -54,7 +59,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
 
 _READ_ATTEMPTS: Final = 20
-_MANIFESTS_KNOWN: Final = 16
 
 
 class SwapAnswer(Enum):
@@ -65,7 +69,7 @@ class SwapAnswer(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ManifestState:
     """One version of a branch's manifest, read whole."""
 
@@ -95,11 +99,11 @@ class ManifestState:
 
     def snapshot(self) -> Snapshot:
         """What a reader of the branch sees."""
+        return self._snapshot
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
         return take_snapshot(self.rows, branch=self.branch, manifest_version=self.version)
-
-
-_KNOWN: Final[UsedLast[tuple[str, ManifestState]]] = UsedLast(_MANIFESTS_KNOWN)
-"""The last state of each manifest that this process read or wrote, and when it was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +127,14 @@ def read_manifest(
     names the failpoints between them.
     """
     for _ in range(_READ_ATTEMPTS):
-        handle = _opened(root, _lance_branch(branch))
-        if handle is None:
-            raise _no_graph(root, branch)
+        found = unchanged(root, branch) or _latest(root, branch)
         if point is not None:
             reach(f"{point}.list")
-        known = _known(branch, handle)
-        if known is not None and point is not None:
-            reach(f"{point}.verify")
-        state = known or _read_whole(root, branch, handle, point)
+        if isinstance(found, ManifestState):
+            if point is not None:
+                reach(f"{point}.verify")
+            return found
+        state = _read_whole(root, branch, found, point)
         if state is not None:
             return state
     raise StorageUnavailableError(
@@ -194,7 +197,7 @@ def swap_manifest(
         return SwapAnswer.REFUSED
     except OSError:
         return SwapAnswer.UNKNOWN
-    _remember(replace(base, version=int(made.version), stamp=stamp, rows=rows, handle=made))
+    remember(replace(base, version=int(made.version), stamp=stamp, rows=rows, handle=made))
     return SwapAnswer.ACCEPTED
 
 
@@ -283,6 +286,15 @@ def _opened(root: Root, fork: str | None, version: int | None = None) -> LanceDa
     return open_dataset(root, names.MANIFEST, fork=fork, version=version, caches=Caches.BY_TAG)
 
 
+def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDataset:
+    """The latest version, or the handle to read it with if it is not known."""
+    mark = mark_before_opening(root, branch)
+    handle = _opened(root, _lance_branch(branch))
+    if handle is None:
+        raise _no_graph(root, branch)
+    return known_at(handle, branch, mark) or handle
+
+
 def _read_whole(
     root: Root, branch: BranchRef | None, handle: LanceDataset, point: str | None
 ) -> ManifestState | None:
@@ -307,27 +319,8 @@ def _read_whole(
         rows=rows if branch is None else _with_head(rows, branch),
         handle=handle,
     )
-    _remember(state)
+    remember(state)
     return state
-
-
-def _known(branch: BranchRef | None, handle: LanceDataset) -> ManifestState | None:
-    """What a handle on the latest version would read, if this process read or wrote it before.
-
-    Finding the latest version tells its number and the moment it was made. What both agree with is
-    the same version, whose rows never change: it is known as it was when it was the latest.
-    """
-    found = _KNOWN.get(handle.uri)
-    if found is None:
-        return None
-    made, state = found
-    if (state.version, state.ref, made) != (handle.version, branch, made_at(handle)):
-        return None
-    return replace(state, handle=handle)
-
-
-def _remember(state: ManifestState) -> None:
-    _KNOWN.keep(state.handle.uri, (made_at(state.handle), state))
 
 
 def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[ManifestRow, ...]:

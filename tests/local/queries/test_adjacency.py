@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from omnigraph.errors import QueryCancelledError
 from omnigraph.local.queries.adjacency import Adjacency, adjacency_of, sorted_steps
+from omnigraph.local.queries.run import Limits, Run
+from omnigraph.query.binding import BoundParameters
 from omnigraph.query.typed import EdgeDirection
+from omnigraph.schema.compile import compile_schema
+from tests.query.evaluator import EPOCH
 
 pytestmark = pytest.mark.unit
 
 NODES = 12
 DIRECTIONS = list(EdgeDirection)
+CATALOG = compile_schema("node P { k: String @key }", filename="p.pg", identity_domain="test")
+
+
+class Portions(Limits):
+    """Limits with portions of a given size."""
+
+    @property
+    def portion_rows(self) -> int:
+        return self.memory_bytes
+
+
+def run_of_portions(rows: int) -> Run:
+    parameters = BoundParameters(values={}, now=EPOCH)
+    return Run(catalog=CATALOG, parameters=parameters, limits=Portions(memory_bytes=rows))
 
 
 def ends(seed: int) -> list[tuple[int, int]]:
@@ -116,3 +136,32 @@ def test_positions_beyond_32_bits_are_kept() -> None:
 
     _, reached, places = adjacency.steps(np.array([0]))
     assert (reached.tolist(), adjacency.edges[places].tolist()) == ([2**33], [2**34])
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 10_000])
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_reached_is_where_steps_lead_to_each_once(
+    seed: int, counted: bool, at_once: int
+) -> None:
+    edges = ends(seed)
+    adjacency = made(edges, EdgeDirection.FORWARD, distinct=False)
+    if counted:
+        arrivals = np.bincount(adjacency.ends, minlength=NODES)
+        adjacency = replace(adjacency, arrivals=arrivals)
+    starts = random.Random(seed).sample(range(NODES), k=1 + seed % NODES)
+
+    found = adjacency.reached(np.array(starts), run_of_portions(at_once))
+
+    steps = plain_steps(edges, EdgeDirection.FORWARD)
+    assert found.tolist() == sorted({end for start, end, _ in steps if start in starts})
+    assert found.dtype == np.int64
+
+
+def test_a_search_that_was_cancelled_stops_before_the_next_nodes() -> None:
+    adjacency = made([(0, 1)], EdgeDirection.FORWARD, distinct=False)
+    run = run_of_portions(1)
+    run.cancel()
+
+    with pytest.raises(QueryCancelledError):
+        adjacency.reached(np.array([0]), run)

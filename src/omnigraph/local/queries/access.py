@@ -8,6 +8,7 @@ call a dangling edge may lead nowhere or to a node of nulls.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from omnigraph.local.queries.text_scores import Corpus
     from omnigraph.query.expressions import Expression, Ranking
     from omnigraph.query.typed import EdgeDirection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Entities that may meet a condition; if it is `exact`, all of them do."""
+
+    positions: Positions
+    exact: bool = False
 
 
 class GraphAccess(Protocol):
@@ -32,8 +41,8 @@ class GraphAccess(Protocol):
 
     def candidates(
         self, table: str, predicate: Expression | None, columns: Sequence[str]
-    ) -> Positions | None:
-        """Positions among which all entities are that meet a condition; None means all of them.
+    ) -> Candidates | None:
+        """Among which all entities are that meet a condition; None means all of them.
 
         `columns` are those that will be asked for next.
         """

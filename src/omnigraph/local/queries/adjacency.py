@@ -7,13 +7,21 @@ node, joined by the first of its edges.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.local.queries.frames import Mask, Positions, ranges
+from omnigraph.local.queries.frames import Mask, Positions, different, ranges
 from omnigraph.query.typed import EdgeDirection
+
+if TYPE_CHECKING:
+    from omnigraph.local.queries.run import Run
+
+_MARKED_FACTOR: Final = 4
+"""Marking nodes in an array of all of them beats sorting while there are this many more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +46,28 @@ class Adjacency:
         owners = np.repeat(np.arange(len(nodes), dtype=np.int64), lengths)
         return owners, self.ends[places].astype(np.int64, copy=False), places
 
+    def reached(self, nodes: Positions, run: Run) -> Positions:
+        """The different nodes that a step leads to from any of these, in order."""
+        steps = self.degrees(nodes)
+        marked = None
+        if self.arrivals is not None and len(self.arrivals) <= _MARKED_FACTOR * int(steps.sum()):
+            marked = np.zeros(len(self.arrivals), dtype=np.bool_)
+        parts: list[npt.NDArray[np.int32] | Positions] = []
+        for begin, end in runs_of(steps, run.limits.portion_rows):
+            run.check()
+            starts = self.offsets[nodes[begin:end]]
+            if len(starts) == 1:
+                ends = self.ends[int(starts[0]) : int(starts[0] + steps[begin])]
+            else:
+                ends = self.ends[ranges(starts, steps[begin:end])]
+            if marked is None:
+                parts.append(ends)
+            else:
+                marked[ends] = True
+        if marked is not None:
+            return np.flatnonzero(marked)
+        return different(np.concatenate(parts, dtype=np.int64))
+
     def degrees_within(self, nodes: Positions, wanted: Mask) -> Positions:
         """How many steps lead from each of these nodes to one that is wanted."""
         total = int(self.degrees(nodes).sum())
@@ -47,6 +77,17 @@ class Adjacency:
         before = np.zeros(len(self.ends) + 1, dtype=np.int64)
         np.cumsum(wanted[self.ends], out=before[1:])
         return before[self.offsets[nodes + 1]] - before[self.offsets[nodes]]
+
+
+def runs_of(steps: Positions, most: int) -> Iterator[tuple[int, int]]:
+    """Runs of nodes that have at most so many steps together, or of one that has more."""
+    done = np.cumsum(steps)
+    begin = 0
+    while begin < len(steps) or begin == 0:
+        before = int(done[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(done, before + most, side="right")), begin + 1)
+        yield begin, end
+        begin = end
 
 
 def sorted_steps(

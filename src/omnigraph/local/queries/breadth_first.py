@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from omnigraph.local.queries.adjacency import runs_of
 from omnigraph.local.queries.ends import allowed, ends_at, started, with_ends
 from omnigraph.local.queries.frames import Frame, Mask, PathColumn, Positions, ranges
 from omnigraph.local.queries.paths import Level, PathTracker, first_level
@@ -192,7 +193,7 @@ class _Search:
         if int(steps.sum()) > self._most and len(starts) > 1:
             return None
         parts: list[Level] = []
-        for begin, end in _runs(steps, self._most):
+        for begin, end in runs_of(steps, self._most):
             self._run.check()
             inside, ends, places = adjacency.steps(level.nodes[begin:end])
             parents = inside + begin
@@ -217,17 +218,6 @@ class _Search:
             return tracker.best(candidates, level)
         _, first = np.unique(_keys(candidates.owners, candidates.nodes), return_index=True)
         return candidates.take(first)
-
-
-def _runs(steps: Positions, most: int) -> Iterator[tuple[int, int]]:
-    """Runs of nodes that have about so many steps together."""
-    done = np.cumsum(steps)
-    begin = 0
-    while begin < len(steps) or begin == 0:
-        before = int(done[begin - 1]) if begin else 0
-        end = max(int(np.searchsorted(done, before + most, side="right")), begin + 1)
-        yield begin, end
-        begin = end
 
 
 def _all(parts: list[Level]) -> Level:

@@ -8,7 +8,6 @@ reading them would have.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.local.queries.estimates import Estimates
 from omnigraph.local.queries.resident import edge_pins, version_of
+from omnigraph.local.queries.spent import Spent
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.expressions import (
     Comparison,
@@ -65,34 +65,17 @@ class Choice:
     rows: int
 
 
-class _Spent:
-    """The seconds that lookups in each set of tables have taken in this process."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[Hashable, float] = {}
-        self._lock = threading.Lock()
-
-    def of(self, pins: Hashable) -> float:
-        with self._lock:
-            return self._seconds.get(pins, 0.0)
-
-    def add(self, pins: Hashable, seconds: float) -> None:
-        with self._lock:
-            if len(self._seconds) >= _SPENT_KEPT:
-                self._seconds.clear()
-            self._seconds[pins] = self._seconds.get(pins, 0.0) + seconds
-
-
-_SPENT_KEPT: Final = 1024
-SPENT: Final = _Spent()
+SPENT: Final = Spent()
+"""On lookups in each set of tables."""
 
 
 def choose(  # noqa: PLR0911 - one per reason
     plan: Plan, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache
 ) -> Choice:
     """How this plan should reach this snapshot."""
-    edges = sorted({each.edge for each in nodes_of(plan) if isinstance(each, Expand)})
-    scans = [each for each in nodes_of(plan) if isinstance(each, Scan)]
+    nodes = tuple(nodes_of(plan))
+    edges = sorted({each.edge for each in nodes if isinstance(each, Expand)})
+    scans = [each for each in nodes if isinstance(each, Scan)]
     tables = {names.edge_table_key(each) for each in edges}
     tables |= {names.node_table_key(each) for scan in scans for each in scan.types}
     rows = sum(snapshot.tables[each].row_count for each in tables if each in snapshot.tables)
@@ -105,10 +88,10 @@ def choose(  # noqa: PLR0911 - one per reason
 
     if rows <= _SMALL_ROWS:
         return chosen(Access.RESIDENT, f"the tables have {rows:,} rows together")
-    ranks = [each for each in nodes_of(plan) if isinstance(each, Rank)]
+    ranks = [each for each in nodes if isinstance(each, Rank)]
     if any(isinstance(each.input, Scan) for each in ranks):
         return chosen(Access.PROBE, "it ranks a type, which a search index can answer")
-    if ranks or any(_scores(each) for each in nodes_of(plan)):
+    if ranks or any(_scores(each) for each in nodes):
         return chosen(Access.RESIDENT, "a ranking looks at all entities")
     if not all(_is_named(scan) for scan in scans):
         return chosen(Access.RESIDENT, "it does not start from values that an index knows")

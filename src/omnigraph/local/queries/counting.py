@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from omnigraph.local.queries.frames import Frame, Positions, require_countable
+from omnigraph.local.queries.frames import Frame, Positions, different, require_countable
 from omnigraph.local.queries.variables import EntityOf, Origin
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.expressions import (
@@ -58,16 +58,16 @@ class EntityCount:
         for table in column.tables:
             held = column.positions[column.of_table(table)]
             if len(held) > 1 and not (held[1:] > held[:-1]).all():
-                held = np.unique(held)
+                held = different(held)
             parts = self._found.setdefault(table, [])
             parts.append(held)
             if len(parts) > 1 and sum(map(len, parts[1:])) > len(parts[0]):
                 # Kept as one list that at least doubles, so that repeats do not pile up.
-                self._found[table] = [np.unique(np.concatenate(parts))]
+                self._found[table] = [different(np.concatenate(parts))]
 
     def total(self) -> int:
         return sum(
-            len(each[0]) if len(each) == 1 else len(np.unique(np.concatenate(each)))
+            len(each[0]) if len(each) == 1 else len(different(np.concatenate(each)))
             for each in self._found.values()
         )
 

@@ -2,7 +2,8 @@
 
 Invariant: without an edge variable a reached node counts once per row, with one every edge does.
 No frame that is made here has more rows than a portion, whatever the degrees are: the steps of one
-row can be spread over several frames.
+row can be spread over several frames. Where only the nodes matter that are reached, it has at most
+one row for each node of their type.
 """
 
 from __future__ import annotations
@@ -45,9 +46,13 @@ def one_hop(
     if _only_how_many(plan, wanted):
         yield _counted(plan, frame, wanted, adjacency, filters)
         return
-    if _only_where_to(plan, frame, wanted) and _is_everything(frame, starts, adjacency):
-        yield _arrived(plan, adjacency, filters)
-        return
+    if _only_where_to(plan, frame, wanted):
+        if _is_everything(frame, starts, adjacency):
+            yield _arrived(plan, adjacency, filters)
+            return
+        if not wanted.weighed:
+            yield _somewhere(plan, starts, adjacency, filters, run)
+            return
     kept = frame.only(wanted.variables | ({plan.end} if plan.end_bound else frozenset()))
     for rows, places in _portions(adjacency, starts, run.limits.portion_rows):
         run.check()
@@ -105,6 +110,16 @@ def _arrived(plan: Expand, adjacency: Adjacency, filters: Filters) -> Frame:
     return Frame(
         rows=len(reached), entities={plan.end: ends_at(plan, reached)}, weights=often[reached]
     )
+
+
+def _somewhere(
+    plan: Expand, starts: Positions, adjacency: Adjacency, filters: Filters, run: Run
+) -> Frame:
+    """The nodes that are reached, each once."""
+    ends = ends_at(plan, adjacency.reached(starts, run))
+    if plan.predicate is not None:
+        ends = ends.take(filters.of_entities(plan.predicate, plan.end, ends))
+    return Frame(rows=len(ends.positions), entities={plan.end: ends})
 
 
 def _portions(

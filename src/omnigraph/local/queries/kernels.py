@@ -8,6 +8,7 @@ to SQL.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -56,15 +57,25 @@ _STRING_TESTS: Final = {
 }
 
 
-def named_id(condition: Expression, parameters: BoundParameters) -> str | None:
-    """The only id that entities can have that meet a condition, if it says so."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedId:
+    """The only id that entities can have that meet a condition, and whether that is all it says."""
+
+    id: str
+    alone: bool
+
+
+def named_id(condition: Expression, parameters: BoundParameters) -> NamedId | None:
+    """The id that a condition asks for, if it asks for one."""
     for each in conjuncts(condition):
         if not isinstance(each, Comparison) or each.operator is not BinaryOperator.EQUAL:
             continue
         for one, other in ((each.left, each.right), (each.right, each.left)):
             if isinstance(one, PropertyOf) and one.name == ID_COLUMN and is_known(other):
                 value = known_value(other, parameters)
-                return value if isinstance(value, str) else None
+                if not isinstance(value, str):
+                    return None
+                return NamedId(id=value, alone=each is condition)
     return None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import numpy as np
 
 from omnigraph import names
+from omnigraph.local.queries.access import Candidates, GraphAccess
 from omnigraph.local.queries.breadth_first import many_hops
 from omnigraph.local.queries.expansion import one_hop
 from omnigraph.local.queries.frames import EntityColumn, Frame, Positions
@@ -41,7 +42,6 @@ from omnigraph.query.plan import (
 )
 
 if TYPE_CHECKING:
-    from omnigraph.local.queries.access import GraphAccess
     from omnigraph.local.queries.filters import Filters
     from omnigraph.local.queries.profile import Profile
     from omnigraph.local.queries.ranking import Ranker
@@ -134,15 +134,19 @@ class Patterns:
     ) -> Positions:
         found = None
         if best is not None:
-            found = self.access.ranked_candidates(table, plan.predicate, best.by, best.rows)
+            ranked = self.access.ranked_candidates(table, plan.predicate, best.by, best.rows)
+            found = None if ranked is None else Candidates(positions=ranked)
         if found is None:
             found = self.access.candidates(table, plan.predicate, columns)
         if plan.predicate is None:
-            return np.arange(self.access.size(table), dtype=np.int64) if found is None else found
+            size = self.access.size(table)
+            return np.arange(size, dtype=np.int64) if found is None else found.positions
         if found is None:
             return np.flatnonzero(self.filters.of_table(plan.predicate, table))
-        column = EntityColumn(tables=(table,), positions=found)
-        return found[self.filters.of_entities(plan.predicate, plan.variable, column)]
+        if found.exact:
+            return found.positions
+        column = EntityColumn(tables=(table,), positions=found.positions)
+        return found.positions[self.filters.of_entities(plan.predicate, plan.variable, column)]
 
     def _expand(self, plan: Expand, wanted: Wanted, outer: Frame | None) -> Iterator[Frame]:
         chains = plan.start_type == plan.end_type

@@ -17,6 +17,7 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.local.lance_filters import lance_filter, one_of
 from omnigraph.local.lookups import PROBE_VALUES_MAX
+from omnigraph.local.queries.access import Candidates
 from omnigraph.local.queries.adjacency import Adjacency, adjacency_of, sorted_steps
 from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.resident import end_tables
@@ -100,7 +101,7 @@ class Probing:
 
     def candidates(
         self, table: str, predicate: Expression | None, columns: Sequence[str]
-    ) -> Positions | None:
+    ) -> Candidates | None:
         where = None if predicate is None else lance_filter(predicate, self._run.parameters)
         if where is None and self._most is not None and self._entry(table).row_count > self._most:
             raise MetTooMuch
@@ -117,12 +118,12 @@ class Probing:
             self._bound(sum(each.num_rows for each in found))
         rows = pa.Table.from_batches(found) if found else None
         if rows is None:
-            return np.zeros(0, dtype=np.int64)
+            return Candidates(positions=np.zeros(0, dtype=np.int64), exact=True)
         positions = met.meet(rows.column(names.ID_COLUMN).to_pylist())
         if first:
             for name in read:
                 met.columns[name] = whole(rows.column(name))
-        return positions
+        return Candidates(positions=positions)
 
     def ranked_candidates(
         self, table: str, predicate: Expression | None, by: Ranking, rows: int | None

@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
+from omnigraph.local.queries.access import Candidates
 from omnigraph.local.queries.adjacency import Adjacency, adjacency_of, sorted_steps
 from omnigraph.local.queries.chunks import Column, whole
 from omnigraph.local.queries.column_cache import Arrays, ColumnCache
+from omnigraph.local.queries.id_lookup import place_of
 from omnigraph.local.queries.kernels import named_id
 from omnigraph.local.queries.run import too_large
 from omnigraph.local.queries.text_scores import (
@@ -70,12 +72,15 @@ class Resident:
         table: str,
         predicate: Expression | None,
         columns: Sequence[str],  # noqa: ARG002 - all of a table is at hand
-    ) -> Positions | None:
+    ) -> Candidates | None:
         wanted = None if predicate is None else named_id(predicate, self._run.parameters)
         if wanted is None:
             return None
-        found = pc.index(self.column(table, names.ID_COLUMN), wanted).as_py()
-        return np.array([found] if found >= 0 else [], dtype=np.int64)
+        ids = self.column(table, names.ID_COLUMN)
+        key = column_key_parts(self._root, self._entry(table), names.ID_COLUMN)
+        place = place_of(wanted.id, ids, key, self._cache)
+        positions = np.array([] if place is None else [place], dtype=np.int64)
+        return Candidates(positions=positions, exact=wanted.alone)
 
     def ranked_candidates(
         self,
