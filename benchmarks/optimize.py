@@ -40,7 +40,7 @@ from omnigraph.graph import Graph
 from omnigraph.maintenance.workers import maintenance_concurrency
 from omnigraph.storage.bulk_staging import StagedFragment, gather_append
 from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import ManifestState
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.objects import StoredObjects
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.tables import open_pinned, table_health

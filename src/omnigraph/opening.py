@@ -25,7 +25,7 @@ from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
 
 
 def init(

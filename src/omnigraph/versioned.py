@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
     from omnigraph.operations.schema_contract import Contracts, SchemaContract
     from omnigraph.storage.branch_refs import BranchRef
-    from omnigraph.storage.manifest import ManifestState
     from omnigraph.storage.manifest_rows import GraphCommit
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot
 

@@ -22,7 +22,7 @@ from omnigraph.commit.protocol import Committed, Prepared, WriteRequest, commit_
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.storage.manifest import ManifestState
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.snapshot import Snapshot, take_snapshot
 from omnigraph.storage.staging import StagedChange, restage_append, stage_append, stage_merge
 from omnigraph.storage.tables import open_pinned, scan

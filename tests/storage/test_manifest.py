@@ -10,7 +10,6 @@ from omnigraph.storage.branch_refs import BranchRef
 from omnigraph.storage.datasets import open_dataset
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.manifest import (
-    ManifestState,
     SwapAnswer,
     create_manifest,
     drop_manifest_branch,
@@ -21,6 +20,7 @@ from omnigraph.storage.manifest import (
     swap_manifest,
 )
 from omnigraph.storage.manifest_rows import GraphHead, ManifestRow
+from omnigraph.storage.manifest_state import ManifestState
 
 pytestmark = pytest.mark.unit
 

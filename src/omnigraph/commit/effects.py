@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from omnigraph.commit.clock import Clock
     from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
 
 RECOVERY_ACTOR: Final = "omnigraph:recovery"
 

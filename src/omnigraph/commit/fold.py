@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.history import record_commits
-from omnigraph.storage.manifest import (
-    ManifestState,
-    SwapAnswer,
-    forget_old_versions,
-    swap_manifest,
-)
+from omnigraph.storage.manifest import SwapAnswer, forget_old_versions, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, ManifestRow, Operation, Outcome
+from omnigraph.storage.manifest_state import ManifestState
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root

@@ -32,13 +32,13 @@ from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.forks import drop_fork, forks_of
 from omnigraph.storage.history import record_commits
 from omnigraph.storage.manifest import (
-    ManifestState,
     commits_of_fork,
     drop_manifest_branch,
     manifest_branches,
     read_manifest,
 )
 from omnigraph.storage.manifest_rows import Table
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.retention import WHOLE_LINE, Line, forget_lines, raise_floors
 from omnigraph.storage.snapshot import locations_of

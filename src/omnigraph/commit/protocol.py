@@ -64,8 +64,9 @@ from omnigraph.errors import (
 )
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import is_living
-from omnigraph.storage.manifest import ManifestState, read_manifest
+from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
+from omnigraph.storage.manifest_state import ManifestState
 
 if TYPE_CHECKING:
     from omnigraph.commit.begin import Begun

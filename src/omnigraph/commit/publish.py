@@ -24,7 +24,7 @@ from omnigraph.errors import (
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.commit_graph import commit_graph
 from omnigraph.storage.history import find_published
-from omnigraph.storage.manifest import ManifestState, SwapAnswer, read_manifest, swap_manifest
+from omnigraph.storage.manifest import SwapAnswer, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     ManifestRow,
@@ -32,6 +32,7 @@ from omnigraph.storage.manifest_rows import (
     Outcome,
     TableVersion,
 )
+from omnigraph.storage.manifest_state import ManifestState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

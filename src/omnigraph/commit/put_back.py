@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.sidecar import Sidecar
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.table_versions import VersionRecord
 

@@ -23,7 +23,7 @@ from omnigraph.storage.snapshot import TableEntry, take_snapshot
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

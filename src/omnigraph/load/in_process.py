@@ -58,7 +58,7 @@ from omnigraph.storage.staging import (
 
 if TYPE_CHECKING:
     from omnigraph.load.ledger import LoadJob
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 

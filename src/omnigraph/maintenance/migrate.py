@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.migrations.context import MigrationContext
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
-from omnigraph.storage.manifest import ManifestState
+from omnigraph.storage.manifest_state import ManifestState
 
 STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = {
     1: v0002_annotate_object_id.migrate,

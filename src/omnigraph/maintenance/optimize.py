@@ -47,8 +47,9 @@ from omnigraph.storage.compaction import (
 )
 from omnigraph.storage.drift import DriftClass, TableDrift, table_drift
 from omnigraph.storage.history import compact_history
-from omnigraph.storage.manifest import ManifestState, read_manifest
+from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit
+from omnigraph.storage.manifest_state import ManifestState
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock

@@ -15,7 +15,7 @@ from omnigraph.operations.schema_contract import SchemaContract, read_contract
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
 
 

@@ -18,7 +18,8 @@ from omnigraph.errors import NotFoundError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import BranchLog, BranchRef, BranchState, branch_logs
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
-from omnigraph.storage.manifest import ManifestState, read_manifest, read_manifest_version
+from omnigraph.storage.manifest import read_manifest, read_manifest_version
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.past import moves_up_to
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.retention import Line, line_of

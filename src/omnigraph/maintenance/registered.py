@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from omnigraph.errors import NotFoundError
 from omnigraph.storage.branch_refs import living_branches
-from omnigraph.storage.manifest import ManifestState, read_manifest
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.snapshot import TableEntry, locations_of
 from omnigraph.storage.version_gc import Removal
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.drift import TableDrift
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import TableEntry
 

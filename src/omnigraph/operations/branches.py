@@ -46,7 +46,7 @@ from omnigraph.storage.tags import free_tag_log, read_tag
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest import ManifestState
     from omnigraph.storage.manifest_rows import GraphCommit
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
 
 

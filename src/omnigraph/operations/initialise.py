@@ -33,7 +33,6 @@ from omnigraph.storage.branch_refs import (
 from omnigraph.storage.datasets import creator_of, open_dataset, remove_unless_foreign
 from omnigraph.storage.history import HISTORY, create_history
 from omnigraph.storage.manifest import (
-    ManifestState,
     create_manifest,
     manifest_exists,
     read_manifest,
@@ -48,6 +47,7 @@ from omnigraph.storage.manifest_rows import (
     Table,
     TableVersion,
 )
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.objects import Objects, Put, StoredObjects
 from omnigraph.storage.tables import create_table
 

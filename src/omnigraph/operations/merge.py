@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from omnigraph.operations.references import Resolved
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.branch_refs import BranchRef
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.staging import StagedChange
 

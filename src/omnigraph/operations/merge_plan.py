@@ -18,7 +18,7 @@ from omnigraph.storage.past import snapshot_of
 
 if TYPE_CHECKING:
     from omnigraph.operations.references import Resolved
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot
 

@@ -16,7 +16,7 @@ from omnigraph.storage.commit_graph import commit_graph
 from omnigraph.storage.manifest import read_manifest
 
 if TYPE_CHECKING:
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
 
 

@@ -26,7 +26,8 @@ from omnigraph.operations.reference_names import (
 )
 from omnigraph.operations.retained import require_retained
 from omnigraph.storage.branch_refs import BranchRef, find_branch, is_living, living_branches
-from omnigraph.storage.manifest import ManifestState, read_manifest, read_manifest_version
+from omnigraph.storage.manifest import read_manifest, read_manifest_version
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.past import (
     branch_commits,
     moment_of,

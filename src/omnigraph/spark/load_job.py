@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
     from omnigraph.load.ledger import SparkLoad
     from omnigraph.spark.buckets import KeyPlan
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.snapshot import Snapshot
     from omnigraph.storage.staging import StagedChange
 

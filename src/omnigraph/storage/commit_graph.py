@@ -18,7 +18,7 @@ from omnigraph.storage.manifest_rows import GraphCommit
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
 
 
 @dataclass(frozen=True, slots=True)

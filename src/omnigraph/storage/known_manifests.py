@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest import ManifestState
+    from omnigraph.storage.manifest_state import ManifestState
 
 _MANIFESTS_KNOWN: Final = 16
 _VERSION_MOST: Final = 2**64 - 1

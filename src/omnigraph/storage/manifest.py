@@ -10,9 +10,8 @@ may have been cleaned and taken by a late write between finding the version and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from lance import LanceDataset, LanceOperation, Transaction
@@ -45,9 +44,10 @@ from omnigraph.storage.manifest_rows import (
     encode,
     stamp_of,
 )
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.retention import Line
-from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
+from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
 if TYPE_CHECKING:
@@ -67,43 +67,6 @@ class SwapAnswer(Enum):
     ACCEPTED = "accepted"
     REFUSED = "refused"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ManifestState:
-    """One version of a branch's manifest, read whole."""
-
-    ref: BranchRef | None
-    """The incarnation of the branch; None is main."""
-    version: int
-    stamp: int
-    rows: tuple[ManifestRow, ...] = field(repr=False)
-    handle: LanceDataset = field(repr=False, compare=False)
-
-    @property
-    def branch(self) -> str | None:
-        return None if self.ref is None else self.ref.branch
-
-    @property
-    def head(self) -> GraphHead:
-        """The branch's own head; every manifest since format 4 has one."""
-        return next(
-            row for row in self.rows if isinstance(row, GraphHead) and row.branch == self.branch
-        )
-
-    @property
-    def schema_hash(self) -> str | None:
-        """The accepted schema; manifests without a head do not say."""
-        heads = (row for row in self.rows if isinstance(row, GraphHead))
-        return next((head.schema_hash for head in heads if head.branch == self.branch), None)
-
-    def snapshot(self) -> Snapshot:
-        """What a reader of the branch sees."""
-        return self._snapshot
-
-    @cached_property
-    def _snapshot(self) -> Snapshot:
-        return take_snapshot(self.rows, branch=self.branch, manifest_version=self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

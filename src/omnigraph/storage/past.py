@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
-from omnigraph.storage.manifest import ManifestState, read_manifest_version
+from omnigraph.storage.manifest import read_manifest_version
 from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange, Table, TableVersion
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.snapshot import Pin, Snapshot, fold_tables
 from omnigraph.storage.table_versions import facts_at
 

@@ -148,7 +148,7 @@ def test_ctrl_c_ends_a_run_and_leaves_nothing_busy(graph: Graph, kind: str) -> N
         )
         for _ in range(2)
     ]
-    ended = []
+    ended: list[tuple[str, ...]] = []
     for each in processes:
         try:
             ended.append(each.communicate(timeout=60))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.storage.manifest import ManifestState, swap_manifest
+from omnigraph.storage.manifest import swap_manifest
+from omnigraph.storage.manifest_state import ManifestState
 
 if TYPE_CHECKING:
     from omnigraph.maintenance.migrations.context import MigrationContext

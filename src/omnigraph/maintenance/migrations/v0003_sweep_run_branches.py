@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.manifest import (
-    ManifestState,
-    drop_manifest_branch,
-    manifest_branches,
-    swap_manifest,
-)
+from omnigraph.storage.manifest import drop_manifest_branch, manifest_branches, swap_manifest
+from omnigraph.storage.manifest_state import ManifestState
 
 if TYPE_CHECKING:
     from omnigraph.maintenance.migrations.context import MigrationContext

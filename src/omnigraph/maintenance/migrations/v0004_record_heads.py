@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.storage.branch_refs import BranchRef, claim_branch
 from omnigraph.storage.history import ensure_history, newest_commit
-from omnigraph.storage.manifest import ManifestState, manifest_branches, swap_manifest
+from omnigraph.storage.manifest import manifest_branches, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
+from omnigraph.storage.manifest_state import ManifestState
 
 if TYPE_CHECKING:
     from omnigraph.maintenance.migrations.context import MigrationContext

@@ -1,0 +1,52 @@
+"""What one version of a manifest says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from omnigraph.storage.manifest_rows import GraphHead, ManifestRow
+from omnigraph.storage.snapshot import Snapshot, take_snapshot
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+    from omnigraph.storage.branch_refs import BranchRef
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestState:
+    """One version of a branch's manifest, read whole."""
+
+    ref: BranchRef | None
+    """The incarnation of the branch; None is main."""
+    version: int
+    stamp: int
+    rows: tuple[ManifestRow, ...] = field(repr=False)
+    handle: LanceDataset = field(repr=False, compare=False)
+
+    @property
+    def branch(self) -> str | None:
+        return None if self.ref is None else self.ref.branch
+
+    @property
+    def head(self) -> GraphHead:
+        """The branch's own head; every manifest since format 4 has one."""
+        return next(
+            row for row in self.rows if isinstance(row, GraphHead) and row.branch == self.branch
+        )
+
+    @property
+    def schema_hash(self) -> str | None:
+        """The accepted schema; manifests without a head do not say."""
+        heads = (row for row in self.rows if isinstance(row, GraphHead))
+        return next((head.schema_hash for head in heads if head.branch == self.branch), None)
+
+    def snapshot(self) -> Snapshot:
+        """What a reader of the branch sees."""
+        return self._snapshot
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        return take_snapshot(self.rows, branch=self.branch, manifest_version=self.version)
