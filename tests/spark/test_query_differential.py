@@ -20,8 +20,9 @@ from tests.query.differential import Asked, Executor, State, Variant, run
 
 pytestmark = pytest.mark.spark
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "30"))
-QUERIES = 10
+ASKED = os.environ.get("OMNIGRAPH_EXAMPLES")
+EXAMPLES = int(ASKED or 30)
+QUERIES = 10 if ASKED is None else 50
 """So many queries for each graph."""
 WAYS = (Variant(), Variant(state=State.OPTIMIZED), Variant(steps=NO_STEPS))
 
@@ -49,7 +50,7 @@ def on(spark: SparkSession) -> Executor:
     return ask
 
 
-@pytest.mark.timeout(1200 if EXAMPLES == 30 else 86400)
+@pytest.mark.timeout(1200 if ASKED is None else 86400)
 def test_random_queries_are_answered_as_defined(spark: SparkSession) -> None:
     seeds = [f"spark-{number}" for number in range(-(-EXAMPLES // QUERIES))]
 
@@ -58,7 +59,7 @@ def test_random_queries_are_answered_as_defined(spark: SparkSession) -> None:
         queries=QUERIES,
         choose=lambda number: (WAYS[number % len(WAYS)],),
         executor=on(spark),
-        failures_max=3 if EXAMPLES == 30 else 20,
+        failures_max=3 if ASKED is None else 20,
     )
 
     assert not report.failures, "\n\n".join(map(str, report.failures))

@@ -13,8 +13,9 @@ from importlib import resources
 from typing import Any, Final
 
 from lark import Lark
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 
+from omnigraph.grammars import refused_at
 from omnigraph.query.ast import Clause, ListLiteral, Name, QueryFile
 from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.refusals import explain_character, explain_refusal
@@ -72,16 +73,8 @@ def _refuse_before_parsing(text: str) -> Diagnostic | None:
 
 
 def _explain(text: str) -> Diagnostic:
-    # A second, stepwise parse: only its state knows exactly what could have followed.
-    interactive: Any = _grammar().parse_interactive(text)
-    offset: int | None = len(text)
-    try:
-        interactive.exhaust_lexer()
-        interactive.feed_eof()
-    except UnexpectedToken as unexpected:
-        offset = len(text) if unexpected.token.type == "$END" else unexpected.token.start_pos
-    assert offset is not None
-    return explain_refusal(text, offset, interactive.accepts())
+    offset, expected = refused_at(_grammar(), text)
+    return explain_refusal(text, offset, expected)
 
 
 def _refuse_too_complex(parsed: QueryFile) -> Diagnostic | None:

@@ -12,8 +12,9 @@ from importlib import resources
 from typing import Any, Final
 
 from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.exceptions import UnexpectedInput
 
+from omnigraph.grammars import refused_at
 from omnigraph.schema.ast import (
     Annotation,
     BaseType,
@@ -114,18 +115,8 @@ def _refuse_before_parsing(text: str) -> Diagnostic | None:
 
 
 def _explain(text: str) -> Diagnostic:
-    # A second, stepwise parse: only its state knows exactly what could have followed.
-    interactive: Any = _grammar().parse_interactive(text)
-    offset: int | None = len(text)
-    try:
-        interactive.exhaust_lexer()
-        interactive.feed_eof()
-    except UnexpectedCharacters as unexpected:
-        offset = unexpected.pos_in_stream
-    except UnexpectedToken as unexpected:
-        offset = len(text) if unexpected.token.type == "$END" else _start(unexpected.token)
-    assert offset is not None
-    return explain_refusal(text, offset, interactive.accepts())
+    offset, expected = refused_at(_grammar(), text)
+    return explain_refusal(text, offset, expected)
 
 
 @functools.cache

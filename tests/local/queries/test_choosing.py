@@ -78,7 +78,7 @@ def chosen(graph: Graph, text: str) -> Choice:
 def test_small_tables_are_held_in_memory(graph: Graph) -> None:
     choice = chosen(graph, NAMED)
 
-    assert (choice.access, choice.rows) == (Access.RESIDENT, 59)
+    assert choice.access is Access.RESIDENT
     assert "59 rows" in choice.why
 
 

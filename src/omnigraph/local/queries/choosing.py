@@ -62,7 +62,6 @@ class Choice:
     access: Access
     why: str
     pins: Hashable
-    rows: int
 
 
 SPENT: Final = Spent()
@@ -84,7 +83,7 @@ def choose(  # noqa: PLR0911 - one per reason
     pins = (root.uri, *(version_of(each) for each in read))
 
     def chosen(access: Access, why: str) -> Choice:
-        return Choice(access=access, why=why, pins=pins, rows=rows)
+        return Choice(access=access, why=why, pins=pins)
 
     if rows <= _SMALL_ROWS:
         return chosen(Access.RESIDENT, f"the tables have {rows:,} rows together")
