@@ -16,6 +16,7 @@ from omnigraph.errors import QueryFailedError
 from omnigraph.query.columns import arrow_type
 from omnigraph.query.expressions import (
     Aggregate,
+    AggregateFunction,
     Arithmetic,
     Comparison,
     Expression,
@@ -165,7 +166,8 @@ def _is_plain(each: Expression) -> bool:
 
 
 def _can_overflow(each: Expression) -> bool:
-    return isinstance(each, Arithmetic | Negation) and is_integer(each.type)
+    sums = isinstance(each, Aggregate) and each.function is AggregateFunction.SUM
+    return (sums or isinstance(each, Arithmetic | Negation)) and is_integer(each.type)
 
 
 def _conditions(block: Block) -> Iterator[Expression]:

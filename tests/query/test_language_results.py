@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph
+from omnigraph.errors import QueryFailedError
 from omnigraph.graph import Graph
 from tests.query.people_on_disk import people_on_disk, ran, rows
 from tests.stores import root_at
@@ -58,6 +59,14 @@ def test_results_are_grouped_ordered_and_cut(
     people: Graph, result: str, tail: str, expected: list[Any]
 ) -> None:
     assert rows(people, "$p: Person", result, tail) == expected
+
+
+def test_what_is_cut_off_whole_is_not_computed(people: Graph) -> None:
+    too_large = "sum($p.age * 4611686018427387904)"
+
+    with pytest.raises(QueryFailedError, match="64 bits"):
+        rows(people, "$p: Person", too_large)
+    assert rows(people, "$p: Person", too_large, "limit 0") == []
 
 
 def test_without_rows_there_is_one_group_if_there_are_no_keys(people: Graph) -> None:

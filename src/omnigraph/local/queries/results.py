@@ -58,6 +58,8 @@ class Results:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The answer, portion by portion; none if it has no rows."""
+        if self._number(self._shape.limit) == 0:
+            return
         match self._shape.kind:
             case ShapeKind.ROWS if self._shape.order is None:
                 yield from self._rows()
@@ -97,8 +99,6 @@ class Results:
     def _rows(self) -> Iterator[pa.RecordBatch]:
         skipped = self._number(self._shape.offset) or 0
         left = self._number(self._shape.limit)
-        if left == 0:
-            return
         for frame in self._frames():
             if skipped >= frame.rows:
                 skipped -= frame.rows
