@@ -76,6 +76,30 @@ def test_memory_stays_below_the_limit(cache: ColumnCache) -> None:
     assert cache.memory_bytes >= 9 * KILOBYTE
 
 
+def test_many_small_entries_are_bounded_by_their_number(tmp_path: Path) -> None:
+    cache = ColumnCache(1 << 30, directory=tmp_path)
+    for key in range(10_500):
+        cache.get(key, lambda: bytes_of(2))
+
+    assert cache.memory_bytes == 2 * 10_000
+    assert 499 not in cache
+    assert 500 in cache
+
+
+def test_bytes_are_counted_once_wherever_they_are(cache: ColumnCache, tmp_path: Path) -> None:
+    for key in range(7):
+        cache.get(key, slowly(bytes_of(2 * KILOBYTE)))
+    stored = cache.disk_bytes
+    for key in range(7):
+        cache.get(key, never)
+
+    assert (cache.memory_bytes, stored) == (10 * KILOBYTE, 4 * KILOBYTE)
+    assert cache.disk_bytes == stored
+    assert len(files(tmp_path)) == 2
+    cache.clear()
+    assert (cache.memory_bytes, cache.disk_bytes, files(tmp_path)) == (0, 0, [])
+
+
 def test_what_was_used_longest_ago_leaves_first(cache: ColumnCache) -> None:
     for key in ("first", "second", "third"):
         cache.get(key, lambda: bytes_of(3 * KILOBYTE))

@@ -28,6 +28,8 @@ _DEFAULT_SHARE: Final = 4
 """A quarter of the machine's memory, unless the variable says otherwise."""
 _WORTH_A_FILE_SECONDS: Final = 0.01
 _DISK_FACTOR: Final = 8
+_ENTRIES_MOST: Final = 10_000
+"""Small tables that change all the time leave entries of a few bytes each."""
 
 Arrays: TypeAlias = dict[str, pa.Array | pa.ChunkedArray]
 
@@ -48,6 +50,8 @@ class ColumnCache:
         self.limit_bytes = limit_bytes
         self._given_directory = directory
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._memory_bytes = 0
+        self._disk_bytes = 0
         self._lock = threading.RLock()
         self._making: dict[Hashable, threading.Lock] = {}
         self._directory: Path | None = None
@@ -58,13 +62,11 @@ class ColumnCache:
 
     @property
     def memory_bytes(self) -> int:
-        with self._lock:
-            return sum(each.size for each in self._entries.values() if each.file is None)
+        return self._memory_bytes
 
     @property
     def disk_bytes(self) -> int:
-        with self._lock:
-            return sum(each.size for each in self._entries.values() if each.file is not None)
+        return self._disk_bytes
 
     def get(self, key: Hashable, make: Callable[[], Arrays]) -> Arrays:
         """The arrays of a key, made at most once."""
@@ -89,9 +91,8 @@ class ColumnCache:
     def clear(self) -> None:
         """Forget everything, in memory and on disk."""
         with self._lock:
-            for each in self._entries.values():
-                _remove(each)
-            self._entries.clear()
+            for key in list(self._entries):
+                self._drop(key)
 
     def _found(self, key: Hashable) -> Arrays | None:
         with self._lock:
@@ -108,23 +109,30 @@ class ColumnCache:
         size = sum(each.nbytes for each in arrays.values())
         with self._lock:
             self._entries[key] = _Entry(arrays=arrays, size=size, seconds=seconds)
-            self._entries.move_to_end(key)
+            self._memory_bytes += size
             self._shrink(spared=key)
 
     def _shrink(self, spared: Hashable) -> None:
-        for key in list(self._entries):
-            if self.memory_bytes <= self.limit_bytes:
+        while len(self._entries) > _ENTRIES_MOST:
+            self._drop(next(iter(self._entries)))
+        while self._memory_bytes > self.limit_bytes:
+            held = (key for key, each in self._entries.items() if each.file is None)
+            key = next((each for each in held if each != spared), None)
+            if key is None:
                 break
             entry = self._entries[key]
-            if key == spared or entry.file is not None:
-                continue
             if entry.seconds < _WORTH_A_FILE_SECONDS or not self._store(entry):
-                del self._entries[key]
-        for key in list(self._entries):
-            if self.disk_bytes <= self.limit_bytes * _DISK_FACTOR:
-                break
-            if self._entries[key].file is not None:
-                _remove(self._entries.pop(key))
+                self._drop(key)
+        while self._disk_bytes > self.limit_bytes * _DISK_FACTOR:
+            self._drop(next(key for key, each in self._entries.items() if each.file is not None))
+
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key)
+        if entry.file is None:
+            self._memory_bytes -= entry.size
+        else:
+            self._disk_bytes -= entry.size
+            _remove_files(entry.file)
 
     def _store(self, entry: _Entry) -> bool:
         """Move an entry to a file; False if there is no room for it."""
@@ -138,6 +146,8 @@ class ColumnCache:
             return False
         entry.file = path
         entry.arrays = None
+        self._memory_bytes -= entry.size
+        self._disk_bytes += entry.size
         return True
 
     def _file_directory(self) -> Path:
@@ -161,11 +171,6 @@ def _mapped(path: Path) -> Arrays:
         name = each.name.split(".")[1]
         found[name] = column.chunk(0) if column.num_chunks == 1 else column
     return found
-
-
-def _remove(entry: _Entry) -> None:
-    if entry.file is not None:
-        _remove_files(entry.file)
 
 
 def _remove_files(path: Path) -> None:
