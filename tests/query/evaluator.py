@@ -37,6 +37,10 @@ from tests.query.expression_values import (
 EPOCH = dt.datetime(2024, 5, 31, 12, 0, tzinfo=dt.UTC)
 
 
+class TooManyChoices(Exception):
+    """Nested loops would take too long."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """`rows` in order if `ordered`; otherwise any order, and any choice from `all_rows`."""
@@ -52,10 +56,22 @@ def evaluate(
     graph: Graph,
     parameters: Mapping[str, Any] | None = None,
     now: dt.datetime = EPOCH,
+    *,
+    choices_most: int | None = None,
 ) -> Answer:
-    """The rows of a query."""
+    """The rows of a query.
+
+    Raises:
+        TooManyChoices: more nodes would have to be tried than allowed.
+    """
     assert isinstance(query.body, TypedRead)
-    run = Run(catalog=catalog, graph=graph, parameters=parameters or {}, now=now)
+    run = Run(
+        catalog=catalog,
+        graph=graph,
+        parameters=parameters or {},
+        now=now,
+        choices_most=choices_most,
+    )
     matches = list(block_rows(query.body.block, {}, run))
     return answer(query.body, matches, run)
 
@@ -103,6 +119,8 @@ def _choose_nodes(block: Block, new: list[str], row: Row, run: Run) -> Iterator[
         return
     for node_type in run.catalog.nodes:
         for node in _nodes(node_type, run):
+            if run.choices_most is not None and next(run.choices) >= run.choices_most:
+                raise TooManyChoices
             yield from _choose_nodes(block, new[1:], {**row, new[0]: node}, run)
 
 

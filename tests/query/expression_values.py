@@ -6,8 +6,9 @@ Three-valued logic is written out. A run-time refusal is an `EvaluationError`.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -79,6 +80,9 @@ class Run:
     now: dt.datetime
     ranks: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """The fused score of each ranked entity, when the query is ordered by `rrf`."""
+    choices: Iterator[int] = field(default_factory=itertools.count)
+    """Counts the nodes that nested loops have tried."""
+    choices_most: int | None = None
 
 
 def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
