@@ -118,17 +118,6 @@ def bits(rows: pa.Table) -> list[dict[str, str]]:
     return [{name: repr(value) for name, value in row.items()} for row in rows.to_pylist()]
 
 
-def test_vectors_that_are_all_null_come_back_as_nulls() -> None:
-    lists = pa.array([None, None], pa.list_(pa.float32()))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, pa.schema([("v", lists.type)])) as writer:
-        writer.write_batch(pa.record_batch([lists], names=["v"]))
-    received = pa.ipc.open_stream(sink.getvalue()).read_next_batch()
-    stored = pa.schema([("v", pa.list_(pa.float32(), 2))])
-
-    assert from_spark(received, stored).column("v").to_pylist() == [None, None]
-
-
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
 def test_every_value_of_every_type_comes_back_the_same(spark: SparkSession, zone: str) -> None:
     rows = everything()
@@ -193,3 +182,40 @@ def test_a_null_or_a_gap_where_none_may_be_is_refused_on_the_way_back() -> None:
         from_spark(rows, pa.schema([pa.field("a", pa.string(), nullable=False)]))
     with pytest.raises(ValueError, match="no column 'b'"):
         from_spark(rows, pa.schema([pa.field("b", pa.string())]))
+
+
+VECTOR = pa.list_(pa.float32(), 2)
+INSIDE = {
+    "alone": (pa.list_(pa.float32()), VECTOR, [None, None]),
+    "in a node": (
+        pa.struct(
+            [("id", pa.string()), ("properties", pa.struct([("v", pa.list_(pa.float32()))]))]
+        ),
+        pa.struct([("id", pa.string()), ("properties", pa.struct([("v", VECTOR)]))]),
+        [{"id": "a", "properties": {"v": None}}, None, {"id": "b", "properties": None}],
+    ),
+    "in a node that has one": (
+        pa.struct([("v", pa.list_(pa.float32()))]),
+        pa.struct([("v", VECTOR)]),
+        [{"v": None}, None, {"v": [1.0, 2.0]}],
+    ),
+    "in lists": (
+        pa.list_(pa.list_(pa.float32())),
+        pa.list_(VECTOR),
+        [[None, None], None, [], [None]],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INSIDE)
+def test_vectors_that_are_null_arrive_wherever_they_stand(case: str) -> None:
+    carried, stored, values = INSIDE[case]
+    sink = pa.BufferOutputStream()
+    rows = pa.record_batch({"c": pa.array(values, carried)})
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+
+    received = pa.ipc.open_stream(sink.getvalue()).read_all().to_batches()[0]
+
+    found = from_spark(received, pa.schema([pa.field("c", stored)]))
+    assert found.column("c").to_pylist() == values

@@ -127,7 +127,23 @@ def from_spark(rows: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
 
 
 def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pat.is_fixed_size_list(kind) and column.null_count == len(column):
-        # Arrow reads the values of lists that have none, and dies of it.
-        return pa.nulls(len(column), kind)
-    return column
+    """A column that can be cast: Arrow reads the values of lists that have none, and dies of it."""
+    if not _holds_vectors(kind):
+        return column
+    if pat.is_fixed_size_list(kind):
+        return pa.nulls(len(column), kind) if column.null_count == len(column) else column
+    if pat.is_struct(kind):
+        parts = [
+            _stored(part, kind.field(each.name).type)
+            for part, each in zip(column.flatten(), column.type, strict=True)
+        ]
+        names = [each.name for each in column.type]
+        return pa.StructArray.from_arrays(parts, names=names, mask=column.is_null())
+    items = _stored(column.values, kind.value_type)
+    return pa.ListArray.from_arrays(column.offsets, items, mask=column.is_null())
+
+
+def _holds_vectors(kind: pa.DataType) -> bool:
+    if pat.is_struct(kind):
+        return any(_holds_vectors(each.type) for each in kind)
+    return pat.is_fixed_size_list(kind) or (pat.is_list(kind) and _holds_vectors(kind.value_type))
