@@ -119,6 +119,7 @@ def lint(
 
         fine = schema_output.lint(str(file), text_of(file), as_json=as_json)
     else:
+        # The query compiler: schema files need none.
         from omnigraph.cli import query_lint
 
         given = None if schema is None else (str(schema), text_of(schema))

@@ -160,7 +160,7 @@ def ranges(starts: Positions, lengths: Positions) -> Positions:
 
 
 def different(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-    """Each number once, in order; NumPy's own `unique` takes ten times as long."""
+    """Each number once, in order; much quicker than NumPy's own `unique`."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])

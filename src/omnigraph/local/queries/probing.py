@@ -20,6 +20,7 @@ from omnigraph.local.lookups import PROBE_VALUES_MAX
 from omnigraph.local.queries.access import Candidates
 from omnigraph.local.queries.adjacency import Adjacency, adjacency_of, sorted_steps
 from omnigraph.local.queries.chunks import Column, whole
+from omnigraph.local.queries.frames import Positions, different
 from omnigraph.local.queries.resident import end_tables
 from omnigraph.local.queries.searching import SearchedTable, best_ids, corpus_of
 from omnigraph.query.expressions import PropertyOf, walk
@@ -29,7 +30,6 @@ from omnigraph.storage.kept_open import look_up
 from omnigraph.storage.tables import find_entry
 
 if TYPE_CHECKING:
-    from omnigraph.local.queries.frames import Positions
     from omnigraph.local.queries.run import Run
     from omnigraph.local.queries.text_scores import Corpus
     from omnigraph.query.expressions import Expression, Ranking
@@ -188,7 +188,7 @@ class Probing:
     ) -> None:
         """Fetches the edges that have one of these nodes at an end."""
         done = joined.fetched[end]
-        wanted = [each for each in np.unique(frontier).tolist() if each not in done]
+        wanted = [each for each in different(frontier).tolist() if each not in done]
         self._bound(len(done) + len(wanted))
         source, target = end_tables(self._run, edge)
         table = names.edge_table_key(edge)

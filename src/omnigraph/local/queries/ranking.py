@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.local.queries.access import GraphAccess
 from omnigraph.local.queries.chunks import Column, whole
-from omnigraph.local.queries.frames import EntityColumn, Frame, Mask, Positions
+from omnigraph.local.queries.frames import EntityColumn, Frame, Mask, Positions, different
 from omnigraph.local.queries.gathering import gathered
 from omnigraph.local.queries.wanted import Best, Wanted, fewer
 from omnigraph.query.binding import known_count
@@ -120,7 +120,7 @@ def _different(columns: list[EntityColumn]) -> list[EntityColumn]:
         for table in column.tables:
             found.setdefault(table, []).append(column.positions[column.of_table(table)])
     return [
-        EntityColumn(tables=(table,), positions=np.unique(np.concatenate(parts)))
+        EntityColumn(tables=(table,), positions=different(np.concatenate(parts)))
         for table, parts in found.items()
     ]
 
