@@ -96,6 +96,14 @@ differential:
     OMNIGRAPH_EXAMPLES=20000 pytest -q -n auto tests/query/test_differential.py
     OMNIGRAPH_EXAMPLES=1000 pytest -q tests/spark/test_query_differential.py
 
+# Shards of everything that is not in the gate, the stalest first; `just nightly status` shows the record
+nightly *args="run":
+    python -m tests.gate.nightly {{args}}
+
+# Fail unless every shard of the nightly was green recently enough to release
+release-check:
+    python -m tests.gate.nightly release-check
+
 # Unit tier only
 unit *args:
     pytest -n auto -m unit {{args}}

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis.core
 import pytest
 
+from tests.gate import budgets
+from tests.gate.seeds import run_seed
+from tests.gate.selection import deselect
 from tests.stores import on_s3, root_at
 
 if TYPE_CHECKING:
@@ -17,8 +21,22 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On S3, leave out what is about a local disk; each such test says why it is."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    budgets.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    budgets.register(config)
+    hypothesis.core.global_force_seed = run_seed()
+
+
+def pytest_report_header() -> str:
+    return f"seed of random tests: OMNIGRAPH_SEED={run_seed()}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave this run's share; on S3, without what is about a local disk (each says why it is)."""
+    deselect(config, items)
     for item in items:
         marker = item.get_closest_marker("local_disk")
         if marker is None:

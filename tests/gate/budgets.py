@@ -1,0 +1,173 @@
+"""A pytest plugin that measures the CPU of every test and holds tiers to their budgets.
+
+`--budgets` makes a run red that is too expensive: a tier above its number in pyproject.toml
+(`[tool.omnigraph.budgets]`), or a test above the limit for one test that does not state a reason
+(`@pytest.mark.cost("reason", seconds)`). What a session or module fixture uses is charged to the
+fixture, not to the test that happens to come first. Everything is CPU, nothing is wall time.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gate.cpu import tree_seconds
+
+CHECKOUT = Path(__file__).parent.parent.parent
+TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "unit")
+"""Markers that are tiers; a test with several belongs to the first of them."""
+SHARED = "collection"
+"""What no test used: starting workers, collecting, and importing."""
+
+
+def read_limits() -> dict[str, float]:
+    tables = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    limits: dict[str, float] = tables["tool"]["omnigraph"]["budgets"]
+    return limits
+
+
+def tier_of(item: pytest.Item) -> str | None:
+    return next((tier for tier in TIERS if item.get_closest_marker(tier)), None)
+
+
+class Meter:
+    """Measures in the process that runs tests; the numbers travel with pytest's reports."""
+
+    def __init__(self) -> None:
+        self._last = tree_seconds()
+        self._fixtures = 0.0
+        self._depth = 0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        self._last = tree_seconds()
+        self._fixtures = 0.0
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any]
+    ) -> Generator[None, object, object]:
+        if fixturedef.scope == "function" or self._depth:
+            return (yield)
+        self._depth += 1
+        before = tree_seconds()
+        try:
+            return (yield)
+        finally:
+            self._fixtures += tree_seconds() - before
+            self._depth -= 1
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, object, object]:
+        if call.when == "teardown":
+            used = tree_seconds() - self._last
+            marker = item.get_closest_marker("cost")
+            measured = {
+                "tier": tier_of(item),
+                "cpu": round(used - self._fixtures, 3),
+                "fixtures": round(self._fixtures, 3),
+                "limit": None if marker is None else marker.args[1],
+            }
+            item.user_properties.append(("cost", json.dumps(measured)))
+        return (yield)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Adds up what a run used and compares it with the budgets."""
+
+    config: pytest.Config
+    cases: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    tests: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, float] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "teardown":
+            return
+        cost = next((value for name, value in report.user_properties if name == "cost"), None)
+        if cost is None:
+            return
+        measured = json.loads(str(cost))
+        tier = measured["tier"] or "unmarked"
+        if tier == "unmarked":
+            self.violations.append(f"{report.nodeid}: has no tier; mark it with one of {TIERS}")
+        self.cases[tier] += 1
+        self.seconds[tier] += measured["cpu"] + measured["fixtures"]
+        self.tests[report.nodeid] = measured["cpu"]
+        if measured["limit"] is not None:
+            self.reasons[report.nodeid] = measured["limit"]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._charge_what_is_shared()
+        if self.config.getoption("--budgets"):
+            self._compare()
+            if self.violations and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        target = self.config.getoption("--cost-file")
+        if target is not None:
+            costs = {"cases": self.cases, "seconds": self.seconds, "tests": self.tests}
+            Path(target).write_text(json.dumps({**costs, "violations": self.violations}))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.config.getoption("--budgets"):
+            return
+        terminalreporter.section("CPU seconds")
+        limits = read_limits()
+        for tier in sorted(self.seconds, key=lambda name: -self.seconds[name]):
+            allowed = f"of {limits[tier]:.0f}" if tier in limits else ""
+            terminalreporter.line(
+                f"{tier:<12}{self.cases[tier]:>6} tests {self.seconds[tier]:>8.1f} {allowed}"
+            )
+        for violation in self.violations:
+            terminalreporter.line(f"over budget: {violation}", red=True)
+
+    def _charge_what_is_shared(self) -> None:
+        """A run of one tier carries all it used; several tiers share a line of their own."""
+        shared = max(0.0, tree_seconds() - sum(self.seconds.values()))
+        only = next(iter(self.seconds)) if len(self.seconds) == 1 else SHARED
+        self.seconds[only] += shared
+
+    def _compare(self) -> None:
+        limits = read_limits()
+        for nodeid, seconds in self.tests.items():
+            allowed = self.reasons.get(nodeid, limits["one_test"])
+            if seconds > allowed:
+                self.violations.append(
+                    f"{nodeid} used {seconds:.1f} CPU s, at most {allowed:g} are allowed; make it "
+                    'cheaper, move it to the nightly, or state why: @pytest.mark.cost("why", 12)'
+                )
+        for tier, seconds in self.seconds.items():
+            if tier in limits and seconds > limits[tier]:
+                self.violations.append(
+                    f"tier {tier} used {seconds:.0f} CPU s, its budget is {limits[tier]:g}; make "
+                    "tests cheaper or move some to the nightly"
+                )
+
+
+def register(config: pytest.Config) -> None:
+    """Measure where tests run; add up where the run is controlled."""
+    is_worker = hasattr(config, "workerinput")
+    workers = getattr(config.option, "numprocesses", None)
+    if is_worker or not workers:
+        config.pluginmanager.register(Meter(), "omnigraph-meter")
+    if not is_worker:
+        config.pluginmanager.register(Ledger(config), "omnigraph-ledger")
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("omnigraph")
+    group.addoption("--budgets", action="store_true", help="fail when a tier or a test is too dear")
+    group.addoption("--cost-file", help="write the CPU seconds of every test to this JSON file")
+    group.addoption("--shard", help="run shard N of COUNT, as N/COUNT")

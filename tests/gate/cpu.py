@@ -1,0 +1,76 @@
+"""CPU seconds of this process and of everything it started, and the CPU a host took away.
+
+CPU seconds hardly depend on what else runs on a machine, so budgets are stated in them; a limit in
+seconds on the wall would fail on a busy machine and pass on a fast one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def tree_seconds() -> float:
+    """CPU of this process, of its living descendants and of those it has waited for.
+
+    The sum never falls while every parent waits for its children: what a process has used moves to
+    its parent when the parent reaps it.
+    """
+    own = os.times()
+    seconds = own.user + own.system + own.children_user + own.children_system
+    return seconds + sum(map(_seconds_of, _descendants(os.getpid())))
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parent ends before them.
+
+    Without this, a JVM that outlives the Python process that started it is counted nowhere.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def stolen_seconds() -> float:
+    """CPU that the host gave to other machines since it started, over all cores."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return int(fields[8]) / TICKS_PER_SECOND
+
+
+def _descendants(pid: int) -> list[int]:
+    descendants: list[int] = []
+    parents = [pid]
+    while parents:
+        children = _children(parents.pop())
+        descendants += children
+        parents += children
+    return descendants
+
+
+def _children(pid: int) -> list[int]:
+    """Children are listed by the thread that started them."""
+    children: list[int] = []
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return children
+    for thread in threads:
+        try:
+            listed = (thread / "children").read_text()
+        except OSError:
+            continue
+        children += map(int, listed.split())
+    return children
+
+
+def _seconds_of(pid: int) -> float:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    fields = text.rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / TICKS_PER_SECOND

@@ -1,0 +1,217 @@
+"""Everything that is proven outside the gate, cut into shards of about ten minutes.
+
+Suites are cut by a hash of a test's id (`--shard`), so every test of a folder is in exactly one of
+its shards; random runs are cut by seed. Order matters only for shards that have never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+EVERYTHING = {"OMNIGRAPH_NIGHTLY": "1"}
+ON_S3 = {**EVERYTHING, "OMNIGRAPH_TEST_STORE": "s3"}
+
+SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "crash": (6, ("tests/crash",)),
+    "model": (6, ("tests/model",)),
+    "behaviours": (2, ("tests/behaviours",)),
+    "units": (
+        3,
+        (
+            *("tests/cli", "tests/commit", "tests/docs", "tests/gate", "tests/guards"),
+            *("tests/load", "tests/local", "tests/maintenance", "tests/operations"),
+            *("tests/query", "tests/rules", "tests/schema", "tests/storage", "tests/tidy"),
+        ),
+    ),
+    "spark": (6, ("tests/spark",)),
+    "cluster": (2, ("tests/cluster",)),
+    "s3": (2, ("tests/s3", "--ignore-glob=*/test_faults*.py")),
+    "faults": (
+        6,
+        tuple(f"tests/s3/test_faults{about}.py" for about in ("", "_spark", "_timeouts")),
+    ),
+}
+"""What pytest is given, and the number of shards it is cut into."""
+
+SUITES_ON_S3 = (
+    *("tests/behaviours", "tests/operations", "tests/maintenance", "tests/commit"),
+    *("tests/cli", "tests/local", "tests/query", "tests/storage"),
+)
+BENCHMARKS: Mapping[str, tuple[str, ...]] = {
+    "commit": ("--commits", "2000"),
+    "load": ("--nodes", "200000", "--edges", "1000000", "--no-memory"),
+    "maintain": ("--commits", "500"),
+    "merge": ("--nodes", "200000", "--edges", "1000000"),
+    "open_cost": (),
+    "optimize": ("--tables", "10", "--wide-mb", "200"),
+    "query": ("--rounds", "3", "--cold-keys", "3"),
+    "s3_cost": (),
+    "schema_change": ("--rows", "1000000"),
+    "search": ("--rows", "20000", "--questions", "10"),
+    "skew": ("--nodes", "200000", "--edges", "1000000", "--hub", "200000"),
+    "startup": (),
+    "supernode": (),
+}
+"""Benchmarks with the sizes that end in ten minutes; each prints ratios as its last line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One command, whose exit code is its verdict."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    minutes: int = 40
+    """It is killed, and red, after so long."""
+
+    @property
+    def family(self) -> str:
+        return self.name.partition(" ")[0]
+
+
+def all_shards() -> list[Shard]:
+    return [
+        *_suite("crash"),
+        *_suite("model"),
+        *_differential(),
+        *_random_histories(),
+        *_suite("cluster"),
+        *_suite("spark"),
+        *_suite("s3"),
+        *_suite("faults"),
+        *_engines(),
+        *_storms(),
+        *_fuzzing(),
+        *_suite("behaviours"),
+        *_suite("units"),
+        *_on_s3(),
+        *_benchmarks(),
+        _coverage(),
+    ]
+
+
+def _suite(name: str) -> Iterator[Shard]:
+    count, arguments = SUITES[name]
+    workers = ("-n", "0") if name in ("spark", "cluster") else ("-n", "2")
+    for number in range(count):
+        yield Shard(
+            name=f"{name} {number}/{count}",
+            command=_pytest(*workers, "--shard", f"{number}/{count}", *arguments),
+            environment=EVERYTHING,
+        )
+
+
+def _differential() -> Iterator[Shard]:
+    """20,000 queries here and 1,000 on Spark; a part is 500 queries."""
+    test = "tests/query/test_differential.py::test_random_queries_are_answered_as_defined"
+    for number in range(20):
+        parts = (f"{test}[{2 * number}]", f"{test}[{2 * number + 1}]")
+        yield Shard(
+            name=f"differential {number}/20",
+            command=_pytest("-n", "2", *parts),
+            environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": "20000"},
+        )
+    for number in range(10):
+        yield Shard(
+            name=f"differential-spark {number}/10",
+            command=_pytest("tests/spark/test_query_differential.py"),
+            environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": "100"},
+        )
+
+
+def _random_histories() -> Iterator[Shard]:
+    yield from _drawn("histories", 12, 250, "tests/behaviours/test_merge_random.py")
+    yield from _drawn("three-way", 1, 3000, "tests/local/test_three_way.py")
+    yield from _drawn("cleanups", 5, 100, "tests/behaviours/test_cleanup_random.py", workers=2)
+    yield from _drawn("schemas", 5, 200, "tests/behaviours/test_schema_random.py")
+    yield from _drawn("mutations", 2, 1500, "tests/behaviours/test_mutations_random.py")
+    yield Shard(
+        name="schema-readers 0/1",
+        command=_pytest("tests/behaviours/test_schema_readers.py"),
+        environment={**EVERYTHING, "OMNIGRAPH_APPLIES": "200"},
+    )
+
+
+def _engines() -> Iterator[Shard]:
+    yield from _drawn("engines", 4, 75, "tests/spark/test_load_engines.py")
+    yield from _drawn("load-rules", 2, 500, "tests/spark/test_load_rules.py")
+
+
+def _storms() -> Iterator[Shard]:
+    blows = ("--kills", "200", "--pauses", "100", "--writers", "8")
+    for number in range(5):
+        yield Shard(
+            name=f"storm {number}/5",
+            command=(
+                *("python", "-m", "benchmarks.storm", *blows),
+                *("--rounds", "2", "--between-seconds", "0.1"),
+            ),
+        )
+    yield Shard(
+        name="storm-s3 0/1",
+        command=(
+            *("python", "-m", "benchmarks.storm", "--store", "s3", *blows),
+            *("--between-seconds", "1.2"),
+        ),
+    )
+
+
+def _fuzzing() -> Iterator[Shard]:
+    yield from _drawn("schema-texts", 1, 10_000, "tests/schema/test_roundtrip.py")
+    for number in range(4):
+        for language in ("schema", "query"):
+            yield Shard(
+                name=f"fuzz-{language} {number}/4",
+                command=("python", "-m", f"tests.{language}.fuzz", "50000", "{seed}"),
+            )
+
+
+def _on_s3() -> Iterator[Shard]:
+    for number in range(8):
+        yield Shard(
+            name=f"suites-on-s3 {number}/8",
+            command=_pytest("-n", "2", "--shard", f"{number}/8", *SUITES_ON_S3),
+            environment=ON_S3,
+        )
+    for number in range(4):
+        yield Shard(
+            name=f"spark-on-s3 {number}/4",
+            command=_pytest("-m", "not s3", "--shard", f"{number}/4", "tests/spark"),
+            environment=ON_S3,
+        )
+
+
+def _benchmarks() -> Iterator[Shard]:
+    for name, sizes in BENCHMARKS.items():
+        yield Shard(
+            name=f"benchmark {name}", command=("python", "-m", f"benchmarks.{name}", *sizes)
+        )
+
+
+def _coverage() -> Shard:
+    """How much of src the tests of this process reach; victims and executors are not counted."""
+    run = "coverage run --source src -m pytest -q -n 0 --timeout 600 -m 'unit or behaviour'"
+    return Shard(
+        name="coverage 0/1",
+        command=("bash", "-c", f"{run} && coverage report --format=total"),
+        environment={"COVERAGE_FILE": "/tmp/omnigraph-coverage"},  # noqa: S108 - read at once
+    )
+
+
+def _drawn(family: str, count: int, examples: int, test: str, workers: int = 0) -> Iterator[Shard]:
+    """A random test with new seeds in every shard and every run of it."""
+    for number in range(count):
+        yield Shard(
+            name=f"{family} {number}/{count}",
+            command=_pytest("-n", str(workers), test),
+            environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": str(examples)},
+        )
+
+
+def _pytest(*arguments: str) -> tuple[str, ...]:
+    return (
+        *("pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600"),
+        *("--cost-file", "{costs}", *arguments),
+    )
