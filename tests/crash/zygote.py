@@ -62,6 +62,8 @@ def _live_and_exit(request: dict[str, Any]) -> None:
     """Be the victim; never returns to the loop of the zygote."""
     code = 1
     try:
+        # A shell starts background jobs with SIGINT ignored, and Python keeps that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         _redirect(request["out"])
         failpoints.arm_from(request["failpoints"])
         failpoints.leave_out(request["guards"])
