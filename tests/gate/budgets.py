@@ -20,15 +20,14 @@ import pytest
 
 from tests.gate.cpu import tree_seconds
 
-CHECKOUT = Path(__file__).parent.parent.parent
 TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "unit")
 """Markers that are tiers; a test with several belongs to the first of them."""
 SHARED = "collection"
 """What no test used: starting workers, collecting, and importing."""
 
 
-def read_limits() -> dict[str, float]:
-    tables = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+def read_limits(checkout: Path) -> dict[str, float]:
+    tables = tomllib.loads((checkout / "pyproject.toml").read_text())
     limits: dict[str, float] = tables["tool"]["omnigraph"]["budgets"]
     return limits
 
@@ -124,7 +123,7 @@ class Ledger:
         if not self.config.getoption("--budgets"):
             return
         terminalreporter.section("CPU seconds")
-        limits = read_limits()
+        limits = read_limits(self.config.rootpath)
         for tier in sorted(self.seconds, key=lambda name: -self.seconds[name]):
             allowed = f"of {limits[tier]:.0f}" if tier in limits else ""
             terminalreporter.line(
@@ -140,7 +139,7 @@ class Ledger:
         self.seconds[only] += shared
 
     def _compare(self) -> None:
-        limits = read_limits()
+        limits = read_limits(self.config.rootpath)
         for nodeid, seconds in self.tests.items():
             allowed = self.reasons.get(nodeid, limits["one_test"])
             if seconds > allowed:

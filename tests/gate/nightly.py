@@ -1,6 +1,6 @@
 """Runs shards, the stalest first, and keeps a record of them that is committed.
 
-    python -m tests.gate.nightly run --minutes 60
+    python -m tests.gate.nightly --minutes 60
     python -m tests.gate.nightly status
     python -m tests.gate.nightly release-check
 
@@ -58,11 +58,16 @@ class Line:
     summary: str
 
 
-def read_record(path: Path = RECORD) -> list[Line]:
+def read_record(path: Path | None = None) -> list[Line]:
+    path = path or RECORD
     if not path.exists():
         return []
     lines = map(json.loads, path.read_text().splitlines())
     return [Line(**{**line, "result": Result(line["result"])}) for line in lines]
+
+
+def to_json(line: Line) -> str:
+    return json.dumps(asdict(line)) + "\n"
 
 
 def stalest_first(shards: Sequence[Shard], record: Iterable[Line]) -> list[Shard]:
@@ -102,7 +107,7 @@ def run_for(minutes: float, family: str | None) -> int:
         line = run_shard(shard)
         results.append(line)
         with RECORD.open("a") as record:
-            record.write(json.dumps(asdict(line)) + "\n")
+            record.write(to_json(line))
         print(format_line(line), flush=True)
     red = [line for line in results if line.result is not Result.GREEN]
     print(f"{len(results) - len(red)} passed, {len(red)} failed")
@@ -266,12 +271,11 @@ def _print_list(title: str, lines: Sequence[str]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    run = verbs.add_parser("run", help="run shards, the stalest first")
-    run.add_argument("--minutes", type=float, default=60)
-    run.add_argument("--family", help="only shards of this family")
-    verbs.add_parser("status", help="what was never green, is red, is old")
-    verbs.add_parser("release-check", help="fail unless every shard is green and recent")
+    parser.add_argument(
+        "verb", nargs="?", default="run", choices=["run", "status", "release-check"]
+    )
+    parser.add_argument("--minutes", type=float, default=60, help="start shards for so long")
+    parser.add_argument("--family", help="run only shards of this family")
     arguments = parser.parse_args()
     match arguments.verb:
         case "run":

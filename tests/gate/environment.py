@@ -1,0 +1,94 @@
+"""What the gate builds once and keeps in its cache: a Python environment and the S3 servers.
+
+The cache is shared by checkouts, so nothing in it belongs to one of them: the environment holds
+everything but Omnigraph, which every run takes from its own checkout by PYTHONPATH. A run without
+that fails to import it; it never tests another checkout by mistake.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parent.parent.parent
+_SCRIPT = """\
+#!{python}
+import sys
+from omnigraph.cli.main import main
+sys.exit(main())
+"""
+
+
+def cache_folder() -> Path:
+    asked = os.environ.get("OMNIGRAPH_CI_CACHE")
+    folder = Path(asked) if asked else Path.home() / ".cache" / "omnigraph"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def environment_folder() -> Path:
+    """One folder per set of requirements and per interpreter."""
+    texts = [(CHECKOUT / name).read_bytes() for name in ("constraints.txt", "pyproject.toml")]
+    key = hashlib.sha256(b"\0".join([sys.version.encode(), *texts])).hexdigest()[:16]
+    return cache_folder() / f"venv-{key}"
+
+
+def build_environment() -> str:
+    """Build the environment unless the cache has it; says which."""
+    folder = environment_folder()
+    with locked("environment"):
+        if (folder / "complete").exists():
+            return "from the cache"
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip = [str(folder / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
+        requirements = ["--constraint", "constraints.txt", ".[dev]"]
+        subprocess.run([*pip, "install", *requirements], cwd=CHECKOUT, check=True)
+        subprocess.run([*pip, "uninstall", "--yes", "omnigraph"], cwd=CHECKOUT, check=True)
+        script = folder / "bin" / "omnigraph"
+        script.write_text(_SCRIPT.format(python=folder / "bin" / "python"))
+        script.chmod(0o755)
+        (folder / "complete").touch()
+    return "built"
+
+
+def build_s3_servers() -> str:
+    """Build the servers of the S3 tier unless the cache has them; fails if there is no Go."""
+    before = _servers()
+    with locked("s3-servers"):
+        subprocess.run(["bash", ".ci/s3-tools"], cwd=CHECKOUT, env=variables(), check=True)
+    return "from the cache" if _servers() == before else "built"
+
+
+def variables() -> dict[str, str]:
+    """The environment variables in which the tools of the cache check this checkout."""
+    folder = environment_folder()
+    inherited = os.environ.get("PATH", os.defpath)
+    return {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}:{inherited}",
+        "VIRTUAL_ENV": str(folder),
+        "PYTHONPATH": str(CHECKOUT / "src"),
+        "MYPY_CACHE_DIR": str(cache_folder() / "mypy"),
+        "OMNIGRAPH_CI_CACHE": str(cache_folder()),
+    }
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One run at a time builds or writes this part of the cache."""
+    with (cache_folder() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _servers() -> set[str]:
+    folder = cache_folder() / "bin"
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()

@@ -1,0 +1,140 @@
+"""A run is red when a test or a tier uses too much CPU, and only then."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.gate.run import PHASES, read_budgets
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.unit
+
+CONFTEST = """
+from tests.gate.budgets import add_options as pytest_addoption
+from tests.gate.budgets import register as pytest_configure
+"""
+SETTINGS = """
+[tool.pytest.ini_options]
+markers = ["unit", "crash", "cost(reason, seconds)"]
+[tool.omnigraph.budgets]
+one_test = {one_test}
+unit = {unit}
+"""
+TESTS = """
+import subprocess, sys, time
+import pytest
+
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+@pytest.fixture(scope="session")
+def expensive():
+    burn(0.4)
+"""
+
+
+def run(
+    pytester: pytest.Pytester, tests: str, *, one_test: float = 0.3, unit: float = 100
+) -> pytest.RunResult:
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyprojecttoml(SETTINGS.format(one_test=one_test, unit=unit))
+    pytester.makepyfile(TESTS + tests)
+    return pytester.runpytest_inprocess("--budgets", "--cost-file", "costs.json", "-p", "no:xdist")
+
+
+def test_a_test_that_uses_too_much_is_red_and_named(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "@pytest.mark.unit\ndef test_slow(): burn(0.5)\n")
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines("over budget: *::test_slow used 0.* CPU s, at most 0.3 are*")
+
+
+def test_what_a_child_process_uses_counts(pytester: pytest.Pytester) -> None:
+    child = "import time\\nwhile time.process_time() < 0.5: pass"
+    tests = (
+        f'@pytest.mark.unit\ndef test_child(): subprocess.run([sys.executable, "-c", "{child}"])'
+    )
+
+    result = run(pytester, tests)
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines("over budget: *::test_child used *")
+
+
+def test_what_a_living_child_process_uses_counts(pytester: pytest.Pytester) -> None:
+    child = "import time\\nwhile time.process_time() < 0.5: pass\\nprint(1, flush=True)\\ninput()"
+    tests = f"""
+@pytest.fixture(scope="session")
+def child():
+    command = [sys.executable, "-c", "{child}"]
+    pipes = {{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}}
+    with subprocess.Popen(command, **pipes) as process:
+        yield process
+        process.stdin.close()
+        process.stdout.close()
+        process.kill()
+
+@pytest.mark.unit
+def test_child(child): child.stdout.readline()
+"""
+
+    result = run(pytester, tests)
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines("over budget: *::test_child used *")
+
+
+def test_waiting_costs_nothing(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "@pytest.mark.unit\ndef test_patient(): time.sleep(0.6)\n")
+
+    assert result.ret == pytest.ExitCode.OK
+
+
+def test_a_written_reason_allows_more(pytester: pytest.Pytester) -> None:
+    marked = '@pytest.mark.cost("it burns", {})\n@pytest.mark.unit\ndef test_slow(): burn(0.5)\n'
+
+    allowed = run(pytester, marked.format(5))
+    refused = run(pytester, marked.format(0.4))
+
+    assert allowed.ret == pytest.ExitCode.OK
+    assert refused.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_fixture_of_the_session_is_charged_to_its_tier_and_to_no_test(
+    pytester: pytest.Pytester,
+) -> None:
+    result = run(pytester, "@pytest.mark.unit\ndef test_first(expensive): pass\n")
+
+    costs = json.loads((pytester.path / "costs.json").read_text())
+    assert result.ret == pytest.ExitCode.OK
+    assert all(seconds < 0.3 for seconds in costs["tests"].values())
+    assert costs["seconds"]["unit"] >= 0.4
+
+
+def test_a_tier_over_its_budget_is_red(pytester: pytest.Pytester) -> None:
+    tests = (
+        "@pytest.mark.unit\n@pytest.mark.parametrize('n', range(3))\ndef test_it(n): burn(0.1)\n"
+    )
+
+    result = run(pytester, tests, unit=0.2)
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines("over budget: tier unit used * CPU s, its budget is 0.2*")
+
+
+def test_a_test_without_a_tier_is_red(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "def test_unmarked(): pass\n")
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines("over budget: *::test_unmarked: has no tier*")
+
+
+def test_the_budgets_of_all_tiers_add_up_to_at_most_1000_cpu_seconds() -> None:
+    budgets = read_budgets()
+
+    assert sum(seconds for name, seconds in budgets.items() if name != "one_test") <= 1000
+    assert {"static", "docs", "spark", "cluster", "s3"} <= {*budgets} & {*PHASES}
