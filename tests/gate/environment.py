@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,9 +37,11 @@ def cache_folder() -> Path:
 
 def environment_folder() -> Path:
     """One folder per set of requirements and per interpreter."""
-    texts = [(CHECKOUT / name).read_bytes() for name in ("constraints.txt", "pyproject.toml")]
-    key = hashlib.sha256(b"\0".join([sys.version.encode(), *texts])).hexdigest()[:16]
-    return cache_folder() / f"venv-{key}"
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    requirements = [project["dependencies"], project["optional-dependencies"]]
+    constraints = (CHECKOUT / "constraints.txt").read_text()
+    key = json.dumps([sys.version, constraints, *requirements]).encode()
+    return cache_folder() / f"venv-{hashlib.sha256(key).hexdigest()[:16]}"
 
 
 def build_environment() -> str:
