@@ -152,9 +152,6 @@ def _run_command(shard: Shard, seed: int, log: Path) -> Result:
         code = process.wait(shard.minutes * 60)
     except subprocess.TimeoutExpired:
         return Result.TIMEOUT
-    except KeyboardInterrupt:
-        print(f"{shard.name}: interrupted, not recorded", file=sys.stderr)
-        raise
     finally:
         _end_all(process)
     return Result.GREEN if code == 0 else Result.RED
@@ -277,6 +274,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60, help="start shards for so long")
     parser.add_argument("--family", help="run only shards of this family")
     arguments = parser.parse_args()
+    # Ends the shard that runs, too: `finally` does not run when a process is terminated.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     match arguments.verb:
         case "run":
             return run_for(arguments.minutes, arguments.family)

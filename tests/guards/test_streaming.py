@@ -28,7 +28,10 @@ from pyspark.sql.streaming.datasource import (
 from omnigraph.spark.session import spark_for_a_while
 from tests.spark.conftest import TEST_TARGET
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.nightly("guards what the pinned PySpark does, which changes only with its version"),
+]
 
 Offset = dict[str, Any]
 
