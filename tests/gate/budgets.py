@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.gate.cpu import tree_seconds
+from tests.gate.seeds import run_seed
 
 TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "unit")
 """Markers that are tiers; a test with several belongs to the first of them."""
@@ -81,7 +82,7 @@ class Meter:
         return (yield)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # pytest keeps plugins in sets
 class Ledger:
     """Adds up what a run used and compares it with the budgets."""
 
@@ -120,6 +121,8 @@ class Ledger:
             Path(target).write_text(json.dumps({**costs, "violations": self.violations}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if terminalreporter.stats.get("failed"):
+            terminalreporter.line(f"seed of random tests: OMNIGRAPH_SEED={run_seed()}")
         if not self.config.getoption("--budgets"):
             return
         terminalreporter.section("CPU seconds")

@@ -63,7 +63,8 @@ def read_record(path: Path | None = None) -> list[Line]:
     if not path.exists():
         return []
     lines = map(json.loads, path.read_text().splitlines())
-    return [Line(**{**line, "result": Result(line["result"])}) for line in lines]
+    record = [Line(**{**line, "result": Result(line["result"])}) for line in lines]
+    return sorted(record, key=lambda line: line.at)  # merges of two records may mix them
 
 
 def to_json(line: Line) -> str:

@@ -19,7 +19,8 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "units": (
         3,
         (
-            *("tests/cli", "tests/commit", "tests/docs", "tests/gate", "tests/guards"),
+            *("tests/cli", "tests/commit", "tests/corpus", "tests/docs", "tests/forking"),
+            *("tests/gate", "tests/guards"),
             *("tests/load", "tests/local", "tests/maintenance", "tests/operations"),
             *("tests/query", "tests/rules", "tests/schema", "tests/storage", "tests/tidy"),
         ),

@@ -82,7 +82,7 @@ def test_no_schedule_parts_tables_from_their_schema(bound: SchemaBound) -> None:
     _assert_clean(result, bound.counts)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("large bounds of the same search; the gate has the small ones")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bound", _by_name(FULL_SCHEMAS))
 def test_no_schedule_of_a_large_search_parts_tables_from_their_schema(bound: SchemaBound) -> None:
@@ -91,7 +91,7 @@ def test_no_schedule_of_a_large_search_parts_tables_from_their_schema(bound: Sch
     _assert_clean(result, bound.counts)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("large bounds of the same search; the gate has the small ones")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bound", _by_name(FULL_RETENTION))
 def test_no_schedule_of_a_large_search_deletes_a_version_that_somebody_may_read(
@@ -102,7 +102,7 @@ def test_no_schedule_of_a_large_search_deletes_a_version_that_somebody_may_read(
     _assert_clean(result, bound.counts)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("large bounds of the same search; the gate has the small ones")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bound", _by_name((*FULL_BRANCHES, SWEEP_ON_A_DEAD_BRANCH)))
 def test_no_schedule_of_a_large_search_mixes_or_loses_branches(bound: BranchBound) -> None:
@@ -111,7 +111,7 @@ def test_no_schedule_of_a_large_search_mixes_or_loses_branches(bound: BranchBoun
     _assert_clean(result, bound.counts)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("large bounds of the same search; the gate has the small ones")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bound", _by_name(FULL + FULL_LEAN + FULL_UPKEEP))
 def test_no_schedule_of_a_large_search_breaks_a_promise(bound: Bound) -> None:
