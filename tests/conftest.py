@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     budgets.register(config)
-    hypothesis.core.global_force_seed = run_seed()
+    hypothesis.core.global_force_seed = run_seed()  # type: ignore[assignment]
 
 
 def pytest_report_header() -> str:
