@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hypothesis.core
 import pytest
 
+from tests.drawing import seed_hypothesis
 from tests.gate import budgets
 from tests.gate.seeds import run_seed
 from tests.gate.selection import deselect
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     budgets.register(config)
-    hypothesis.core.global_force_seed = run_seed()  # type: ignore[assignment]
+    seed_hypothesis()
 
 
 def pytest_report_header() -> str:

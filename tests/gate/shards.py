@@ -39,6 +39,46 @@ SUITES_ON_S3 = (
     *("tests/behaviours", "tests/operations", "tests/maintenance", "tests/commit"),
     *("tests/cli", "tests/local", "tests/query", "tests/storage"),
 )
+RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "table-diff": (2000, ("tests/local/test_table_diff.py",)),
+    "row-changes": (2500, ("tests/storage/test_row_changes.py",)),
+    "settle": (1500, ("tests/local/test_settle.py",)),
+    "writes": (3000, ("tests/local/test_random_writes.py",)),
+    "casts": (5000, ("tests/local/test_casts.py",)),
+    "evolving": (4000, ("tests/local/evolving",)),
+    "sql-expressions": (4000, ("tests/local/queries/test_sql_expressions.py",)),
+    "query-parts": (
+        10_000,
+        tuple(
+            f"tests/local/queries/test_{about}.py"
+            for about in ("text", "vector_distances", "frames", "adjacency", "id_lookup")
+        ),
+    ),
+    "search-indexes": (20_000, ("tests/local/queries/test_search_indexes.py",)),
+    "loads": (1500, ("tests/operations/test_load_random.py",)),
+    "load-formats": (5000, ("tests/load",)),
+    "schema-changes": (5000, ("tests/schema/evolution",)),
+    "identity": (20_000, ("tests/schema/test_identity.py",)),
+    "edits": (4000, ("tests/storage/test_edits.py",)),
+    "manifest": (
+        15_000,
+        tuple(
+            f"tests/storage/test_{about}.py"
+            for about in ("manifest_rows", "snapshot", "commit_graph")
+        ),
+    ),
+    "feed": (200, ("tests/operations/test_changes.py", "tests/operations/test_cursors.py")),
+    "indexing": (200, ("tests/maintenance/test_indexing.py",)),
+    "rewrites": (30_000, ("tests/query/test_rewrites.py",)),
+    "plans": (
+        10_000,
+        (
+            "tests/query/test_differential.py"
+            "::test_plans_mean_the_same_with_and_without_each_rewrite",
+        ),
+    ),
+}
+"""Random tests by what they are about: how many cases a shard draws, and where they are."""
 BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "commit": ("--commits", "2000"),
     "load": ("--nodes", "200000", "--edges", "1000000", "--no-memory"),
@@ -78,6 +118,7 @@ def all_shards() -> list[Shard]:
         *_suite("model"),
         *_differential(),
         *_random_histories(),
+        *_random_units(),
         *_suite("cluster"),
         *_suite("spark"),
         *_suite("s3"),
@@ -133,6 +174,16 @@ def _random_histories() -> Iterator[Shard]:
         command=_pytest("tests/behaviours/test_schema_readers.py"),
         environment={**EVERYTHING, "OMNIGRAPH_APPLIES": "200"},
     )
+
+
+def _random_units() -> Iterator[Shard]:
+    """Random tests that only need a process, each at a size of five to ten CPU minutes."""
+    for name, (examples, arguments) in RANDOM_UNITS.items():
+        yield Shard(
+            name=f"random {name}",
+            command=_pytest("-m", "random", *arguments),
+            environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": str(examples)},
+        )
 
 
 def _engines() -> Iterator[Shard]:

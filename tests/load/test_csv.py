@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.load import csv_records
 from omnigraph.load.parse import parse_split
 from omnigraph.local.intake import one_by_one
+from tests.drawing import drawn
 from tests.load.broken_records import CATALOG, FITTING, anything
 from tests.load.inputs import Outcome, loaded, outcome, whole, written
 from tests.local.graphs import counting_ids
@@ -97,11 +98,12 @@ def test_a_cell_is_the_value_that_it_spells(
     assert (found, str(found)) == (value, str(value))
 
 
+@pytest.mark.random
 def test_a_cell_says_what_the_same_json_value_says(tmp_path: Path) -> None:
     """Whatever a JSON record accepts or refuses in a column, its spelling as a cell does too."""
     names = [name for name in FITTING if name in CATALOG.nodes["All"].properties]
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])
+    @drawn(20)
     @given(st.sampled_from(names), st.data())
     def agree(name: str, data: st.DataObject) -> None:
         value = data.draw(st.one_of(FITTING[name], anything))

@@ -1,23 +1,23 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.load.broken_records import CATALOG, expected, line_texts
+from tests.drawing import drawn
+from tests.load.broken_records import CATALOG, line_texts
 from tests.load.inputs import loaded
+from tests.load.record_oracle import expected
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "80"))
 
-
+@pytest.mark.random
 def test_a_block_of_records_comes_to_what_each_record_comes_to_alone(tmp_path: Path) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[*HealthCheck])
+    @drawn(12)
     @given(st.lists(line_texts(), max_size=12))
     def agree(lines: list[bytes]) -> None:
         # The blank line keeps a byte order mark away from the start, where it would be none.

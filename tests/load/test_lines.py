@@ -5,13 +5,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from omnigraph.load.lines import HEAD_BYTES, LineBlock, LongLine, read_lines
 from omnigraph.load.records import FileFormat, SourceFile, Split
 from omnigraph.load.splits import plan_splits
+from tests.drawing import drawn
 from tests.load.inputs import whole, written
 
 pytestmark = pytest.mark.unit
@@ -44,8 +45,9 @@ CONTENTS = st.lists(
 ).map(b"".join)
 
 
+@pytest.mark.random
 def test_the_splits_of_a_file_hold_each_of_its_lines_once_and_in_order(tmp_path: Path) -> None:
-    @settings(max_examples=300, deadline=None, suppress_health_check=[*HealthCheck])
+    @drawn(40)
     @given(CONTENTS, st.lists(st.integers(0, 80), max_size=6), st.integers(1, 20))
     def hold(content: bytes, cuts: list[int], block_bytes: int) -> None:
         file = written(tmp_path / "a.jsonl", content)

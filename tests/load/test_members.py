@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.load.members import JsonReader, JsonValue, NotJson, Unheld, names_at_most
+from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit
 
@@ -26,6 +27,8 @@ def count_names(value: Any) -> int:
     return sum(map(count_names, value)) if isinstance(value, list) else 0
 
 
+@pytest.mark.random
+@drawn(20)
 @given(st.lists(st.tuples(values, st.sampled_from([":", ": ", " :", "\t: "]))), st.booleans())
 def test_the_names_of_a_line_are_never_undercounted(
     lines: list[tuple[Any, str]], ended: bool

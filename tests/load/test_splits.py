@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from omnigraph.errors import InvalidInputError
 from omnigraph.load.records import FileFormat, SourceFile
 from omnigraph.load.splits import plan_splits
+from tests.drawing import drawn
 from tests.load.inputs import written
 
 pytestmark = pytest.mark.unit
@@ -20,6 +21,8 @@ def lines(size: int, *, name: str = "a", gzipped: bool = False) -> SourceFile:
     return SourceFile(path=name, format=FileFormat.JSONL, size=size, gzipped=gzipped)
 
 
+@pytest.mark.random
+@drawn(30)
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=4), st.integers(1, 200))
 def test_splits_cover_every_file_in_order_without_gap_or_overlap(
     sizes: list[int], split_bytes: int

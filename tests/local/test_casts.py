@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.local.casts import Cast, cast_scalars
 from omnigraph.schema.catalog import Scalar
+from tests.drawing import drawn
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.random
 
 digits = st.text("0123456789", min_size=1, max_size=4)
 texts = st.one_of(
@@ -31,7 +32,7 @@ texts = st.one_of(
 @pytest.mark.parametrize("scalar", [Scalar.DATE, Scalar.DATETIME])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_a_text_among_many_is_the_date_that_it_is_alone(scalar: Scalar, kind: pa.DataType) -> None:
-    @settings(max_examples=100, deadline=None)
+    @drawn(6)
     @given(st.lists(texts, max_size=20))
     @example(["2024-01-01", "2023-02-29", "0000-01-01", "20240101", "2024-W01-1", "never", None])
     def agree(given_texts: list[str | None]) -> None:

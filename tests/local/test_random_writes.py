@@ -1,26 +1,25 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.local import lookups
 from omnigraph.local.validate import ValidatedWrite, validate
 from omnigraph.rules.modes import WriteMode
+from tests.drawing import drawn
 from tests.local.graphs import MemoryTables, counting_ids, published
 from tests.local.oracle import ENDS, NODES, SCHEMA, Case, Row, Table, expect
 from tests.schema.compiling import compiled
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.random
 
 CATALOG = compiled(SCHEMA)
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "100"))
 
 a_ids = st.sampled_from(["a", "é", "it's", "d"])
 b_ids = st.sampled_from(["b1", "b2", "b3"])
@@ -86,7 +85,7 @@ def test_checks_agree_with_plain_python_over_random_writes(
 ) -> None:
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", probe_values_max)
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @drawn(6)
     @given(cases())
     def agree(case: Case) -> None:
         tables = published(CATALOG, {key: list(rows.values()) for key, rows in case.pinned.items()})

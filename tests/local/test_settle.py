@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import os
-
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from omnigraph.local import lookups
 from omnigraph.local.settle import ProposedLoad, Settled, settle
 from omnigraph.rules.constraints import table_rules
 from omnigraph.rules.modes import WriteMode
 from omnigraph.schema.arrow import edge_schema, node_schema
+from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect
 from tests.load.random_loads import EMPTY, loads
 from tests.local.graphs import published
@@ -26,7 +25,6 @@ SCHEMAS = {
     else edge_schema(CATALOG.edges[table[5:]])
     for table in TABLES
 }
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "50"))
 
 
 def settled(case: Case) -> Settled:
@@ -63,13 +61,14 @@ def refusals(case: Case, found: Settled) -> dict[int, str]:
     return refused
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("probe_values_max", [0, 2000], ids=["scans", "filters"])
 def test_fates_agree_with_plain_python_over_random_loads(
     probe_values_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", probe_values_max)
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @drawn(3)
     @given(loads())
     def agree(case: Case) -> None:
         expected = expect(case)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
@@ -23,11 +22,10 @@ from omnigraph.local.table_diff import ChangeCounts, TableDiff, count_changes, d
 from omnigraph.storage.datasets import create_dataset
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
+from tests.drawing import drawn
 from tests.storage.test_row_changes import SCHEMA, History, Row, Rows, Step, histories, row
 
 pytestmark = pytest.mark.behaviour
-
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "120"))
 
 
 def changes(diff: TableDiff, batch_rows: int = 1000) -> list[Row]:
@@ -59,7 +57,8 @@ def counted(rows: list[Row]) -> ChangeCounts:
     )
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.random
+@drawn(5)
 @given(histories, st.integers(0, 9), st.integers(0, 9))
 def test_a_diff_agrees_with_plain_python_over_random_histories(
     played: list[Step], first: int, second: int

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.local.three_way import MergeStep, TableToMerge, merge_changes
 from omnigraph.rules.merging import CONFLICT_SCHEMA, MergeCounts, MergePolicy, parse_resolution
 from omnigraph.schema.arrow import edge_schema, node_schema
+from tests.drawing import drawn
 from tests.local.merge_oracle import (
     Graph,
     Row,
@@ -30,7 +30,6 @@ from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "300"))
 CATALOG = compiled(
     """
     node P { a: I32?  b: String?  c: F64?  d: [F64]?  v: Vector(2)?  raw: Blob? }
@@ -544,7 +543,8 @@ def rulings(draw: st.DrawFn) -> Rules:
     )
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.random
+@drawn(12)
 @given(graphs(), rulings(), st.tuples(st.integers(1, 7), st.integers(1, 7)))
 def test_merges_agree_with_plain_python(
     versions: tuple[Graph, Graph, Graph], rules: Rules, batch_rows: tuple[int, int]

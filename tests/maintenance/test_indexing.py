@@ -22,6 +22,7 @@ from omnigraph.maintenance.indexing import PendingIndex
 from omnigraph.reading import Readable
 from omnigraph.storage.index_segments import IndexWish, Organisation, plan_indexes
 from tests.behaviours.histories import content, put
+from tests.drawing import seeds
 from tests.maintenance.upkeep_graphs import (
     CITES,
     DOC,
@@ -109,8 +110,10 @@ def assert_answers_are_true(graph: Readable) -> None:
         expected = {row["id"] for row in rows if f"word{word} " in row["text"]}
         assert searched(graph, f"word{word}") == expected
     for place in (0.5, 4.2, 1000.1):
-        by_distance = sorted((abs(row["place"][0] - place), row["id"]) for row in rows)
-        assert nearest(graph, place, 3) == [name for _, name in by_distance[:3]]
+        distances = {row["id"]: abs(row["place"][0] - place) for row in rows}
+        # Rows at the same distance have no order.
+        found_at = [distances[name] for name in nearest(graph, place, 3)]
+        assert found_at == sorted(distances.values())[:3]
     assert len(nearest(graph, 0.0, len(rows) + 10)) == len(rows)
 
 
@@ -248,10 +251,11 @@ def test_after_an_optimize_every_index_knows_every_row_and_tells_the_truth(
     assert_answers_are_true(indexed)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_indexes_tell_the_truth_through_random_edits(indexed: Graph, seed: int) -> None:
+@pytest.mark.random
+@pytest.mark.parametrize("seed", seeds("indexes", 1))
+def test_indexes_tell_the_truth_through_random_edits(indexed: Graph, seed: str) -> None:
     chosen = random.Random(seed)
-    for step in range(4):
+    for step in range(2):
         for _ in range(chosen.randint(1, 3)):
             known = sorted(content(indexed)["Doc"])
             number = int(chosen.choice(known)[1:])

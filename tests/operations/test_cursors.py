@@ -18,6 +18,7 @@ from omnigraph.operations.cursors import (
     mark_of,
     require_same_choice,
 )
+from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit
 
@@ -30,6 +31,8 @@ CURSOR = Cursor(
 )
 
 
+@pytest.mark.random
+@drawn(20)
 @given(
     branch=st.text(max_size=160),
     types=st.none() | st.lists(st.text(), max_size=300),
@@ -51,6 +54,8 @@ def test_white_space_around_a_cursor_does_not_matter() -> None:
     assert decode(f" {encode(CURSOR)}\n") == CURSOR
 
 
+@pytest.mark.random
+@drawn(20)
 @given(st.data())
 def test_a_cursor_with_another_character_is_refused(data: st.DataObject) -> None:
     text = encode(CURSOR)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph
@@ -20,13 +19,12 @@ from omnigraph.errors import LoadRefusedError
 from omnigraph.graph import Graph
 from omnigraph.load.ledger import LoadReport
 from omnigraph.operations import load as load_operation
+from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Expected, Record, expect
 from tests.load.random_loads import good_records, loads
 from tests.stores import place_copy, root_at
 
-pytestmark = pytest.mark.unit
-
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "25"))
+pytestmark = pytest.mark.random
 
 BAD = (
     ("malformed", "oops"),
@@ -73,17 +71,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-@pytest.mark.timeout(600)
 def test_random_loads_end_as_plain_python_says(
     template: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load_operation, "_LOCAL_SPLIT_BYTES", 300)
 
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+    @drawn(3)
     @given(
         loads(any_records()),
         st.sampled_from(["fail", "quarantine"]),

@@ -17,6 +17,7 @@ from omnigraph.operations.reference_names import (
     is_point_in_time,
     manifest_version,
 )
+from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit
 
@@ -96,6 +97,8 @@ def test_a_manifest_version_is_a_number_or_a_number_after_v(text: str, number: i
     assert manifest_version(text) == number
 
 
+@pytest.mark.random
+@drawn(20)
 @given(st.text(max_size=40) | st.from_regex(r"[\w./@v\-]{1,30}", fullmatch=True))
 def test_a_name_that_passes_means_nothing_else_and_passes_again(text: str) -> None:
     try:

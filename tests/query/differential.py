@@ -2,17 +2,17 @@
 
 `python -m tests.query.differential 20000 [--seed 1]` looks for disagreements, and makes the first
 ones small. A failure prints everything that is needed to see it: schema, rows, text, parameters,
-plan, both answers, and the seed that makes it again.
+plan, both answers, the seed that makes it again, and the line that keeps it in tests/corpus.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import pprint
 import random
 import sys
 import tempfile
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +32,7 @@ from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
 from omnigraph.reading import Readable
 from omnigraph.storage.location import parse_root
+from tests.corpus.lines import Line, Suite
 from tests.query.answers import disagreement
 from tests.query.evaluator import EPOCH, Answer, TooManyChoices, evaluate
 from tests.query.expression_values import EvaluationError, Graph
@@ -44,7 +45,8 @@ from tests.query.random_graphs import (
 )
 from tests.query.random_texts import RandomQuery, compiled, random_query
 
-SHRINK_SECONDS: Final = 20.0
+SHRINK_TRIES: Final = 400
+"""So many smaller cases are tried, of a failure; by number, so that they are always the same."""
 BROKE: Final = "the executor broke"
 CHOICES_MOST: Final = 300_000
 """A query for which the evaluator would try more nodes is not asked: it would take minutes."""
@@ -141,6 +143,20 @@ class Failure:
     variant: Variant
     reason: str
 
+    def line(self) -> Line:
+        """The case as a line of the corpus; `found` is to be put in words."""
+        tables = {
+            part: getattr(self.case, part) for part in ("first", "second", "replacing", "aside")
+        }
+        case = {
+            "schema": self.case.schema,
+            **{part: rows for part, rows in tables.items() if rows},
+            "query": self.query.text,
+            "parameters": dict(self.query.given),
+            "variants": [str(self.variant)],
+        }
+        return Line(suite=Suite.QUERY, found=kind_of(self.reason), case=case)
+
     def __str__(self) -> str:
         plan = plan_query(self.query.typed, self.case.catalog(), steps=self.variant.steps)
         return "\n".join(
@@ -152,6 +168,8 @@ class Failure:
                 f"parameters: {dict(self.query.given)!r}",
                 explain(plan),
                 self.reason,
+                "to keep it, append this to tests/corpus/queries.jsonl:",
+                self.line().encoded(),
             ]
         )
 
@@ -297,14 +315,13 @@ def _query(laboratory: Laboratory, generator: random.Random) -> tuple[RandomQuer
 
 
 def smaller(failure: Failure, executor: Executor = locally) -> Failure:
-    """The same failure with fewer clauses, columns and rows, as far as a short while allows."""
-    until = time.monotonic() + SHRINK_SECONDS
+    """The same failure with fewer clauses, columns and rows, as far as some tries lead."""
+    tries = iter(range(SHRINK_TRIES))
     shrunk = True
-    while shrunk and time.monotonic() < until:
+    while shrunk:
         shrunk = False
-        for candidate in (*_shorter_texts(failure), *_fewer_rows(failure)):
-            if time.monotonic() > until:
-                break
+        candidates = itertools.chain(_shorter_texts(failure), _fewer_rows(failure))
+        for candidate, _ in zip(candidates, tries, strict=False):
             found = _still_fails(candidate, failure, executor)
             if found is not None:
                 failure, shrunk = found, True

@@ -20,12 +20,12 @@ from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import plan_query
 from omnigraph.query.printing import print_queries
 from omnigraph.syntax import Span, render
-from tests.fuzzing import FuzzReport, fuzz
+from tests.corpus.lines import Suite
+from tests.fuzzing import Language, main
 from tests.query.people import CATALOG
 from tests.query.random_queries import random_query
 
 SECONDS_MAX = 5.0
-"""Of processor time, so that a busy machine does not count."""
 
 SEED_TEXT = """
 // all of the language
@@ -86,11 +86,7 @@ WORDS = [
 ]
 
 
-def run(count: int, seed: int) -> FuzzReport:
-    return fuzz(count, seed, generators=GENERATORS, exercise=_exercise, seconds_max=SECONDS_MAX)
-
-
-def _exercise(text: str) -> bool:
+def exercise(text: str) -> bool:
     report = lint_queries(text, catalog=CATALOG)
     for each in report.findings[:5]:
         assert 0 <= each.span.offset <= each.span.end <= len(text) + 1
@@ -241,16 +237,12 @@ GENERATORS: list[Callable[[random.Random], str]] = [
 ]
 
 
-def main() -> int:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    report = run(count, seed)
-    print(f"inputs {report.count}, without errors {report.without_errors}")
-    print(f"slowest {report.slowest_seconds:.3f} s, failures {len(report.failures)}")
-    for failure in report.failures[:10]:
-        print(f"{failure.reason}\n  {failure.text[:600]!r}")
-    return 1 if report.failures else 0
-
+LANGUAGE = Language(
+    suite=Suite.QUERY_TEXT,
+    generators=GENERATORS,
+    exercise=exercise,
+    seconds_max=SECONDS_MAX,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(LANGUAGE))

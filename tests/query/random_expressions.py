@@ -45,6 +45,7 @@ WORDS: Final = (
     "d İZ",
 )
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
+_NUMBERS: Final = sorted(NUMBERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +192,7 @@ class Expressions:
         assert isinstance(left.type, ScalarType)
         scalar = left.type.scalar
         operator = self._operator("=", "!=") if scalar is Scalar.BOOL else self._operator()
-        other = self.generator.choice(list(NUMBERS)) if scalar in NUMBERS else scalar
+        other = self.generator.choice(_NUMBERS) if scalar in NUMBERS else scalar
         text = left.text
         if scalar in NUMBERS and self.generator.random() < 0.15:
             text = self.arithmetic(scope, depth=1)

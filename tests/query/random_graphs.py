@@ -12,11 +12,9 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.reading import Readable
 from omnigraph.schema.catalog import (
     Catalog,
     EdgeType,
@@ -30,6 +28,10 @@ from omnigraph.schema.catalog import (
     VectorType,
 )
 from omnigraph.schema.compile import compile_schema
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+    from omnigraph.reading import Readable
 
 Tables: TypeAlias = dict[str, list[dict[str, Any]]]
 """Rows by table key; a row lacks its id where the key spells it."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.query.fuzz import SEED_TEXT, run
+from tests.fuzzing import fuzz
+from tests.gate.seeds import examples, run_seed
+from tests.query.fuzz import LANGUAGE, SEED_TEXT
 from tests.query.people import rules
 
-pytestmark = pytest.mark.unit
 
-
+@pytest.mark.unit
 def test_the_text_that_is_damaged_has_no_fault() -> None:
     assert rules(SEED_TEXT) == []
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_any_text_gives_diagnostics_and_never_an_exception(seed: int) -> None:
-    report = run(200, seed)
+@pytest.mark.random
+def test_any_text_gives_diagnostics_and_never_an_exception() -> None:
+    report = fuzz(LANGUAGE, examples(50), run_seed())
 
-    assert report.failures == ()
+    assert not report.failures, str(report)
     assert report.without_errors > 0

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from omnigraph.schema.compile import compile_schema, lint_schema
 from omnigraph.schema.format import format_schema
 from omnigraph.syntax import Severity, render
-from tests.fuzzing import FuzzReport, fuzz
+from tests.corpus.lines import Suite
+from tests.fuzzing import Language, main
 
 SECONDS_MAX = 1.0
 
@@ -40,11 +41,7 @@ WORDS = [
 ]
 
 
-def run(count: int, seed: int) -> FuzzReport:
-    return fuzz(count, seed, generators=GENERATORS, exercise=_exercise, seconds_max=SECONDS_MAX)
-
-
-def _exercise(text: str) -> bool:
+def exercise(text: str) -> bool:
     findings = lint_schema(text)
     for each in findings[:5]:
         assert 0 <= each.span.offset <= each.span.end <= len(text) + 1
@@ -132,16 +129,12 @@ GENERATORS: list[Callable[[random.Random], str]] = [
 ]
 
 
-def main() -> int:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    report = run(count, seed)
-    print(f"inputs {report.count}, without errors {report.without_errors}")
-    print(f"slowest {report.slowest_seconds:.3f} s, failures {len(report.failures)}")
-    for failure in report.failures[:10]:
-        print(f"{failure.reason}\n  {failure.text[:400]!r}")
-    return 1 if report.failures else 0
-
+LANGUAGE = Language(
+    suite=Suite.SCHEMA_TEXT,
+    generators=GENERATORS,
+    exercise=exercise,
+    seconds_max=SECONDS_MAX,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(LANGUAGE))

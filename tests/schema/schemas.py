@@ -6,14 +6,11 @@ with gaps that the language allows.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
 from omnigraph.schema.catalog import Scalar
-
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "200"))
 
 SCALARS = [each.value for each in Scalar if each is not Scalar.BLOB]
 KEYABLE = ["String", "Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime"]

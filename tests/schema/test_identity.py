@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError
@@ -24,6 +24,7 @@ from omnigraph.schema.identity import (
     node_id,
     node_ids,
 )
+from tests.drawing import drawn
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit
@@ -179,7 +180,8 @@ NODE = keyed(
 ROWS = st.lists(st.tuples(*VALUES.values()), max_size=5)
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.random
+@drawn(15)
 @given(ROWS)
 def test_rows_and_columns_agree_on_every_id(rows: list[tuple[Any, ...]]) -> None:
     members = tuple(NODE.properties.values())
@@ -197,7 +199,8 @@ def test_rows_and_columns_agree_on_every_id(rows: list[tuple[Any, ...]]) -> None
     assert all(len(json.loads(each)) == len(members) for each in one_by_one)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.random
+@drawn(50)
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
 def test_a_32_bit_spelling_reads_back_as_the_same_number(value: float) -> None:
     spelt = canonical_value(member_f32, value)

@@ -7,21 +7,18 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from omnigraph.schema.ast import Schema
 from omnigraph.schema.format import format_schema
 from omnigraph.schema.model import decode_model, encode_model, shape_hash
 from omnigraph.schema.parser import lexemes, parse_schema
 from omnigraph.syntax import Diagnostic, Span
+from tests.drawing import drawn
 from tests.schema.compiling import compiled
-from tests.schema.schemas import EXAMPLES, texts
+from tests.schema.schemas import texts
 
-pytestmark = pytest.mark.unit
-
-slow_to_draw = [HealthCheck.too_slow, HealthCheck.data_too_large]
-many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=slow_to_draw)
-fewer = settings(many, max_examples=max(EXAMPLES // 4, 1))
+pytestmark = pytest.mark.random
 
 
 def without_spans(value: Any) -> Any:
@@ -47,7 +44,7 @@ def comments_in(text: str) -> list[str]:
     return ["\n".join(line.rstrip() for line in each.split("\n")) for each in found]
 
 
-@many
+@drawn(15)
 @given(texts())
 def test_formatting_keeps_the_tree_and_every_comment_and_is_stable(text: str) -> None:
     before = parse_schema(text)
@@ -62,7 +59,7 @@ def test_formatting_keeps_the_tree_and_every_comment_and_is_stable(text: str) ->
     assert format_schema(formatted) == formatted
 
 
-@fewer
+@drawn(5, one_in=4)
 @given(texts())
 def test_a_generated_schema_compiles_and_its_model_survives_json(text: str) -> None:
     catalog = compiled(text)

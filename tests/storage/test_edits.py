@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph
@@ -20,10 +19,10 @@ from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.staging import Change, StagedChange
 from omnigraph.storage.table_versions import commit_staged
 from omnigraph.storage.tables import open_pinned
+from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "15"))
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -188,10 +187,11 @@ def test_edits_of_an_empty_table(graph_root: str) -> None:
 LETTERS = st.sets(st.sampled_from("abcdefgh"))
 
 
+@pytest.mark.random
 def test_random_edits_on_top_of_each_other(graph_root: str) -> None:
     roots = (f"{graph_root}-{number}" for number in itertools.count())
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @drawn(3)
     @given(st.lists(st.tuples(LETTERS, LETTERS), min_size=1, max_size=4))
     def agree(rounds: list[tuple[set[str], set[str]]]) -> None:
         graph = omnigraph.init(next(roots), schema="node T { name: String @key  v: I64? }")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph import names
@@ -21,6 +21,7 @@ from omnigraph.storage.manifest_rows import (
     manifest_schema,
     stamp_of,
 )
+from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit
 
@@ -69,8 +70,9 @@ rows: st.SearchStrategy[ManifestRow] = st.one_of(
 )
 
 
+@pytest.mark.random
+@drawn(15)
 @given(st.lists(rows, unique_by=repr), st.integers(1, 9))
-@settings(max_examples=300, deadline=None)
 def test_rows_survive_encoding(written: list[ManifestRow], stamp: int) -> None:
     table = encode(written, stamp=stamp)
 

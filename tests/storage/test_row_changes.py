@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lance import LanceDataset, LanceOperation, Transaction
 
@@ -25,13 +24,13 @@ from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.staging import stage_append, stage_delete, stage_merge, stage_overwrite
 from omnigraph.storage.table_versions import commit_staged, restore_pin
 from omnigraph.storage.tables import create_table
+from tests.drawing import drawn
 
 pytestmark = pytest.mark.behaviour
 
 Row = dict[str, Any]
 Rows = dict[str, Row]
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "100"))
 LOCATION = "nodes/things"
 SCHEMA = pa.schema(
     [
@@ -245,11 +244,8 @@ def expected(before: Rows, after: Rows) -> dict[str, tuple[str, str]]:
     return {each: pair for each, pair in pairs.items() if pair[0] != pair[1]}
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@pytest.mark.random
+@drawn(5)
 @given(histories)
 def test_candidates_hold_every_difference_over_random_histories(played: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as home:

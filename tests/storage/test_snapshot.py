@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import DamagedGraphError
@@ -18,6 +18,8 @@ from omnigraph.storage.manifest_rows import (
     Tombstone,
 )
 from omnigraph.storage.snapshot import fold_tables, lineage, take_snapshot
+from tests.drawing import drawn
+from tests.gate.seeds import case_seeds, examples
 
 pytestmark = pytest.mark.unit
 
@@ -80,15 +82,17 @@ def naive_entry(
     return None
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.random
+@drawn(30)
 @given(histories, st.sampled_from(BRANCHES))
 def test_a_fold_equals_the_naive_definition(history: list[ManifestRow], branch: str | None) -> None:
     assert_fold_is_naive(history, branch)
 
 
-def test_a_fold_equals_the_naive_definition_over_10_000_seeded_histories() -> None:
-    random = Random(20_261_115)
-    for _ in range(10_000):
+@pytest.mark.random
+def test_a_fold_equals_the_naive_definition_over_seeded_histories() -> None:
+    for seed in case_seeds("folds", examples(500)):
+        random = Random(seed)
         history = [random_row(random) for _ in range(random.randrange(30))]
 
         assert_fold_is_naive(history, random.choice(BRANCHES))

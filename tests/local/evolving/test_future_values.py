@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.local.evolving.future_values import columns_read, future_values
@@ -36,7 +36,7 @@ from omnigraph.schema.evolution.columns import (
     ValueMapping,
 )
 from omnigraph.schema.evolution.conversions import copies
-from tests.schema.schemas import EXAMPLES
+from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit
 
@@ -176,7 +176,8 @@ def spelt(value: Any) -> Any:
     return (type(value), repr(value))
 
 
-@settings(max_examples=EXAMPLES * 2, deadline=None)
+@pytest.mark.random
+@drawn(30)
 @given(st.data(), columns())
 def test_values_are_what_the_column_says(data: st.DataObject, column: FutureColumn) -> None:
     kinds = {} if column.stored is None else {"old": column.stored.type}

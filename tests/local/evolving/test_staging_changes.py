@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.local.evolving.table_changes import table_changes
@@ -17,6 +17,7 @@ from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.evolution.planning import Evolution, evolve
 from omnigraph.storage.staging import stage_delete
 from omnigraph.storage.tables import open_pinned
+from tests.drawing import drawn
 from tests.local.evolving.stored import (
     as_stored_in,
     changed,
@@ -28,7 +29,6 @@ from tests.schema.compiling import compiled
 from tests.schema.evolution.pairs import pair
 from tests.schema.evolution.rows import Row, holds, migrated, rows_of
 from tests.schema.evolution.test_random_pairs import evolved, seeds
-from tests.schema.schemas import EXAMPLES
 
 pytestmark = pytest.mark.unit
 
@@ -59,9 +59,8 @@ def expected(evolution: Evolution, rows: dict[str, list[Row]]) -> dict[str, list
     return found
 
 
-@settings(
-    max_examples=max(EXAMPLES // 4, 1), deadline=None, suppress_health_check=list(HealthCheck)
-)
+@pytest.mark.random
+@drawn(6, one_in=4)
 @given(seeds)
 def test_random_plans_leave_the_rows_that_their_steps_make(seed: int) -> None:
     evolution = evolved(*pair(seed))

@@ -20,10 +20,11 @@ from omnigraph.schema.evolution.columns import (
 )
 from omnigraph.schema.evolution.planning import Evolution, evolve
 from omnigraph.storage.wanted_columns import ComputedColumn, KeptColumn, NullColumn, WantedColumn
+from tests.drawing import drawn
 from tests.schema.compiling import compiled
 from tests.schema.evolution.pairs import pair
 from tests.schema.evolution.plan_cases import CASES, PlanCase
-from tests.schema.evolution.test_random_pairs import evolved, many, seeds
+from tests.schema.evolution.test_random_pairs import evolved, seeds
 
 pytestmark = pytest.mark.unit
 
@@ -233,7 +234,8 @@ def test_every_golden_plan_gives_the_columns_of_its_target(case: PlanCase) -> No
         _leads_to_the_target(evolution)
 
 
-@many
+@pytest.mark.random
+@drawn(12, one_in=2)
 @given(seeds)
 def test_random_plans_give_the_columns_of_their_targets(seed: int) -> None:
     evolution = evolved(*pair(seed))

@@ -18,6 +18,7 @@ from omnigraph.local.queries.frames import (
     merged_equal,
     ranges,
 )
+from tests.gate.seeds import case_seeds, examples
 
 pytestmark = pytest.mark.unit
 
@@ -43,18 +44,20 @@ def counted(frame: Frame) -> dict[int, int]:
     return dict(found)
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("spread", [1, 1_000_000], ids=["dense", "sparse"])
 @pytest.mark.parametrize("largest", [None, 3, 2**40, 2**57])
 def test_equal_rows_become_one_with_their_exact_weight(spread: int, largest: int | None) -> None:
-    generator = random.Random(f"{spread} {largest}")
-    positions = [generator.choice([ABSENT, *range(0, 9 * spread, spread)]) for _ in range(20)]
-    weights = None if largest is None else [generator.randint(1, largest) for _ in positions]
-    frame = of(positions, weights)
+    for seed in case_seeds("frames", examples(5)):
+        generator = random.Random(seed)
+        positions = [generator.choice([ABSENT, *range(0, 9 * spread, spread)]) for _ in range(20)]
+        weights = None if largest is None else [generator.randint(1, largest) for _ in positions]
+        frame = of(positions, weights)
 
-    merged = merged_equal(frame)
+        merged = merged_equal(frame)
 
-    assert counted(merged) == counted(frame)
-    assert merged.rows == len(set(positions))
+        assert counted(merged) == counted(frame), seed
+        assert merged.rows == len(set(positions)), seed
 
 
 def test_a_null_is_merged_with_nulls_only() -> None:

@@ -11,6 +11,7 @@ import pytest
 from omnigraph.local.queries import id_lookup
 from omnigraph.local.queries.column_cache import ColumnCache
 from omnigraph.local.queries.id_lookup import place_of
+from tests.drawing import seeds
 
 pytestmark = pytest.mark.unit
 
@@ -25,16 +26,17 @@ def _nothing_spent() -> Iterator[None]:
     id_lookup.SPENT.__init__()  # type: ignore[misc]
 
 
-def shuffled(seed: int) -> list[str]:
+def shuffled(seed: str) -> list[str]:
     ids = list(IDS)
     random.Random(seed).shuffle(ids)
     return ids
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("chunks", [1, 3])
 @pytest.mark.parametrize("spent", [0.0, 1.0])
-@pytest.mark.parametrize("seed", range(5))
-def test_every_id_is_found_where_it_stands(seed: int, spent: float, chunks: int) -> None:
+@pytest.mark.parametrize("seed", seeds("ids", 3))
+def test_every_id_is_found_where_it_stands(seed: str, spent: float, chunks: int) -> None:
     ids = shuffled(seed)
     parts = [ids[at::chunks] for at in range(chunks)]
     column = pa.chunked_array([pa.array(each, pa.string()) for each in parts])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.local.lookups import database
@@ -25,6 +24,7 @@ from omnigraph.query.expressions import (
 )
 from omnigraph.query.types import F64, I64, U64, NodeOf, is_float, is_integer
 from omnigraph.schema.catalog import ListType, Scalar, ScalarType, VectorType
+from tests.drawing import drawn
 from tests.local.queries.typed_expressions import (
     COLUMNS,
     NUMBERS,
@@ -47,12 +47,8 @@ from tests.query.expression_values import (
 )
 from tests.query.people import CATALOG
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "200"))
-PROPERTY = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+pytestmark = pytest.mark.unit
+
 REFUSED = "refused"
 
 
@@ -102,7 +98,8 @@ def expected_of(each: Expression, row: dict[str, Any], run: Run) -> Any:
         return REFUSED
 
 
-@PROPERTY
+@pytest.mark.random
+@drawn(12)
 @given(drawn=expressions(), held_rows=rows())
 def test_an_expression_has_the_value_that_the_language_defines(
     drawn: tuple[Expression, dict[str, Any]], held_rows: list[dict[str, Any]]
@@ -121,7 +118,8 @@ def test_an_expression_has_the_value_that_the_language_defines(
         assert other == REFUSED or order_key(one) == order_key(other)
 
 
-@PROPERTY
+@pytest.mark.random
+@drawn(12)
 @given(drawn=expressions())
 def test_no_row_is_refused_where_there_is_none(
     drawn: tuple[Expression, dict[str, Any]],
@@ -133,7 +131,8 @@ def test_no_row_is_refused_where_there_is_none(
     assert answers(text, SCHEMA.empty_table()) == []
 
 
-@PROPERTY
+@pytest.mark.random
+@drawn(12)
 @given(drawn=expressions(), data=st.data())
 def test_a_filter_keeps_the_rows_of_which_a_condition_is_true(
     drawn: tuple[Expression, dict[str, Any]], data: st.DataObject
@@ -153,8 +152,9 @@ def test_a_filter_keeps_the_rows_of_which_a_condition_is_true(
         assert found == [at for at, each in enumerate(wanted) if each is True]
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("scalar", SCALARS)
-@settings(PROPERTY, max_examples=max(1, EXAMPLES // 10))
+@drawn(2, one_in=10)
 @given(data=st.data())
 def test_a_literal_is_the_value_in_the_type(scalar: Scalar, data: st.DataObject) -> None:
     kinds: list[ScalarType | ListType] = [ScalarType(scalar=scalar), ListType(item=scalar)]
@@ -217,7 +217,8 @@ def _same(one: Any, other: Any, *, approximately: bool) -> bool:
     return bool(order_key(one) == order_key(other))
 
 
-@PROPERTY
+@pytest.mark.random
+@drawn(12)
 @given(each=aggregates(), data=st.data())
 def test_an_aggregate_has_the_value_that_the_language_defines(
     each: Aggregate, data: st.DataObject

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.local.queries.text_matching import is_within, matches
@@ -21,10 +20,10 @@ from omnigraph.local.queries.text_scores import (
 )
 from omnigraph.local.queries.tokens import spellings, tokens
 from omnigraph.query.expressions import TextSearchKind
+from tests.drawing import drawn
 from tests.query import text_search
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "200"))
-PROPERTY = settings(max_examples=EXAMPLES, deadline=None)
+pytestmark = pytest.mark.unit
 
 SPECIAL = (
     "aAbBkK\u212aiI\u0130\u0131\u0307sSßẞ\u03a3\u03c3\u03c2åÅ\u212bэЭ٣²Ⅻⅻ日本"
@@ -53,14 +52,16 @@ def expected(kind: TextSearchKind, text: str | None, query: str, edits: int) -> 
     return text_search.is_fuzzy(text, query, edits)
 
 
-@PROPERTY
+@pytest.mark.random
+@drawn(12)
 @given(text=PROSE)
 def test_tokens_are_runs_of_letters_and_digits_in_small_letters(text: str) -> None:
     assert tokens(text) == text_search.tokens(text)
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("kind", TextSearchKind)
-@PROPERTY
+@drawn(12)
 @given(
     texts=st.lists(st.none() | PROSE, max_size=8),
     query=PROSE,
@@ -88,7 +89,8 @@ def test_long_queries_match_too(kind: TextSearchKind) -> None:
     assert found.to_pylist() == [expected(kind, each, " ".join(words), 1) for each in texts]
 
 
-@PROPERTY
+@pytest.mark.random
+@drawn(12)
 @given(one=st.text(alphabet="abcé", max_size=8), other=st.text(alphabet="abcé", max_size=8))
 def test_edits_are_counted_in_letters(one: str, other: str) -> None:
     count = text_search.levenshtein(one, other)
@@ -112,7 +114,8 @@ def test_every_character_that_becomes_another_is_a_spelling_of_it() -> None:
 # Scores
 
 
-@PROPERTY
+@pytest.mark.random
+@drawn(12)
 @given(texts=st.lists(st.none() | PROSE, max_size=8), query=PROSE, cut=st.integers(0, 8))
 def test_scores_are_those_of_the_formula(texts: list[str | None], query: str, cut: int) -> None:
     batches = [pa.array(part, pa.string()) for part in (texts[:cut], texts[cut:])]

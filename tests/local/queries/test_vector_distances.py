@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import os
-
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.local.queries import vector_distances
 from omnigraph.local.queries.vector_distances import distances
 from omnigraph.schema.catalog import VectorMetric
+from tests.drawing import drawn
 from tests.query import text_search
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "200"))
+pytestmark = pytest.mark.unit
+
 FLOAT = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-100, max_value=100)
 VECTOR = st.tuples(FLOAT, FLOAT, FLOAT)
 KIND = pa.list_(pa.field("item", pa.float32()), 3)
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("metric", VectorMetric)
-@settings(max_examples=EXAMPLES, deadline=None)
+@drawn(15)
 @given(
     vectors=st.lists(st.none() | st.just((0.0, 0.0, 0.0)) | VECTOR, max_size=8),
     query=VECTOR,

@@ -103,8 +103,8 @@ def _column(rng: random.Random, name: str) -> Column:
     if column.comparable:
         column.words = {each for each in ("@unique", "@index") if rng.random() < 0.2}
     if kind == "Vector(2)":
-        column.words = {each for each in ("@index", "@index(metric=l2)") if rng.random() < 0.2}
-        column.words = set(list(column.words)[:1])
+        words = [each for each in ("@index", "@index(metric=l2)") if rng.random() < 0.2]
+        column.words = set(words[:1])
         column.embed = rng.choice(["", ANY_TEXT])
     return column
 

@@ -6,16 +6,17 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from omnigraph.errors import SchemaInvalidError
 from omnigraph.schema.evolution.planning import Evolution, evolve
+from tests.drawing import drawn
 from tests.schema.compiling import compiled
 from tests.schema.evolution.pairs import pair
 from tests.schema.evolution.rows import holds, migrated, obeys, rows_of
-from tests.schema.evolution.test_random_pairs import evolved, many, seeds
+from tests.schema.evolution.test_random_pairs import evolved, seeds
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.random
 
 
 def judged(evolution: Evolution, seed: int) -> list[tuple[str, bool, bool, int]]:
@@ -33,7 +34,7 @@ def judged(evolution: Evolution, seed: int) -> list[tuple[str, bool, bool, int]]
     return found
 
 
-@settings(many)
+@drawn(12, one_in=2)
 @given(seeds)
 def test_rows_obey_the_new_schema_exactly_when_the_checks_hold(seed: int) -> None:
     evolution = evolved(*pair(seed))
@@ -47,6 +48,8 @@ def test_rows_obey_the_new_schema_exactly_when_the_checks_hold(seed: int) -> Non
 def test_random_rows_both_pass_and_fail() -> None:
     verdicts: Counter[bool] = Counter()
     for seed in range(150):
+        if min(verdicts[True], verdicts[False]) > 3:
+            return
         accepted, new = pair(seed)
         try:
             evolution = evolve(compiled(accepted), new)
@@ -55,5 +58,4 @@ def test_random_rows_both_pass_and_fail() -> None:
         if evolution.plan.supported and evolution.plan.needs:
             verdicts.update(each[1] for each in judged(evolution, seed) if each[3])
 
-    assert verdicts[True] > 10
-    assert verdicts[False] > 10
+    raise AssertionError(f"nearly all rows are judged alike: {verdicts}")
