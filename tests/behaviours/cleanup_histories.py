@@ -1,8 +1,7 @@
 """Steps of histories that are cleaned up again and again: drawn by chance, carried out anywhere.
 
 Invariant: a step says everything about itself, so that this process, a thread that stands still or
-a process of its own carries it out in the same way: `python -m tests.behaviours.cleanup_histories
-ROOT STEP` answers with one line of JSON.
+a process of its own carries it out in the same way: `main` answers with one line of JSON.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,20 +17,18 @@ from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Protocol, assert_never
-from unittest.mock import patch
 
 from ulid import ULID
 
 import omnigraph
-from omnigraph import failpoints
 from omnigraph.errors import OmnigraphError
-from omnigraph.failpoints import POINTS, Action, Armed, FailpointReached
 from omnigraph.graph import Graph
 from omnigraph.reading import Readable
+from tests.behaviours.processes import start_module
 from tests.behaviours.random_histories import COLUMNS, ENDS, Content, Write, written
-from tests.crash.processes import HOME, Victim
+from tests.behind import FailpointReached, calling_at, points_starting_with
+from tests.crash.processes import Victim
 
 MAIN = "main"
 BRANCHES = ("b1", "b2", "b3")
@@ -377,31 +372,27 @@ _PUBLISHING = tuple(
     )
 )
 _MUTATING = (
-    *(point for point in sorted(POINTS) if point.startswith("mutation.")),
+    *points_starting_with("mutation."),
     *_PUBLISHING,
     "branch.post_fork",
     "branch.pre_verify",
 )
 
 
-def _starting_with(*beginnings: str) -> tuple[str, ...]:
-    return tuple(point for point in sorted(POINTS) if point.startswith(beginnings))
-
-
-_RECONCILING = _starting_with("reconcile.", "cleanup.reconcile", "cleanup.resolve")
+_RECONCILING = points_starting_with("reconcile.", "cleanup.reconcile", "cleanup.resolve")
 PLACES: Mapping[Verb, tuple[str, ...]] = {
     Verb.WRITE: _MUTATING,
     Verb.DELETE: _MUTATING,
     Verb.MERGE: (*_MUTATING, *_READING, "merge.staged"),
-    Verb.BRANCH: (*_READING, *_starting_with("branch."), "retention.check"),
+    Verb.BRANCH: (*_READING, *points_starting_with("branch."), "retention.check"),
     Verb.DROP: ("branch.pre_delete", "branch.post_delete", *_RECONCILING),
-    Verb.TAG: (*_READING, *_starting_with("tag."), "retention.check"),
-    Verb.UNTAG: _starting_with("tag."),
+    Verb.TAG: (*_READING, *points_starting_with("tag."), "retention.check"),
+    Verb.UNTAG: points_starting_with("tag."),
     Verb.READ: (*_READING, "retention.check"),
-    Verb.OPTIMIZE: (*_MUTATING, *_starting_with("optimize.", "fold.")),
+    Verb.OPTIMIZE: (*_MUTATING, *points_starting_with("optimize.", "fold.")),
     Verb.RECONCILE: _RECONCILING,
-    Verb.SWEEP: (*_starting_with("recovery."), *_PUBLISHING),
-    Verb.CLEANUP: _starting_with("cleanup.", "retention.", "reconcile.", "manifest."),
+    Verb.SWEEP: (*points_starting_with("recovery."), *_PUBLISHING),
+    Verb.CLEANUP: points_starting_with("cleanup.", "retention.", "reconcile.", "manifest."),
 }
 """Where a verb may stand still or die; some places only in a race."""
 
@@ -429,11 +420,9 @@ class SleepingThread:
 
     def run_to(self, point: str, visit: int) -> bool:
         """Start, and wait until it stands still; False if it ended instead."""
-        failpoints.arm(point, Armed(action=Action.PAUSE, visit=visit))
-        with patch.object(failpoints, "time", SimpleNamespace(sleep=self._stand_still)):
+        with calling_at(point, self._stand_still, visit=visit):
             self._thread.start()
             assert self._still.wait(_PATIENCE_SECONDS), f"{self.step} hangs before {point}"
-        failpoints.disarm_all()
         return self._answer is None
 
     def wake(self) -> None:
@@ -446,7 +435,7 @@ class SleepingThread:
             raise self._answer
         return self._answer
 
-    def _stand_still(self, _: float) -> None:
+    def _stand_still(self) -> None:
         self._still.set()
         assert self._woken.wait(_PATIENCE_SECONDS), f"nobody woke {self.step}"
 
@@ -468,29 +457,20 @@ class SleepingProcess:
 
     def run_to(self, point: str, visit: int) -> bool:
         """Start, and wait until it stands still; False if it ended instead."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, self._root, self.step.encoded()],
-            cwd=HOME,
-            env={**os.environ, "OMNIGRAPH_FAILPOINTS": f"{point}=stop@{visit}"},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+        self._process = start_module(
+            __name__, self._root, self.step.encoded(), failpoints=f"{point}=stop@{visit}"
         )
         return Victim(pid=self._process.pid, out=Path(os.devnull)).stops()
 
     def wake(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        os.kill(self._process.pid, signal.SIGCONT)
 
     def end(self) -> Answer:
-        said, errors = self._process.communicate(timeout=_PATIENCE_SECONDS)
-        assert self._process.returncode == 0, f"{self.step}\n{errors}"
-        return Answer(**json.loads(said.splitlines()[-1]))
+        ended = self._process.finish()
+        assert ended.returncode == 0, f"{self.step}\n{ended.stderr}"
+        return Answer(**json.loads(ended.stdout.splitlines()[-1]))
 
 
 def main(root: str, step: str) -> None:
     answer = answered(omnigraph.open(root), Step.decoded(step))
     print(json.dumps(asdict(answer)), flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

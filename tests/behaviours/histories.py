@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import omnigraph
 from omnigraph.errors import MergeConflictError
 from omnigraph.graph import Graph
 from omnigraph.reading import Readable
-from omnigraph.storage.tables import open_pinned
+from tests.behaviours.copies import made_once
+from tests.behind import data_files as data_files
+from tests.behind import row_ids as row_ids
 
 Row = dict[str, Any]
 Content = dict[str, dict[str, Row]]
@@ -31,10 +32,10 @@ edge Owns: Person -> Pet @card(0..2)
 TYPES = ("Person", "Pet", "Knows", "Owns")
 
 
-def small_graph(root: str) -> Graph:
+@made_once
+def small_graph(root: str) -> None:
     """Three people, of whom ann knows bob, and a pet that belongs to ann."""
-    graph = omnigraph.init(root, schema=SCHEMA)
-    graph.write(
+    omnigraph.init(root, schema=SCHEMA).write(
         {
             "Person": [person("ann", age=1), person("bob", age=2), person("cyd", age=3)],
             "Pet": [{"name": "rex"}],
@@ -42,7 +43,6 @@ def small_graph(root: str) -> Graph:
             "Owns": [owns("ann-rex", "ann", "rex")],
         }
     )
-    return graph
 
 
 def person(name: str, **values: Any) -> Row:
@@ -109,19 +109,6 @@ def forks(graph: Graph) -> set[str]:
 
 def pins(graph: Readable) -> dict[str, object]:
     return {key: entry.pin for key, entry in graph.snapshot().tables.items()}
-
-
-def row_ids(graph: Graph, table_key: str) -> Mapping[str, int]:
-    """The stable row id of every row."""
-    dataset = open_pinned(graph._objects.root, graph.snapshot().tables[table_key])
-    rows = dataset.to_table(columns=["id", "_rowid"]).to_pylist()
-    return {row["id"]: row["_rowid"] for row in rows}
-
-
-def data_files(graph: Graph) -> set[str]:
-    """Every file that holds rows, of any version of any table."""
-    found = (*graph._objects.list("nodes"), *graph._objects.list("edges"))
-    return {path for path in found if "/data/" in path}
 
 
 def _present(row: Row) -> Row:

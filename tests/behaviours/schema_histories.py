@@ -16,9 +16,9 @@ from omnigraph.schema.catalog import (
     NodeType,
     Property,
 )
-from omnigraph.schema.identity import node_id
 from tests.behaviours.schema_oracle import Content, Row, offences
 from tests.behaviours.schema_texts import VALUES, shown
+from tests.behind import node_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

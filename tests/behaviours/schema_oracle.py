@@ -20,7 +20,6 @@ from omnigraph.schema.catalog import (
     NodeType,
     PropertyType,
 )
-from omnigraph.schema.model import shape_hash
 from tests.behaviours.schema_texts import (
     LITERALS,
     WIDER,
@@ -29,11 +28,12 @@ from tests.behaviours.schema_texts import (
     Schema,
     compiled,
     shown,
+    single,
     source_of,
     text_of,
     types,
 )
-from tests.schema.evolution.rows import single
+from tests.behind import shape_hash
 
 Row = dict[str, Any]
 Content = dict[str, dict[str, Row]]

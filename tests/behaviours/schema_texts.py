@@ -7,6 +7,7 @@ import datetime as dt
 import math
 import random
 import re
+import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,9 +22,15 @@ from omnigraph.schema.catalog import (
     ScalarType,
     VectorType,
 )
-from omnigraph.schema.model import shape_hash
-from tests.schema import compiling
-from tests.schema.evolution.rows import single
+from tests import behind
+from tests.behind import shape_hash
+
+
+def single(value: float) -> float:
+    """The number that a column of single precision holds instead."""
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
+    return float(rounded)
+
 
 NAMES = ("p", "q", "r", "s", "t", "u", "w")
 NODES, EDGES, INTERFACES = ("A", "B", "C", "D", "N"), ("E", "F", "G", "H"), ("I", "J", "K")
@@ -149,7 +156,7 @@ Schema = list[Declared]
 
 @cache
 def compiled(text: str) -> Catalog:
-    return compiling.compiled(text)
+    return behind.compiled(text)
 
 
 def text_of(schema: Schema) -> str:
@@ -362,7 +369,7 @@ def _change_interfaces(
     if rng.random() < 0.5:
         # What was inherited stays as a property of the node's own.
         own = {each.name for each in node.columns}
-        for name in set(left) - set(node.implements):
+        for name in (name for name in left if name not in node.implements):
             columns = promised[name].columns if name in promised else []
             node.columns += [
                 Column(name=each.name, type=each.type, nullable=each.nullable)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 
 import omnigraph
-from benchmarks.open_cost import wide_schema
-from omnigraph import names
-from omnigraph.commit import fold
 from omnigraph.errors import (
     BranchGoneError,
     ConflictError,
@@ -23,11 +19,15 @@ from omnigraph.errors import (
     ReadOnlyError,
 )
 from omnigraph.graph import Graph
-from omnigraph.storage.branch_refs import BranchRef, claim_branch
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.retention import Line, raise_floors
 from tests.behaviours.histories import content, forks, knows, people, person, put, small_graph
-from tests.stores import folder_of
+from tests.behind import (
+    claim_system_branch,
+    raise_floor_of_removed_table,
+    requests_of,
+    small_limits,
+    wide_schema,
+)
+from tests.gate.selection import for_gate, is_nightly
 
 pytestmark = pytest.mark.behaviour
 
@@ -190,19 +190,19 @@ def test_a_branch_is_made_from_a_branch_tag_commit_version_or_time(graph: Graph)
     for each in made:
         assert put(each, Person=[person("fay", age=6)])
         assert people(each)["fay"] == 6
-        assert each.check().ok
+    for branch in made if is_nightly() else made[1:2]:
+        assert branch.check().ok
     assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 40, "eve": 5}
 
 
 def test_a_branch_is_made_from_a_commit_whose_manifest_version_is_gone(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 8)
-    monkeypatch.setattr(fold, "FOLD_EVERY", 8)
+    small_limits(monkeypatch, manifest_versions=4, commits_in_manifest=4)
     commit_id = put(graph, Person=[person("old", age=9)])
     version = graph.snapshot().manifest_version
     expected = content(graph)
-    for number in range(20):
+    for number in range(10):
         put(graph, Pet=[{"name": f"pet{number}"}])
     with pytest.raises(NotFoundError, match="not kept any more"):
         graph.at(version)
@@ -218,11 +218,10 @@ def test_a_branch_is_made_from_a_commit_whose_manifest_version_is_gone(
 def test_a_branch_of_an_old_version_stays_readable_when_main_forgets_that_version(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 8)
-    monkeypatch.setattr(fold, "FOLD_EVERY", 8)
+    small_limits(monkeypatch, manifest_versions=4, commits_in_manifest=4)
     untouched = graph.create_branch("untouched", from_=graph.snapshot().manifest_version)
     expected = content(untouched)
-    for number in range(25):
+    for number in range(12):
         put(graph, Pet=[{"name": f"pet{number}"}])
 
     assert content(untouched) == expected
@@ -236,8 +235,7 @@ def test_the_list_has_main_first_and_no_branch_of_the_system(graph: Graph) -> No
     dev = graph.create_branch("dev")
     dev.create_branch("dev/inner")
     put(dev, Person=[person("dan")])
-    ref = BranchRef(branch="__hidden", incarnation="i", claimed_at="2026-01-01T00:00:00+00:00")
-    claim_branch(graph._objects, ref)
+    claim_system_branch(graph, "__hidden")
 
     listed = {branch.name: branch for branch in graph.branches()}
 
@@ -261,19 +259,29 @@ BAD_NAMES: tuple[Any, ...] = (
 LONG_NAMES = ("é" * 80, "日" * 53, "日" * 13, "a/" * 60 + "b", "ä/" * 20 + "b")
 
 
-def test_a_good_name_can_be_made_listed_written_deleted_and_made_again(graph: Graph) -> None:
+def test_good_names_can_be_made_beside_each_other(graph: Graph) -> None:
     for name in GOOD_NAMES:
-        put(graph.create_branch(f"  {name} "), Pet=[{"name": "kit"}])
+        graph.create_branch(f"  {name} ")
 
-        assert names_of(graph) == ["main", name]
-        assert set(content(graph.branch(name))["Pet"]) == {"rex", "kit"}
-        graph.delete_branch(name)
-        assert names_of(graph) == ["main"]
-        again = graph.create_branch(name)
-        assert again.snapshot().tables == graph.snapshot().tables
-        graph.delete_branch(name)
-    assert content(graph)["Pet"].keys() == {"rex"}
+    assert sorted(names_of(graph)) == sorted(["main", *GOOD_NAMES])
     assert graph.check().ok
+
+
+UNLIKE_OTHERS = ("a/b/c", "Dev.2-x_y", "日本", "a.lock/b", "x" * 160)
+"""Good names that are stored in ways of their own: nested, with signs, not ASCII, long."""
+
+
+@pytest.mark.parametrize("name", for_gate(GOOD_NAMES, UNLIKE_OTHERS.__contains__))
+def test_a_good_name_can_be_written_deleted_and_made_again(graph: Graph, name: str) -> None:
+    put(graph.create_branch(name), Pet=[{"name": "kit"}])
+
+    assert names_of(graph) == ["main", name]
+    assert set(content(graph.branch(name))["Pet"]) == {"rex", "kit"}
+    graph.delete_branch(name)
+    assert names_of(graph) == ["main"]
+    again = graph.create_branch(name)
+    assert again.snapshot().tables == graph.snapshot().tables
+    assert content(graph)["Pet"].keys() == {"rex"}
 
 
 def test_a_bad_name_is_refused_and_nothing_is_made(graph: Graph) -> None:
@@ -401,11 +409,10 @@ def test_a_branch_made_from_a_tag_outlives_the_tag_and_the_branch_it_was_on(grap
 def test_a_branch_made_from_a_commit_in_the_history_outlives_the_branch_it_was_on(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 8)
-    monkeypatch.setattr(fold, "FOLD_EVERY", 8)
+    small_limits(monkeypatch, manifest_versions=4, commits_in_manifest=4)
     dev = graph.create_branch("dev")
     commit_id = put(dev, Person=[person("dan", age=4)])
-    for number in range(12):
+    for number in range(8):
         put(dev, Pet=[{"name": f"pet{number}"}])
     hotfix = graph.create_branch("hotfix", from_=commit_id)
 
@@ -573,31 +580,12 @@ def test_a_branch_read_only_cannot_be_written_made_or_deleted(graph: Graph) -> N
     assert names_of(graph) == ["main", "dev"]
 
 
-@pytest.mark.parametrize("floors", [{}, {Line("nodes/gone", None): 3}], ids=["new", "cleaned"])
-def test_making_a_branch_of_500_tables_takes_fewer_than_20_requests(
-    graph_root: str, monkeypatch: pytest.MonkeyPatch, floors: dict[Line, int]
+@pytest.mark.parametrize("cleaned", [False, True], ids=["new", "cleaned"])
+def test_making_a_branch_of_many_tables_takes_fewer_than_20_requests(
+    graph_root: str, cleaned: bool
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=wide_schema(500))
-    raise_floors(graph._objects, floors)
-    asked = 0
+    graph = omnigraph.init(graph_root, schema=wide_schema(60))
+    if cleaned:
+        raise_floor_of_removed_table(graph)
 
-    def counted(ask: Callable[..., Any]) -> Callable[..., Any]:
-        def count(*given: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            return ask(*given)
-
-        return count
-
-    for name in ("put_if_absent", "read", "list"):
-        monkeypatch.setattr(StoredObjects, name, counted(getattr(StoredObjects, name)))
-    reads, files = lance.iops_counter(), _manifest_files(graph_root)
-
-    graph.create_branch("dev")
-
-    asked += lance.iops_counter() - reads + len(_manifest_files(graph_root) - files)
-    assert asked < 20
-
-
-def _manifest_files(root: str) -> set[Path]:
-    return {path for path in folder_of(root, names.MANIFEST).rglob("*") if path.is_file()}
+    assert requests_of(graph_root, lambda: graph.create_branch("dev")) < 20

@@ -5,7 +5,6 @@ Invariant: the model takes the order of commits from the graph and every row fro
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,14 +15,8 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph import failpoints
-from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import NotFoundError
-from omnigraph.failpoints import Action, Armed
-from omnigraph.storage.branch_refs import living_branches
 from omnigraph.storage.manifest_rows import GraphCommit
-from omnigraph.storage.retention import Line, line_of, read_retention
-from omnigraph.storage.version_gc import versions_of
 from tests.behaviours.cleanup_histories import (
     MAIN,
     PLACES,
@@ -50,18 +43,39 @@ from tests.behaviours.random_histories import (
     same,
     written,
 )
+from tests.behaviours.repeating import repeatable
+from tests.behind import (
+    Line,
+    branch_refs,
+    failing_at,
+    pinned_versions,
+    retention_floors,
+    versions_on,
+)
+from tests.drawing import seeds
 
-pytestmark = pytest.mark.behaviour
+pytestmark = pytest.mark.random
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "50"))
 UPKEEP = "omnigraph:"
+IN_PROCESSES_EVERY = 25
+"""One case in so many stops processes instead of threads; the gate draws fewer cases than that."""
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(EXAMPLES))
-def test_cleanup_takes_nothing_that_counts(seed: int, graph_root: str) -> None:
+@pytest.mark.cost("a random history may be long", 8)
+@pytest.mark.parametrize("seed", seeds("cleanup", 4))
+def test_cleanup_takes_nothing_that_counts(seed: str, graph_root: str) -> None:
+    with repeatable(seed):
+        live(graph_root, seed)
+
+
+def live(root: str, seed: str) -> None:
+    """A history of random steps, which ends with a cleanup of everything that may go."""
     chance = random.Random(seed)
-    history = History(graph_root, chance, in_processes=seed % 25 == 24)
+    number = int(seed.rpartition("-")[2])
+    history = History(
+        root, chance, in_processes=number % IN_PROCESSES_EVERY == IN_PROCESSES_EVERY - 1
+    )
 
     with history.nobody_left_asleep():
         for _ in range(chance.randint(10, 18)):
@@ -71,7 +85,7 @@ def test_cleanup_takes_nothing_that_counts(seed: int, graph_root: str) -> None:
     history.take(Step(verb=Verb.CLEANUP, keep=1, days=0))
 
     history.check(history.branches)
-    assert pending_operations(history.graph._objects) == ()
+    assert history.graph.status().pending_sidecars == ()
 
 
 @dataclass(slots=True)
@@ -197,11 +211,8 @@ class History:
         point = self.chance.choice(PLACES[step.verb])
         self.note(f"{step} dies at {point}")
         source = self.commit_of(step.source)
-        failpoints.arm(point, Armed(action=Action.ERROR))
-        try:
+        with failing_at(point):
             answer = answered(self.graph, step)
-        finally:
-            failpoints.disarm_all()
         self.happened(step)
         self.look(step)
         if not answer.died and not step.verb.is_upkeep:
@@ -268,8 +279,7 @@ class History:
         """Follow what was published; everything new must be the doing of somebody at work."""
         self.moved = False
         at_work = [*steps, *(one.sleeper.step for one in self.asleep)]
-        objects = self.graph._objects
-        refs = living_branches(objects)
+        refs = branch_refs(self.graph)
         for name, living in list(self.branches.items()):
             if name != MAIN and (name not in refs or refs[name].incarnation != living.incarnation):
                 assert _is_about(at_work, Verb.DROP, name), f"branch {name} is lost"
@@ -293,7 +303,8 @@ class History:
     def follow(self, name: str) -> None:
         """Add new commits of a branch to the model; its newest is then looked at."""
         handle, living = self.graph.branch(name), self.branches[name]
-        head = handle._manifest().head.commit_id
+        head = handle.snapshot().commit_id
+        assert head is not None
         if head == living.head:
             return
         self.moved = True
@@ -308,8 +319,7 @@ class History:
             if commit.commit_id not in self.model.commits:
                 self.know(commit, self.expected(commit))
         living.head = head
-        tables = handle.snapshot().tables.values()
-        self.pins[head] = {(line_of(entry), entry.version) for entry in tables}
+        self.pins[head] = pinned_versions(handle)
         self.look_at(name)
 
     def know(self, commit: GraphCommit, left: Content) -> None:
@@ -448,16 +458,14 @@ class History:
 
     def promised(self, step: Step) -> set[str]:
         """Commits of living branches that are there now and that the policy keeps."""
-        root = self.graph._objects.root
         tops: dict[Line, int] = {}
         for name in self.branches:
-            for entry in self.graph.branch(name).snapshot().tables.values():
-                line = line_of(entry)
-                tops[line] = max(entry.version, tops.get(line, 0))
+            for line, version in pinned_versions(self.graph.branch(name)):
+                tops[line] = max(version, tops.get(line, 0))
         floors: dict[Line, int] = {}
-        earlier = read_retention(self.graph._objects).floors
+        earlier = retention_floors(self.graph)
         for line, top in tops.items():
-            below = [version for version in versions_of(root, line) if version <= top]
+            below = [version for version in versions_on(self.graph, line) if version <= top]
             kept = below if step.days else below[-(step.keep or 1) :]
             floors[line] = max(kept[0], earlier.get(line, 0))
         return {

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
+from ulid import ULID
 
 import omnigraph
-from omnigraph import names
-from omnigraph.commit import fold
 from omnigraph.errors import (
     BranchGoneError,
     InvalidInputError,
@@ -20,18 +22,13 @@ from omnigraph.errors import (
     NotFoundError,
 )
 from omnigraph.graph import Graph
-from omnigraph.local import table_merge
-from omnigraph.operations import merge as merge_operation
 from omnigraph.operations.merge import MergeResult
 from omnigraph.operations.merge_plan import MergeOutcome
-from omnigraph.storage import adoption
-from omnigraph.storage.tables import open_pinned
-from omnigraph.system_clock import new_id
+from tests.behaviours.copies import made_once
 from tests.behaviours.histories import (
     Row,
     conflicts_of,
     content,
-    data_files,
     forks,
     kinds,
     knows,
@@ -40,9 +37,10 @@ from tests.behaviours.histories import (
     person,
     pins,
     put,
-    row_ids,
     small_graph,
 )
+from tests.behind import data_files, meanwhile, row_ids, rows_with_blobs, small_limits
+from tests.gate.selection import for_gate, is_nightly
 
 pytestmark = pytest.mark.behaviour
 
@@ -203,7 +201,10 @@ def test_a_branch_of_a_branch_merges_back_into_both(graph: Graph) -> None:
     assert graph.check().ok
 
 
-@pytest.mark.parametrize("how", ["tag", "commit", "version", "time"])
+# How versions and times are understood is proven in test_branches.py and test_time_travel.py.
+@pytest.mark.parametrize(
+    "how", for_gate(["tag", "commit", "version", "time"], lambda how: how in ("tag", "commit"))
+)
 def test_a_tag_commit_version_or_time_can_be_merged(graph: Graph, how: str) -> None:
     dev = graph.create_branch("dev")
     commit_id = put(dev, Person=[person("dan", age=4)])
@@ -244,7 +245,7 @@ def test_a_tag_of_a_deleted_branch_can_be_merged(graph: Graph) -> None:
 def test_merges_both_ways_again_and_again_take_only_what_is_new(graph: Graph) -> None:
     dev = graph.create_branch("dev")
     expected = people(graph)
-    for number in range(2):
+    for number in range(2 if is_nightly() else 1):
         put(dev, Person=[person(f"d{number}", age=number), person("ann", age=100 + number)])
         put(graph, Person=[person(f"m{number}", age=number), person("bob", age=200 + number)])
         graph.merge("dev")
@@ -254,40 +255,34 @@ def test_merges_both_ways_again_and_again_take_only_what_is_new(graph: Graph) ->
         assert dev.merge("main").outcome is MergeOutcome.FAST_FORWARD
         assert people(dev) == expected
     dev.delete({"Person": ["d0"]})
-    put(graph, Person=[person("m1", age=11)])
+    put(graph, Person=[person("m0", age=11)])
     dev.merge("main")
     assert graph.merge("dev").outcome is MergeOutcome.FAST_FORWARD
     assert "d0" not in people(graph)
-    assert people(graph)["m1"] == 11
+    assert people(graph)["m0"] == 11
     assert graph.check().ok
     assert dev.check().ok
 
 
-def test_what_came_over_three_branches_and_was_deleted_since_stays_deleted(graph: Graph) -> None:
+@pytest.mark.parametrize("is_deleted", for_gate([True, False], bool))
+def test_what_came_over_three_branches_and_was_changed_since_stays_as_it_is(
+    graph: Graph, is_deleted: bool
+) -> None:
     one, two, three = (graph.create_branch(name) for name in ("one", "two", "three"))
-    for each in (one, two, three):
-        put(each, Person=[person(f"of-{each.branch_name}", age=0)])
+    for branch in (one, two, three):
+        names = (f"of-{branch.branch_name}", f"also-{branch.branch_name}")
+        put(branch, Person=[person(name, age=0) for name in names])
     two.merge("one")
     three.merge("two")
     one.delete({"Person": ["of-one"]})
+    put(one, Person=[person("also-one", age=1)])
+    if is_deleted:
+        graph.delete_branch("two")
 
     one.merge("three")
 
-    assert set(people(one)) == {"ann", "bob", "cyd", "of-two", "of-three"}
-
-
-def test_what_came_over_three_branches_and_was_changed_since_is_no_conflict(graph: Graph) -> None:
-    one, two, three = (graph.create_branch(name) for name in ("one", "two", "three"))
-    for each in (one, two, three):
-        put(each, Person=[person(f"of-{each.branch_name}", age=0)])
-    two.merge("one")
-    three.merge("two")
-    put(one, Person=[person("of-one", age=1)])
-    graph.delete_branch("two")
-
-    one.merge("three")
-
-    assert people(one)["of-one"] == 1
+    others = dict.fromkeys(("of-two", "also-two", "of-three", "also-three"), 0)
+    assert people(one) == {"ann": 1, "bob": 2, "cyd": 3, "also-one": 1, **others}
 
 
 def test_the_base_is_never_older_than_another_that_both_sides_have(graph: Graph) -> None:
@@ -326,12 +321,11 @@ def test_two_branches_that_merged_a_third_can_be_merged_when_that_is_deleted(
 def test_a_base_whose_commits_were_folded_is_still_found(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 8)
-    monkeypatch.setattr(fold, "FOLD_EVERY", 8)
+    small_limits(monkeypatch, manifest_versions=4, commits_in_manifest=4)
     dev = graph.create_branch("dev")
     put(dev, Person=[person("dan", age=4)])
     first = graph.merge("dev")
-    for number in range(12):
+    for number in range(6):
         put(graph, Pet=[{"name": f"main{number}"}])
         put(dev, Pet=[{"name": f"dev{number}"}])
     graph.delete({"Person": ["dan"]})
@@ -340,7 +334,7 @@ def test_a_base_whose_commits_were_folded_is_still_found(
 
     assert result.base_commit == first.source_commit
     assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3}
-    assert len(content(graph)["Pet"]) == 25
+    assert len(content(graph)["Pet"]) == 13
     assert graph.check().ok
 
 
@@ -373,7 +367,7 @@ def test_a_commit_of_the_target_itself_is_up_to_date(graph: Graph) -> None:
 def test_a_merge_with_the_operation_id_of_an_earlier_one_merges_once(graph: Graph) -> None:
     dev = graph.create_branch("dev")
     put(dev, Person=[person("dan", age=4)])
-    operation_id = new_id()
+    operation_id = str(ULID())
     first = graph.merge("dev", operation_id=operation_id)
     put(dev, Person=[person("eve", age=5)])
     before = graph.snapshot()
@@ -386,17 +380,18 @@ def test_a_merge_with_the_operation_id_of_an_earlier_one_merges_once(graph: Grap
 
 
 ROUTES = pytest.mark.parametrize(
-    ("diverged", "few_rows"),
-    [(False, adoption.FEW_ROWS), (False, 0), (True, 0)],
+    ("diverged", "by_row_ids"),
+    [(False, False), (False, True), (True, True)],
     ids=["fast forward by contents", "fast forward by row ids", "merged"],
 )
 
 
 @ROUTES
 def test_rows_keep_their_row_ids_through_a_merge(
-    graph: Graph, diverged: bool, few_rows: int, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, diverged: bool, by_row_ids: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adoption, "FEW_ROWS", few_rows)
+    if by_row_ids:
+        small_limits(monkeypatch, rows_compared=0)
     dev = graph.create_branch("dev")
     put(dev, Person=[person("ann", age=10), person("dan", age=4)])
     dev.delete({"Person": ["cyd"]})
@@ -442,29 +437,18 @@ def test_many_rows_changed_on_both_sides_in_turn_go_together(graph: Graph) -> No
     assert found["zoe"]["age"] == 26
 
 
-def during_merge(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Do something once, when a merge has staged its rows and not published them yet."""
-    waiting = [act]
-
-    def reach(point: str) -> None:
-        if point == "merge.staged" and waiting:
-            waiting.pop()()
-
-    monkeypatch.setattr(merge_operation, "reach", reach)
+def during_merge(act: Callable[[], object]) -> AbstractContextManager[object]:
+    """Act once, when a merge has staged its rows and not published them yet."""
+    return meanwhile("merge.staged", act)
 
 
-def test_a_target_that_moves_meanwhile_is_merged_into_again(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_moves_meanwhile_is_merged_into_again(graph: Graph) -> None:
     dev = graph.create_branch("dev")
     put(dev, Person=[person("dan", age=4), person("bob", age=20)])
-    older = new_id()
-    during_merge(
-        monkeypatch,
-        lambda: graph.write({"Person": [person("eve", age=5)]}, operation_id=older),
-    )
+    older = str(ULID())
 
-    result = graph.merge("dev")
+    with during_merge(lambda: graph.write({"Person": [person("eve", age=5)]}, operation_id=older)):
+        result = graph.merge("dev")
 
     assert result.outcome is MergeOutcome.MERGED
     assert people(graph) == {"ann": 1, "bob": 20, "cyd": 3, "dan": 4, "eve": 5}
@@ -475,18 +459,16 @@ def test_a_target_that_moves_meanwhile_is_merged_into_again(
     assert graph.check().ok
 
 
-def test_a_target_that_moves_into_a_conflict_is_left_as_it_is(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_moves_into_a_conflict_is_left_as_it_is(graph: Graph) -> None:
     dev = graph.create_branch("dev")
     put(dev, Person=[person("bob", age=20)])
-    older = new_id()
-    during_merge(
-        monkeypatch,
-        lambda: graph.write({"Person": [person("bob", age=21)]}, mode="merge", operation_id=older),
-    )
+    older = str(ULID())
 
-    with pytest.raises(MergeConflictError) as caught:
+    def write() -> object:
+        rows = {"Person": [person("bob", age=21)]}
+        return graph.write(rows, mode="merge", operation_id=older)
+
+    with during_merge(write), pytest.raises(MergeConflictError) as caught:
         graph.merge("dev")
 
     assert kinds(caught.value.conflicts.to_pylist()) == {  # type: ignore[attr-defined]
@@ -497,14 +479,12 @@ def test_a_target_that_moves_into_a_conflict_is_left_as_it_is(
     assert graph.check().ok
 
 
-def test_a_source_that_moves_meanwhile_is_merged_as_it_was(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_moves_meanwhile_is_merged_as_it_was(graph: Graph) -> None:
     dev = graph.create_branch("dev")
     captured = put(dev, Person=[person("dan", age=4)])
-    during_merge(monkeypatch, lambda: put(dev, Person=[person("dan", age=40)]))
 
-    result = graph.merge("dev")
+    with during_merge(lambda: put(dev, Person=[person("dan", age=40)])):
+        result = graph.merge("dev")
 
     assert result.source_commit == captured
     assert graph.commits(limit=1)[0].merged_parent_id == captured
@@ -514,7 +494,7 @@ def test_a_source_that_moves_meanwhile_is_merged_as_it_was(
 
 
 def test_a_target_that_is_deleted_and_made_anew_meanwhile_is_not_merged_into(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
+    graph: Graph,
 ) -> None:
     dev = graph.create_branch("dev")
     put(dev, Pet=[{"name": "old"}])
@@ -524,9 +504,7 @@ def test_a_target_that_is_deleted_and_made_anew_meanwhile_is_not_merged_into(
         graph.delete_branch("dev")
         graph.create_branch("dev", from_=graph.commits()[1].commit_id)
 
-    during_merge(monkeypatch, remake)
-
-    with pytest.raises((BranchGoneError, NotFoundError)):
+    with during_merge(remake), pytest.raises((BranchGoneError, NotFoundError)):
         dev.merge("main")
 
     assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3}
@@ -535,9 +513,10 @@ def test_a_target_that_is_deleted_and_made_anew_meanwhile_is_not_merged_into(
     assert dev.check().ok
 
 
-@pytest.fixture
-def clashing(graph: Graph) -> Graph:
+@made_once
+def clashing_graph(root: str) -> None:
     """The branch dev and main changed bob in two columns and cyd in one, and both made dan."""
+    graph = small_graph(root)
     dev = graph.create_branch("dev")
     put(
         dev,
@@ -555,36 +534,42 @@ def clashing(graph: Graph) -> Graph:
             person("dan", age=41, city="Rome"),
         ],
     )
-    return graph
+
+
+@pytest.fixture
+def clashing(graph_root: str) -> Graph:
+    return clashing_graph(graph_root)
 
 
 OURS = {"bob": (21, "Bonn"), "cyd": (31, "Cork"), "dan": (41, "Rome")}
 THEIRS = {"bob": (20, "Bern"), "cyd": (30, "Cork"), "dan": (40, "Rome")}
 BY_COLUMN = {"bob": (20, "Bonn"), "cyd": (30, "Cork"), "dan": (40, "Rome")}
 MAPPING = {"default": "ours", "types": {"Person": {"columns": {"age": "theirs"}}}}
+RESOLUTIONS: list[ParameterSet] = [
+    pytest.param("ours", OURS, {"default": "ours"}, id="ours"),
+    pytest.param("theirs", THEIRS, {"default": "theirs"}, id="theirs"),
+    pytest.param("newest", OURS, {"default": "newest"}, id="newest"),
+    pytest.param(
+        {"types": {"Person": {"default": "theirs"}}},
+        THEIRS,
+        {"types": {"node:Person": {"default": "theirs"}}},
+        id="type",
+    ),
+    pytest.param(
+        MAPPING,
+        BY_COLUMN,
+        {"default": "ours", "types": {"node:Person": {"columns": {"age": "theirs"}}}},
+        id="column",
+    ),
+    pytest.param(json.dumps({"default": "theirs"}), THEIRS, {"default": "theirs"}, id="text"),
+]
+"""What the forms of a resolution mean is proven in tests/rules/test_merging.py."""
 
 
-@pytest.mark.parametrize(
-    ("resolve", "expected", "recorded"),
-    [
-        pytest.param("ours", OURS, {"default": "ours"}, id="ours"),
-        pytest.param("theirs", THEIRS, {"default": "theirs"}, id="theirs"),
-        pytest.param("newest", OURS, {"default": "newest"}, id="newest"),
-        pytest.param(
-            {"types": {"Person": {"default": "theirs"}}},
-            THEIRS,
-            {"types": {"node:Person": {"default": "theirs"}}},
-            id="type",
-        ),
-        pytest.param(
-            MAPPING,
-            BY_COLUMN,
-            {"default": "ours", "types": {"node:Person": {"columns": {"age": "theirs"}}}},
-            id="column",
-        ),
-        pytest.param(json.dumps({"default": "theirs"}), THEIRS, {"default": "theirs"}, id="text"),
-    ],
-)
+CHOSEN_RESOLUTIONS = for_gate(RESOLUTIONS, lambda case: case.id in ("ours", "newest", "column"))
+
+
+@pytest.mark.parametrize(("resolve", "expected", "recorded"), CHOSEN_RESOLUTIONS)
 def test_a_resolution_decides_and_is_recorded(
     clashing: Graph, resolve: object, expected: dict[str, Any], recorded: object
 ) -> None:
@@ -620,8 +605,13 @@ def test_newest_is_the_side_whose_head_is_younger(clashing: Graph) -> None:
     assert {name: (rows[name]["age"], rows[name]["city"]) for name in THEIRS} == THEIRS
 
 
-@pytest.mark.parametrize("living", [True, False], ids=["its branch lives", "its branch is deleted"])
-@pytest.mark.parametrize("younger", ["tag", "main"])
+@pytest.mark.parametrize(
+    ("younger", "living"),
+    for_gate(
+        itertools.product(("tag", "main"), (True, False)),
+        lambda case: case in (("tag", False), ("main", True)),
+    ),
+)
 def test_newest_knows_the_age_of_a_tag(graph: Graph, younger: str, living: bool) -> None:
     dev = graph.create_branch("dev")
     sides = [(dev, 20), (graph, 21)]
@@ -650,7 +640,7 @@ def test_a_part_resolution_leaves_the_rest_open_and_writes_nothing(clashing: Gra
 def test_no_open_conflict_is_lost_behind_many_decided_ones(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_merge, "_CONFLICTS_KEPT", 2)
+    small_limits(monkeypatch, conflicts_kept=2)
     dev = graph.create_branch("dev")
     put(dev, Person=[person(name, age=10) for name in ("ann", "bob")] + [person("cyd", city="x")])
     put(graph, Person=[person(name, age=20) for name in ("ann", "bob")] + [person("cyd", city="y")])
@@ -662,22 +652,19 @@ def test_no_open_conflict_is_lost_behind_many_decided_ones(
     assert content(graph)["Person"]["cyd"]["city"] == "y"
 
 
-@pytest.mark.parametrize(
-    "resolve",
-    [
+def test_a_resolution_without_sense_is_refused_beforehand(clashing: Graph) -> None:
+    before = clashing.snapshot()
+
+    for resolve in (
         "mine",
         7,
         {"types": {"Persn": "ours"}},
         {"types": {"Person": {"columns": {"agee": "ours"}}}},
         {"default": "best"},
         "{broken",
-    ],
-)
-def test_a_resolution_without_sense_is_refused_beforehand(clashing: Graph, resolve: object) -> None:
-    before = clashing.snapshot()
-
-    with pytest.raises(InvalidInputError):
-        clashing.merge("dev", resolve=resolve)
+    ):
+        with pytest.raises(InvalidInputError):
+            pytest.fail(f"{resolve!r} is taken: {clashing.merge('dev', resolve=resolve)}")
 
     assert clashing.snapshot() == before
 
@@ -698,6 +685,7 @@ def test_a_decided_deletion_takes_effect_either_way(graph: Graph) -> None:
     assert graph.check().ok
 
 
+@pytest.mark.cost("a conflict of every kind, and every rule that can be broken, in one merge", 6)
 def test_all_conflicts_and_broken_rules_come_together(graph: Graph) -> None:
     put(graph, Person=[person("dan", age=4), person("eve", age=5)], Pet=[{"name": "kit"}])
     put(graph, Pet=[{"name": "kat"}], Owns=[owns("ann-kit", "ann", "kit")])
@@ -760,64 +748,50 @@ def test_the_error_counts_all_conflicts_and_shows_the_first(graph: Graph) -> Non
     assert caught.value.conflicts.num_rows == 30  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "rule"),
-    [
-        pytest.param(
-            lambda graph: put(graph, Person=[person("dan", nick="x")]),
-            lambda graph: put(graph, Person=[person("eve", nick="y")]),
-            None,
-            id="other nicks",
-        ),
-        pytest.param(
-            lambda graph: put(graph, Person=[person("dan", first="A", last="B")]),
-            lambda graph: put(graph, Person=[person("eve", first="A", last="C")]),
-            None,
-            id="other pairs",
-        ),
-        pytest.param(
-            lambda graph: put(graph, Person=[person("dan", first="A")]),
-            lambda graph: put(graph, Person=[person("eve", first="A")]),
-            None,
-            id="pairs with a gap",
-        ),
-        pytest.param(
-            lambda graph: put(graph, Owns=[owns("cyd-rex", "cyd", "rex")]),
-            lambda graph: put(graph, Owns=[owns("bob-rex", "bob", "rex")]),
-            None,
-            id="edges of other sources",
-        ),
-        pytest.param(
-            lambda graph: put(graph, Person=[person("ann", age=1, nick="x")]),
-            lambda graph: put(graph, Person=[person("bob", age=2, nick="x")]),
-            ("node:Person", "ann", "nick", "not_unique"),
-            id="a nick given twice",
-        ),
-        pytest.param(
-            lambda graph: put(graph, Person=[person("ann", age=1, first="A")]),
-            lambda graph: put(
-                graph, Person=[person("ann", age=1, last="B"), person("bob", first="A", last="B")]
-            ),
-            ("node:Person", "ann", "first, last", "not_unique"),
-            id="a pair made of both sides",
-        ),
-    ],
-)
-def test_rules_look_at_what_comes_from_both_sides(
-    graph: Graph,
-    theirs: Callable[[Graph], object],
-    ours: Callable[[Graph], object],
-    rule: tuple[str, str, str, str] | None,
-) -> None:
+def test_rules_allow_what_is_different_on_both_sides(graph: Graph) -> None:
     dev = graph.create_branch("dev")
-    theirs(dev)
-    ours(graph)
+    put(
+        dev,
+        Person=[
+            person("nick1", nick="x"),
+            person("pair1", first="A", last="B"),
+            person("gap1", first="C"),
+        ],
+        Owns=[owns("cyd-rex", "cyd", "rex")],
+    )
+    put(
+        graph,
+        Person=[
+            person("nick2", nick="y"),
+            person("pair2", first="A", last="C"),
+            person("gap2", first="C"),
+        ],
+        Owns=[owns("bob-rex", "bob", "rex")],
+    )
 
-    if rule is None:
-        graph.merge("dev")
-        assert graph.check().ok
-    else:
-        assert kinds(conflicts_of(graph, "dev")) == {rule}
+    graph.merge("dev")
+
+    assert len(people(graph)) == 3 + 6
+    assert graph.check().ok
+
+
+def test_rules_look_at_what_comes_from_both_sides(graph: Graph) -> None:
+    """A nick is given twice, and both sides together make a pair that there is already."""
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("ann", age=1, first="A"), person("bob", age=2, nick="x")])
+    put(
+        graph,
+        Person=[
+            person("ann", age=1, last="B"),
+            person("cyd", age=3, first="A", last="B"),
+            person("dan", nick="x"),
+        ],
+    )
+
+    assert kinds(conflicts_of(graph, "dev")) == {
+        ("node:Person", "ann", "first, last", "not_unique"),
+        ("node:Person", "bob", "nick", "not_unique"),
+    }
 
 
 def test_a_unique_value_that_one_side_frees_may_be_used_by_the_other(graph: Graph) -> None:
@@ -866,9 +840,7 @@ def doc(title: str, **values: Any) -> Row:
 
 def docs(graph: Graph) -> dict[str, Row]:
     """Every document with its nulls, blobs as bytes."""
-    dataset = open_pinned(graph._objects.root, graph.snapshot().tables["node:Doc"])
-    rows = dataset.scanner(blob_handling="all_binary").to_table().to_pylist()
-    return {row["title"]: row for row in rows}
+    return {row["title"]: row for row in rows_with_blobs(graph, "node:Doc")}
 
 
 SMALL_DIFFERENCES: dict[str, tuple[Row, Row]] = {
@@ -889,9 +861,10 @@ SMALL_DIFFERENCES: dict[str, tuple[Row, Row]] = {
 
 @ROUTES
 def test_small_differences_of_values_are_merged(
-    graph_root: str, diverged: bool, few_rows: int, monkeypatch: pytest.MonkeyPatch
+    graph_root: str, diverged: bool, by_row_ids: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adoption, "FEW_ROWS", few_rows)
+    if by_row_ids:
+        small_limits(monkeypatch, rows_compared=0)
     graph = omnigraph.init(graph_root, schema=DOCS)
     kept = doc("kept", text="", tags=[], place=[0.5, 1.5], scan=b"k" * 70_000)
     put(graph, Doc=[kept, *(doc(name, **old) for name, (old, _) in SMALL_DIFFERENCES.items())])

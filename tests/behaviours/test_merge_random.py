@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import asdict
 from typing import assert_never
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 import omnigraph
@@ -18,7 +17,6 @@ from omnigraph.operations.merge import MergeResult
 from omnigraph.operations.merge_plan import MergeOutcome
 from omnigraph.reading import Readable
 from omnigraph.rules.merging import ConflictKind
-from omnigraph.storage import adoption
 from tests.behaviours.random_histories import (
     COLUMNS,
     NOTHING,
@@ -36,35 +34,35 @@ from tests.behaviours.random_histories import (
     same,
     written,
 )
+from tests.behaviours.repeating import repeatable
+from tests.behind import small_limits
+from tests.drawing import drawn
 
-pytestmark = pytest.mark.behaviour
+pytestmark = pytest.mark.random
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "60"))
 KINDS = {each.value for each in ConflictKind}
 
 
 @pytest.mark.timeout(7200)
-def test_random_histories_end_as_plain_python_says(
-    graph_root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.cost("four random histories, each of a graph of its own", 12)
+def test_random_histories_end_as_plain_python_says(graph_root: str) -> None:
     roots = (f"{graph_root}-{number}" for number in itertools.count())
 
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-    @given(histories(), st.sampled_from([0, adoption.FEW_ROWS]), st.data())
-    def agree(steps: list[Step], few_rows: int, data: st.DataObject) -> None:
-        monkeypatch.setattr(adoption, "FEW_ROWS", few_rows)
-        history = History(next(roots))
-        for step in steps:
-            if history.take(step):
-                commits = st.sampled_from(sorted(history.model.commits))
-                history.look_back(data.draw(st.sets(commits, min_size=1, max_size=2)))
-        history.look_at_every_branch()
+    @drawn(4)
+    @given(histories(), st.booleans(), st.data())
+    def agree(steps: list[Step], by_row_ids: bool, data: st.DataObject) -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            if by_row_ids:
+                small_limits(patched, rows_compared=0)
+            history = History(next(roots))
+            for step in steps:
+                if history.take(step):
+                    commits = st.sampled_from(sorted(history.model.commits))
+                    history.look_back(data.draw(st.sets(commits, min_size=1, max_size=2)))
+            history.look_at_every_branch()
 
-    agree()
+    with repeatable():
+        agree()
 
 
 class History:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -11,60 +9,46 @@ import pytest
 import omnigraph
 from omnigraph.errors import ConflictError, ValidationFailedError
 from omnigraph.graph import Graph
-from omnigraph.local.mutations.effects import Effect, effect_of
-from omnigraph.operations import mutate as operation
+from tests.behaviours.copies import made_once
+from tests.behaviours.processes import start_code
+from tests.behind import after_mutation_computed
 from tests.commit.small_graphs import accounts, small_graph
+from tests.gate.selection import is_nightly
 
 pytestmark = pytest.mark.behaviour
 
 INCREMENT = 'query q() { update Account set { balance: balance + 1 } where name = "a" }'
 COUNTER = """
-import sys, omnigraph
-graph = omnigraph.open(sys.argv[1])
-for _ in range(int(sys.argv[2])):
-    graph.mutate(sys.argv[3], actor=sys.argv[4])
-print("done")
+import omnigraph
+graph = omnigraph.open({root!r})
+for _ in range({times}):
+    graph.mutate({query!r})
 """
+
+
+TIMES = 40 if is_nightly() else 6
+
+
+@made_once
+def two_accounts(root: str) -> None:
+    rows = [{"name": "a", "balance": 0}, {"name": "b", "balance": 0}]
+    small_graph(root).write({"Account": rows})
 
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = small_graph(graph_root)
-    graph.write({"Account": [{"name": "a", "balance": 0}, {"name": "b", "balance": 0}]})
-    return graph
+    return two_accounts(graph_root)
 
 
-def before_publishing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
-    """Let somebody else write between the first run of the statements and their publishing."""
-    runs: list[int] = []
-
-    def interrupted(*given: object) -> Effect:
-        effect = effect_of(*given)  # type: ignore[arg-type]
-        runs.append(len(runs))
-        if len(runs) == 1:
-            act()
-        return effect
-
-    monkeypatch.setattr(operation, "effect_of", interrupted)
-    return runs
-
-
+@pytest.mark.usefixtures("_forks")
 def test_processes_that_count_up_one_value_lose_nothing(graph: Graph) -> None:
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", COUNTER, graph.root, "20", INCREMENT, f"w{number}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    for writer in writers:
-        out, err = writer.communicate(timeout=240)
-        assert out == "done\n", err
+    program = COUNTER.format(root=graph.root, times=TIMES, query=INCREMENT)
+    for writer in [start_code(program) for _ in range(2)]:
+        ended = writer.finish()
+        assert ended.returncode == 0, ended.stderr
 
-    assert accounts(graph) == {"a": 40, "b": 0}
-    assert len(graph.commits()) == 1 + 1 + 40
+    assert accounts(graph) == {"a": 2 * TIMES, "b": 0}
+    assert len(graph.commits()) == 1 + 1 + 2 * TIMES
     assert graph.check().ok
 
 
@@ -77,11 +61,11 @@ def test_an_update_is_computed_again_from_newer_values(
         "delete": lambda: graph.delete({"Account": ["a"]}),
         "mutate": lambda: graph.mutate(INCREMENT),
     }
-    runs = before_publishing(monkeypatch, acts[other])
+    computed = after_mutation_computed(monkeypatch, acts[other])
 
     result = graph.mutate(INCREMENT)
 
-    assert len(runs) >= 2
+    assert len(computed) >= 2
     if other == "delete":
         assert (result.commit_id, accounts(graph)) == (None, {"b": 0})
     else:
@@ -97,7 +81,7 @@ def test_a_condition_over_a_table_that_is_not_written_is_asked_again(
         update Account set { balance: 5 } where name = "a"
         delete Note where text = "new"
     }"""
-    before_publishing(
+    after_mutation_computed(
         monkeypatch,
         lambda: graph.write({"Note": [{"id": "n", "text": "new"}]}, mode="merge"),
     )
@@ -111,7 +95,7 @@ def test_a_condition_over_a_table_that_is_not_written_is_asked_again(
 def test_the_edge_that_came_meanwhile_goes_with_its_node(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_publishing(
+    after_mutation_computed(
         monkeypatch, lambda: graph.write({"Paid": [{"src": "b", "dst": "a", "amount": 1}]})
     )
 
@@ -124,7 +108,9 @@ def test_the_edge_that_came_meanwhile_goes_with_its_node(
 def test_the_key_that_was_taken_meanwhile_is_a_conflict(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_publishing(monkeypatch, lambda: graph.write({"Account": [{"name": "c", "balance": 1}]}))
+    after_mutation_computed(
+        monkeypatch, lambda: graph.write({"Account": [{"name": "c", "balance": 1}]})
+    )
 
     with pytest.raises(ValidationFailedError, match="id_exists"):
         graph.mutate('query q() { insert Account { name: "c", balance: 2 } }')
@@ -135,21 +121,15 @@ def test_the_key_that_was_taken_meanwhile_is_a_conflict(
 def test_new_ids_stay_the_same_when_a_mutation_is_prepared_again(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[object] = []
-
-    def watched(*given: object) -> Effect:
-        effect = effect_of(*given)  # type: ignore[arg-type]
-        seen.append(effect.tables["node:Note"].ids.to_pylist())
-        if len(seen) == 1:
-            graph.write({"Note": [{"text": "other"}]})
-        return effect
-
-    monkeypatch.setattr(operation, "effect_of", watched)
+    computed = after_mutation_computed(
+        monkeypatch, lambda: graph.write({"Note": [{"text": "other"}]})
+    )
 
     graph.mutate('query q() { insert Note { text: "mine" } }')
 
-    assert len(seen) >= 2
-    assert seen[0] == seen[-1]
+    assert len(computed) >= 2
+    assert computed[0] == computed[-1]
+    assert len(computed[0]["node:Note"]) == 1
 
 
 def test_the_expected_head_lets_a_mutation_pass(graph: Graph) -> None:
@@ -180,7 +160,7 @@ def test_a_commit_to_any_table_in_the_middle_is_a_conflict_with_the_expected_hea
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = graph.snapshot().commit_id
-    before_publishing(monkeypatch, lambda: graph.write({"Note": [{"text": "unrelated"}]}))
+    after_mutation_computed(monkeypatch, lambda: graph.write({"Note": [{"text": "unrelated"}]}))
 
     with pytest.raises(ConflictError, match="stands on commit"):
         graph.mutate(INCREMENT, expect_head=head)
@@ -191,11 +171,13 @@ def test_a_commit_to_any_table_in_the_middle_is_a_conflict_with_the_expected_hea
 def test_without_an_expected_head_an_unrelated_commit_is_no_obstacle(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = before_publishing(monkeypatch, lambda: graph.write({"Note": [{"text": "unrelated"}]}))
+    computed = after_mutation_computed(
+        monkeypatch, lambda: graph.write({"Note": [{"text": "unrelated"}]})
+    )
 
     graph.mutate(INCREMENT)
 
-    assert (len(runs), accounts(graph)["a"]) == (1, 1)
+    assert (len(computed), accounts(graph)["a"]) == (1, 1)
 
 
 def test_the_head_is_expected_on_the_branch_that_is_changed(graph: Graph) -> None:

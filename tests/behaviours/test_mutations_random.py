@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph
@@ -23,29 +22,28 @@ from tests.behaviours.random_mutations import (
     mutations,
     plain,
 )
+from tests.behaviours.repeating import repeatable
+from tests.drawing import drawn
 from tests.query.expression_values import EvaluationError
 from tests.query.expression_values import Graph as Expected
 from tests.query.mutation_evaluator import Outcome, mutate
 from tests.query.people import CATALOG, SCHEMA, query
 from tests.stores import root_at
 
-pytestmark = pytest.mark.behaviour
+pytestmark = pytest.mark.random
 
 MUTATIONS = 10
 """Run one after another on one graph."""
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "150")) // MUTATIONS
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@pytest.mark.timeout(7200)
+@pytest.mark.cost("thirty mutations, ten on each of three graphs", 8)
+@drawn(3, one_in=MUTATIONS)
 @given(graphs(), st.lists(mutations(), min_size=MUTATIONS, max_size=MUTATIONS), st.integers(0, 3))
 def test_mutations_do_what_their_definition_says(
     before: dict[str, Any], bodies: list[str], indexed: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with repeatable(), tempfile.TemporaryDirectory() as folder:
         graph = omnigraph.init(root_at(Path(folder, "graph")), schema=SCHEMA)
         graph.write({key: rows for kind in before.values() for key, rows in kind.items()})
         if not indexed:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import pytest
 
 import omnigraph
-from benchmarks.open_cost import measure_open, synthesise_commits, wide_schema
-from omnigraph.storage.location import parse_root
+from tests.behind import cost_of_opening, wide_schema
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 
 def test_the_objects_an_open_touches_do_not_grow_with_commits(graph_root: str) -> None:
-    root = parse_root(graph_root)
     omnigraph.init(graph_root, schema=wide_schema(20))
 
-    synthesise_commits(root, 0, 110)
-    few = measure_open(root, 110)
-    synthesise_commits(root, 110, 610)
-    many = measure_open(root, 610)
+    few = cost_of_opening(graph_root, old_commits=0, commits=10)
+    many = cost_of_opening(graph_root, old_commits=10, commits=210)
 
     assert (many.lance_reads, many.object_reads) == (few.lance_reads, few.object_reads)
     assert many.lance_bytes <= few.lance_bytes * 1.1

@@ -11,10 +11,9 @@ import pytest
 import omnigraph
 from omnigraph.errors import OmnigraphError, SchemaChangedError
 from omnigraph.graph import Graph
-from omnigraph.operations import schema_work
-from omnigraph.storage import column_changes
+from tests.behind import after_column_files
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.behaviour
 
 SCHEMA = "node Doc {\n    name: String @key\n    n: I64\nMORE}\n"
 FILLED = '    m: I64 @backfill(from="n")\n'
@@ -89,22 +88,17 @@ def test_only_what_other_writers_changed_is_computed_again(
     graph = omnigraph.init(graph_root, schema=schema())
     for part in range(3):
         graph.write({"Doc": docs(part * 10, 10)})
-    computed: list[int] = []
-    rivals = [{"name": "late", "n": 99}]
 
-    def column_files(*arguments: object) -> object:
-        computed.append(int(str(arguments[2])))
-        made = column_changes.column_files(*arguments)  # type: ignore[arg-type]
-        if len(computed) == 3:
-            # Everything is computed, nothing published: somebody adds a row and deletes another.
-            omnigraph.open(graph.root).write({"Doc": rivals})
+    def write_once(computed: int) -> None:
+        # Everything is computed and nothing published: add a row and delete another.
+        if computed == 3:
+            omnigraph.open(graph.root).write({"Doc": [{"name": "late", "n": 99}]})
             omnigraph.open(graph.root).delete({"Doc": ["d0"]})
-        return made
 
-    monkeypatch.setattr(schema_work, "column_files", column_files)
+    fragments = after_column_files(monkeypatch, write_once)
     assert graph.apply_schema(schema(FILLED)).applied
 
-    assert computed == [0, 1, 2, 3]
+    assert fragments == [0, 1, 2, 3]
     rows = {row["name"]: (row["n"], row["m"]) for row in graph.nodes("Doc").read_all().to_pylist()}
     assert rows == {**{f"d{n}": (n, n) for n in range(1, 30)}, "late": (99, 99)}
 
@@ -127,20 +121,18 @@ def test_a_writer_lets_a_change_pass_that_has_lost_a_race(
             other.write({"Doc": [{**row, "m": number}]})
         seen.append("m" in other.catalog.nodes["Doc"].properties)
 
-    def column_files(*arguments: object) -> object:
-        made = column_changes.column_files(*arguments)  # type: ignore[arg-type]
-        if not rivals:
+    def write_late(computed: int) -> None:
+        if computed == 1:
             late(1)
-        if len(rivals) < 2:
-            rivals.append(threading.Thread(target=late, args=(len(rivals) + 2,)))
-            if len(rivals) == 2:
-                rivals[1].start()
-                threading.Event().wait(0.5)
-        return made
+        if computed == 2:
+            rivals.append(threading.Thread(target=late, args=(3,)))
+            rivals[0].start()
+            # The rival has this long to overtake the change, if nothing holds it back.
+            threading.Event().wait(0.5)
 
-    monkeypatch.setattr(schema_work, "column_files", column_files)
+    after_column_files(monkeypatch, write_late)
     assert graph.apply_schema(schema(FILLED)).applied
-    rivals[1].join()
+    rivals[0].join()
 
     assert seen == [False, True]
     assert graph.nodes("Doc").read_all().num_rows == 7

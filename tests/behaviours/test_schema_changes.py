@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +10,9 @@ from threading import Event
 from typing import Any
 
 import pytest
+from ulid import ULID
 
 import omnigraph
-from omnigraph import failpoints
-from omnigraph.commit import fold, schema_lock
 from omnigraph.errors import (
     ConflictError,
     InvalidInputError,
@@ -30,13 +27,15 @@ from omnigraph.graph import Graph
 from omnigraph.operations.changes import CommitChanges
 from omnigraph.operations.outcome import OperationStatus
 from omnigraph.reading import Readable
-from omnigraph.system_clock import new_id
+from tests.behaviours.copies import made_once
 from tests.behaviours.histories import Row, content
+from tests.behaviours.processes import start_code, wait_until
+from tests.behind import calling_at, data_files, small_limits
+from tests.forking.programs import run_command
 from tests.stores import files_of
 
 pytestmark = pytest.mark.behaviour
 
-COMMAND = str(Path(sys.executable).parent / "omnigraph")
 BEFORE = """
 node Human {
     email: String @key
@@ -66,10 +65,10 @@ def human(email: str, age: int | None = None, state: str = "active") -> Row:
     return {"email": email, "age": age, "state": state}
 
 
-@pytest.fixture
-def graph(graph_root: str) -> Graph:
+@made_once
+def humans(root: str) -> None:
     """Ann and Bob, who know each other, and Cyd, who left: in two fragments, one with a hole."""
-    graph = omnigraph.init(graph_root, schema=BEFORE)
+    graph = omnigraph.init(root, schema=BEFORE)
     graph.write(
         {
             "Human": [human("ann", 41), human("bob"), human("eve", 7)],
@@ -80,7 +79,11 @@ def graph(graph_root: str) -> Graph:
         {"Human": [human("cyd", 12, "left")], "Knows": [{"id": "ba", "src": "bob", "dst": "ann"}]}
     )
     graph.delete({"Human": ["eve"]})
-    return graph
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return humans(graph_root)
 
 
 OLD_ROWS = {
@@ -117,10 +120,6 @@ def is_new(graph: Readable) -> bool:
 
 def ages(graph: Readable, query: str) -> list[tuple[str, int | None]]:
     return [(row["email"], row["age"]) for row in graph.query(query).to_pylist()]
-
-
-def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
 
 
 def test_a_schema_is_planned_applied_and_the_rows_follow(graph: Graph) -> None:
@@ -271,7 +270,7 @@ def test_a_text_that_means_the_same_makes_no_commit(graph: Graph) -> None:
 
 
 def test_an_operation_applies_once(graph: Graph) -> None:
-    operation = new_id()
+    operation = str(ULID())
 
     first = graph.apply_schema(AFTER, operation_id=operation)
     again = graph.apply_schema(AFTER, operation_id=operation)
@@ -291,30 +290,27 @@ def test_a_handle_for_reading_does_not_change_a_schema(graph: Graph) -> None:
 
 
 @pytest.fixture
-def held_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
-    """The first change stands still once it holds the lock; events: it does, and it may go on."""
-    reached, go_on = Event(), Event()
-    reach = failpoints.reach
+def held_up() -> Iterator[tuple[Event, Event]]:
+    """The first change stops once it holds the lock; events: it has stopped, and it may go on."""
+    stopped, go_on = Event(), Event()
 
-    def stand_still(point: str) -> None:
-        if point == "schema.post_lock" and not reached.is_set():
-            reached.set()
-            assert go_on.wait(60)
-        reach(point)
+    def stop() -> None:
+        stopped.set()
+        assert go_on.wait(60)
 
-    monkeypatch.setattr(schema_lock, "reach", stand_still)
-    yield reached, go_on
+    with calling_at("schema.post_lock", stop):
+        yield stopped, go_on
     go_on.set()
 
 
 def test_a_second_change_at_the_same_time_is_refused_at_once(
     graph: Graph, held_up: tuple[Event, Event]
 ) -> None:
-    reached, go_on = held_up
+    stopped, go_on = held_up
     second = omnigraph.open(graph.root)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(graph.apply_schema, AFTER)
-        assert reached.wait(60)
+        assert stopped.wait(60)
 
         with pytest.raises(ConflictError, match="already changing the schema"):
             second.apply_schema(WITH_NOTE)
@@ -629,28 +625,30 @@ def test_a_row_of_the_old_schema_is_refused_by_a_handle_that_has_not_looked(grap
     assert is_new(behind)
 
 
-def test_a_handle_of_another_process_notices_a_change(graph: Graph) -> None:
-    script = """
-import sys, omnigraph
-graph = omnigraph.open(sys.argv[1])
+OTHER_PROCESS = """
+import time, omnigraph
+from pathlib import Path
+graph = omnigraph.open({root!r})
 print(sorted(graph.catalog.nodes), flush=True)
-sys.stdin.readline()
-graph.write({"Person": [{"email": "dan", "age": 100, "state": "gone", "country": "x"}]})
+while not Path({changed!r}).exists():
+    time.sleep(0.005)
+graph.write({{"Person": [{{"email": "dan", "age": 100, "state": "gone", "country": "x"}}]}})
 print(sorted(graph.catalog.nodes), len(graph.nodes("Person").read_all()), flush=True)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", script, graph.root],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        assert other.stdout.readline() == "['Human']\n"
-        graph.apply_schema(AFTER)
-        other.stdin.write("\n")
-        other.stdin.flush()
-        assert other.stdout.readline() == "['Person'] 4\n"
+
+
+@pytest.mark.usefixtures("_forks")
+def test_a_handle_of_another_process_notices_a_change(graph: Graph, tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    other = start_code(OTHER_PROCESS.format(root=graph.root, changed=str(changed)))
+    wait_until(lambda: other.stdout.read_text() == "['Human']\n", "the other process")
+
+    graph.apply_schema(AFTER)
+    changed.touch()
+
+    ended = other.finish()
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "['Human']\n['Person'] 4\n"
     assert sorted(content(graph)["Person"]) == ["ann", "bob", "cyd", "dan"]
 
 
@@ -669,13 +667,18 @@ def indexes(graph: Graph) -> dict[tuple[str, ...], tuple[str, int]]:
     }
 
 
-@pytest.fixture
-def docs(graph_root: str) -> Graph:
-    graph = omnigraph.init(f"{graph_root}-docs", schema=INDEXED)
+@made_once
+def indexed_docs(root: str) -> None:
+    """Ten documents in two fragments, with every declared index."""
+    graph = omnigraph.init(root, schema=INDEXED)
     for start in (0, 5):
         graph.write({"Doc": [doc(number) for number in range(start, start + 5)]})
     graph.optimize()
-    return graph
+
+
+@pytest.fixture
+def docs(graph_root: str) -> Graph:
+    return indexed_docs(f"{graph_root}-docs")
 
 
 def doc(number: int) -> Row:
@@ -770,9 +773,7 @@ def test_cleanup_after_a_drop_takes_what_no_tag_holds(graph: Graph) -> None:
     assert graph.check().ok
     graph.delete_tag("kept")
     graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
-    assert not [
-        path for path in files_of(graph.root) if "edges" in path.parts and "data" in path.parts
-    ]
+    assert not [path for path in data_files(graph) if path.startswith("edges/")]
     assert graph.check().ok
 
 
@@ -828,7 +829,7 @@ def test_new_types_of_one_name_on_two_branches_have_nothing_in_common(graph: Gra
 def test_the_past_keeps_its_schemas_when_the_manifest_is_folded(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "FOLD_EVERY", 5)
+    small_limits(monkeypatch, commits_in_manifest=5)
     texts = [BEFORE, WITH_NOTE, AFTER.replace("country", "note: String?  country")]
     commits = [head(graph)]
     for text in texts[1:]:
@@ -864,11 +865,12 @@ def test_names_change_places_by_way_of_a_third(graph_root: str) -> None:
     assert graph.check().ok
 
 
+@pytest.mark.usefixtures("_forks")
 def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)
 
-    done = cli("schema", "apply", graph.root, str(file), "--actor", "ada")
+    done = run_command("schema", "apply", graph.root, str(file), "--actor", "ada")
 
     assert done.returncode == 0, done.stderr
     assert "~ renamed from Human  [metadata]" in done.stdout
@@ -876,18 +878,19 @@ def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_pa
     assert "wrote 3 rows of node:Person" in done.stdout + done.stderr
     assert graph.commits(limit=1)[0].actor == "ada"
     assert is_new(graph)
-    again = cli("schema", "apply", graph.root, str(file))
+    again = run_command("schema", "apply", graph.root, str(file))
     assert again.returncode == 0
     assert again.stdout == f"the schema already says what {file} says; nothing was written\n"
 
 
+@pytest.mark.usefixtures("_forks")
 def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)
     graph.create_branch("b").write({"Human": [human("dan")]})
 
-    held = cli("schema", "apply", graph.root, str(file), "--json")
-    done = cli("schema", "apply", graph.root, str(file), "--json", "--allow-parting")
+    held = run_command("schema", "apply", graph.root, str(file), "--json")
+    done = run_command("schema", "apply", graph.root, str(file), "--json", "--allow-parting")
 
     assert held.returncode == ConflictError.exit_code
     assert done.returncode == 0, done.stderr
@@ -897,16 +900,17 @@ def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
     assert told["rows_written"] == {"node:Person": 3}
     assert told["plan"]["supported"] is True
     assert told["plan"]["partings"] == [{"branch": "b", "commits": 1}]
-    nothing = json.loads(cli("schema", "apply", graph.root, str(file), "--json").stdout)
+    nothing = json.loads(run_command("schema", "apply", graph.root, str(file), "--json").stdout)
     assert (nothing["applied"], nothing["commit"]) == (False, None)
 
 
+@pytest.mark.usefixtures("_forks")
 def test_the_command_refuses_with_the_reasons(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "strict.pg"
     file.write_text(BEFORE.replace("age: I32?", "age: I32"))
 
-    said = cli("schema", "apply", graph.root, str(file))
-    told = cli("schema", "apply", graph.root, str(file), "--json")
+    said = run_command("schema", "apply", graph.root, str(file))
+    told = run_command("schema", "apply", graph.root, str(file), "--json")
 
     assert said.returncode == told.returncode == SchemaRefusedError.exit_code
     assert "[OG-MF-104]" in said.stderr
@@ -915,15 +919,16 @@ def test_the_command_refuses_with_the_reasons(graph: Graph, tmp_path: Path) -> N
     assert is_old(graph)
 
 
+@pytest.mark.usefixtures("_forks")
 def test_the_command_changes_the_branch_it_is_told(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)
     branch = graph.create_branch("b")
 
-    done = cli("schema", "apply", graph.root, str(file), "--branch", "b")
+    done = run_command("schema", "apply", graph.root, str(file), "--branch", "b")
 
     assert done.returncode == 0, done.stderr
     assert is_new(branch)
     assert is_old(graph)
-    shown = cli("schema", "show", graph.root, "--source", "--branch", "b")
+    shown = run_command("schema", "show", graph.root, "--source", "--branch", "b")
     assert shown.stdout.strip() == AFTER.strip()

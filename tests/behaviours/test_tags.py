@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 import omnigraph
-from omnigraph import names
-from omnigraph.commit.orphans import Fate, listed_forks, reconcile_forks
 from omnigraph.errors import ConflictError, NotFoundError
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph
-from omnigraph.operations import branches, tagging
-from omnigraph.storage.branch_refs import BranchState, append_entry
-from omnigraph.storage.ref_logs import RefState
-from omnigraph.storage.retention import Line, raise_floors
-from omnigraph.storage.tags import Tag, append_tag_entry, claimed_tags, read_tag_log
+from omnigraph.storage.tags import Tag
 from tests.behaviours.histories import content, people, person, put, small_graph
-from tests.stores import folder_of
+from tests.behind import (
+    FailpointReached,
+    before_ready,
+    claimed_tags,
+    failing_at,
+    fork_fates,
+    meanwhile,
+    put_tag_of_first_release,
+    raise_floors_above,
+    tag_log_length,
+)
 
 pytestmark = pytest.mark.behaviour
 
@@ -43,30 +41,8 @@ def branched(graph: Graph) -> Graph:
 
 def half_made(graph: Graph, name: str, at: str = "main") -> None:
     """A tag whose creator died after the claim."""
-    arm("tag.post_put", Armed(action=Action.ERROR))
-    try:
-        with pytest.raises(FailpointReached):
-            graph.tag(name, at=at)
-    finally:
-        disarm_all()
-
-
-@contextmanager
-def meanwhile(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType, point: str, act: Callable[[], object]
-) -> Iterator[list[object]]:
-    """Do something else once, while an operation is at a point; gives what came of it."""
-    done: list[object] = []
-
-    def reach(at: str) -> None:
-        if at == point and not done:
-            done.append(None)
-            done[0] = act()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "reach", reach)
-        yield done
-    assert done, f"{point} was not reached"
+    with failing_at("tag.post_put"), pytest.raises(FailpointReached):
+        graph.tag(name, at=at)
 
 
 def make(graph: Graph, kind: str, name: str, source: str) -> None:
@@ -76,22 +52,12 @@ def make(graph: Graph, kind: str, name: str, source: str) -> None:
         graph.tag(name, at=source)
 
 
-CLAIMED = {"branch": (branches, "branch.post_claim"), "tag": (tagging, "tag.post_put")}
+CLAIMED = {"branch": "branch.post_claim", "tag": "tag.post_put"}
+"""The point at which a name is claimed and nothing else is done."""
 
 
 def tags_of(graph: Graph) -> dict[str, str]:
     return {tag.tag: tag.commit_id for tag in graph.tags()}
-
-
-def raise_floor(graph: Graph, *, above: Any) -> None:
-    """What a cleanup does before it removes versions: nothing below the newest is kept for all."""
-    floors = {
-        Line(entry.location, entry.fork): entry.version + 1
-        for entry in above.snapshot().tables.values()
-        if entry.version < graph.snapshot().tables[entry.table_key].version
-    }
-    assert floors
-    raise_floors(graph._objects, floors)
 
 
 def test_a_name_can_be_used_again_and_means_the_new_commit(graph: Graph) -> None:
@@ -106,7 +72,7 @@ def test_a_name_can_be_used_again_and_means_the_new_commit(graph: Graph) -> None
         graph.delete_tag("release")
         assert graph.tags() == ()
 
-    assert read_tag_log(graph._objects, "release").last == 9
+    assert tag_log_length(graph, "release") == 9
 
 
 def test_a_tag_that_is_not_ready_is_seen_by_nobody(graph: Graph) -> None:
@@ -123,21 +89,19 @@ def test_a_tag_that_is_not_ready_is_seen_by_nobody(graph: Graph) -> None:
         with pytest.raises(NotFoundError):
             use()
     assert [branch.name for branch in graph.branches()] == ["main"]
-    assert [tag.tag for tag in claimed_tags(graph._objects)] == ["early"]
+    assert [tag.tag for tag in claimed_tags(graph)] == ["early"]
 
 
 def test_a_tag_that_is_not_ready_protects_what_it_names(branched: Graph) -> None:
     half_made(branched, "early", at="dev")
     branched.delete_branch("dev")
 
-    def fates_of_forks() -> list[Fate]:
-        reconcile_forks(branched._objects)
-        forks = listed_forks(branched._objects)
-        return [each.fate for each in forks if each.location != names.MANIFEST]
+    branched.reconcile()
+    assert fork_fates(branched) == ["legitimate"]
 
-    assert fates_of_forks() == [Fate.LEGITIMATE]
     branched.tag("early")
-    assert fates_of_forks() == []
+    branched.reconcile()
+    assert fork_fates(branched) == []
 
 
 def test_whoever_finds_a_tag_that_does_not_get_ready_takes_its_place(graph: Graph) -> None:
@@ -148,15 +112,11 @@ def test_whoever_finds_a_tag_that_does_not_get_ready_takes_its_place(graph: Grap
 
     assert made.commit_id == commit_id
     assert graph.tags() == (made,)
-    assert read_tag_log(graph._objects, "release").last == 4
+    assert tag_log_length(graph, "release") == 4
 
 
-def test_whoever_tags_the_same_commit_gets_the_tag_that_is_ready(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with meanwhile(
-        monkeypatch, tagging, "tag.post_put", lambda: graph.tag("release", actor="first")
-    ) as done:
+def test_whoever_tags_the_same_commit_gets_the_tag_that_is_ready(graph: Graph) -> None:
+    with meanwhile("tag.post_put", lambda: graph.tag("release", actor="first")) as done:
         made = graph.tag("release", actor="slow")
 
     assert made.actor == "first"
@@ -178,10 +138,10 @@ def deleted_and_other_commit(graph: Graph) -> Tag:
 
 @pytest.mark.parametrize("act", [other_commit, deleted_and_other_commit])
 def test_a_creator_that_lost_its_name_fails_and_leaves_the_tag_of_another_alone(
-    branched: Graph, monkeypatch: pytest.MonkeyPatch, act: Callable[[Graph], Tag]
+    branched: Graph, act: Callable[[Graph], Tag]
 ) -> None:
     with (
-        meanwhile(monkeypatch, tagging, "tag.post_put", lambda: act(branched)) as done,
+        meanwhile("tag.post_put", lambda: act(branched)) as done,
         pytest.raises(ConflictError, match="already has a tag 'release', or is getting one"),
     ):
         branched.tag("release", at="dev")
@@ -206,7 +166,6 @@ def test_a_creator_that_lost_its_name_fails_and_leaves_the_tag_of_another_alone(
 @pytest.mark.parametrize("kind", ["tag", "branch"])
 def test_nothing_is_made_of_a_source_that_was_deleted_meanwhile(
     branched: Graph,
-    monkeypatch: pytest.MonkeyPatch,
     source: str,
     act: Callable[[Graph], object],
     gone: str,
@@ -215,7 +174,7 @@ def test_nothing_is_made_of_a_source_that_was_deleted_meanwhile(
     branched.tag("held", at="dev")
 
     with (
-        meanwhile(monkeypatch, *CLAIMED[kind], lambda: act(branched)),
+        meanwhile(CLAIMED[kind], lambda: act(branched)),
         pytest.raises(ConflictError, match=f"{gone} was deleted meanwhile"),
     ):
         make(branched, kind, "made", source)
@@ -229,22 +188,12 @@ def test_nothing_is_made_of_a_source_that_was_deleted_meanwhile(
 def test_a_name_never_gets_a_tag_while_a_branch_of_it_is_made(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    put_entry = append_entry
-
-    def tag_before_ready(*given: Any) -> bool:
-        if given[-1] is BranchState.READY:
-            graph.tag("both")
-        return put_entry(*given)
-
     if point == "ready":
-        monkeypatch.setattr(branches, "append_entry", tag_before_ready)
+        before_ready(monkeypatch, "branch", lambda: graph.tag("both"))
         with pytest.raises(ConflictError):
             graph.create_branch("both")
     else:
-        with (
-            meanwhile(monkeypatch, branches, point, lambda: graph.tag("both")),
-            pytest.raises(ConflictError),
-        ):
+        with meanwhile(point, lambda: graph.tag("both")), pytest.raises(ConflictError):
             graph.create_branch("both")
 
     assert list(tags_of(graph)) == ["both"]
@@ -256,20 +205,13 @@ def test_a_name_never_gets_a_tag_while_a_branch_of_it_is_made(
 def test_a_name_never_gets_a_branch_while_a_tag_of_it_is_made(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    put_entry = append_tag_entry
-
-    def branch_before_ready(*given: Any) -> bool:
-        if given[-1] is RefState.READY:
-            graph.create_branch("both")
-        return put_entry(*given)
-
     if point == "ready":
-        monkeypatch.setattr(tagging, "append_tag_entry", branch_before_ready)
+        before_ready(monkeypatch, "tag", lambda: graph.create_branch("both"))
         with pytest.raises(ConflictError):
             graph.tag("both")
     else:
         with (
-            meanwhile(monkeypatch, tagging, point, lambda: graph.create_branch("both")),
+            meanwhile(point, lambda: graph.create_branch("both")),
             pytest.raises(ConflictError, match="has a branch 'both'"),
         ):
             graph.tag("both")
@@ -297,9 +239,7 @@ def test_whoever_was_told_of_a_tag_finds_it_among_many_who_want_the_name(graph: 
 
 def test_a_tag_that_is_older_than_the_states_is_read_deleted_and_made_again(graph: Graph) -> None:
     tag = graph.tag("other")
-    fields = {key: value for key, value in asdict(tag).items() if key != "incarnation"}
-    old = folder_of(graph.root, names.tag_ref("old"))
-    old.write_text(json.dumps({**fields, "tag": "old"}, sort_keys=True))
+    put_tag_of_first_release(graph, tag, "old")
     before = content(graph)
     put(graph, Person=[person("dan", age=4)])
 
@@ -324,7 +264,7 @@ def test_what_is_below_the_floor_is_refused_unless_a_branch_or_a_tag_holds_it(
     moment = graph.commits(limit=1)[0].created_at
     put(graph, Person=[person("eve", age=5)])
     half_made(graph, "early", at=commit_id)
-    raise_floor(graph, above=then)
+    raise_floors_above(graph, then)
 
     for reference in (commit_id, version, moment):
         for use in (
@@ -337,8 +277,7 @@ def test_what_is_below_the_floor_is_refused_unless_a_branch_or_a_tag_holds_it(
                 use(reference)
     assert people(graph.at("main"))["eve"] == 5
     assert graph.tags() == ()
-    raised = {**asdict(claimed_tags(graph._objects)[0]), "tag": "held"}
-    folder_of(graph.root, names.tag_ref("held")).write_text(json.dumps(raised))
+    put_tag_of_first_release(graph, claimed_tags(graph)[0], "held")
     for reference in (commit_id, version, moment, "held"):
         assert content(graph.at(reference)) == expected
     assert graph.tag("late", at=commit_id).commit_id == commit_id
@@ -346,21 +285,19 @@ def test_what_is_below_the_floor_is_refused_unless_a_branch_or_a_tag_holds_it(
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
-def test_a_floor_that_rises_before_the_claim_was_checked_counts(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_floor_that_rises_before_the_claim_was_checked_counts(graph: Graph, kind: str) -> None:
     commit_id = put(graph, Person=[person("dan", age=4)])
     then = graph.at(commit_id)
     put(graph, Person=[person("eve", age=5)])
 
     with (
-        meanwhile(monkeypatch, *CLAIMED[kind], lambda: raise_floor(graph, above=then)),
+        meanwhile(CLAIMED[kind], lambda: raise_floors_above(graph, then)),
         pytest.raises(NotFoundError, match=f"what {commit_id} left of node:Person"),
     ):
         make(graph, kind, "late", commit_id)
 
     assert graph.tags() == ()
-    assert claimed_tags(graph._objects) == ()
+    assert claimed_tags(graph) == ()
     assert [branch.name for branch in graph.branches()] == ["main"]
 
 
@@ -369,7 +306,7 @@ def test_a_tag_below_the_floor_can_be_tagged_again_and_branched_from(graph: Grap
     graph.tag("held")
     then = graph.at("held")
     put(graph, Person=[person("eve", age=5)])
-    raise_floor(graph, above=then)
+    raise_floors_above(graph, then)
 
     graph.tag("again", at="held")
     made = graph.create_branch("made", from_="again")

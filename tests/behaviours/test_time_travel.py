@@ -10,8 +10,6 @@ from itertools import pairwise
 import pytest
 
 import omnigraph
-from omnigraph import names
-from omnigraph.commit import fold
 from omnigraph.errors import (
     ConflictError,
     InvalidInputError,
@@ -25,9 +23,12 @@ from tests.behaviours.histories import (
     knows,
     people,
     person,
+    pins,
     put,
     small_graph,
 )
+from tests.behind import small_limits
+from tests.gate.selection import for_gate
 
 pytestmark = pytest.mark.behaviour
 
@@ -74,12 +75,12 @@ def graph(graph_root: str) -> Graph:
 
 @pytest.fixture
 def short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Manifests keep 8 versions and are folded after 8 commits, so little is old already."""
-    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 8)
-    monkeypatch.setattr(fold, "FOLD_EVERY", 8)
+    """Manifests keep 4 versions and are folded after 4 commits, so little is old already."""
+    small_limits(monkeypatch, manifest_versions=4, commits_in_manifest=4)
 
 
-@pytest.mark.parametrize("branch", ["main", "dev"])
+# A branch has all that main has: references to commits of its own, and to those of its parent.
+@pytest.mark.parametrize("branch", for_gate(["main", "dev"], lambda branch: branch == "dev"))
 def test_every_reference_gives_the_rows_of_its_moment(graph: Graph, branch: str) -> None:
     if branch != "main":
         put(graph.create_branch(branch), Person=[person("own", age=0)])
@@ -140,19 +141,21 @@ def test_states_whose_manifest_versions_are_gone_are_put_together_again(
     graph: Graph, short_memory: None
 ) -> None:
     states = varied_commits(graph)
-    for number in range(20):
+    for number in range(8):
         put(graph, Pet=[{"name": f"later{number}"}])
 
     for state in states:
         with pytest.raises(NotFoundError, match="not kept any more") as caught:
             graph.at(state.version)
         assert "can be read" in caught.value.next_step
-        assert content(graph.at(state.commit_id)) == state.content
-        assert content(graph.at(state.created_at)) == state.content
-        assert graph.at(state.created_at).commit_id == state.commit_id
+        past = graph.at(state.commit_id)
+        assert content(past) == state.content
+        at_its_time = graph.at(state.created_at)
+        assert (at_its_time.commit_id, pins(at_its_time)) == (state.commit_id, pins(past))
     assert graph.check().ok
 
 
+@pytest.mark.cost("folds the manifests of two branches, and reads every state again", 6)
 def test_states_of_a_branch_stay_readable_through_folds_and_merges(
     graph: Graph, short_memory: None
 ) -> None:
@@ -161,16 +164,17 @@ def test_states_of_a_branch_stay_readable_through_folds_and_merges(
     put(graph, Person=[person("eve", age=5)])
     dev.merge("main")
     states.append(record(dev))
-    for number in range(12):
+    for number in range(5):
         put(dev, Pet=[{"name": f"later{number}"}])
     graph.merge("dev")
-    for number in range(12):
+    for number in range(5):
         put(graph, Pet=[{"name": f"main{number}"}])
 
     for state in states:
-        assert content(dev.at(state.commit_id)) == state.content
-        assert content(graph.at(state.commit_id)) == state.content
-        assert content(dev.at(state.created_at)) == state.content
+        past = dev.at(state.commit_id)
+        assert content(past) == state.content
+        assert pins(graph.at(state.commit_id)) == pins(past)
+        assert pins(dev.at(state.created_at)) == pins(past)
     assert dev.check().ok
     assert graph.check().ok
 
@@ -223,7 +227,7 @@ def test_a_tag_outlives_the_manifest_versions_around_it(graph: Graph, short_memo
     put(graph, Person=[person("dan", age=4)])
     graph.tag("release")
     expected = content(graph)
-    for number in range(20):
+    for number in range(8):
         put(graph, Pet=[{"name": f"later{number}"}])
 
     assert content(graph.at("release")) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -14,18 +15,19 @@ from omnigraph.errors import NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.operations.merge_plan import MergeOutcome
 from omnigraph.reading import Readable
-from tests.behaviours.histories import Content, content, pins, put, row_ids
-from tests.maintenance.upkeep_graphs import (
+from tests.behaviours.documents import (
     CITES,
     DOC,
-    TABLES,
+    TABLES_WITH_ROWS,
     cites,
     coverage,
     doc,
-    fragments,
     heads_equal_pins,
     scattered_graph,
 )
+from tests.behaviours.histories import Content, content, pins, put
+from tests.behind import fragment_count, row_ids
+from tests.gate.selection import for_gate
 
 pytestmark = pytest.mark.behaviour
 
@@ -66,13 +68,14 @@ def head_commit(graph: Graph) -> str:
     return commit_id
 
 
+@pytest.mark.cost("a whole life: two optimizes with every index, three merges, a cleanup", 6)
 def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
     loaded, rows, first = content(graph), row_ids(graph, DOC), head_commit(graph)
 
     graph.optimize()
     assert (content(graph), row_ids(graph, DOC)) == (loaded, rows)
     assert content(graph.at(first)) == loaded
-    assert fragments(graph, DOC) == 1
+    assert fragment_count(graph, DOC) == 1
 
     graph.write({"Doc": [doc(1, 100), doc(9)]}, mode="merge")
     graph.delete({"Doc": ["d8"]})
@@ -110,9 +113,9 @@ def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
     assert reopened.check().ok
 
 
-@pytest.mark.parametrize("also", ["index", "deletions"])
-def test_no_row_counts_as_changed_by_upkeep(graph: Graph, also: str) -> None:
-    if also == "deletions":
+@pytest.mark.parametrize("with_deletions", for_gate([False, True], bool))
+def test_no_row_counts_as_changed_by_upkeep(graph: Graph, with_deletions: bool) -> None:
+    if with_deletions:
         graph.delete({"Doc": ["d4"]})
     before = head_commit(graph)
     _, cursor = fed(graph)
@@ -146,6 +149,9 @@ def test_a_copy_that_follows_the_feed_through_upkeep_is_the_graph(graph: Graph) 
     assert copy == content(graph)
 
 
+@pytest.mark.nightly(
+    "a copy that follows the feed through optimize is the graph only if this holds"
+)
 def test_a_feed_that_starts_before_an_optimize_tells_every_change_once(graph: Graph) -> None:
     _, cursor = fed(graph)
     graph.optimize()
@@ -161,10 +167,12 @@ def test_a_feed_that_starts_before_an_optimize_tells_every_change_once(graph: Gr
     ]
 
 
-@pytest.mark.parametrize("main_moves", [False, True])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    ("times", "main_moves"),
+    for_gate(itertools.product((1, 2), (False, True)), lambda case: case == (2, True)),
+)
 def test_a_branch_made_before_an_optimize_merges_after_it(
-    graph: Graph, main_moves: bool, times: int
+    graph: Graph, times: int, main_moves: bool
 ) -> None:
     branch = graph.create_branch("side")
     put(branch, Doc=[doc(1, 100), doc(20)], Cites=[cites(0, 2)])
@@ -227,6 +235,7 @@ def test_a_merge_that_finds_only_upkeep_changes_no_row(graph: Graph) -> None:
     assert content(branch) == content(graph)
 
 
+@pytest.mark.nightly("a branch that takes over an optimized main is compared with it there as well")
 def test_a_branch_differs_from_an_optimized_main_only_where_it_was_edited(graph: Graph) -> None:
     branch = graph.create_branch("side")
     put(branch, Doc=[doc(1, 100), doc(20)])
@@ -299,12 +308,13 @@ def test_upkeep_and_writers_at_once_lose_nothing(graph: Graph) -> None:
     assert numbers(graph) == {**{f"d{n}": n for n in range(9) if n != 2}, "d1": 100}
     graph.optimize()
     assert [each.skipped for each in graph.optimize()] == [None] * 4
-    assert fragments(graph, DOC) == 1
+    assert fragment_count(graph, DOC) == 1
     assert coverage(graph, DOC)["place_vector"] == (8, 0)
     assert heads_equal_pins(graph)
     assert graph.check().ok
 
 
+@pytest.mark.nightly("three rounds of what the life through optimize and cleanup shows once")
 def test_tables_are_the_same_after_many_rounds(graph: Graph) -> None:
     expected = numbers(graph)
     for step in range(3):
@@ -314,5 +324,5 @@ def test_tables_are_the_same_after_many_rounds(graph: Graph) -> None:
         expected |= {f"d{step}": 1000 + step, f"d{100 + step}": 100 + step}
 
         assert numbers(graph) == expected
-    assert all(coverage(graph, key) for key in TABLES if key != "node:Quiet")
+    assert all(coverage(graph, key) for key in TABLES_WITH_ROWS)
     assert graph.check().ok

@@ -1,30 +1,17 @@
+"""Branches, tags, diffs and merges at the command line."""
+
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import omnigraph as package
 from omnigraph.graph import Graph
+from tests.cli.commands import answer, omnigraph
 
 pytestmark = pytest.mark.unit
-
-COMMAND = str(Path(sys.executable).parent / "omnigraph")
-
-
-def omnigraph(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
-
-
-def answer(*arguments: str) -> dict[str, Any]:
-    done = omnigraph(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 @pytest.fixture

@@ -1,32 +1,20 @@
+"""Commands about graphs and schemas: what they print, where, and their exit codes."""
+
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from omnigraph import __version__
+from tests.cli.commands import omnigraph
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
 GOOD = "node Person { name: String @key }\n"
 BAD = "node Person { name: Strng @key }\n"
-
-
-def omnigraph(
-    *arguments: str, stdin: str = "", cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).parent / "omnigraph"), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        input=stdin,
-        cwd=cwd,
-    )
 
 
 @pytest.fixture

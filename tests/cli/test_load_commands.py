@@ -1,17 +1,18 @@
+"""Loads and exports at the command line."""
+
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 import omnigraph as package
+from tests.cli.commands import omnigraph
+from tests.forking.programs import start_command
+from tests.forking.zygote import COMMAND
 
 pytestmark = pytest.mark.unit
 
@@ -19,14 +20,6 @@ SCHEMA = """
 node Person { name: String @key  age: I32?  @range(age, 0..150) }
 edge Knows: Person -> Person
 """
-COMMAND = str(Path(sys.executable).parent / "omnigraph")
-COLD_START_SECONDS_MAX = 3.0
-
-
-def omnigraph(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *arguments], capture_output=True, text=True, check=False, input=stdin
-    )
 
 
 @pytest.fixture
@@ -163,45 +156,16 @@ def test_a_missing_file_is_not_found(graph: str) -> None:
 
 def test_an_interrupted_load_says_that_nothing_was_written(graph: str, tmp_path: Path) -> None:
     source = people(tmp_path / "p.jsonl", 1)
-    loading = subprocess.Popen(
-        [COMMAND, "load", graph, source],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMNIGRAPH_FAILPOINTS": "load.settled=pause:60"},
+    loading = start_command(
+        "load", graph, source, env={"OMNIGRAPH_FAILPOINTS": "load.settled=stop"}
     )
-    wait_for_sidecar(graph)
+    loading.interrupt_at_stop()
+    finished = loading.finish()
 
-    loading.send_signal(signal.SIGINT)
-    out, err = loading.communicate(timeout=60)
-
-    assert (loading.returncode, out) == (130, "")
-    assert err == "interrupted; nothing was written\n"
+    assert (finished.returncode, finished.stdout) == (130, "")
+    assert finished.stderr == "interrupted; nothing was written\n"
     assert names_in(graph) == []
     assert package.open(graph, mode="r").status().pending_sidecars == ()
-
-
-def wait_for_sidecar(graph: str) -> None:
-    for _ in range(300):
-        if package.open(graph, mode="r").status().pending_sidecars:
-            time.sleep(0.5)
-            return
-        time.sleep(0.1)
-    raise AssertionError("the load never began")
-
-
-@pytest.mark.local_disk("what it times is the start of a process, without a network")
-def test_a_small_file_is_loaded_soon_after_a_cold_start(graph: str, tmp_path: Path) -> None:
-    source = people(tmp_path / "p.jsonl", *[7] * 100)
-    measured = []
-    for _ in range(3):
-        began = time.monotonic()
-        done = omnigraph("load", graph, source, "--mode", "merge", "--json")
-        measured.append(time.monotonic() - began)
-        assert done.returncode == 0
-
-    assert min(measured) < COLD_START_SECONDS_MAX
-    assert len(names_in(graph)) == 100
 
 
 def test_export_writes_lines_to_stdout_and_says_so_on_stderr(graph: str, tmp_path: Path) -> None:
@@ -257,10 +221,12 @@ def test_exports_that_cannot_be_are_refused(
     assert complaint in done.stderr
 
 
+@pytest.mark.cost("a new process, which imports everything", 6)
 def test_a_reader_that_has_enough_ends_an_export_without_a_trace(
     graph: str, tmp_path: Path
 ) -> None:
-    omnigraph("load", graph, people(tmp_path / "p.jsonl", *[7] * 20_000))
+    """A new process: what it does with a lost pipe includes the end of the interpreter."""
+    omnigraph("load", graph, people(tmp_path / "p.jsonl", *[7] * 10_000))  # two batches
 
     done = subprocess.run(
         ["bash", "-c", f"{COMMAND} export {graph} | head -1"],

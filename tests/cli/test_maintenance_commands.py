@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
 import signal
-import subprocess
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import lance
 import pytest
 
-from omnigraph.cli.main import main
 from omnigraph.graph import Graph
 from tests.behaviours.histories import content, put
+from tests.cli.commands import answer, omnigraph
 from tests.maintenance.upkeep_graphs import (
     CITES,
     DOC,
     QUIET,
     TABLES,
     TAG,
-    armed,
     data_files,
     doc,
     fragments,
@@ -36,48 +27,16 @@ from tests.maintenance.upkeep_graphs import (
 
 pytestmark = pytest.mark.unit
 
-COMMAND = str(Path(sys.executable).parent / "omnigraph")
-
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     return scattered_graph(graph_root)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """How a command ended, and what it said."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def omnigraph(*arguments: str) -> Done:
-    """Run a command in this process: starting one takes longer than most of these."""
-    stdout, stderr = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
-        patch.setattr(sys, "argv", ["omnigraph", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    code = ended.value.code
-    assert isinstance(code, int)
-    return Done(returncode=code, stdout=stdout.getvalue(), stderr=stderr.getvalue())
-
-
 def killed(*arguments: str, at: str) -> bool:
     """Run a command in a process that is killed at a point; whether it was."""
-    environment = {**os.environ, "OMNIGRAPH_FAILPOINTS": f"{at}=kill"}
-    done = subprocess.run([COMMAND, *arguments], capture_output=True, check=False, env=environment)
-    return done.returncode == -signal.SIGKILL
-
-
-def as_json(*arguments: str, code: int = 0) -> dict[str, Any]:
-    done = omnigraph(*arguments, "--json")
-    assert done.returncode == code, done.stderr
-    found = json.loads(done.stdout)
-    assert isinstance(found, dict)
-    return found
+    finished = omnigraph(*arguments, env={"OMNIGRAPH_FAILPOINTS": f"{at}=kill"})
+    return finished.returncode == -signal.SIGKILL
 
 
 def test_optimize_shows_every_table(graph: Graph) -> None:
@@ -94,7 +53,7 @@ def test_optimize_shows_every_table(graph: Graph) -> None:
 def test_optimize_as_json_has_stable_keys(graph: Graph) -> None:
     lance.dataset(uri(graph, DOC)).optimize.compact_files()
 
-    found = as_json("optimize", graph.root)
+    found = answer("optimize", graph.root)
 
     rows = {each["table_key"]: each for each in found["tables"]}
     assert found.keys() == {"tables"}
@@ -170,7 +129,7 @@ def test_cleanup_with_confirmation_removes_and_says_what(graph: Graph) -> None:
 
 
 def test_cleanup_as_json_has_stable_keys(graph: Graph) -> None:
-    found = as_json("cleanup", graph.root, "--older-than", "0s", "--confirm")
+    found = answer("cleanup", graph.root, "--older-than", "0s", "--confirm")
 
     assert found.keys() == {
         "root",
@@ -220,8 +179,11 @@ def test_two_versions_can_be_kept_by_saying_so(graph: Graph) -> None:
 
 
 def test_a_table_that_cannot_be_cleaned_is_shown_and_ends_with_1(graph: Graph) -> None:
-    with armed("cleanup.table_gc"):
-        found = as_json("cleanup", graph.root, "--keep", "3", "--confirm", code=1)
+    found = answer(
+        *("cleanup", graph.root, "--keep", "3", "--confirm"),
+        code=1,
+        env={"OMNIGRAPH_FAILPOINTS": "cleanup.table_gc=error"},
+    )
 
     errors = {each["table_key"]: each["error"] for each in found["tables"] if each["error"]}
     assert list(errors.values()) == ["cleanup.table_gc"]
@@ -232,7 +194,7 @@ def test_reconcile_counts_what_it_reclaimed(graph: Graph) -> None:
     put(graph.create_branch("gone"), Doc=[doc(1, 100)])
     assert killed("branch", "delete", graph.root, "gone", at="branch.post_delete")
 
-    found = as_json("reconcile", graph.root)
+    found = answer("reconcile", graph.root)
 
     assert [each["fate"] for each in found["reclaimed"]] == ["orphan", "orphan"]
     done = omnigraph("reconcile", graph.root)
@@ -264,7 +226,7 @@ def test_maintain_runs_every_step_and_writes_metrics(graph: Graph, tmp_path: Pat
 
 
 def test_maintain_as_json_has_stable_keys(graph: Graph) -> None:
-    found = as_json("maintain", graph.root)
+    found = answer("maintain", graph.root)
 
     assert found.keys() == {"root", "started_at", "steps", "exit_code"}
     assert [each["step"] for each in found["steps"]] == [
@@ -321,7 +283,7 @@ def test_a_run_that_was_killed_is_resumed_by_the_next(graph: Graph, tmp_path: Pa
         at="optimize.post_phase_b_pre_manifest_commit",
     )
 
-    found = as_json("maintain", graph.root, "--policy", str(policy))
+    found = answer("maintain", graph.root, "--policy", str(policy))
 
     assert found["exit_code"] == 0
     assert {each["outcome"] for each in found["steps"]} == {"done"}

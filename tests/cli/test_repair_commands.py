@@ -1,9 +1,8 @@
+"""`omnigraph repair`: what it shows, what it publishes, and what it refuses."""
+
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -12,24 +11,18 @@ import pytest
 
 import omnigraph as package
 from omnigraph.graph import Graph
+from tests.cli.commands import answer, omnigraph
 
 pytestmark = pytest.mark.unit
 
-COMMAND = str(Path(sys.executable).parent / "omnigraph")
 KEY = "node:Person"
-
-
-def omnigraph(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
 
 
 def repair(*arguments: str, code: int = 0) -> dict[str, Any]:
     """The only table, as the JSON of a repair has it."""
-    done = omnigraph("repair", *arguments, "--json")
-    assert done.returncode == code, done.stderr
-    (found,) = json.loads(done.stdout)["tables"]
-    assert isinstance(found, dict)
-    return found
+    (repaired,) = answer("repair", *arguments, code=code)["tables"]
+    assert isinstance(repaired, dict)
+    return repaired
 
 
 @pytest.fixture

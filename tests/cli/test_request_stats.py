@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import typer
 
 from omnigraph.cli.main import app
 from omnigraph.graph import Graph
+from tests.cli.commands import omnigraph
 
 pytestmark = pytest.mark.unit
-
-COMMAND = str(Path(sys.executable).parent / "omnigraph")
-
-
-def omnigraph(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
 
 
 def requests_in(shown: str) -> int:

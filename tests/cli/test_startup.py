@@ -1,27 +1,112 @@
-"""Start-up time as a ratio to importing Lance, so that a busy machine does not matter."""
+"""What a command needs before it answers; only new processes show that."""
 
 from __future__ import annotations
 
+import json
+import resource
+import statistics
+import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from benchmarks.startup import COMMAND, median_seconds
+from omnigraph import __version__
 from omnigraph.graph import Graph
+from tests.cli.commands import omnigraph
+from tests.forking.zygote import COMMAND
 
 pytestmark = pytest.mark.unit
 
+NEVER_HERE = frozenset({"lance.namespace", "lark", "polars", "pyspark"})
+"""For Spark, for the languages, and a generated client that takes longer than the rest of Lance."""
+FOR_GRAPHS = frozenset({"lance", "numpy", "obstore", "pandas", "pyarrow"})
+FOR_QUERIES_AND_LOADS = frozenset({"duckdb"})
+FOR_TABLES_OF_TEXT = frozenset({"rich"})
+RUN_COMMANDS = """
+import json, sys
+from omnigraph.cli.main import main
 
-@pytest.fixture(scope="module")
-def import_lance_seconds() -> float:
-    return median_seconds([sys.executable, "-c", "import lance"], 3)
+target, *commands = sys.argv[1:]
+imported = []
+for command in commands:
+    sys.argv = ["omnigraph", *json.loads(command)]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 0, command
+    imported.append(sorted(sys.modules))
+with open(target, "w") as file:
+    json.dump(imported, file)
+"""
+"""Runs commands one after the other and writes which modules were imported after each."""
 
 
-def test_help_answers_before_lance_could_be_imported(import_lance_seconds: float) -> None:
-    assert median_seconds([COMMAND, "--help"], 3) < 0.6 * import_lance_seconds
+def test_the_console_script_is_installed() -> None:
+    finished = omnigraph("--version", new_process=True)
+
+    assert (finished.returncode, finished.stdout) == (0, f"omnigraph {__version__}\n")
 
 
-def test_status_costs_little_more_than_importing_lance(
-    people_graph: Graph, import_lance_seconds: float
+@pytest.mark.cost("a new process, which imports everything", 6)
+def test_commands_import_only_what_they_need(
+    people_graph: Graph, people: Path, tmp_path: Path
 ) -> None:
-    assert median_seconds([COMMAND, "status", people_graph.root], 3) < 3 * import_lance_seconds
+    target = tmp_path / "imported.json"
+    commands = (
+        ["--help"],
+        ["status", people_graph.root, "--json"],
+        ["load", people_graph.root, str(people), "--json"],
+    )
+
+    subprocess.run(
+        [sys.executable, "-c", RUN_COMMANDS, str(target), *map(json.dumps, commands)],
+        capture_output=True,
+        check=True,
+    )
+    by_help, by_status, by_load = map(frozenset, json.loads(target.read_text()))
+
+    unused = NEVER_HERE | FOR_TABLES_OF_TEXT
+    assert by_help & (unused | FOR_GRAPHS | FOR_QUERIES_AND_LOADS) == set()
+    assert by_status & (unused | FOR_QUERIES_AND_LOADS) == set()
+    assert by_load & unused == set()
+    assert by_load >= FOR_GRAPHS | FOR_QUERIES_AND_LOADS
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    file = tmp_path / "people.jsonl"
+    persons = [
+        {"email": f"p{number}@x", "name": "Ann", "status": "active"} for number in range(100)
+    ]
+    lines = [json.dumps({"type": "Person", "data": person}) for person in persons]
+    file.write_text("\n".join(lines))
+    return file
+
+
+@pytest.mark.nightly(
+    "about speed alone, and sixteen starts; in the gate test_commands_import_only_what_they_need "
+    "keeps what makes a start slow, the imports"
+)
+@pytest.mark.local_disk("what it measures is the start of a process, without a network")
+def test_a_cold_start_costs_little_more_cpu_than_importing_lance(
+    people_graph: Graph, people: Path
+) -> None:
+    import_lance = cpu_seconds([sys.executable, "-c", "import lance"])
+    load = [COMMAND, "load", people_graph.root, str(people), "--mode", "merge"]
+
+    assert cpu_seconds([COMMAND, "--help"]) < 0.6 * import_lance
+    assert cpu_seconds([COMMAND, "status", people_graph.root]) < 3 * import_lance
+    assert cpu_seconds(load) < 4 * import_lance
+
+
+def cpu_seconds(command: Sequence[str]) -> float:
+    """The median of three processes, after one that fills the page cache."""
+    measured = []
+    for _ in range(4):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        measured.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    return statistics.median(measured[1:])

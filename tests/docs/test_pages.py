@@ -1,3 +1,5 @@
+"""The reference pages name every command, error, file and decision."""
+
 from __future__ import annotations
 
 from pathlib import Path

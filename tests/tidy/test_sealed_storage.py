@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.unit
+from tests.tidy.sources import SOURCE, SOURCES, nodes_of
 
-SOURCE = Path(__file__).parent.parent.parent / "src" / "omnigraph"
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 
 COMMITTING_METHODS = {
     "add_columns",
@@ -56,8 +55,8 @@ ALLOWED = {
 
 def committing_calls() -> set[tuple[str, str]]:
     found = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in SOURCES:
+        for node in nodes_of(path):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
@@ -78,5 +77,6 @@ def test_the_list_of_exceptions_has_no_dead_entries() -> None:
 
 
 def test_no_commit_passes_a_lock_of_its_own() -> None:
-    for path in SOURCE.rglob("*.py"):
-        assert "commit_lock" not in path.read_text(), path
+    passing = [path for path in SOURCES if "commit_lock" in path.read_text()]
+
+    assert passing == []
