@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -238,3 +239,24 @@ def test_a_reader_that_has_enough_ends_an_export_without_a_trace(
     assert len(done.stdout.splitlines()) == 1
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+@pytest.mark.cost("new processes, which import everything", 12)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_rows_that_do_not_fit_on_the_disk_are_an_error(
+    graph: str, tmp_path: Path, unbuffered: str
+) -> None:
+    """A new process: without its buffer, standard output may write a part of what it is given."""
+    omnigraph("load", graph, people(tmp_path / "p.jsonl", *[7] * 3_000))
+
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 100; {COMMAND} export {graph} > {tmp_path / 'out'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+
+    assert done.returncode == 7
+    assert "could not write the rows to standard output: File too large" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,15 +112,16 @@ def _stream(feed: ChangeFeed) -> None:
     # Commands that do not need it start without it.
     from omnigraph.operations.diff import json_lines
 
-    for commit in feed:
-        for table in commit.tables:
-            for batch in table.reader():
-                sys.stdout.buffer.write(json_lines(table.table_key, batch))
-        mark = {"commit": commit.commit_id, "cursor": commit.cursor}
-        if commit.schema_hash is not None:
-            mark["schema_hash"] = commit.schema_hash
-        sys.stdout.buffer.write(f"{json.dumps(mark)}\n".encode())
-        sys.stdout.buffer.flush()
+    with output.rows_to_stdout() as stream:
+        for commit in feed:
+            for table in commit.tables:
+                for batch in table.reader():
+                    stream.write(json_lines(table.table_key, batch))
+            mark = {"commit": commit.commit_id, "cursor": commit.cursor}
+            if commit.schema_hash is not None:
+                mark["schema_hash"] = commit.schema_hash
+            stream.write(f"{json.dumps(mark)}\n".encode())
+            stream.flush()
 
 
 def _write(found: GraphDiff, format_name: str, target: str) -> None:
@@ -129,7 +129,8 @@ def _write(found: GraphDiff, format_name: str, target: str) -> None:
         files = found.to_parquet(target)
         output.note(f"wrote {len(files)} files to {target}")
     elif format_name == "jsonl" and target == "-":
-        found.to_json_lines(sys.stdout.buffer)
+        with output.rows_to_stdout() as stream:
+            found.to_json_lines(stream)
     elif format_name == "jsonl":
         with Path(target).open("wb") as stream:
             count = found.to_json_lines(stream)

@@ -6,7 +6,6 @@ An interrupted load says what became of it.
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -156,16 +155,11 @@ def export(  # noqa: PLR0913 - one parameter per option
         raise typer.BadParameter("the rows themselves go to stdout", param_hint="--json")
     opened = omnigraph.open(graph, mode="r").branch(branch or names.MAIN)
     readable = opened if at is None else opened.at(at)
-    try:
-        report = readable.export(
-            sys.stdout.buffer if target == STDOUT else target,
-            type_name=type_name,
-            format=format_name,
-        )
-    except BrokenPipeError:
-        # Whoever read the rows has enough; Python would complain when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None
+    if target == STDOUT:
+        with output.rows_to_stdout() as stream:
+            report = readable.export(stream, type_name=type_name, format=format_name)
+    else:
+        report = readable.export(target, type_name=type_name, format=format_name)
     _show_export(report, as_json=as_json)
 
 

@@ -6,17 +6,23 @@ Rich is loaded only when a table is drawn.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
+from omnigraph.errors import StorageUnavailableError
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from typing_extensions import Buffer
 
     from omnigraph.errors import OmnigraphError
     from omnigraph.graph import Graph
@@ -40,6 +46,52 @@ def text(content: str) -> None:
 def note(message: str) -> None:
     """Something worth knowing that is not the result."""
     sys.stderr.write(f"{message}\n")
+
+
+class _CompleteWrites(io.RawIOBase):
+    """A raw file that writes all it is given.
+
+    With PYTHONUNBUFFERED, `sys.stdout.buffer` is a raw file: it may write a part, and says so only
+    in what it returns.
+    """
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        while rest:
+            written = self._raw.write(rest)
+            if written is None:
+                raise BlockingIOError(errno.EAGAIN, "standard output is not ready")
+            rest = rest[written:]
+        return size
+
+
+@contextmanager
+def rows_to_stdout() -> Iterator[IO[bytes]]:
+    """Standard output for rows: all bytes of them are written, or the command fails."""
+    raw = sys.stdout.buffer
+    stream: IO[bytes] = raw
+    if isinstance(raw, io.RawIOBase):
+        stream = cast("IO[bytes]", _CompleteWrites(raw))
+    try:
+        yield stream
+        stream.flush()
+    except BrokenPipeError:
+        # The reader has enough; Python would complain when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise StorageUnavailableError(
+            f"could not write the rows to standard output: {error.strerror}; a part was written",
+            next_step="Free space or choose another target, then run it again.",
+        ) from error
 
 
 def failure(error: OmnigraphError) -> None:

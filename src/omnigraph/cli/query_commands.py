@@ -6,7 +6,6 @@ cancelled.
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -131,7 +130,7 @@ def query(  # noqa: PLR0913 - one parameter per option
         given = asked.given if analyze else None
         output.text(pinned.explain(asked.text, given, name=asked.name, analyze=analyze))
         return
-    with _streaming():
+    with _interruptible(), output.rows_to_stdout() as stream:
         found = pinned.query(
             asked.text,
             asked.given,
@@ -143,7 +142,7 @@ def query(  # noqa: PLR0913 - one parameter per option
         )
         about = about_query(asked.typed, commit=pinned.commit_id, branch=branch)
         rows = _rows(found, asked.typed, pinned)
-        count = write_rows(rows, sys.stdout.buffer, chosen, about=about)
+        count = write_rows(rows, stream, chosen, about=about)
     if chosen is OutputFormat.TABLE:
         output.note(f"{count:,} row{'s'[: count != 1]}")
 
@@ -266,13 +265,9 @@ def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Readable)
 
 
 @contextmanager
-def _streaming() -> Iterator[None]:
+def _interruptible() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:
-        # Whoever read the rows has enough; Python would complain when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         output.note("interrupted")
         raise typer.Exit(QueryCancelledError.exit_code) from None
