@@ -1,16 +1,22 @@
-"""CPU seconds of this process and of everything it started, and the CPU a host took away.
+"""CPU seconds of this process and of everything it started, and of what else uses the machine.
 
-CPU seconds hardly depend on what else runs on a machine, so budgets are stated in them; a limit in
-seconds on the wall would fail on a busy machine and pass on a fast one.
+Budgets are stated in CPU seconds: a limit in seconds on the wall would fail on a busy machine and
+pass on a fast one. CPU seconds depend on it too, but less: work that shares cores and caches with
+other processes was measured to use up to twice as many.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import time
 from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+UNDISTURBED_SHARE = 0.1
+"""Others may use so much of the machine before a run counts as disturbed."""
+DISTURBED_FACTOR = 2.0
+"""What budgets of a disturbed run are multiplied with."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -37,8 +43,34 @@ def adopt_orphans() -> None:
 
 def stolen_seconds() -> float:
     """CPU that the host gave to other machines since it started, over all cores."""
+    return _machine_times()[7]
+
+
+class Disturbance:
+    """What share of the machine other processes and other machines used since this was made."""
+
+    def __init__(self) -> None:
+        self._wall = time.monotonic()
+        self._others = _not_idle() - tree_seconds()
+
+    def share(self) -> float:
+        available = (time.monotonic() - self._wall) * (os.cpu_count() or 1)
+        return max(0.0, _not_idle() - tree_seconds() - self._others) / max(available, 0.01)
+
+    def allowance(self) -> float:
+        """What budgets are multiplied with."""
+        return DISTURBED_FACTOR if self.share() > UNDISTURBED_SHARE else 1.0
+
+
+def _not_idle() -> float:
+    user, nice, system, _, _, interrupts, soft_interrupts, stolen = _machine_times()
+    return user + nice + system + interrupts + soft_interrupts + stolen
+
+
+def _machine_times() -> tuple[float, ...]:
+    """User, nice, system, idle, waiting for disks, two kinds of interrupts, stolen."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    return int(fields[8]) / TICKS_PER_SECOND
+    return tuple(int(field) / TICKS_PER_SECOND for field in fields[1:9])
 
 
 def _descendants(pid: int) -> list[int]:

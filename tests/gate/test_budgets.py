@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from tests.gate import cpu
+from tests.gate.cpu import Disturbance
 from tests.gate.run import PHASES, read_budgets
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.unit
+
+MEASURED_SHARE = Disturbance.share
+
+
+@pytest.fixture(autouse=True)
+def share_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that others do not use."""
+    monkeypatch.setattr(Disturbance, "share", lambda _: 0.0)
+
 
 CONFTEST = """
 from tests.gate.budgets import add_options as pytest_addoption
@@ -124,6 +136,27 @@ def test_a_tier_over_its_budget_is_red(pytester: pytest.Pytester) -> None:
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines("over budget: tier unit used * CPU s, its budget is 0.2*")
+
+
+def test_a_run_beside_others_may_use_twice_as_much(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Disturbance, "share", lambda _: 0.5)
+
+    allowed = run(pytester, "@pytest.mark.unit\ndef test_slow(): burn(0.4)\n")
+    refused = run(pytester, "@pytest.mark.unit\ndef test_slow(): burn(0.7)\n")
+
+    assert (allowed.ret, refused.ret) == (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    allowed.stdout.fnmatch_lines("disturbed: others used 50% of the machine")
+
+
+def test_what_others_use_is_the_share_that_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for name, values in (("_not_idle", [100.0, 115.0]), ("tree_seconds", [10.0, 20.0])):
+        monkeypatch.setattr(cpu, name, iter(values).__next__)
+    monkeypatch.setattr(cpu, "time", SimpleNamespace(monotonic=iter([0.0, 10.0]).__next__))
+
+    assert MEASURED_SHARE(Disturbance()) == 0.25
 
 
 def test_a_test_without_a_tier_is_red(pytester: pytest.Pytester) -> None:
