@@ -29,6 +29,8 @@ DRIVER_POINTS = (
     "mutation.post_sidecar_delete",
 )
 """Where drivers of loads are killed, in the order of their phases."""
+GATE_POINT = "publish.pre_manifest"
+"""Where the gate kills a driver: all rows are stored, and no reader sees them yet."""
 TASK_POINT = "load.split_staged"
 """Where tasks on executors are killed."""
 

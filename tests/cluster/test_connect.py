@@ -1,38 +1,187 @@
-"""The same load and the same reads through Spark Connect, by a client without a JVM."""
+"""Work through a Connect server whose tasks run on a cluster, by a client without a JVM.
+
+One server and its two executors serve all tests of this module, as one client session, because
+every session has Python workers of its own. Gate tests come first: the last of them kills an
+executor, which another replaces.
+"""
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 import omnigraph
+from omnigraph.datasource import OmnigraphDataSource
+from omnigraph.errors import QueryFailedError
+from omnigraph.local.evolving.data_checks import failed_checks
+from omnigraph.local.evolving.table_changes import table_changes
+from omnigraph.schema.evolution.planning import evolve
+from omnigraph.spark.evolve_job import failed_checks_on_spark, stage_columns_on_spark
 from omnigraph.spark.session import SparkTarget, spark_for_a_while
-from tests.cluster.inputs import QUARANTINED, SCHEMA, WRITTEN, require_loaded
-from tests.cluster.servers import connect_server
+from tests.cluster import fragments, inputs, ring
+from tests.cluster.servers import (
+    EXECUTOR_SETTINGS,
+    connect_server,
+    executors,
+    standalone_cluster,
+)
+from tests.local.evolving.stored import stored
+from tests.schema.compiling import compiled
+from tests.spark.test_evolve_job import ASKING, CHECKED, random_rows
+from tests.stores import folder_of
 
-pytestmark = pytest.mark.cluster
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.load.ledger import LoadReport
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+
+FRAGMENTS = 6
+WAITING = {"spark.executorEnv.OMNIGRAPH_FAILPOINTS": f"{inputs.TASK_POINT}=pause:2"}
+"""The first load task of every Python worker waits, so that an executor can be killed meanwhile."""
 
 
-def test_loading_merging_and_reading_work_through_a_connect_server(
-    files: str, graph_root: str, tmp_path: Path
-) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+@pytest.fixture(scope="module")
+def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("connect")
+    settings = {**EXECUTOR_SETTINGS, **WAITING, "spark.sql.shuffle.partitions": "2"}
     with (
-        connect_server(tmp_path) as address,
+        standalone_cluster(folder, cores=2) as master,
+        connect_server(folder, master=master, settings=settings) as address,
         spark_for_a_while(target=SparkTarget(remote=address)) as spark,
     ):
-        report = graph.load(files, spark=spark, on_error="quarantine")
-        assert (report.written, report.quarantined) == (WRITTEN, QUARANTINED)
-        require_loaded(graph)
+        yield spark
 
-        pinned = graph.spark(spark)
-        older = pinned.nodes("Person", columns=["id", "name"], where="age = 7")
-        assert older.count() == WRITTEN["Person"]
-        merged = graph.load(
-            {"Person": older.selectExpr("id", "name", "8 AS age")}, mode="merge", spark=spark
+
+@pytest.mark.cost("three queries with joins and searches of several levels, and cold executors", 20)
+def test_queries_are_answered_and_their_failures_translated(
+    connected: SparkSession, graph_root: str
+) -> None:
+    graph = ring.ring(graph_root)
+
+    ring.require_answers(graph, connected)
+    with pytest.raises(QueryFailedError, match="does not fit"):
+        ring.rows_of(graph, connected, "large")
+
+
+def test_tables_are_optimized(connected: SparkSession, graph_root: str) -> None:
+    graph = fragments.fragmented(graph_root, fragments=FRAGMENTS)
+    before = fragments.row_ids_of(graph)
+
+    told = graph.optimize(target_rows_per_fragment=fragments.TARGET, spark=connected)
+
+    assert [(stats.table_key, stats.fragments_removed, stats.committed) for stats in told] == [
+        ("edge:Knows", FRAGMENTS, True),
+        ("node:Person", FRAGMENTS, True),
+    ]
+    fragments.require_optimized(graph_root, before, fragments=FRAGMENTS)
+
+
+@pytest.mark.cost("starts an executor in the place of the one that is killed", 20)
+def test_a_load_survives_the_death_of_an_executor(
+    connected: SparkSession, files: str, graph_root: str
+) -> None:
+    graph = omnigraph.init(graph_root, schema=inputs.SCHEMA)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        load = pool.submit(
+            graph.load, files, engine="spark", spark=connected, on_error="quarantine"
         )
-        assert merged.updated == {"Person": WRITTEN["Person"]}
-        assert graph.spark(spark).nodes("Person", where="age = 8").count() == WRITTEN["Person"]
-        assert pinned.nodes("Person", where="age = 8").count() == 0
-        require_loaded(graph)
+        victims = executors_at_work(load, folder_of(graph_root, "_staging"))
+
+        victims[0].kill()
+        assert not load.done(), "the executor died too late to show anything"
+        report = load.result()
+
+    assert len(victims) == 2
+    assert (report.written, report.quarantined) == (inputs.WRITTEN, inputs.QUARANTINED)
+    inputs.require_loaded(graph)
+
+
+def executors_at_work(load: Future[LoadReport], staging: Path) -> list[psutil.Process]:
+    """The executors of a load that has staged a part of its rows."""
+    while not list(staging.rglob("places-*")):
+        assert not load.done(), load.result()
+        time.sleep(0.05)
+    return executors()
+
+
+@pytest.mark.nightly(
+    "loads, merges of rows and scans run in tests/spark in the gate; the gate's load and queries "
+    "of this module show that the client needs no JVM"
+)
+def test_rows_are_loaded_merged_and_read(
+    connected: SparkSession, files: str, graph_root: str
+) -> None:
+    graph = omnigraph.init(graph_root, schema=inputs.SCHEMA)
+    people = inputs.WRITTEN["Person"]
+
+    report = graph.load(files, spark=connected, on_error="quarantine")
+    assert (report.written, report.quarantined) == (inputs.WRITTEN, inputs.QUARANTINED)
+    inputs.require_loaded(graph)
+
+    pinned = graph.spark(connected)
+    older = pinned.nodes("Person", columns=["id", "name"], where="age = 7")
+    assert older.count() == people
+    merged = graph.load(
+        {"Person": older.selectExpr("id", "name", "8 AS age")}, mode="merge", spark=connected
+    )
+    assert merged.updated == {"Person": people}
+    assert graph.spark(connected).nodes("Person", where="age = 8").count() == people
+    assert pinned.nodes("Person", where="age = 8").count() == 0
+    inputs.require_loaded(graph)
+
+
+@pytest.mark.nightly(
+    "tests/spark/test_evolve_job.py stages columns and checks rows in the gate, on classic Spark"
+)
+def test_columns_are_staged_and_rows_checked(connected: SparkSession, graph_root: str) -> None:
+    asking = evolve(compiled(CHECKED), ASKING)
+    rows = random_rows(random.Random(5), 30)
+    root, snapshot = stored(graph_root, asking.accepted, rows)
+    widening = evolve(asking.accepted, CHECKED.replace("x: I32?", "x: I64?"))
+    change = next(change for change in table_changes(widening) if change.columns is not None)
+    assert change.columns is not None
+
+    broken = failed_checks_on_spark(
+        connected, root, snapshot, asking.plan.needs, operation_id="checks"
+    )
+    staged = stage_columns_on_spark(
+        connected, root, snapshot.tables["node:A"], change.columns, change.computed, "operation"
+    )
+
+    assert broken == failed_checks(root, snapshot, asking.plan.needs)
+    assert len(broken) > 5
+    assert (staged.rows_updated, staged.row_count) == (30, 30)
+
+
+@pytest.mark.nightly(
+    "tests/spark/test_change_stream.py and test_datasource.py stream, read and write in the gate, "
+    "on classic Spark"
+)
+def test_a_source_is_read_written_and_streamed(
+    connected: SparkSession, graph_root: str, tmp_path: Path
+) -> None:
+    graph = omnigraph.init(graph_root, schema=inputs.SCHEMA)
+    graph.write({"Person": [{"name": "ann"}]})
+    connected.dataSource.register(OmnigraphDataSource)
+    more = connected.createDataFrame([("bob", 1)], "name string, age int")
+
+    more.write.format("omnigraph").option("type", "Person").mode("append").save(graph_root)
+    reader = connected.readStream.format("omnigraph").option("type", "Person")
+    changes = reader.option("startingCommit", "beginning").load(graph_root)
+    sink = changes.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert sink.trigger(availableNow=True).start().awaitTermination(1200)
+
+    streamed = connected.read.parquet(str(tmp_path / "out")).collect()
+    source = connected.read.format("omnigraph").option("type", "Person").load(graph_root)
+    assert sorted(row["id"] for row in streamed) == ["ann", "bob"]
+    assert sorted(row["id"] for row in source.collect()) == ["ann", "bob"]

@@ -2,13 +2,18 @@
 
 Invariant: per errand the points are those it reaches, in their order; a test compares them with
 what is really reached.
+
+What the gate leaves out: the steps of a write that leave on a branch what they leave on main; a
+second and third table after the first; and errands that take the way of another (a branch of a
+branch, a fast-forward, a merge that forks). Points where an errand has only looked at something are
+one story of deaths in a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final
 
 from tests.crash.branch_world import (
     AHEAD,
@@ -29,6 +34,8 @@ from tests.crash.branch_world import (
     write,
 )
 from tests.crash.branch_worlds import BranchWorld, Stage
+from tests.crash.cases import GATE_POINTS as ON_ONE_BRANCH
+from tests.crash.gate_rule import Matrix, matrix
 
 Route = Mapping[str, tuple[int, ...]]
 """The points an errand reaches, and the visits at which it is killed there."""
@@ -44,7 +51,7 @@ class BranchDeath:
     visit: int
 
     @property
-    def kind(self) -> object:
+    def group(self) -> tuple[BranchWorld, Errand]:
         return self.world, self.errand
 
     def __str__(self) -> str:
@@ -57,16 +64,15 @@ class BranchSweepDeath:
 
     stage: Stage
     point: str
+    visit: int = 1
 
     @property
-    def kind(self) -> object:
+    def group(self) -> Stage:
         return self.stage
 
     def __str__(self) -> str:
         return f"{self.stage}-{self.point}"
 
-
-Case = TypeVar("Case", BranchDeath, BranchSweepDeath)
 
 ONE_TABLE, THREE_TABLES = write(FRESH, "link-a"), write(FRESH, "delete-c0")
 SECOND = write(DEV, "append-b")
@@ -110,32 +116,6 @@ def _once(*points: str) -> dict[str, tuple[int, ...]]:
 def _moving(*visits: int) -> dict[str, tuple[int, ...]]:
     return dict.fromkeys(("mutation.pre_direct_commit", "mutation.post_direct_commit"), visits)
 
-
-COUSINS: frozenset[object] = frozenset(
-    {
-        (BranchWorld.DEV, create(NEW, DEV)),
-        (BranchWorld.HALF_MADE, create(NEW)),
-        (BranchWorld.FRESH, THREE_TABLES),
-        (BranchWorld.DEV, SECOND),
-        (BranchWorld.AHEAD, FAST_FORWARD),
-        (BranchWorld.SIDE, POINTING),
-        (BranchWorld.SIDE, FORKING),
-        Stage.FORKED,
-        Stage.POINTING,
-    }
-)
-"""Errands, and states before a sweep, that go a way which others go too."""
-WHERE_COUSINS_DIFFER = frozenset(
-    {
-        "branch.post_claim",
-        "branch.post_manifest",
-        "branch.post_fork",
-        "mutation.post_stage",
-        "mutation.post_direct_commit",
-        "publish.post_manifest",
-        "recovery.healed",
-    }
-)
 
 _LOOKING_TWICE = dict.fromkeys(_LOOKING, (1, 2))
 
@@ -241,40 +221,6 @@ SWEEPS: Mapping[Stage, tuple[str, ...]] = {
 }
 
 
-NOTHING_WRITTEN_BEFORE = frozenset(
-    {
-        *_READING[1:],
-        "branch.begin",
-        "branch.post_parent",
-        *_LOOKING,
-        "reconcile.check",
-        "cleanup.reconcile_fork",
-        "cleanup.resolve_branch_snapshot",
-        "mutation.begin",
-        "merge.staged",
-        "mutation.pre_direct_commit",
-        "publish.pre_manifest",
-        "publish.resolve",
-        "publish.resolve.list",
-        "publish.resolve.verify",
-        "branch.pre_verify",
-        "tag.begin",
-        "retention.check",
-        "recovery.post_log",
-        "recovery.decided.list",
-        "recovery.decided.verify",
-        "recovery.post_classify",
-        "recovery.pre_manifest",
-        "recovery.decided",
-        "recovery.post_rollforward",
-        "recovery.post_fence",
-        "recovery.pre_restore",
-        "recovery.pre_restore_publish",
-    }
-)
-"""Points that are reached with nothing written since the point before them."""
-
-
 def branch_deaths() -> Iterator[BranchDeath]:
     for (world, errand), route in ROUTES.items():
         for point, visits in route.items():
@@ -288,16 +234,58 @@ def branch_sweep_deaths() -> Iterator[BranchSweepDeath]:
             yield BranchSweepDeath(stage=stage, point=point)
 
 
-def repeats(cases: Iterable[Case]) -> Iterator[tuple[Case, bool]]:
-    """Each case, and whether others before it are killed at much the same: for the slow tier.
-
-    The first death at each point is new. So is one that leaves on disk what no death before it on
-    its way does; of errands that go a way others have gone, only deaths where they differ.
-    """
-    seen: set[str] = set()
-    for case in cases:
-        repeated = case.point in NOTHING_WRITTEN_BEFORE or (
-            case.kind in COUSINS and case.point not in WHERE_COUSINS_DIFFER
+LOOKS: Final[Mapping[BranchWorld, tuple[tuple[Errand, str], ...]]] = {
+    BranchWorld.DEV: (
+        *((create(NEW), point) for point in (*_READING, "branch.begin")),
+        (tag("t2", DEV), "tag.begin"),
+    ),
+    BranchWorld.LEFTOVERS: tuple(
+        (RECONCILE, point)
+        for point in (
+            *_LOOKING,
+            "cleanup.resolve_branch_snapshot",
+            "reconcile.check",
+            "cleanup.reconcile_fork",
         )
-        yield case, repeated and case.point in seen
-        seen.add(case.point)
+    ),
+}
+"""Errands, and where they have looked at something and changed nothing that others see."""
+_LOOKED_AT = frozenset(point for errands in LOOKS.values() for _, point in errands)
+
+DEATHS: Final[Matrix[BranchDeath]] = matrix(
+    branch_deaths(),
+    {
+        (BranchWorld.DEV, create(NEW, DEV)): ("branch.post_manifest",),
+        # A dead attempt was given up, and the name is claimed again.
+        (BranchWorld.HALF_MADE, create(NEW)): ("branch.post_claim",),
+        (BranchWorld.HALF_MADE, tag("t2", DEV)): ("tag.post_put",),
+        (BranchWorld.DEV, delete(DEV)): ("reconcile.post_delete@2",),
+        (BranchWorld.LEFTOVERS, RECONCILE): ("reconcile.post_delete@3",),
+        (BranchWorld.FRESH, ONE_TABLE): (
+            "mutation.post_sidecar",
+            "mutation.post_stage",
+            "mutation.post_direct_commit",
+            "publish.post_manifest",
+        ),
+        # Some of its tables are forked, some of the forks have moved.
+        (BranchWorld.FRESH, THREE_TABLES): ("branch.post_fork@2", "mutation.post_direct_commit"),
+        (BranchWorld.DEV, SECOND): ("mutation.post_direct_commit", "publish.post_manifest"),
+        (BranchWorld.DEV, THREE_WAY): ("mutation.post_direct_commit", "publish.pre_manifest"),
+        (BranchWorld.SIDE, POINTING): ("mutation.post_stage",),
+        (BranchWorld.SIDE, FORKING): ("mutation.post_direct_commit",),
+    },
+    covered=ON_ONE_BRANCH | _LOOKED_AT,
+)
+SWEEP_DEATHS: Final[Matrix[BranchSweepDeath]] = matrix(
+    branch_sweep_deaths(),
+    {
+        Stage.FORKED: ("publish.post_manifest",),
+        Stage.FORKED_AND_MOVED: ("publish.post_manifest",),
+        Stage.ONE_OF_TWO_MOVED: ("recovery.post_restore", "recovery.post_restore_publish"),
+        Stage.POINTING: ("publish.post_manifest",),
+        Stage.BRANCH_GONE: ("recovery.healed",),
+    },
+    covered=ON_ONE_BRANCH,
+)
+GATE_POINTS: Final = ON_ONE_BRANCH | _LOOKED_AT | DEATHS.gate_points | SWEEP_DEATHS.gate_points
+"""Where processes are killed in the gate, on one branch or on several."""

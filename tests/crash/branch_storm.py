@@ -73,9 +73,10 @@ REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How long and how hard it blows."""
+    """How long and how hard it blows: until both the seconds and the kills are over."""
 
     seconds: float
+    kills: int = 0
     processes: int = 4
     seed: int = 0
     between_seconds: float = 0.25
@@ -117,7 +118,7 @@ class BranchStorm:
         base = content_of(graph)
         ends = time.monotonic() + self._plan.seconds
         with self._places() as places:
-            while time.monotonic() < ends:
+            while time.monotonic() < ends or self._tally.kills < self._plan.kills:
                 time.sleep(self._chance.uniform(0, 2 * self._plan.between_seconds))
                 self._wake_those_who_slept(places)
                 self._strike(self._chance.choice(places))

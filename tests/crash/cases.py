@@ -1,11 +1,21 @@
-"""Every place where a process is killed, as data: what it was doing, what stood in its way."""
+"""Every place where a process is killed, as data: what it was doing, what stood in its way.
+
+What the gate leaves out: kinds of writers before any table has moved and after the publish, where
+all leave the same; sweeps of stages that recover in the same way (armed and overtaken as staging,
+healed as all moved); and migrations from later stamps, which are the states that deaths in a
+migration from stamp 1 leave. Points that are reached with nothing written since the point before
+are one story of deaths in a row: of writers, of sweeps, of migrations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from omnigraph import names
+from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.small_world import KINDS, TOUCHED, Kind
 from tests.crash.worlds import Stage, World
 
@@ -28,6 +38,10 @@ class Death:
     visit: int = 1
     world: World = World.PLAIN
 
+    @property
+    def group(self) -> tuple[World, Kind]:
+        return self.world, self.kind
+
     def __str__(self) -> str:
         return f"{self.world}-{self.kind}-{self.point}@{self.visit}"
 
@@ -42,6 +56,10 @@ class RivalledDeath:
     point: str
     visit: int = 1
 
+    @property
+    def group(self) -> tuple[Kind, Rival, str]:
+        return self.kind, self.rival, self.stop
+
     def __str__(self) -> str:
         return f"{self.kind}-{self.rival}-at-{self.stop}-{self.point}@{self.visit}"
 
@@ -55,8 +73,29 @@ class SweepDeath:
     point: str
     visit: int = 1
 
+    @property
+    def group(self) -> tuple[Stage, Kind]:
+        return self.stage, self.kind
+
     def __str__(self) -> str:
         return f"{self.kind}-{self.stage}-{self.point}@{self.visit}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationDeath:
+    """An open killed while it migrates the manifests of a graph with an older stamp."""
+
+    stamp: int
+    branches: tuple[str, ...]
+    point: str
+    visit: int
+
+    @property
+    def group(self) -> tuple[int, tuple[str, ...]]:
+        return self.stamp, self.branches
+
+    def __str__(self) -> str:
+        return "-".join((str(self.stamp), *self.branches, f"{self.point}@{self.visit}"))
 
 
 _STRAIGHT = (
@@ -108,6 +147,28 @@ _RESTORING = (
     "recovery.pre_restore_publish",
     "recovery.post_restore_publish",
 )
+LOOKS_OF_WRITERS: Final = (
+    "mutation.begin",
+    "mutation.validate",
+    "mutation.pre_direct_commit",
+    "publish.resolve",
+    "publish.resolve.list",
+    "publish.resolve.verify",
+)
+"""Where a writer has written nothing since the point before."""
+STEPS_OF_A_SWEEP: Final = (
+    "recovery.post_list",
+    *_READING,
+    "recovery.post_classify",
+    "recovery.pre_manifest",
+    "publish.post_manifest",
+    "recovery.decided",
+    "recovery.post_fence",
+    *_RESTORING,
+    "recovery.healed",
+    "recovery.post_sidecar_delete",
+)
+"""What a sweep goes through that puts a table back, in this order."""
 _FORWARD = (Stage.ALL_MOVED, Stage.HEALED)
 _RESTORED = (Stage.ONE_MOVED, Stage.INEXACT)
 
@@ -168,6 +229,17 @@ def sweep_deaths() -> Iterator[SweepDeath]:
         yield from _sweeps(Kind.DELETE, stage)
 
 
+def migration_deaths() -> Iterator[MigrationDeath]:
+    """Every step of every manifest; a branch's comes before main's and is migrated in full."""
+    for branches in ((), ("feature",)):
+        for stamp in (1, 2, 3):
+            steps = names.STAMP - stamp
+            visits = range(steps + 1 if branches else 1, steps * (1 + len(branches)) + 1)
+            for point in ("migration.pre_step", "migration.post_step"):
+                for visit in visits:
+                    yield MigrationDeath(stamp=stamp, branches=branches, point=point, visit=visit)
+
+
 def init_deaths() -> tuple[str, ...]:
     return _INIT
 
@@ -191,3 +263,69 @@ def _sweeps(kind: Kind, stage: Stage) -> Iterator[SweepDeath]:
         for point in _RESTORING:
             yield SweepDeath(kind=kind, stage=stage, point=point)
         yield SweepDeath(kind=kind, stage=stage, point="publish.post_manifest", visit=2)
+
+
+_WHERE_KINDS_DIFFER = ("mutation.post_direct_commit", "publish.pre_manifest")
+"""Some tables have moved, or all: by an append, an update or an overwrite."""
+WRITERS: Final[Matrix[Death]] = matrix(
+    writer_deaths(),
+    {
+        (World.PLAIN, Kind.MERGE): _WHERE_KINDS_DIFFER,
+        (World.PLAIN, Kind.OVERWRITE): _WHERE_KINDS_DIFFER,
+        (World.PLAIN, Kind.DELETE): _WHERE_KINDS_DIFFER,
+        # An append lands above the versions of others and is rebased; an overwrite is refused.
+        (World.ORPHANS, Kind.APPEND): (
+            "mutation.open_head@2",
+            "mutation.post_heal@2",
+            "publish.pre_manifest",
+        ),
+        (World.ORPHANS, Kind.OVERWRITE): ("mutation.post_heal", "publish.pre_manifest"),
+    },
+    covered=LOOKS_OF_WRITERS,
+)
+DRIFTS: Final[Matrix[Death]] = matrix(
+    drift_deaths(),
+    {
+        # Of its tables one drifted and one moved, of the other's three one drifted.
+        (World.DRIFTED, Kind.OVERWRITE): ("mutation.drift",),
+        (World.DRIFTED, Kind.DELETE): ("mutation.drift",),
+    },
+)
+FOLDS: Final[Matrix[Death]] = matrix(fold_deaths(), {})
+_STAGED, _MOVED = "mutation.post_stage", "publish.pre_manifest"
+RIVALLED: Final[Matrix[RivalledDeath]] = matrix(
+    rivalled_deaths(),
+    {
+        (Kind.APPEND, Rival.WRITES_THE_SAME_TABLES, _MOVED): ("mutation.post_stage@2",),
+        (Kind.APPEND, Rival.WRITES_THE_SAME_TABLES, _STAGED): ("mutation.retry",),
+        # The rival has published over one of its two tables: only the other is put back.
+        (Kind.OVERWRITE, Rival.WRITES_THE_SAME_TABLES, _MOVED): ("mutation.retry",),
+        (Kind.APPEND, Rival.TAKES_THE_ROWS, _STAGED): ("publish.post_abort",),
+    },
+    covered=WRITERS.gate_points | DRIFTS.gate_points | {*LOOKS_OF_WRITERS},
+)
+SWEEPS: Final[Matrix[SweepDeath]] = matrix(
+    sweep_deaths(),
+    {
+        (Stage.STAGING, Kind.APPEND): ("publish.post_manifest",),
+        (Stage.ONE_MOVED, Kind.APPEND): (
+            "publish.post_manifest",
+            "recovery.post_restore",
+            "recovery.post_restore_publish",
+        ),
+        (Stage.ALL_MOVED, Kind.APPEND): ("recovery.healed",),
+        (Stage.INEXACT, Kind.APPEND): ("recovery.post_restore",),
+    },
+    covered=STEPS_OF_A_SWEEP,
+)
+MIGRATIONS: Final[Matrix[MigrationDeath]] = matrix(
+    migration_deaths(),
+    # The branch is done, main is not begun.
+    {(1, ("feature",)): (f"migration.pre_step@{names.STAMP}",)},
+    covered=("migration.pre_step", "migration.post_step"),
+)
+GATE_POINTS: Final = frozenset({*_INIT, *LOOKS_OF_WRITERS, *STEPS_OF_A_SWEEP}).union(
+    ("migration.pre_step", "migration.post_step"),
+    *(family.gate_points for family in (WRITERS, DRIFTS, FOLDS, RIVALLED, SWEEPS, MIGRATIONS)),
+)
+"""Where processes on one branch are killed in the gate."""

@@ -1,4 +1,9 @@
-"""Where appliers and writers stand still while the schema changes, and what others do meanwhile."""
+"""Where appliers and writers stand still while the schema changes, and what others do meanwhile.
+
+What the gate leaves out: points where an applier goes on as any writer does; changes that go the
+way of `MANY` when they wake up; and mutations and deletes, which meet another schema as writes do,
+at their publish.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,9 @@ from typing import Final, assert_never
 
 import omnigraph
 from omnigraph import names
+from omnigraph.failpoints import POINTS
 from omnigraph.graph import Graph
+from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.schema_cases import NOTHING_WRITTEN_BEFORE, ROUTES, SWEEPS
 from tests.crash.schema_world import (
     Apply,
@@ -33,8 +40,8 @@ RIVAL_ID: Final = earlier_id()
 class Meanwhile(StrEnum):
     """What happens while an applier stands still; a sweep takes it for dead."""
 
-    SWEPT_AND_WRITTEN = "swept_and_written"
     SWEPT_AND_APPLIED = "swept_and_applied"
+    SWEPT_AND_WRITTEN = "swept_and_written"
     WRITTEN = "written"
     APPLIED_WITHOUT_LOCK = "applied_without_lock"
 
@@ -55,6 +62,10 @@ class ApplierSleep:
     visit: int
     meanwhile: Meanwhile
 
+    @property
+    def group(self) -> tuple[Change, Meanwhile]:
+        return self.change, self.meanwhile
+
     def __str__(self) -> str:
         return f"{self.change}-{self.point}@{self.visit}-{self.meanwhile}"
 
@@ -66,6 +77,10 @@ class SweepSleep:
     stage: Stage
     point: str
     visit: int
+
+    @property
+    def group(self) -> Stage:
+        return self.stage
 
     def __str__(self) -> str:
         return f"{self.stage}-{self.point}@{self.visit}"
@@ -79,6 +94,11 @@ class WriterSleep:
     point: str
     change: Change
     ending: Ending
+    visit: int = 1
+
+    @property
+    def group(self) -> tuple[WriterVerb, Change, Ending]:
+        return self.verb, self.change, self.ending
 
     def __str__(self) -> str:
         return f"{self.verb}-{self.point}-{self.change}-{self.ending}"
@@ -99,58 +119,83 @@ _OPTIMIZING: Final = (
     "publish.pre_manifest",
 )
 _EVERYWHERE: Final = (Meanwhile.SWEPT_AND_WRITTEN, Meanwhile.SWEPT_AND_APPLIED)
-_IN_THE_GATE: Final = frozenset(
-    {
-        (Change.MANY, Meanwhile.SWEPT_AND_WRITTEN),
-        (Change.MANY, Meanwhile.SWEPT_AND_APPLIED),
-    }
-)
-_WHERE_ALL_MEET: Final = frozenset({"schema.post_contract", "publish.pre_manifest"})
 
 
-def applier_sleeps() -> Iterator[tuple[ApplierSleep, bool]]:
-    """Each case, and whether it is for the slow tier."""
+def applier_sleeps() -> Iterator[ApplierSleep]:
     for change in Change:
         for meanwhile in Meanwhile:
             for point, visits in ROUTES[change].items():
                 for visit in range(1, visits + 1):
-                    case = ApplierSleep(
-                        change=change, point=point, visit=visit, meanwhile=meanwhile
-                    )
                     if meanwhile in _EVERYWHERE or point not in NOTHING_WRITTEN_BEFORE:
-                        yield case, not _is_for_the_gate(case)
+                        yield ApplierSleep(
+                            change=change, point=point, visit=visit, meanwhile=meanwhile
+                        )
 
 
-def _is_for_the_gate(case: ApplierSleep) -> bool:
-    if (case.change, case.meanwhile) in _IN_THE_GATE:
-        applied = case.meanwhile is Meanwhile.SWEPT_AND_APPLIED
-        return case.point not in NOTHING_WRITTEN_BEFORE or (applied and case.visit == 1)
-    is_there = case.change in (Change.RENAME, Change.MANY, Change.BRANCH)
-    return is_there and case.point in _WHERE_ALL_MEET
-
-
-def sweep_sleeps() -> Iterator[tuple[SweepSleep, bool]]:
+def sweep_sleeps() -> Iterator[SweepSleep]:
     """Where a sweep may be overtaken by another, and by another schema."""
     for stage in (Stage.ALL_MADE, Stage.ONE_MADE, Stage.PUBLISHED, Stage.ON_A_BRANCH):
         for point, visits in SWEEPS[stage].items():
             for visit in range(1, visits + 1):
-                is_repeated = visit > 1 or point in NOTHING_WRITTEN_BEFORE
-                is_cousin = stage in (Stage.PUBLISHED, Stage.ON_A_BRANCH)
                 if point != "read.post_contract":
-                    case = SweepSleep(stage=stage, point=point, visit=visit)
-                    yield case, is_repeated or is_cousin
+                    yield SweepSleep(stage=stage, point=point, visit=visit)
 
 
-def writer_sleeps() -> Iterator[tuple[WriterSleep, bool]]:
+def writer_sleeps() -> Iterator[WriterSleep]:
     for verb in WriterVerb:
         for point in _OPTIMIZING if verb is WriterVerb.OPTIMIZE else _WRITING:
             for change in (Change.COLUMN, Change.MANY, Change.RENAME):
                 for ending in Ending:
-                    case = WriterSleep(verb=verb, point=point, change=change, ending=ending)
-                    is_last = point == "publish.pre_manifest"
-                    wakes = ending is Ending.WAKES
-                    of_one = verb is WriterVerb.WRITE and change is Change.COLUMN and wakes
-                    yield case, not ((is_last and change is not Change.RENAME) or of_one)
+                    yield WriterSleep(verb=verb, point=point, change=change, ending=ending)
+
+
+_DECIDING: Final = ("publish.pre_manifest",)
+"""Everything is ready; whether it is published depends on what has happened meanwhile."""
+APPLIERS: Final[Matrix[ApplierSleep]] = matrix(
+    applier_sleeps(),
+    {
+        (Change.MANY, Meanwhile.SWEPT_AND_APPLIED): (
+            "mutation.begin",
+            "schema.post_contract",
+            "schema.post_create",
+            "publish.pre_manifest",
+            "publish.post_manifest",
+            "schema.post_promote_file",
+        ),
+        (Change.MANY, Meanwhile.SWEPT_AND_WRITTEN): ("schema.post_contract", *_DECIDING),
+        (Change.MANY, Meanwhile.WRITTEN): _DECIDING,
+        (Change.MANY, Meanwhile.APPLIED_WITHOUT_LOCK): _DECIDING,
+        # The rival wrote another table: it publishes again what it has.
+        (Change.RENAME, Meanwhile.WRITTEN): _DECIDING,
+        (Change.BRANCH, Meanwhile.SWEPT_AND_APPLIED): _DECIDING,
+    },
+    covered=POINTS,
+)
+SWEEP_SLEEPS: Final[Matrix[SweepSleep]] = matrix(
+    sweep_sleeps(),
+    {
+        Stage.ALL_MADE: ("publish.post_manifest", "schema.post_promote_file"),
+        Stage.ONE_MADE: (
+            "publish.post_manifest",
+            "recovery.post_restore",
+            "schema.post_discard",
+        ),
+    },
+    covered=POINTS,
+)
+WRITERS: Final[Matrix[WriterSleep]] = matrix(
+    writer_sleeps(),
+    {
+        (WriterVerb.WRITE, Change.MANY, Ending.WAKES): _DECIDING,
+        (WriterVerb.WRITE, Change.COLUMN, Ending.DIES): _DECIDING,
+        (WriterVerb.LOAD, Change.MANY, Ending.WAKES): _DECIDING,
+        (WriterVerb.MERGE, Change.MANY, Ending.WAKES): _DECIDING,
+        # It is undone table by table; under `MANY` the rival has moved the table already.
+        (WriterVerb.OPTIMIZE, Change.COLUMN, Ending.WAKES): _DECIDING,
+        (WriterVerb.OPTIMIZE, Change.COLUMN, Ending.DIES): _DECIDING,
+    },
+    covered=POINTS,
+)
 
 
 def pass_time(meanwhile: Meanwhile, root: str, branch: str) -> None:

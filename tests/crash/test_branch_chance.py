@@ -1,8 +1,10 @@
-"""Two errands stand still at places drawn by chance, others run, both go on: still some order."""
+"""Two errands stand still at places drawn by chance, others run, both go on: still some order.
+
+The gate draws one pair, another one for every commit; the nightly draws 150.
+"""
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, replace
 
@@ -44,8 +46,10 @@ from tests.crash.branch_world import (
 )
 from tests.crash.branch_worlds import BranchWorld, BranchWorlds, named, start_errand
 from tests.crash.worlds import earlier_id
+from tests.gate.seeds import case_seeds, examples
+from tests.gate.selection import is_nightly
 
-pytestmark = pytest.mark.crash
+pytestmark = pytest.mark.random
 
 SLOW_ONES = (
     create(NEW),
@@ -87,8 +91,7 @@ OTHERS = (
     folding(MAIN),
     folding(DEV),
 )
-SEEDS = range(int(os.environ.get("OMNIGRAPH_EXAMPLES", "150")))
-FAST = 6
+PAIRS = examples(150 if is_nightly() else 1)
 LAST = "append_everywhere-last"
 
 
@@ -100,12 +103,9 @@ class _Draw:
     rivals: tuple[Errand, ...]
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(n, marks=[] if n < FAST else [pytest.mark.slow]) for n in SEEDS],
-)
+@pytest.mark.parametrize("seed", case_seeds("branch-chance", PAIRS), ids=map(str, range(PAIRS)))
 def test_two_errands_that_wake_up_are_explained_by_some_order(
-    seed: int, branch_worlds: BranchWorlds
+    seed: str, branch_worlds: BranchWorlds
 ) -> None:
     draw = _drawn(random.Random(seed))
     before, root = branch_worlds.lay_out(BranchWorld.CROWDED), branch_worlds.root

@@ -1,28 +1,32 @@
-"""Whoever is killed while working with branches, wherever: it was done or it was not."""
+"""Whoever is killed while working with branches, wherever: it was done or it was not.
+
+What the gate leaves out of these matrices, and why, is in `tests/crash/branch_cases.py`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 import pytest
-from _pytest.mark import ParameterSet
 
 import omnigraph
 from omnigraph import failpoints
 from omnigraph.failpoints import Action, Armed
 from tests.crash.branch_cases import (
+    DEATHS,
+    LOOKS,
     ROUTES,
+    SWEEP_DEATHS,
     BranchDeath,
     BranchSweepDeath,
-    Case,
     Route,
-    branch_deaths,
-    branch_sweep_deaths,
-    repeats,
 )
-from tests.crash.branch_verdict import assert_all_or_nothing, assert_errand_can_be_run_again
-from tests.crash.branch_world import SWEEP, Errand, run_errand
+from tests.crash.branch_verdict import (
+    assert_all_or_nothing,
+    assert_errand_can_be_run_again,
+    assert_tidy_and_sound,
+)
+from tests.crash.branch_world import SWEEP, Errand, done, look_at, run_errand
 from tests.crash.branch_worlds import BranchWorld, BranchWorlds, Stage, named, run_victim
 
 pytestmark = pytest.mark.crash
@@ -40,14 +44,7 @@ DONE_BEFORE = frozenset(
 )
 
 
-def _table(cases: Iterable[Case]) -> list[ParameterSet]:
-    return [
-        pytest.param(case, id=str(case), marks=[pytest.mark.slow] if repeated else [])
-        for case, repeated in repeats(cases)
-    ]
-
-
-@pytest.mark.parametrize("case", _table(branch_deaths()))
+@pytest.mark.parametrize("case", DEATHS.selected, ids=str)
 def test_a_killed_errand_was_run_or_was_not(case: BranchDeath, branch_worlds: BranchWorlds) -> None:
     before, root = branch_worlds.lay_out(case.world), branch_worlds.root
     errand = named(case.errand)
@@ -62,7 +59,24 @@ def test_a_killed_errand_was_run_or_was_not(case: BranchDeath, branch_worlds: Br
     assert_errand_can_be_run_again(graph, errand, happened=happened, before=before, base=base)
 
 
-@pytest.mark.parametrize("case", _table(branch_sweep_deaths()))
+@pytest.mark.parametrize("world", LOOKS)
+def test_errands_killed_where_they_only_look_change_nothing(
+    world: BranchWorld, branch_worlds: BranchWorlds
+) -> None:
+    before, root = branch_worlds.lay_out(world), branch_worlds.root
+
+    for errand, point in LOOKS[world]:
+        assert run_victim(root, errand, failpoints=f"{point}=kill").was_killed, point
+
+    base = branch_worlds.base
+    assert look_at(omnigraph.open(root, mode="r"), base).picture == before
+    for errand in dict.fromkeys(errand for errand, _ in LOOKS[world]):
+        run_errand(omnigraph.open(root), errand)
+        before = done(before, errand)
+    assert assert_tidy_and_sound(omnigraph.open(root), base) == before
+
+
+@pytest.mark.parametrize("case", SWEEP_DEATHS.selected, ids=str)
 def test_a_killed_sweep_of_a_branch_is_finished_by_the_next(
     case: BranchSweepDeath, branch_worlds: BranchWorlds
 ) -> None:
@@ -81,6 +95,10 @@ def test_a_killed_sweep_of_a_branch_is_finished_by_the_next(
     assert_errand_can_be_run_again(graph, errand, happened=happened, before=before, base=base)
 
 
+@pytest.mark.nightly(
+    "that the points in the tables are reached is also shown by every death there; this "
+    "shows that the tables name all of them"
+)
 @pytest.mark.parametrize(
     ("world", "errand", "route"),
     [(world, errand, route) for (world, errand), route in ROUTES.items()],

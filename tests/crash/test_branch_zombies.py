@@ -1,12 +1,13 @@
-"""Whoever wakes up among changed branches: some order of all errands explains what is there."""
+"""Whoever wakes up among changed branches: some order of all errands explains what is there.
+
+What the gate leaves out of the matrices, and why, is in `tests/crash/branch_zombies.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from _pytest.mark import ParameterSet
 
 import omnigraph
 from omnigraph.commit.sidecar import pending_operations
@@ -29,11 +30,11 @@ from tests.crash.branch_world import (
 )
 from tests.crash.branch_worlds import BranchWorld, BranchWorlds, named, start_errand
 from tests.crash.branch_zombies import (
+    SLEEPS,
+    SWEEP_SLEEPS,
     BranchSleep,
     BranchSweepSleep,
     Rivals,
-    branch_sleeps,
-    branch_sweep_sleeps,
     may_fail,
 )
 from tests.crash.worlds import earlier_id
@@ -43,14 +44,7 @@ pytestmark = pytest.mark.crash
 LAST = "append_everywhere-last"
 
 
-def _table(cases: Iterable[tuple[object, bool]]) -> list[ParameterSet]:
-    return [
-        pytest.param(case, id=str(case), marks=[pytest.mark.slow] if slow else [])
-        for case, slow in cases
-    ]
-
-
-@pytest.mark.parametrize("case", _table(branch_sleeps()))
+@pytest.mark.parametrize("case", SLEEPS.selected, ids=str)
 def test_an_errand_that_wakes_up_is_explained_by_some_order(
     case: BranchSleep, branch_worlds: BranchWorlds
 ) -> None:
@@ -75,7 +69,7 @@ def test_an_errand_that_wakes_up_is_explained_by_some_order(
     _assert_explained(branch_worlds, slow, rivals, before)
 
 
-@pytest.mark.parametrize("case", _table(branch_sweep_sleeps()))
+@pytest.mark.parametrize("case", SWEEP_SLEEPS.selected, ids=str)
 def test_a_sweep_that_wakes_up_among_branches_does_no_harm(
     case: BranchSweepSleep, branch_worlds: BranchWorlds
 ) -> None:
@@ -135,7 +129,8 @@ def _assert_explained(
 ) -> None:
     graph = omnigraph.open(worlds.root)
     assert pending_operations(graph._objects) == ()
-    picture = assert_tidy_and_sound(graph, worlds.base, after_zombies=True)
+    used = {slow.errand.name, *(rival.errand.name for rival in rivals)}
+    picture = assert_tidy_and_sound(graph, worlds.base, after_zombies=True, used=used)
     assert picture in explained(moment_of(before), [slow], rivals), (slow, rivals)
     name = slow.errand.name if slow.errand.name in picture else MAIN
     assert told(graph, write(name, LAST))["said"] == "acknowledged"

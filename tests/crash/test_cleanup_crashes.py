@@ -1,47 +1,24 @@
-"""A killed cleanup: what anybody names is still there, and the next one goes on."""
+"""A killed cleanup: what anybody names is still there, and the next one goes on.
+
+Of the deaths that leave every version in place, the gate plays each in one story; see also
+`tests/crash/upkeep_cases.py`.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from omnigraph.commit.orphans import Fate, listed_forks
-from tests.crash.upkeep_cases import UpkeepDeath, upkeep_deaths
+from tests.crash.upkeep_cases import CLEANUP_DEATHS, LOOKS_OF_CLEANUP, UpkeepDeath
 from tests.crash.upkeep_verdict import assert_converges, assert_same, assert_whole
 from tests.crash.upkeep_world import Upkeep, keep_up, look
-from tests.crash.upkeep_worlds import UpkeepWorlds
+from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 
 pytestmark = pytest.mark.crash
 
-LEAVES_SOMETHING_NEW = frozenset(
-    {
-        ("reconcile.post_delete", 2),
-        ("retention.post_floor", 1),
-        ("cleanup.post_delete", 1),
-        ("cleanup.post_delete", 4),
-    }
-)
-"""Deaths of the fast tier: each leaves on disk what no death before it does."""
 
-
-@pytest.fixture(scope="session")
-def upkeep_worlds(tmp_path_factory: pytest.TempPathFactory) -> UpkeepWorlds:
-    return UpkeepWorlds(tmp_path_factory.getbasetemp() / "upkeep-worlds")
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case,
-            id=str(case),
-            marks=[]
-            if (case.point, case.visit) in LEAVES_SOMETHING_NEW
-            and case.upkeep is Upkeep.CLEANUP_TO_ONE
-            else [pytest.mark.slow],
-        )
-        for case in upkeep_deaths(Upkeep.CLEANUP, Upkeep.CLEANUP_TO_ONE)
-    ],
-)
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("case", CLEANUP_DEATHS.selected, ids=str)
 def test_a_killed_cleanup_keeps_what_is_named_and_the_next_one_goes_on(
     case: UpkeepDeath, upkeep_worlds: UpkeepWorlds
 ) -> None:
@@ -57,3 +34,19 @@ def test_a_killed_cleanup_keeps_what_is_named_and_the_next_one_goes_on(
     assert sum(each.old_versions_removed for each in again.tables) == 0
     assert_same(look(graph), laid.contents)
     assert_converges(graph, laid.contents)
+
+
+@pytest.mark.usefixtures("kept")
+def test_cleanups_that_are_killed_before_they_remove_anything_keep_everything(
+    upkeep_worlds: UpkeepWorlds,
+) -> None:
+    laid = upkeep_worlds.lay_out(UpkeepWorld.KEPT)
+
+    for point in LOOKS_OF_CLEANUP:
+        ended = upkeep_worlds.run(Upkeep.CLEANUP_TO_ONE, failpoints=f"{point}=kill")
+        assert ended.was_killed, point
+
+    graph = upkeep_worlds.graph()
+    assert_same(look(graph), laid.contents)
+    assert keep_up(graph, Upkeep.CLEANUP_TO_ONE)["failed"] == ()
+    assert_same(look(graph), laid.contents)

@@ -15,17 +15,12 @@ from tests.crash.upkeep_verdict import assert_same
 from tests.crash.upkeep_world import OLD, STALE, Laid, Upkeep, look, take, with_steps
 from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("unkept")]
 
 ON = ""
 TAGGED, CREATED = tag("t2", OLD), create(NEW, OLD)
 LOOKED = "retention.verify=stop@2"
 """The cleaner has raised the floors and knows what is named; nothing is removed yet."""
-
-
-@pytest.fixture(scope="session")
-def upkeep_worlds(tmp_path_factory: pytest.TempPathFactory) -> UpkeepWorlds:
-    return UpkeepWorlds(tmp_path_factory.getbasetemp() / "upkeep-worlds")
 
 
 def test_floors_are_raised_before_anybody_is_looked_for(upkeep_worlds: UpkeepWorlds) -> None:
@@ -107,6 +102,7 @@ def test_nothing_is_removed_if_a_branch_was_made_meanwhile(upkeep_worlds: Upkeep
     assert is_lost("cl_logs_once")
 
 
+@pytest.mark.cost("plays a merge, an optimize and a cleanup twice", 5)
 def test_what_a_merge_is_about_to_point_at_is_kept(upkeep_worlds: UpkeepWorlds) -> None:
     def told_and_readable(guard: str) -> tuple[str | None, bool]:
         laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)

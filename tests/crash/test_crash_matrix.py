@@ -1,4 +1,7 @@
-"""Whoever is killed, wherever: the graph opens, nothing is half done, and the outcome is true."""
+"""Whoever is killed, wherever: the graph opens, nothing is half done, and the outcome is true.
+
+What the gate leaves out of these matrices, and why, is in `tests/crash/cases.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,54 +13,50 @@ from ulid import ULID
 import omnigraph
 from omnigraph import names
 from omnigraph.errors import AlreadyInitialisedError, OmnigraphError
-from omnigraph.failpoints import POINTS
 from omnigraph.operations.check import Problem
 from omnigraph.operations.outcome import OperationStatus
-from tests.cluster.inputs import DRIVER_POINTS, TASK_POINT
-from tests.crash.branch_cases import branch_deaths, branch_sweep_deaths
 from tests.crash.cases import (
+    DRIFTS,
+    FOLDS,
+    LOOKS_OF_WRITERS,
+    MIGRATIONS,
+    RIVALLED,
+    STEPS_OF_A_SWEEP,
+    SWEEPS,
+    WRITERS,
     Death,
+    MigrationDeath,
     RivalledDeath,
     SweepDeath,
-    drift_deaths,
-    fold_deaths,
     init_deaths,
-    rivalled_deaths,
-    sweep_deaths,
-    writer_deaths,
 )
 from tests.crash.processes import run, start
 from tests.crash.rivals import act, mend
-from tests.crash.schema_cases import schema_deaths, schema_sweep_deaths
 from tests.crash.small_world import SCHEMA, TOUCHED, Job, Kind, after, carry_out, content_of
-from tests.crash.upkeep_cases import late_deaths, upkeep_deaths
-from tests.crash.upkeep_world import Upkeep
 from tests.crash.verdict import (
     assert_all_or_nothing,
     assert_asking_again_tells_the_same,
-    assert_every_kind_of_write_succeeds,
     assert_heads_are_published,
     assert_sound,
+    assert_writes_succeed,
+    kinds_that_follow,
+    looked_at,
     pending,
     reopened,
 )
 from tests.crash.worlds import Stage, World, Worlds, earlier_id
+from tests.gate.selection import is_nightly
 from tests.stores import folder_of, root_at
 
 pytestmark = pytest.mark.crash
 
-STAMPS_AND_STEPS = [
-    (stamp, branches, point, visit)
-    for branches in ((), ("feature",))
-    for stamp in (1, 2, 3)
-    for point in ("migration.pre_step", "migration.post_step")
-    for visit in range(1, (names.STAMP - stamp) * (1 + len(branches)) + 1)
-    if not branches or visit > names.STAMP - stamp
-]
+BEFORE_A_FOLD = World.MANY_COMMITS if is_nightly() else World.PLAIN
+WRITE_AND_FOLD = "write" if is_nightly() else "write_and_fold"
+"""A writer folds after a hundred commits; that of the gate folds after a few."""
 FORWARD_ONLY = frozenset({"publish.resolve", "publish.resolve.list", "publish.resolve.verify"})
 
 
-@pytest.mark.parametrize("case", list(writer_deaths()), ids=str)
+@pytest.mark.parametrize("case", WRITERS.selected, ids=str)
 def test_a_killed_writer_leaves_all_or_nothing(case: Death, worlds: Worlds, root: str) -> None:
     before = worlds.copy(case.world, root)
     job = _job(case.kind)
@@ -72,10 +71,29 @@ def test_a_killed_writer_leaves_all_or_nothing(case: Death, worlds: Worlds, root
     if case.world is World.PLAIN:
         assert_heads_are_published(graph)
     assert_asking_again_tells_the_same(graph, job, outcome)
-    assert_every_kind_of_write_succeeds(graph)
+    assert_writes_succeed(graph, after_case=case)
 
 
-@pytest.mark.parametrize("case", list(drift_deaths()), ids=str)
+def test_writers_killed_where_they_only_look_leave_all_or_nothing(
+    worlds: Worlds, root: str
+) -> None:
+    content = worlds.copy(World.PLAIN, root)
+
+    for point in LOOKS_OF_WRITERS:
+        job = Job(kind=Kind.APPEND, operation_id=str(ULID()), mark=point)
+        assert run("write", root, job.encoded(), failpoints=f"{point}=kill").was_killed
+        seen = looked_at(root)
+        graph = reopened(root)
+        published = graph.outcome(job.operation_id) is OperationStatus.PUBLISHED
+        assert published == (point in FORWARD_ONLY)
+        content = after(content, job) if published else content
+        assert seen == content_of(graph) == content
+
+    assert_sound(omnigraph.open(root))
+    assert_writes_succeed(omnigraph.open(root), after_case=LOOKS_OF_WRITERS)
+
+
+@pytest.mark.parametrize("case", DRIFTS.selected, ids=str)
 def test_a_writer_killed_while_refusing_foreign_rows_leaves_them_alone(
     case: Death, worlds: Worlds, root: str
 ) -> None:
@@ -91,31 +109,31 @@ def test_a_writer_killed_while_refusing_foreign_rows_leaves_them_alone(
     assert drifted == {"node:Person", "node:City"}
 
 
-@pytest.mark.parametrize("case", list(fold_deaths()), ids=str)
+@pytest.mark.parametrize("case", FOLDS.selected, ids=str)
 def test_a_writer_killed_while_folding_has_published(
     case: Death, worlds: Worlds, root: str
 ) -> None:
-    before = worlds.copy(case.world, root)
+    before = worlds.copy(BEFORE_A_FOLD, root)
     job = _job(case.kind)
     commits = {commit.commit_id for commit in omnigraph.open(root, mode="r").commits()}
 
-    ended = run("write", root, job.encoded(), failpoints=f"{case.point}=kill")
+    ended = run(WRITE_AND_FOLD, root, job.encoded(), failpoints=f"{case.point}=kill")
 
     assert ended.was_killed
     outcome = assert_all_or_nothing(root, job, before=before)
     assert outcome is OperationStatus.PUBLISHED
     graph = omnigraph.open(root)
     assert_asking_again_tells_the_same(graph, job, outcome)
-    assert_every_kind_of_write_succeeds(graph)
+    assert_writes_succeed(graph, after_case=case)
     listed = [commit.commit_id for commit in graph.commits()]
-    assert len(listed) == len(set(listed)) == len(commits) + 1 + 4
+    assert len(listed) == len(set(listed)) == len(commits) + 1 + len(kinds_that_follow(case))
     assert commits < set(listed)
 
 
 def test_a_writer_whose_fold_fails_has_published_and_says_so(worlds: Worlds, root: str) -> None:
-    before = worlds.copy(World.MANY_COMMITS, root)
+    before = worlds.copy(BEFORE_A_FOLD, root)
     job = _job(Kind.APPEND)
-    writer = start("write", root, job.encoded(), failpoints="fold.post_read=stop")
+    writer = start(WRITE_AND_FOLD, root, job.encoded(), failpoints="fold.post_read=stop")
     writer.wait_until_stopped()
     data = folder_of(root, names.COMMITS, "data")
     assert not data.exists(), "nothing was folded yet"
@@ -129,7 +147,7 @@ def test_a_writer_whose_fold_fails_has_published_and_says_so(worlds: Worlds, roo
     assert assert_all_or_nothing(root, job, before=before) is OperationStatus.PUBLISHED
 
 
-@pytest.mark.parametrize("case", list(rivalled_deaths()), ids=str)
+@pytest.mark.parametrize("case", RIVALLED.selected, ids=str)
 def test_a_writer_killed_after_a_lost_race_leaves_all_or_nothing(
     case: RivalledDeath, worlds: Worlds, root: str
 ) -> None:
@@ -148,10 +166,10 @@ def test_a_writer_killed_after_a_lost_race_leaves_all_or_nothing(
     outcome = assert_all_or_nothing(root, job, before=before)
     graph = omnigraph.open(root)
     assert_asking_again_tells_the_same(graph, job, outcome)
-    assert_every_kind_of_write_succeeds(graph)
+    assert_writes_succeed(graph, after_case=case)
 
 
-@pytest.mark.parametrize("case", list(sweep_deaths()), ids=str)
+@pytest.mark.parametrize("case", SWEEPS.selected, ids=str)
 def test_a_killed_sweep_is_finished_by_the_next(
     case: SweepDeath, worlds: Worlds, root: str
 ) -> None:
@@ -168,7 +186,21 @@ def test_a_killed_sweep_is_finished_by_the_next(
     graph = omnigraph.open(root)
     assert_asking_again_tells_the_same(graph, job, outcome)
     if case.stage is not Stage.DRIFTED:
-        assert_every_kind_of_write_succeeds(graph)
+        assert_writes_succeed(graph, after_case=case)
+
+
+def test_sweeps_killed_one_after_the_other_are_finished_by_the_last(
+    worlds: Worlds, root: str
+) -> None:
+    job, before = worlds.copy_after_death(Stage.ONE_MOVED, Kind.APPEND, root)
+
+    for point in STEPS_OF_A_SWEEP:
+        assert run("sweep", root, failpoints=f"{point}=kill").was_killed, point
+        assert looked_at(root) == before, point
+
+    outcome = assert_all_or_nothing(root, job, before=before)
+    assert outcome is OperationStatus.ROLLED_BACK
+    assert_writes_succeed(omnigraph.open(root), after_case=STEPS_OF_A_SWEEP)
 
 
 def test_a_sweep_whose_restored_version_came_too_late_changes_nothing(
@@ -187,18 +219,36 @@ def test_a_sweep_whose_restored_version_came_too_late_changes_nothing(
     assert ended.was_killed
     outcome = assert_all_or_nothing(root, job, before=after(before, rival))
     assert outcome is OperationStatus.ROLLED_BACK
-    assert_every_kind_of_write_succeeds(omnigraph.open(root))
+    assert_writes_succeed(omnigraph.open(root), after_case=armed)
 
 
-@pytest.mark.parametrize(("stamp", "branches", "point", "visit"), STAMPS_AND_STEPS)
+@pytest.mark.parametrize("case", MIGRATIONS.selected, ids=str)
 def test_a_killed_migration_is_finished_by_the_next_open(
-    stamp: int, branches: tuple[str, ...], point: str, visit: int, worlds: Worlds, root: str
+    case: MigrationDeath, worlds: Worlds, root: str
 ) -> None:
-    worlds.copy_old(stamp, branches, root)
+    worlds.copy_old(case.stamp, case.branches, root)
 
-    ended = run("open", root, failpoints=f"{point}=kill@{visit}")
+    ended = run("open", root, failpoints=f"{case.point}=kill@{case.visit}")
 
     assert ended.was_killed
+    _assert_migrated(root)
+
+
+def test_a_migration_killed_after_every_step_is_finished_by_the_last_open(
+    worlds: Worlds, root: str
+) -> None:
+    worlds.copy_old(1, (), root)
+    steps = names.STAMP - 1
+
+    for point in ("migration.pre_step", *("migration.post_step",) * steps):
+        assert run("open", root, failpoints=f"{point}=kill").was_killed
+        assert not any(content_of(omnigraph.open(root, mode="r")).values())
+
+    _assert_migrated(root)
+
+
+def _assert_migrated(root: str) -> None:
+    """Opening the empty graph has finished its migration, and it can be written."""
     assert not any(content_of(omnigraph.open(root, mode="r")).values())
     graph = reopened(root)
     assert graph.status().format_stamp == names.STAMP
@@ -232,22 +282,6 @@ def test_a_killed_init_made_the_graph_or_can_be_forced(point: str, root: str) ->
     job = Job(kind=Kind.APPEND, operation_id=str(ULID()))
     carry_out(graph, job)
     assert_sound(graph)
-
-
-def test_every_failpoint_is_where_somebody_is_killed() -> None:
-    killed = {case.point for case in (*writer_deaths(), *drift_deaths(), *fold_deaths())}
-    killed |= {case.point for case in rivalled_deaths()}
-    killed |= {case.point for case in sweep_deaths()}
-    killed |= {point for _, _, point, _ in STAMPS_AND_STEPS}
-    killed |= {*init_deaths(), "recovery.restore_publish_refused"}
-    killed |= {case.point for case in branch_deaths()}
-    killed |= {case.point for case in branch_sweep_deaths()}
-    killed |= {case.point for case in upkeep_deaths(*Upkeep)}
-    killed |= {case.point for case in late_deaths()}
-    killed |= {case.point for case in schema_deaths()}
-    killed |= {case.point for case in schema_sweep_deaths()}
-
-    assert killed | {*DRIVER_POINTS, TASK_POINT} == POINTS
 
 
 def test_the_kinds_of_writers_move_several_tables() -> None:

@@ -1,20 +1,15 @@
 """A consumer of changes that is killed again and again misses nothing and keeps the order.
 
-It appends every change to a file, makes that durable, and stores the cursor after each commit,
-while a writer goes on. The writer's own book says what each commit changed.
-
-python -m tests.crash.test_feed_consumer consume ROOT HOME SESSION
+In the gate it is killed four times, once at each kind of moment; the nightly kills it 15 and 200
+times.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,162 +17,79 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.operations.changes import CommitChanges, changes
-from tests.crash.processes import HOME
+from omnigraph.operations.changes import changes
+from tests.crash.feed_roles import Line, store
+from tests.crash.processes import Victim, start
+from tests.gate.seeds import case_seeds
 
-pytestmark = pytest.mark.crash
+pytestmark = pytest.mark.random
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
 edge Knows: Person -> Person
 """
-PEOPLE = 12
-SIDES = ("before", "after")
-Line = dict[str, Any]
-
-
-def consume(root: str, home: Path, session: str) -> None:
-    """Follow the feed until there is nothing left to wait for."""
-    graph = omnigraph.open(root, mode="r")
-    drop_half_a_line(home / "delivered")
-    print("ready", flush=True)
-    with (home / "delivered").open("a") as delivered:
-        while True:
-            is_last = (home / "written").exists()
-            cursor = (home / "cursor").read_text()
-            for commit in changes(graph._objects, graph.catalog, None, cursor=cursor):
-                for line in lines_of(commit):
-                    delivered.write(json.dumps({"session": session, **line}) + "\n")
-                    delivered.flush()
-                    dawdle()
-                os.fsync(delivered.fileno())
-                dawdle()
-                store(home / "cursor", commit.cursor)
-                print("delivered", flush=True)
-            if is_last:
-                return
-            time.sleep(0.02)
-
-
-def lines_of(commit: CommitChanges) -> Iterator[Line]:
-    """A line for the commit, then one per change."""
-    yield {"commit": commit.commit_id, "change": None}
-    for table in commit.tables:
-        for batch in table.reader():
-            for row in batch.to_pylist():
-                ages = [None if row[side] is None else row[side].get("age") for side in SIDES]
-                change = [row["op"], table.table_key, row["id"], *ages]
-                yield {"commit": commit.commit_id, "change": change}
-
-
-def dawdle() -> None:
-    """Make it likelier to be killed here."""
-    time.sleep(random.uniform(0, 0.01))
-
-
-def drop_half_a_line(path: Path) -> None:
-    content = path.read_bytes() if path.exists() else b""
-    path.write_bytes(content[: content.rfind(b"\n") + 1])
-
-
-def store(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def write(root: str, home: Path, seed: str) -> None:
-    """Commit what chance says until told to stop; the book holds what each commit changed."""
-    chance = random.Random(seed)
-    graph = omnigraph.open(root)
-    people: dict[str, int] = {}
-    print("ready", flush=True)
-    with (home / "book").open("a") as book:
-        while not (home / "enough").exists():
-            commit_id, changed = write_once(graph, people, chance)
-            book.write(json.dumps({"commit": commit_id, "changes": changed}) + "\n")
-            book.flush()
-            time.sleep(chance.uniform(0, 0.3))
-
-
-def write_once(
-    graph: Graph, people: dict[str, int], chance: random.Random
-) -> tuple[str | None, list[list[Any]]]:
-    known = sorted(people)
-    if known and chance.random() < 0.2:
-        name = chance.choice(known)
-        result = graph.delete({"Person": [name]})
-        return result.commit_id, [["delete", "node:Person", name, people.pop(name), None]]
-    given = {f"p{n:02}": chance.randint(0, 2) for n in chance.sample(range(PEOPLE), 4)}
-    rows = [{"name": name, "age": age} for name, age in given.items()]
-    result = graph.write({"Person": rows}, mode="merge")
-    changed = [
-        ["update" if name in people else "insert", "node:Person", name, people.get(name), age]
-        for name, age in sorted(given.items())
-        if people.get(name) != age
-    ]
-    people.update(given)
-    return result.commit_id, changed
+AT_NIGHT = pytest.mark.nightly("more of the kills that the gate draws four of")
+_PATIENCE_SECONDS = 1_200.0
 
 
 @contextmanager
-def running(role: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.test_feed_consumer", role, *arguments],
-        cwd=HOME,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+def running(role: str, root: str, home: Path, last: str) -> Iterator[Victim]:
+    process = start(role, root, str(home), last, module="tests.crash.feed_roles")
     try:
         yield process
     finally:
-        if process.poll() is None:
+        if not process.has_ended:
             process.kill()
-        process.communicate()
 
 
-def ended_well(process: subprocess.Popen[str], seconds: float) -> bool:
-    _, err = process.communicate(timeout=seconds)
-    assert process.returncode == 0, err
-    return True
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
-def kill_somewhere(process: subprocess.Popen[str], session: int, chance: random.Random) -> None:
+def kill_somewhere(process: Victim, session: int, chance: random.Random) -> None:
     """Kill it at any moment: after it delivered something, after it began, or before that."""
-    awaited = ["ready\n", "delivered\n"][: (2, 1, 2, 0)[session % 4]]
-    assert process.stdout is not None
-    for line in awaited:
-        assert process.stdout.readline() == line, process.communicate()
-    time.sleep(chance.uniform(0, 0.4))
-    assert process.poll() is None, process.communicate()
+    awaited = ["ready", "delivered"][: (2, 1, 2, 0)[session % 4]]
+    wait_until(lambda: process.has_ended or words_of(process)[: len(awaited)] == awaited)
+    time.sleep(chance.uniform(0, 0.2))
     process.kill()
+    assert process.end().was_killed, words_of(process)
 
 
-def story(root: str, home: Path, *, kills: int, seed: int) -> tuple[list[Line], list[Line]]:
+def ended_well(process: Victim) -> bool:
+    wait_until(lambda: process.has_ended)
+    return process.end().said == "done"
+
+
+def words_of(process: Victim) -> list[str]:
+    return process.out.read_text().split() if process.out.exists() else []
+
+
+def story(root: str, home: Path, *, kills: int, seed: str) -> tuple[list[Line], list[Line]]:
     """Let a consumer be killed while a writer writes; what was written, what was delivered."""
     graph = omnigraph.init(root, schema=SCHEMA)
     home.mkdir()
     store(home / "cursor", changes(graph._objects, graph.catalog, None).cursor)
     chance = random.Random(seed)
-    with running("write", root, str(home), str(seed)) as writer:
+    with running("write", root, home, seed) as writer:
         for session in range(kills):
-            with running("consume", root, str(home), str(session)) as consumer:
+            with running("consume", root, home, str(session)) as consumer:
                 kill_somewhere(consumer, session, chance)
+        wait_until(lambda: len(read_lines(home / "book")) > kills)
         (home / "enough").touch()
-        assert ended_well(writer, 60)
+        assert ended_well(writer)
     (home / "written").touch()
-    with running("consume", root, str(home), "last") as consumer:
-        assert ended_well(consumer, 1_200)
+    with running("consume", root, home, "last") as consumer:
+        assert ended_well(consumer)
     return read_lines(home / "book"), read_lines(home / "delivered")
 
 
 def read_lines(path: Path) -> list[Line]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """The whole lines of a file that may be written to just now."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def deliveries(lines: Sequence[Line]) -> list[tuple[str, str, list[list[Any]]]]:
@@ -217,12 +129,18 @@ def assert_nothing_is_missing(book: Sequence[Line], delivered: Sequence[Line]) -
 
 
 @pytest.mark.parametrize(
-    "kills", [15, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3_000)])]
+    "kills",
+    [
+        4,
+        pytest.param(15, marks=AT_NIGHT),
+        pytest.param(200, marks=[AT_NIGHT, pytest.mark.timeout(3_000)]),
+    ],
 )
 def test_a_consumer_that_is_killed_at_any_moment_gets_every_change_in_order(
     graph_root: str, tmp_path: Path, kills: int
 ) -> None:
-    book, delivered = story(graph_root, tmp_path / "home", kills=kills, seed=kills)
+    (seed,) = case_seeds(f"feed-consumer-{kills}", 1)
+    book, delivered = story(graph_root, tmp_path / "home", kills=kills, seed=seed)
 
     again = assert_nothing_is_missing(book, delivered)
 
@@ -256,8 +174,3 @@ def test_the_verdict_sees_what_is_missing_or_out_of_order() -> None:
     ):
         with pytest.raises(AssertionError):
             assert_nothing_is_missing(book, wrong)
-
-
-if __name__ == "__main__":
-    role, root, home, last = sys.argv[1:]
-    (consume if role == "consume" else write)(root, Path(home), last)

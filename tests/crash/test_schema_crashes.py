@@ -1,13 +1,14 @@
-"""Whoever is killed while the schema changes, wherever: everybody sees the old or the new."""
+"""Whoever is killed while the schema changes, wherever: everybody sees the old or the new.
+
+What the gate leaves out of these matrices, and why, is in `tests/crash/schema_cases.py`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable
 
 import pytest
-from _pytest.mark import ParameterSet
 from ulid import ULID
 
 import omnigraph
@@ -15,13 +16,12 @@ from omnigraph import failpoints
 from omnigraph.failpoints import Action, Armed
 from omnigraph.operations.outcome import OperationStatus
 from tests.crash.schema_cases import (
+    DEATHS,
     ROUTES,
+    SWEEP_DEATHS,
     SWEEPS,
     SchemaDeath,
     SchemaSweepDeath,
-    is_for_the_gate,
-    schema_deaths,
-    schema_sweep_deaths,
 )
 from tests.crash.schema_processes import run
 from tests.crash.schema_verdict import (
@@ -36,8 +36,6 @@ from tests.crash.schema_world import Apply, Change, apply, changed, look
 from tests.crash.schema_worlds import FORWARD, SchemaWorlds, Stage
 
 pytestmark = pytest.mark.crash
-
-Case = TypeVar("Case", SchemaDeath, SchemaSweepDeath)
 
 DONE_BEFORE = frozenset(
     {
@@ -56,22 +54,7 @@ READY_BEFORE = frozenset({*DONE_BEFORE, "publish.pre_manifest"})
 """Where nothing is missing but the decision, which a sweep then makes."""
 
 
-@pytest.fixture(scope="session")
-def schema_worlds(tmp_path_factory: pytest.TempPathFactory) -> SchemaWorlds:
-    return SchemaWorlds(tmp_path_factory.mktemp("schema-worlds"))
-
-
-def _table(cases: Iterable[Case]) -> list[ParameterSet]:
-    seen: set[str] = set()
-    return [
-        pytest.param(
-            case, id=str(case), marks=[] if is_for_the_gate(case, seen) else [pytest.mark.slow]
-        )
-        for case in cases
-    ]
-
-
-@pytest.mark.parametrize("case", _table(schema_deaths()))
+@pytest.mark.parametrize("case", DEATHS.selected, ids=str)
 def test_a_killed_applier_leaves_the_old_or_the_new(
     case: SchemaDeath, schema_worlds: SchemaWorlds
 ) -> None:
@@ -88,7 +71,7 @@ def test_a_killed_applier_leaves_the_old_or_the_new(
     assert_life_goes_on(graph, job, outcome, before=before, commit=commit)
 
 
-@pytest.mark.parametrize("case", _table(schema_sweep_deaths()))
+@pytest.mark.parametrize("case", SWEEP_DEATHS.selected, ids=str)
 def test_a_killed_sweep_of_a_schema_change_is_finished_by_the_next(
     case: SchemaSweepDeath, schema_worlds: SchemaWorlds
 ) -> None:
@@ -112,6 +95,10 @@ def test_a_killed_sweep_of_a_schema_change_is_finished_by_the_next(
     assert_life_goes_on(graph, job, outcome, before=before, commit=commit)
 
 
+@pytest.mark.nightly(
+    "that the points in the tables are reached is also shown by every death there; this "
+    "shows that the tables name all of them"
+)
 @pytest.mark.parametrize("change", Change)
 def test_an_applier_is_killed_at_every_point_that_it_reaches(
     change: Change, schema_worlds: SchemaWorlds, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +113,10 @@ def test_an_applier_is_killed_at_every_point_that_it_reaches(
     assert seen_by_another(schema_worlds.root, job.branch) == changed(before, change)
 
 
+@pytest.mark.nightly(
+    "that the points in the tables are reached is also shown by every death there; this "
+    "shows that the tables name all of them"
+)
 @pytest.mark.parametrize("stage", Stage)
 def test_a_sweep_of_a_schema_change_is_killed_at_every_point_that_it_reaches(
     stage: Stage, schema_worlds: SchemaWorlds, monkeypatch: pytest.MonkeyPatch

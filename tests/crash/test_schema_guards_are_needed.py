@@ -40,11 +40,6 @@ OF_DIFFERENT_SIZES = BASE.replace("size: I32?", "size: I32? @unique")
 """What all cities are until the sleeping writer brings its own. No table moves for it."""
 
 
-@pytest.fixture(scope="session")
-def schema_worlds(tmp_path_factory: pytest.TempPathFactory) -> SchemaWorlds:
-    return SchemaWorlds(tmp_path_factory.mktemp("schema-worlds"))
-
-
 def test_a_publish_demands_the_schema_its_rows_were_judged_by(schema_worlds: SchemaWorlds) -> None:
     def told_and_found(guard: str) -> tuple[str | None, set[Problem]]:
         graph, writer = _writer_overtaken_by_a_rule(schema_worlds, guard)

@@ -1,24 +1,26 @@
-"""Upkeep that is killed, wherever: nothing is lost, nothing lies, and the next run finishes it."""
+"""Upkeep that is killed, wherever: nothing is lost, nothing lies, and the next run finishes it.
+
+What the gate leaves out of these matrices, and why, is in `tests/crash/upkeep_cases.py`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Action, Armed
 from tests.crash.branch_world import SWEEP
 from tests.crash.small_world import content_of
 from tests.crash.upkeep_cases import (
+    LATE_DEATHS,
+    OPTIMIZE_DEATHS,
+    REPAIR_DEATHS,
     ROUTES,
     LateDeath,
     Route,
     UpkeepDeath,
-    late_deaths,
-    upkeep_deaths,
 )
 from tests.crash.upkeep_verdict import assert_converges, assert_whole
 from tests.crash.upkeep_world import Upkeep, keep_up, take, with_steps
@@ -27,42 +29,10 @@ from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 pytestmark = pytest.mark.crash
 
 COMPACTED = ("node:Person", "node:City", "edge:LivesIn")
-LEAVES_SOMETHING_NEW = frozenset(
-    {
-        ("mutation.post_stage", 2),
-        ("mutation.post_direct_commit", 1),
-        ("mutation.post_direct_commit", 3),
-        ("mutation.post_table_commit", 1),
-        ("mutation.post_table_commit", 2),
-        ("mutation.post_table_commit", 3),
-        ("publish.pre_manifest", 2),
-        ("publish.post_manifest", 1),
-        ("publish.post_manifest", 2),
-        ("mutation.post_sidecar_delete", 2),
-        ("fold.post_history", 1),
-        ("fold.post_drop", 1),
-    }
-)
-"""Deaths of the fast tier: each leaves on disk what no death before it does."""
 
 
-@pytest.fixture(scope="session")
-def upkeep_worlds(tmp_path_factory: pytest.TempPathFactory) -> UpkeepWorlds:
-    return UpkeepWorlds(tmp_path_factory.getbasetemp() / "upkeep-worlds")
-
-
-def _table(cases: Iterable[UpkeepDeath]) -> list[ParameterSet]:
-    return [
-        pytest.param(
-            case,
-            id=str(case),
-            marks=[] if (case.point, case.visit) in LEAVES_SOMETHING_NEW else [pytest.mark.slow],
-        )
-        for case in cases
-    ]
-
-
-@pytest.mark.parametrize("case", _table(upkeep_deaths(Upkeep.OPTIMIZE)))
+@pytest.mark.usefixtures("unkept")
+@pytest.mark.parametrize("case", OPTIMIZE_DEATHS.selected, ids=str)
 def test_a_killed_optimize_changes_no_row_and_the_next_one_finishes_it(
     case: UpkeepDeath, upkeep_worlds: UpkeepWorlds
 ) -> None:
@@ -75,8 +45,8 @@ def test_a_killed_optimize_changes_no_row_and_the_next_one_finishes_it(
     assert_converges(graph, laid.contents)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", list(late_deaths()), ids=str)
+@pytest.mark.usefixtures("unkept")
+@pytest.mark.parametrize("case", LATE_DEATHS.selected, ids=str)
 def test_an_optimize_killed_after_a_lost_race_leaves_nothing_to_repair(
     case: LateDeath, upkeep_worlds: UpkeepWorlds
 ) -> None:
@@ -100,7 +70,8 @@ def test_an_optimize_killed_after_a_lost_race_leaves_nothing_to_repair(
     assert_converges(assert_whole(upkeep_worlds.root, expected), expected)
 
 
-@pytest.mark.parametrize("case", _table(upkeep_deaths(Upkeep.REPAIR)))
+@pytest.mark.usefixtures("foreign")
+@pytest.mark.parametrize("case", REPAIR_DEATHS.selected, ids=str)
 def test_a_killed_repair_published_everything_or_nothing(
     case: UpkeepDeath, upkeep_worlds: UpkeepWorlds
 ) -> None:
@@ -120,6 +91,10 @@ def test_a_killed_repair_published_everything_or_nothing(
     assert_converges(assert_whole(upkeep_worlds.root, repaired), repaired)
 
 
+@pytest.mark.nightly(
+    "that the points in the tables are reached is also shown by every death there; this "
+    "shows that the tables name all of them"
+)
 @pytest.mark.parametrize(
     ("world", "upkeep", "route"),
     [(world, upkeep, route) for (world, upkeep), route in ROUTES.items()],

@@ -23,15 +23,10 @@ from tests.crash.upkeep_world import Upkeep, take, with_steps
 from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 from tests.crash.worlds import earlier_id
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("unkept")]
 
 ON = ""
 MOVED = "optimize.post_phase_b_pre_manifest_commit=stop"
-
-
-@pytest.fixture(scope="session")
-def upkeep_worlds(tmp_path_factory: pytest.TempPathFactory) -> UpkeepWorlds:
-    return UpkeepWorlds(tmp_path_factory.getbasetemp() / "upkeep-worlds")
 
 
 def test_a_compaction_is_published_only_over_the_pins_it_was_made_from(

@@ -1,21 +1,33 @@
 """Where processes that keep house are killed or stand still, and what others do meanwhile, as data.
 
 Invariant: per step the points are those it reaches; a test compares them with what is really
-reached. Every point meets every rival; the fast tier takes few, each with another rival.
+reached. Every point meets every rival, in the nightly.
+
+What the gate leaves out of deaths: the steps of an index build, a repair and a publish that leave
+what a write leaves, and the second and third table after the first. What it leaves out of sleeps:
+all but those where a decision is due that nothing else in the gate is about (a compaction is put
+back, is swept, meets another one; names come and go while a cleanup looks, and while it removes).
+Whoever claims an old commit beside a cleanup is in the gate with the guards that protect it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from omnigraph.failpoints import POINTS
+from tests.crash.branch_cases import GATE_POINTS as WITHOUT_UPKEEP
 from tests.crash.branch_world import DEV, MAIN, NEW, SWEEP, create, delete, merge, tag, untag, write
+from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.upkeep_world import FIRST, KEPT, OLD, STALE, Step, Upkeep
 from tests.crash.upkeep_worlds import UpkeepWorld
 
 Route = Mapping[str, tuple[int, ...]]
 """The points that are reached, and the visits at which somebody is killed there."""
 Rivals = tuple[Step, ...]
+Meetings = Mapping[Rivals, tuple[str, ...]]
+"""What others may do, and where somebody stands still meanwhile in the gate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +38,10 @@ class UpkeepDeath:
     world: UpkeepWorld
     point: str
     visit: int
+
+    @property
+    def group(self) -> Upkeep:
+        return self.upkeep
 
     def __str__(self) -> str:
         return f"{self.world}-{self.upkeep}-{self.point}@{self.visit}"
@@ -38,6 +54,11 @@ class LateDeath:
     stop: str
     rivals: Rivals
     point: str
+    visit: int = 1
+
+    @property
+    def group(self) -> Rivals:
+        return self.rivals
 
     def __str__(self) -> str:
         return f"{_spelt(self.rivals)}-at-{self.stop}-{self.point}"
@@ -52,6 +73,10 @@ class Sleep:
     point: str
     visit: int
     rivals: Rivals
+
+    @property
+    def group(self) -> tuple[Step, Rivals]:
+        return self.step, self.rivals
 
     def __str__(self) -> str:
         return f"{self.step}-{self.point}@{self.visit}-{_spelt(self.rivals)}"
@@ -92,6 +117,16 @@ _CLEANING: Route = {
     **_once("manifest.post_clean"),
 }
 _CLEANING_TO_ONE: Route = {**_CLEANING, "cleanup.post_delete": (1, 4, 8)}
+LOOKS_OF_CLEANUP: Final = (
+    "retention.post_logs",
+    "cleanup.post_sides",
+    "cleanup.post_pins",
+    "retention.post_tags",
+    "retention.verify",
+    "cleanup.post_list",
+    "cleanup.table_gc",
+)
+"""Where a cleanup has looked at something and removed no version yet."""
 _REPAIRING: Route = _once(
     "read.begin",
     "read.post_manifest",
@@ -115,31 +150,31 @@ ROUTES: Mapping[tuple[UpkeepWorld, Upkeep], Route] = {
 }
 
 _WRITES: Rivals = (write(MAIN, "append-r"), write(MAIN, "delete-c0"), write(MAIN, "merge-r"))
-OPTIMIZE_RIVALS: tuple[Rivals, ...] = (
-    _WRITES,
-    (SWEEP,),
-    (SWEEP, *_WRITES),
-    (Upkeep.OPTIMIZE,),
-    (SWEEP, Upkeep.OPTIMIZE, Upkeep.CLEANUP),
-    (write(MAIN, "link-r"), Upkeep.CLEANUP),
-    (SWEEP, write(MAIN, "append-r"), Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE),
-    (*_WRITES, Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE),
-    (merge(DEV), write(STALE, "append-s"), Upkeep.OPTIMIZE),
-)
-CLEANUP_RIVALS: tuple[Rivals, ...] = (
-    (create(NEW, OLD),),
-    (tag("t2", OLD),),
-    (create(NEW, FIRST), untag(FIRST), delete(STALE)),
-    (create(NEW, KEPT), untag(KEPT), write(NEW, "append-n")),
-    (tag("t2", OLD), create(NEW, "t2"), untag("t2")),
-    (untag(KEPT), untag(FIRST), delete(STALE), delete(DEV)),
-    (tag("t2", STALE), delete(STALE), untag(FIRST)),
-    (write(STALE, "append-s"), write(DEV, "delete-c0")),
-    (merge(DEV), write(MAIN, "append-r")),
-    (Upkeep.CLEANUP_TO_ONE, tag("t2", OLD), create(NEW, OLD)),
-    (write(MAIN, "append-r"), Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE),
-    (create("gone"), write("gone", "append-g")),
-)
+OPTIMIZE_RIVALS: Meetings = {
+    _WRITES: ("optimize.post_phase_b_pre_manifest_commit",),
+    (SWEEP,): (),
+    (SWEEP, *_WRITES): (),
+    (Upkeep.OPTIMIZE,): (),
+    (SWEEP, Upkeep.OPTIMIZE, Upkeep.CLEANUP): ("publish.pre_manifest@2",),
+    (write(MAIN, "link-r"), Upkeep.CLEANUP): (),
+    (SWEEP, write(MAIN, "append-r"), Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE): (),
+    (*_WRITES, Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE): (),
+    (merge(DEV), write(STALE, "append-s"), Upkeep.OPTIMIZE): (),
+}
+CLEANUP_RIVALS: Meetings = {
+    (create(NEW, OLD),): (),
+    (tag("t2", OLD),): (),
+    (create(NEW, FIRST), untag(FIRST), delete(STALE)): (),
+    (create(NEW, KEPT), untag(KEPT), write(NEW, "append-n")): ("cleanup.post_pins@2",),
+    (tag("t2", OLD), create(NEW, "t2"), untag("t2")): (),
+    (untag(KEPT), untag(FIRST), delete(STALE), delete(DEV)): (),
+    (tag("t2", STALE), delete(STALE), untag(FIRST)): (),
+    (write(STALE, "append-s"), write(DEV, "delete-c0")): (),
+    (merge(DEV), write(MAIN, "append-r")): (),
+    (Upkeep.CLEANUP_TO_ONE, tag("t2", OLD), create(NEW, OLD)): (),
+    (write(MAIN, "append-r"), Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE): ("cleanup.post_delete",),
+    (create("gone"), write("gone", "append-g")): (),
+}
 _TIDY_UP: tuple[Rivals, ...] = (
     (Upkeep.CLEANUP_TO_ONE,),
     (untag(FIRST), delete(STALE), Upkeep.CLEANUP_TO_ONE),
@@ -174,7 +209,6 @@ BESIDE_CLEANUP: Mapping[Step, tuple[str, ...]] = {
     write(MAIN, "delete-c0"): _WRITING,
     merge(DEV): (*_WRITING, "merge.staged"),
 }
-_CLAIMED = frozenset({"branch.post_claim", "tag.post_put", "publish.pre_manifest"})
 _RESTORING = (
     "publish.pre_abort",
     "recovery.pre_restore",
@@ -200,41 +234,73 @@ def late_deaths() -> Iterator[LateDeath]:
             yield LateDeath(stop="optimize.pre_reserve", rivals=rivals, point=point)
 
 
-def optimize_sleeps() -> Iterator[tuple[Sleep, bool]]:
-    """Every case, and whether the fast tier leaves it out."""
-    route = [(point, visit) for point, visits in _OPTIMIZING.items() for visit in visits]
-    chosen = route[::5]
-    yield from _met(UpkeepWorld.UNKEPT, Upkeep.OPTIMIZE, route, OPTIMIZE_RIVALS, chosen)
+def optimize_sleeps() -> Iterator[Sleep]:
+    return _met(UpkeepWorld.UNKEPT, Upkeep.OPTIMIZE, _OPTIMIZING, tuple(OPTIMIZE_RIVALS))
 
 
-def cleanup_sleeps() -> Iterator[tuple[Sleep, bool]]:
-    route = [(point, visit) for point, visits in _CLEANING_TO_ONE.items() for visit in visits]
-    chosen = route[::5]
-    yield from _met(UpkeepWorld.KEPT, Upkeep.CLEANUP_TO_ONE, route, CLEANUP_RIVALS, chosen)
+def cleanup_sleeps() -> Iterator[Sleep]:
+    return _met(UpkeepWorld.KEPT, Upkeep.CLEANUP_TO_ONE, _CLEANING_TO_ONE, tuple(CLEANUP_RIVALS))
 
 
-def sleeps_beside_cleanup() -> Iterator[tuple[Sleep, bool]]:
+def sleeps_beside_cleanup() -> Iterator[Sleep]:
     for step, points in BESIDE_CLEANUP.items():
-        route = [(point, 1) for point in points]
-        chosen = [(point, 1) for point in points if point in _CLAIMED]
-        yield from _met(UpkeepWorld.UNKEPT, step, route, _TIDY_UP, chosen)
+        yield from _met(UpkeepWorld.UNKEPT, step, _once(*points), _TIDY_UP)
 
 
 def _met(
-    world: UpkeepWorld,
-    step: Step,
-    route: Collection[tuple[str, int]],
-    all_rivals: tuple[Rivals, ...],
-    chosen: Sequence[tuple[str, int]],
-) -> Iterator[tuple[Sleep, bool]]:
-    """Every point with all rivals; the chosen ones are fast with one of them, in turn."""
-    for place in route:
-        point, visit = place
-        turn = chosen.index(place) % len(all_rivals) if place in chosen else None
-        for number, rivals in enumerate(all_rivals):
-            sleep = Sleep(world=world, step=step, point=point, visit=visit, rivals=rivals)
-            yield sleep, turn != number
+    world: UpkeepWorld, step: Step, route: Route, all_rivals: tuple[Rivals, ...]
+) -> Iterator[Sleep]:
+    for point, visits in route.items():
+        for visit in visits:
+            for rivals in all_rivals:
+                yield Sleep(world=world, step=step, point=point, visit=visit, rivals=rivals)
 
 
 def _spelt(rivals: Rivals) -> str:
     return "-".join(map(str, rivals))
+
+
+OPTIMIZE_DEATHS: Final[Matrix[UpkeepDeath]] = matrix(
+    upkeep_deaths(Upkeep.OPTIMIZE),
+    {
+        Upkeep.OPTIMIZE: (
+            "mutation.post_direct_commit@2",
+            "mutation.post_table_commit",
+            "publish.pre_manifest@3",
+        )
+    },
+    covered=WITHOUT_UPKEEP,
+)
+REPAIR_DEATHS: Final[Matrix[UpkeepDeath]] = matrix(
+    upkeep_deaths(Upkeep.REPAIR), {Upkeep.REPAIR: ("mutation.post_stage",)}, covered=WITHOUT_UPKEEP
+)
+LATE_DEATHS: Final[Matrix[LateDeath]] = matrix(
+    late_deaths(), {_WRITES: ("recovery.post_restore",)}, covered=POINTS
+)
+CLEANUP_DEATHS: Final[Matrix[UpkeepDeath]] = matrix(
+    (*upkeep_deaths(Upkeep.CLEANUP_TO_ONE), *upkeep_deaths(Upkeep.CLEANUP)),
+    {Upkeep.CLEANUP_TO_ONE: ("cleanup.post_delete@4",)},
+    covered=WITHOUT_UPKEEP.union(LOOKS_OF_CLEANUP),
+)
+OPTIMIZE_SLEEPS: Final[Matrix[Sleep]] = matrix(
+    optimize_sleeps(),
+    {(Upkeep.OPTIMIZE, rivals): places for rivals, places in OPTIMIZE_RIVALS.items()},
+    covered=POINTS,
+)
+CLEANUP_SLEEPS: Final[Matrix[Sleep]] = matrix(
+    cleanup_sleeps(),
+    {(Upkeep.CLEANUP_TO_ONE, rivals): places for rivals, places in CLEANUP_RIVALS.items()},
+    covered=POINTS,
+)
+SLEEPS_BESIDE_CLEANUP: Final[Matrix[Sleep]] = matrix(
+    sleeps_beside_cleanup(),
+    {
+        (create(NEW, KEPT), _TIDY_UP[0]): ("branch.post_claim",),
+        (write(STALE, "append-s"), _TIDY_UP[2]): ("publish.pre_manifest",),
+    },
+    covered=POINTS,
+)
+GATE_POINTS: Final = frozenset(LOOKS_OF_CLEANUP).union(
+    *(family.gate_points for family in (OPTIMIZE_DEATHS, REPAIR_DEATHS, CLEANUP_DEATHS))
+)
+"""Where upkeep is killed in the gate."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
-
-import pytest
-from _pytest.mark import ParameterSet
 
 from tests.crash.branch_world import Errand, Verb
 from tests.crash.branch_worlds import named, start_errand
@@ -26,13 +22,6 @@ class Slept:
     answer: dict[str, Any]
     acknowledged: tuple[Step, ...]
     refused: tuple[tuple[Step, str], ...]
-
-
-def table(cases: Iterable[tuple[Sleep, bool]]) -> list[ParameterSet]:
-    return [
-        pytest.param(case, id=str(case), marks=[pytest.mark.slow] if slow else [])
-        for case, slow in cases
-    ]
 
 
 def start_step(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from unittest.mock import patch
 
 import omnigraph
 import omnigraph.maintenance.cleanup
@@ -49,6 +50,9 @@ def _do(verb: str, root: str, job: str) -> dict[str, object]:
         case "write":
             result = carry_out(omnigraph.open(root), Job.decoded(job))
             return {"said": "acknowledged", "commit_id": result.commit_id}
+        case "write_and_fold":
+            with patch("omnigraph.commit.fold.FOLD_EVERY", 1):
+                return _do("write", root, job)
         case "upkeep":
             return {"said": "acknowledged", **keep_up(omnigraph.open(root), Upkeep(job))}
         case _:

@@ -14,7 +14,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph.commit.fold import FOLD_EVERY
-from tests.crash.copies import copy_root, is_made, move_root
+from tests.crash.copies import is_made, link_root, move_root
 from tests.crash.processes import run, start
 from tests.crash.small_world import (
     CITY,
@@ -91,7 +91,7 @@ class Worlds:
         template = root_at(self._home / name)
         if not is_made(template):
             old_graph(template, stamp=stamp, branches=branches)
-        copy_root(template, to)
+        link_root(template, to)
 
     def _copied(self, name: str, to: str, make: Maker) -> Content:
         template = root_at(self._home / name)
@@ -99,7 +99,7 @@ class Worlds:
             making = root_at(Path(tempfile.mkdtemp(dir=self._home), name))
             make(making)
             move_root(making, template)
-        copy_root(template, to)
+        link_root(template, to)
         return content_of(omnigraph.open(to, mode="r"))
 
     def _make(self, world: World, root: str) -> None:

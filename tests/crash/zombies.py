@@ -1,14 +1,21 @@
-"""Where processes stand still, and what the living do to the graph meanwhile, as data."""
+"""Where processes stand still, and what the living do to the graph meanwhile, as data.
+
+What the gate leaves out: kinds of writers, which all go the same way when they wake up unless the
+rival wrote all of their tables; a sweep that woke up to finish what another has finished, at points
+where it only reads; and what was folded and cleaned meanwhile, but for the moment of the publish.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 import omnigraph
 from omnigraph import names
 from omnigraph.commit.fold import fold
+from omnigraph.failpoints import POINTS
 from omnigraph.graph import Graph
 from omnigraph.storage.location import Root
 from omnigraph.storage.manifest import (
@@ -17,6 +24,7 @@ from omnigraph.storage.manifest import (
     read_manifest,
     swap_manifest,
 )
+from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.small_world import KINDS, TOUCHED, Content, Job, Kind, after, carry_out
 from tests.crash.worlds import Stage, World, earlier_id
 
@@ -40,6 +48,10 @@ class Sleep:
     visit: int = 1
     world: World = World.PLAIN
 
+    @property
+    def group(self) -> tuple[World, Kind, Meanwhile]:
+        return self.world, self.kind, self.meanwhile
+
     def __str__(self) -> str:
         return f"{self.world}-{self.kind}-{self.point}@{self.visit}-{self.meanwhile}"
 
@@ -50,6 +62,11 @@ class SweepSleep:
 
     stage: Stage
     point: str
+    visit: int = 1
+
+    @property
+    def group(self) -> Stage:
+        return self.stage
 
     def __str__(self) -> str:
         return f"{self.stage}-{self.point}"
@@ -128,6 +145,48 @@ def sweep_sleeps() -> Iterator[SweepSleep]:
         yield SweepSleep(stage=Stage.ONE_MOVED, point=point)
     for point in (*_SWEEPING, "recovery.post_rollforward"):
         yield SweepSleep(stage=Stage.ALL_MOVED, point=point)
+
+
+SLEEPS: Final[Matrix[Sleep]] = matrix(
+    sleeps(),
+    {
+        (World.PLAIN, Kind.APPEND, Meanwhile.SWEPT_AND_WRITTEN): (
+            "mutation.begin",
+            "mutation.validate",
+            "mutation.post_stage",
+            "mutation.post_direct_commit",
+            "publish.pre_manifest",
+            "publish.post_manifest",
+        ),
+        (World.ORPHANS, Kind.APPEND, Meanwhile.SWEPT_AND_WRITTEN): (
+            "mutation.pre_heal",
+            "mutation.post_heal",
+            "mutation.post_table_commit",
+        ),
+        # The rival wrote all tables of a merge: nothing of it is left to be healed.
+        (World.PLAIN, Kind.MERGE, Meanwhile.SWEPT_AND_WRITTEN): ("mutation.post_stage",),
+        (World.PLAIN, Kind.MERGE, Meanwhile.WRITTEN): ("mutation.validate", "publish.pre_manifest"),
+        (World.PLAIN, Kind.APPEND, Meanwhile.SWEPT): ("mutation.post_direct_commit",),
+        # The version that its swap would be refused for is gone, and so is the one it would make.
+        (World.PLAIN, Kind.APPEND, Meanwhile.SWEPT_WRITTEN_AND_CLEANED): ("publish.pre_manifest",),
+    },
+    covered=POINTS,
+)
+SWEEP_SLEEPS: Final[Matrix[SweepSleep]] = matrix(
+    sweep_sleeps(),
+    {
+        Stage.ONE_MOVED: (
+            "recovery.post_list",
+            "recovery.post_classify",
+            "recovery.pre_manifest",
+            "recovery.decided",
+            "recovery.post_restore",
+            "recovery.pre_restore_publish",
+        ),
+        Stage.ALL_MOVED: ("recovery.pre_manifest",),
+    },
+    covered=POINTS,
+)
 
 
 def pass_time(meanwhile: Meanwhile, root: str) -> None:

@@ -64,6 +64,14 @@ class Phase:
     cases: int = 0
     tests: dict[str, float] = field(default_factory=dict)
 
+    def add(self, costs: dict[str, dict[str, float]]) -> None:
+        """Add what a run of pytest used; every phase but `fast` is a tier of its own."""
+        for name, seconds in costs["seconds"].items():
+            tier = name if self.name == "fast" else self.name
+            self.tiers[tier] = self.tiers.get(tier, 0.0) + seconds
+        self.cases += int(sum(costs["cases"].values()))
+        self.tests.update(costs["tests"])
+
 
 @dataclass(slots=True)
 class Gate:
@@ -101,15 +109,8 @@ class Gate:
             check=False,
         )
         if target.exists():
-            _add_costs(phase, json.loads(target.read_text()))
+            phase.add(json.loads(target.read_text()))
         done.check_returncode()
-
-
-def _add_costs(phase: Phase, costs: dict[str, dict[str, float]]) -> None:
-    for tier, seconds in costs["seconds"].items():
-        phase.tiers[tier] = phase.tiers.get(tier, 0.0) + seconds
-    phase.cases += int(sum(costs["cases"].values()))
-    phase.tests.update(costs["tests"])
 
 
 def build(gate: Gate) -> bool:

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
 
-from benchmarks.s3_cost import running_server
 from tests.s3.relay import Relay, relay_before
 from tests.s3.server import BUCKET, S3Server
 
 pytestmark = pytest.mark.s3
 
-URI = f"s3://{BUCKET}/table"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with running_server() as server:
-        yield server
+URI = f"s3://{BUCKET}/table-of-sessions"
 
 
 @pytest.fixture
-def relay(server: S3Server) -> Iterator[Relay]:
-    shutil.rmtree(Path(server.data, BUCKET, "table"), ignore_errors=True)
-    with relay_before(server.endpoint) as relay:
+def relay(s3_server: S3Server) -> Iterator[Relay]:
+    shutil.rmtree(s3_server.folder_of(URI), ignore_errors=True)
+    with relay_before(s3_server.endpoint) as relay:
         yield relay
 
 
@@ -42,30 +34,30 @@ def make(options: dict[str, str], tag: str, *, indexed: str, deleted: int) -> No
 
 @pytest.mark.parametrize("version", [None, 3])
 def test_a_version_of_the_same_number_with_other_content_is_read_anew(
-    relay: Relay, server: S3Server, version: int | None
+    relay: Relay, s3_server: S3Server, version: int | None
 ) -> None:
     """Relied on by: handles share a session, and freed numbers are taken again."""
-    options = server.options(aws_endpoint=relay.url)
+    options = s3_server.options(aws_endpoint=relay.url)
     session = lance.Session()  # type: ignore[attr-defined]
 
     def seen() -> tuple[object, ...]:
-        found = lance.dataset(URI, version=version, storage_options=options, session=session)
-        rows = found.to_table(columns=["a", "tag"], filter="a in (3, 4)").to_pylist()
-        return found.version, [index.field_names for index in found.describe_indices()], rows
+        table = lance.dataset(URI, version=version, storage_options=options, session=session)
+        rows = table.to_table(columns=["a", "tag"], filter="a in (3, 4)").to_pylist()
+        return table.version, [index.field_names for index in table.describe_indices()], rows
 
     make(options, "one", indexed="a", deleted=3)
     assert seen() == seen() == (3, [["a"]], [{"a": 4, "tag": "one"}])
-    shutil.rmtree(Path(server.data, BUCKET, "table"))
+    shutil.rmtree(s3_server.folder_of(URI))
     make(options, "two", indexed="b", deleted=4)
 
     assert seen() == (3, [["b"]], [{"a": 3, "tag": "two"}])
 
 
 def test_a_session_saves_reading_the_manifest_but_not_asking_for_the_latest(
-    relay: Relay, server: S3Server
+    relay: Relay, s3_server: S3Server
 ) -> None:
     """Relied on by: what an open costs is one listing."""
-    options = server.options(aws_endpoint=relay.url)
+    options = s3_server.options(aws_endpoint=relay.url)
     session = lance.Session()  # type: ignore[attr-defined]
     make(options, "one", indexed="a", deleted=3)
     lance.dataset(URI, storage_options=options, session=session)

@@ -1,21 +1,24 @@
-"""A load whose process dies is there as a whole or not at all, and the next writer goes on."""
+"""A load whose process dies is there as a whole or not at all, and the next writer goes on.
+
+Where a load does what every writer does, the gate kills it only right before its publish: what it
+leaves at the other points is what writers leave there, which are killed at each of them.
+"""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import omnigraph
+from tests.forking.client import start_for_gate
+from tests.forking.programs import run_command
+from tests.gate.selection import for_gate
 
 pytestmark = pytest.mark.crash
 
 SCHEMA = "node N { k: I64 @key }\nnode M { k: I64 @key }\nedge E: N -> M\n"
-COMMAND = str(Path(sys.executable).parent / "omnigraph")
 POINTS = [
     "load.settled",
     "load.gathered",
@@ -24,9 +27,15 @@ POINTS = [
     "publish.pre_manifest",
     "publish.post_manifest",
 ]
+IN_THE_GATE = frozenset({"load.settled", "load.gathered", "publish.pre_manifest"})
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.fixture(scope="session", autouse=True)
+def _zygote() -> None:
+    start_for_gate()
+
+
+@pytest.mark.parametrize("point", for_gate(POINTS, IN_THE_GATE.__contains__))
 def test_a_killed_load_is_there_as_a_whole_or_not_at_all(
     graph_root: str, tmp_path: Path, point: str
 ) -> None:
@@ -38,13 +47,10 @@ def test_a_killed_load_is_there_as_a_whole_or_not_at_all(
         '{"edge": "E", "from": "1", "to": "2"}\n'
         "oops\n"
     )
-    load = [COMMAND, "load", graph_root, str(source), "--on-error", "quarantine"]
 
-    killed = subprocess.run(
-        [*load, "--max-bad", "1"],
-        capture_output=True,
-        check=False,
-        env={**os.environ, "OMNIGRAPH_FAILPOINTS": f"{point}=kill"},
+    killed = run_command(
+        *("load", graph_root, str(source), "--on-error", "quarantine", "--max-bad", "1"),
+        env={"OMNIGRAPH_FAILPOINTS": f"{point}=kill"},
     )
     graph = omnigraph.open(graph_root)
     counts = [

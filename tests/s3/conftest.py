@@ -28,15 +28,15 @@ def served(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 
 @pytest.fixture
 def s3_root(tmp_path: Path) -> str:
-    """A root in the bucket that nobody used before."""
+    """A root in the bucket that was never used before."""
     return f"s3://{BUCKET}{tmp_path}/graph"
 
 
-@pytest.fixture
-def writer(served: S3Server) -> Mapping[str, str]:
-    return served.options()
+@pytest.fixture(scope="session")
+def writer(s3_server: S3Server) -> Mapping[str, str]:
+    return s3_server.options()
 
 
-@pytest.fixture
-def reader(served: S3Server) -> Mapping[str, str]:
-    return served.options(READER)
+@pytest.fixture(scope="session")
+def reader(s3_server: S3Server) -> Mapping[str, str]:
+    return s3_server.options(READER)

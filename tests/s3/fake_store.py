@@ -51,7 +51,9 @@ class ForgetfulStore(ThreadingHTTPServer):
 def forgetful_store() -> Iterator[ForgetfulStore]:
     """The store, for a while."""
     store = ForgetfulStore()
-    thread = threading.Thread(target=store.serve_forever, daemon=True)
+    thread = threading.Thread(
+        target=store.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    )
     thread.start()
     try:
         yield store

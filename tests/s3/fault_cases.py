@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
@@ -23,13 +20,8 @@ from omnigraph import names
 from omnigraph.errors import InitialisationClaimedError, NotFoundError
 from omnigraph.graph import Graph
 from tests.maintenance.old_graphs import old_graph
+from tests.s3.fault_spot import MARKS, SCHEMA, Handle, Spot, Writer
 
-MARKS: Final = 3
-SCHEMA: Final = """
-node Person { name: String @key  age: I32 }
-node Place { name: String @key }
-edge Knows: Person -> Person
-"""
 _INSERT: Final = """
 query add($a: String, $b: String, $age: I32) {
     insert Person { name: $a, age: $age }
@@ -37,52 +29,6 @@ query add($a: String, $b: String, $age: I32) {
     insert Knows { from: $a, to: $b }
 }
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
-    """Where a round happens: a root, reached through faults or, by `sure`, around them."""
-
-    root: str
-    options: Mapping[str, str]
-    sure: Mapping[str, str]
-    environment: Mapping[str, str]
-    folder: Path
-    """For files of ours."""
-
-    def graph(self) -> Graph:
-        return omnigraph.open(self.root, storage_options=self.options)
-
-    def surely(self) -> Graph:
-        return omnigraph.open(self.root, storage_options=self.sure)
-
-
-Handle = Graph | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
-    """One kind of writer. `marks` counts what a round left; None if it leaves nothing to see."""
-
-    name: str
-    run: Callable[[Spot, Handle, int], object]
-    marks: Callable[[Spot, int], int] | None
-    prepare: Callable[[Spot, int], object] = lambda _spot, _number: None
-    has_handle: bool = True
-    """Whether it works on a graph that was opened before."""
-    on_fresh_root: bool = False
-    calls: int = 1
-    """How many calls it makes in a row, each with a timeout of its own."""
-
-
-def content(graph: Graph) -> Counter[str]:
-    """Every row of main, with how often it is there."""
-    rows = [
-        f"{key}{sorted(row.items())}"
-        for key, read in (("Person", graph.nodes), ("Place", graph.nodes), ("Knows", graph.edges))
-        for row in read(key).read_all().to_pylist()
-    ]
-    return Counter(rows)
 
 
 def _rows(kind: str, number: int, age: int = 0) -> list[dict[str, object]]:
@@ -105,7 +51,7 @@ def _both(kind: str, number: int, age: int = 0) -> dict[str, object]:
 
 
 def _marks_of(kind: str, spot: Spot, number: int) -> int:
-    return _marks_in(spot.surely(), kind, number)
+    return _marks_in(spot.stored(), kind, number)
 
 
 def _append(_: Spot, graph: Handle, number: int) -> object:
@@ -120,7 +66,7 @@ def _merge_rows(_: Spot, graph: Handle, number: int) -> object:
 
 
 def _upserted(spot: Spot, number: int) -> int:
-    return _marks_in(spot.surely(), "upsert", number, age=7)
+    return _marks_in(spot.stored(), "upsert", number, age=7)
 
 
 def _overwrite(_: Spot, graph: Handle, number: int) -> object:
@@ -131,7 +77,7 @@ def _overwrite(_: Spot, graph: Handle, number: int) -> object:
 
 
 def _overwritten(spot: Spot, number: int) -> int:
-    rows = spot.surely().nodes("Place").read_all().to_pylist()
+    rows = spot.stored().nodes("Place").read_all().to_pylist()
     return sum(row["name"].startswith(f"over-{number}-") for row in rows)
 
 
@@ -141,7 +87,7 @@ def _delete(_: Spot, graph: Handle, number: int) -> object:
 
 
 def _deleted(spot: Spot, number: int) -> int:
-    return MARKS - _marks_in(spot.surely(), "delete", number)
+    return MARKS - _marks_in(spot.stored(), "delete", number)
 
 
 def _load(spot: Spot, graph: Handle, number: int, *, spark: object = None) -> object:
@@ -164,7 +110,7 @@ def _create_branch(_: Spot, graph: Handle, number: int) -> object:
 
 
 def _branch_made(spot: Spot, number: int) -> int:
-    """A branch that is there can be written to; whoever is asked again finds the same."""
+    """A branch that is there has a history and the rows it was made from."""
     graph = spot.surely()
     try:
         branch = graph.branch(f"made-{number}")
@@ -182,7 +128,7 @@ def _delete_branch(_: Spot, graph: Handle, number: int) -> object:
 
 
 def _branch_deleted(spot: Spot, number: int) -> int:
-    names_there = {branch.name for branch in spot.surely().branches()}
+    names_there = {branch.name for branch in spot.stored().branches()}
     return 0 if f"old-{number}" in names_there else MARKS
 
 
@@ -221,8 +167,25 @@ def _untag(_: Spot, graph: Handle, number: int) -> object:
 
 
 def _tags_there(name: str, there: int, spot: Spot, number: int) -> int:
-    found = {tag.tag for tag in spot.surely().tags()}
-    return there if f"{name}-{number}" in found else MARKS - there
+    tags = {tag.tag for tag in spot.stored().tags()}
+    return there if f"{name}-{number}" in tags else MARKS - there
+
+
+def _apply_schema(_: Spot, graph: Handle, number: int) -> object:
+    assert graph is not None
+    return graph.apply_schema(f"{graph.schema_text}\nnode {_kind(number)} {{ name: String @key }}")
+
+
+def _schema_applied(spot: Spot, number: int) -> int:
+    """A type that is there can be read, whatever the call told."""
+    graph = spot.stored()
+    if _kind(number) not in graph.schema_text:
+        return 0
+    return MARKS if graph.nodes(_kind(number)).read_all().num_rows == 0 else 1
+
+
+def _kind(number: int) -> str:
+    return f"Kind{number}x"
 
 
 def _small_files(spot: Spot, number: int) -> None:
@@ -298,77 +261,135 @@ def _with(kind: str) -> Callable[[Spot, int], int]:
 WRITERS: Final[Mapping[str, Writer]] = {
     writer.name: writer
     for writer in (
-        Writer(name="append", run=_append, marks=_with("append")),
+        Writer(name="append", verb="write", run=_append, marks=_with("append")),
         Writer(
             name="merge rows",
+            verb="write",
             run=_merge_rows,
             marks=_upserted,
             prepare=lambda spot, n: spot.surely().write({"Person": _rows("upsert", n)}),
         ),
-        Writer(name="overwrite", run=_overwrite, marks=_overwritten),
+        Writer(name="overwrite", verb="write", run=_overwrite, marks=_overwritten),
         Writer(
             name="delete",
+            verb="delete",
             run=_delete,
             marks=_deleted,
             prepare=lambda spot, n: spot.surely().write(_both("delete", n)),
         ),
-        Writer(name="load", run=_load, marks=_with("load")),
-        Writer(name="mutate", run=_mutate, marks=_with("mutate")),
-        Writer(name="branch create", run=_create_branch, marks=_branch_made),
+        Writer(name="load", verb="load", run=_load, marks=_with("load")),
+        Writer(name="mutate", verb="mutate", run=_mutate, marks=_with("mutate")),
+        Writer(name="branch create", verb="create_branch", run=_create_branch, marks=_branch_made),
         Writer(
             name="branch delete",
+            verb="delete_branch",
+            asks=150,
             run=_delete_branch,
             marks=_branch_deleted,
             prepare=lambda spot, n: _branch(spot, "old", n),
         ),
         Writer(
             name="first write",
+            verb="write",
+            asks=60,
             run=_first_write,
             marks=_first_written,
             prepare=lambda spot, n: _branch(spot, "first", n),
         ),
         Writer(
             name="merge forward",
+            verb="merge",
+            asks=50,
             run=partial(_merge, "forward"),
             marks=_with("forward"),
             prepare=lambda spot, n: _branch(spot, "forward", n),
         ),
         Writer(
             name="merge three-way",
+            verb="merge",
+            asks=50,
             run=partial(_merge, "threeway"),
             marks=_with("threeway"),
             prepare=lambda spot, n: _branch(spot, "threeway", n),
         ),
-        Writer(name="tag create", run=_tag, marks=partial(_tags_there, "release", MARKS)),
+        Writer(
+            name="tag create",
+            verb="tag",
+            asks=16,
+            run=_tag,
+            marks=partial(_tags_there, "release", MARKS),
+        ),
         Writer(
             name="tag delete",
+            verb="delete_tag",
+            asks=3,
             run=_untag,
             marks=partial(_tags_there, "old-tag", 0),
             prepare=lambda spot, n: spot.surely().tag(f"old-tag-{n}"),
         ),
-        Writer(name="optimize", run=_optimize, marks=None, prepare=_small_files),
-        Writer(name="cleanup", run=_cleanup, marks=None, prepare=_small_files),
-        Writer(name="maintain", run=_maintain, marks=None, prepare=_small_files, calls=4),
+        Writer(
+            name="apply schema",
+            verb="apply_schema",
+            asks=30,
+            run=_apply_schema,
+            marks=_schema_applied,
+        ),
+        Writer(
+            name="optimize",
+            verb="optimize",
+            asks=190,
+            run=_optimize,
+            marks=None,
+            prepare=_small_files,
+        ),
+        Writer(
+            name="cleanup", verb="cleanup", asks=140, run=_cleanup, marks=None, prepare=_small_files
+        ),
+        Writer(
+            name="maintain",
+            verb="maintain",
+            asks=420,
+            run=_maintain,
+            marks=None,
+            prepare=_small_files,
+            calls=4,
+        ),
         Writer(
             name="reconcile",
+            verb="reconcile",
+            asks=34,
             run=_reconcile,
             marks=None,
             prepare=lambda spot, n: _branch(spot, "old", n),
         ),
-        Writer(name="repair", run=_repair, marks=None, prepare=_compact_by_hand),
+        Writer(
+            name="repair", verb="repair", asks=50, run=_repair, marks=None, prepare=_compact_by_hand
+        ),
         Writer(
             name="migrate",
+            verb="open",
+            asks=50,
             run=_migrate,
             marks=None,
             prepare=_old_graph,
             has_handle=False,
             on_fresh_root=True,
         ),
-        Writer(name="init", run=_init, marks=_initialised, has_handle=False, on_fresh_root=True),
+        Writer(
+            name="init",
+            verb="init",
+            asks=47,
+            run=_init,
+            marks=_initialised,
+            has_handle=False,
+            on_fresh_root=True,
+        ),
     )
 }
 
 
 def load_on(spark: object) -> Writer:
     """A load whose tasks reach the store from processes of their own."""
-    return Writer(name="load on Spark", run=partial(_load, spark=spark), marks=_with("load"))
+    return Writer(
+        name="load on Spark", verb="load", run=partial(_load, spark=spark), marks=_with("load")
+    )

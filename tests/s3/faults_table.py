@@ -2,6 +2,7 @@
 
 `python -m tests.s3.faults_table` runs every fault against every writer and prints the table.
 `--seeds 3` meets three phases of each, `--faults` and `--writers` choose some, separated by commas.
+Which phases is drawn from the commit; OMNIGRAPH_SEED repeats those of an earlier run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.gate.seeds import case_seeds
 from tests.s3.fault_cases import WRITERS
 from tests.s3.faults import FAULTS, World, world_in
 from tests.s3.faults_rounds import Ended, Round, Rounds
@@ -51,7 +53,7 @@ def every_round(
     for writer in writers:
         rounds = Rounds(world, WRITERS[writer], folder)
         for fault in faults:
-            for seed in range(seeds):
+            for seed in case_seeds("faults", seeds):
                 yield rounds.run(FAULTS[fault], seed)
 
 

@@ -7,6 +7,8 @@ so what it counts is what the client sent.
 from __future__ import annotations
 
 import http.client
+import select
+import socket
 import threading
 import time
 from collections import Counter
@@ -35,6 +37,8 @@ class Treatment(Enum):
     """The server never hears of it; the client is asked to slow down."""
     FAIL = "answer 500"
     """The server never hears of it; the client is told of an error inside."""
+    HOLD = "never answer"
+    """The server never hears of it; the client waits until it gives up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +85,14 @@ class Relay:
         self.rule: Rule = forward
         self._served: list[Served] = []
         self._asked = 0
+        self._under_way = 0
+        self._last_seen = time.monotonic()
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"relay": self}))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         self._thread.start()
 
     @property
@@ -101,6 +110,8 @@ class Relay:
             self._served.clear()
 
     def close(self) -> None:
+        """Stop listening, and drop the requests that are held."""
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -108,12 +119,29 @@ class Relay:
         with self._lock:
             number = self._asked
             self._asked += 1
+            self._under_way += 1
         kind, key = understood(method, path)
         return Asked(kind=kind, method=method, key=key, number=number)
+
+    def hold(self) -> None:
+        self._closed.wait()
 
     def record(self, served: Served) -> None:
         with self._lock:
             self._served.append(served)
+            self._under_way -= 1
+            self._last_seen = time.monotonic()
+
+    def wait_until_quiet(self, seconds: float) -> None:
+        """Return when no request has been under way for so long since this was called."""
+        called = time.monotonic()
+        while True:
+            with self._lock:
+                since = max(called, self._last_seen)
+                is_quiet = not self._under_way and time.monotonic() - since >= seconds
+            if is_quiet:
+                return
+            time.sleep(seconds / 10)
 
 
 @contextmanager
@@ -178,7 +206,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         began = time.perf_counter()
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        length = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:
+            # The client went away in the middle of it: there is no request to forward.
+            self.close_connection = True
+            return
         asked = self.relay.announce(self.command, self.path)
         if self.relay.latency_seconds:
             time.sleep(self.relay.latency_seconds)
@@ -215,24 +248,37 @@ class _Handler(BaseHTTPRequestHandler):
                 return _SLOW_DOWN
             case Treatment.FAIL:
                 return _FAILED
+            case Treatment.HOLD:
+                self.relay.hold()
+                return None
             case _:
                 assert_never(treatment)
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve  # noqa: N815
 
+    def setup(self) -> None:
+        super().setup()
+        self._upstream = http.client.HTTPConnection(*self.relay.upstream, timeout=120)
+
+    def finish(self) -> None:
+        self._upstream.close()
+        super().finish()
+
     def _forwarded(self, body: bytes) -> _Answer:
-        upstream = http.client.HTTPConnection(*self.relay.upstream, timeout=120)
+        upstream = self._upstream
+        if upstream.sock is not None and _has_ended(upstream.sock):
+            upstream.close()
         try:
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 if name.lower() not in {"connection", "keep-alive"}:
                     upstream.putheader(name, value)
-            upstream.putheader("Connection", "close")
             upstream.endheaders(body or None)
             answer = upstream.getresponse()
             return _Answer(answer.status, answer.getheaders(), answer.read())
-        finally:
+        except BaseException:
             upstream.close()
+            raise
 
     def _send(self, answer: _Answer) -> None:
         self.send_response_only(answer.status)
@@ -249,6 +295,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base has it
         """Nothing is printed: `served` tells."""
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether the server closed a connection on which it owes no answer."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class _Answer(NamedTuple):

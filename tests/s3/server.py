@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.s3.signing import REGION, signed_request
+from tests.s3.tools import address_of, built, required, reserve_port
 from tests.stores import BUCKET as BUCKET
 from tests.stores import SERVED_FOLDER
 
@@ -28,27 +28,28 @@ _START_SECONDS: Final = 60.0
 
 def binary() -> Path:
     """Where `just s3-tools` puts the server."""
-    cache = os.environ.get("OMNIGRAPH_CI_CACHE") or str(Path.home() / ".cache" / "omnigraph")
-    return Path(cache, "bin", "versitygw")
+    return built("versitygw")
 
 
 class S3Server:
     """One running server; `kill` and `start` again keep its folder and its address."""
 
-    def __init__(self, home: Path, *, port: int | None = None) -> None:
+    def __init__(self, home: Path) -> None:
+        self._program = required(binary())
         self.data, self._iam = home / "data", home / "iam"
         self._log = home / "log"
         for folder in (self.data, self._iam):
             folder.mkdir(parents=True, exist_ok=True)
-        self._port = _free_port() if port is None else port
-        self.endpoint = f"http://127.0.0.1:{self._port}"
+        self._reservation = reserve_port()
+        self._address = address_of(self._reservation)
+        self.endpoint = f"http://{self._address}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the process and wait until it answers."""
         command = [
-            str(binary()),
-            *("--port", f"127.0.0.1:{self._port}", "--region", REGION, "--health", "/health"),
+            self._program,
+            *("--port", self._address, "--region", REGION, "--health", "/health"),
             *("--iam-dir", str(self._iam), "--iam-cache-ttl", "1", "--keep-alive", "--quiet"),
             *("posix", str(self.data)),
         ]
@@ -83,11 +84,20 @@ class S3Server:
         )
 
     def kill(self) -> None:
-        """Stop it as a power switch would."""
-        self._end(signal.SIGKILL)
+        """Stop it as a power switch would; it can be started again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(timeout=60)
+            self._process = None
 
     def stop(self) -> None:
-        self._end(signal.SIGTERM)
+        """Stop it for good. On SIGTERM it would wait ten seconds for idle connections to end."""
+        self.kill()
+        self._reservation.close()
+
+    def folder_of(self, root: str) -> Path:
+        """Where the files of a root are."""
+        return self.data / root.removeprefix("s3://")
 
     def options(self, user: tuple[str, str] = WRITER, /, **more: str) -> dict[str, str]:
         """The storage options of a user."""
@@ -115,14 +125,8 @@ class S3Server:
         access, secret = _ROOT
         account = ("--access", access, "--secret", secret, "--endpoint-url", self.endpoint)
         subprocess.run(
-            [str(binary()), "admin", *account, *arguments], check=True, capture_output=True
+            [self._program, "admin", *account, *arguments], check=True, capture_output=True
         )
-
-    def _end(self, how: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(timeout=60)
-            self._process = None
 
 
 def _policy() -> Mapping[str, object]:
@@ -151,12 +155,6 @@ def _answers(address: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _by_hand(folder: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,15 +16,17 @@ from omnigraph.errors import ConflictError, NothingWrittenError, OutcomeUnknownE
 from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
 from omnigraph.storage.request_counts import RequestKind
+from tests.gate.selection import for_gate
 from tests.s3.faults import TIMEOUT_SECONDS
 from tests.s3.relay import Asked, Relay, Treatment, forward, relay_before
 from tests.s3.server import S3Server
 
-pytestmark = [pytest.mark.s3, pytest.mark.crash]
+pytestmark = pytest.mark.s3
 
 SCHEMA = "node Person { name: String @key }"
 RIVALS = 2
 _PAUSE_SECONDS = 0.3
+_DEADLINE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,26 @@ LOSSES = [
     Loss(of_manifest=of_manifest, then_nothing=then_nothing, has_rivals=has_rivals)
     for has_rivals, of_manifest, then_nothing in itertools.product((True, False), repeat=3)
 ]
+PAIRWISE = [loss for loss in LOSSES if loss.has_rivals == (loss.of_manifest == loss.then_nothing)]
+"""Half of the losses, among which every two conditions meet each other in all four ways."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many answers are lost, and how much rivals write at most in each of these rounds."""
+
+    name: str
+    losses: Sequence[Loss]
+    rival_writes: int
+
+
+PLANS = for_gate(
+    [
+        Plan(name="some", losses=PAIRWISE, rival_writes=3),
+        Plan(name="many", losses=[LOSSES[n % len(LOSSES)] for n in range(50)], rival_writes=1_000),
+    ],
+    lambda plan: plan.name == "some",
+)
 
 
 @pytest.fixture
@@ -55,8 +77,11 @@ def relay(served: S3Server) -> Iterator[Relay]:
 class Rounds:
     """Writers on one graph; what each was told is what the graph must hold in the end."""
 
-    def __init__(self, root: str, writer: Mapping[str, str], relay: Relay) -> None:
+    def __init__(
+        self, root: str, writer: Mapping[str, str], relay: Relay, *, rival_writes: int
+    ) -> None:
         self._root, self._direct, self._relay = root, writer, relay
+        self._rival_writes = rival_writes
         self._through = {
             **writer,
             "aws_endpoint": relay.url,
@@ -110,35 +135,42 @@ class Rounds:
 
     @contextmanager
     def _rivals(self, number: int) -> Iterator[None]:
-        """Others who write all the time, from elsewhere."""
+        """Others who write from elsewhere, each at least once before this begins."""
         over = threading.Event()
         failures: list[Exception] = []
+        started = threading.Barrier(RIVALS + 1)
 
         def write(rival: int) -> None:
-            graph = omnigraph.open(self._root, storage_options=self._direct)
-            for count in itertools.count():
-                name = f"rival-{number}-{rival}-{count}"
-                try:
-                    graph.write({"Person": [{"name": name}]})
-                    self.written.add(name)
-                except ConflictError:
-                    continue  # it was told that nothing was written
-                except Exception as error:  # noqa: BLE001 - told to whoever waits
-                    failures.append(error)
-                    return
-                if over.wait(_PAUSE_SECONDS):
-                    return
+            try:
+                graph = omnigraph.open(self._root, storage_options=self._direct)
+                for count in range(self._rival_writes):
+                    self._write_as_rival(graph, f"rival-{number}-{rival}-{count}")
+                    if not count:
+                        started.wait(_DEADLINE_SECONDS)
+                    if over.wait(_PAUSE_SECONDS):
+                        return
+            except Exception as error:  # noqa: BLE001 - told to the test's own thread
+                failures.append(error)
+                started.abort()
 
         threads = [threading.Thread(target=write, args=(rival,)) for rival in range(RIVALS)]
         for thread in threads:
             thread.start()
         try:
+            started.wait(_DEADLINE_SECONDS)
             yield
         finally:
             over.set()
             for thread in threads:
                 thread.join()
-        assert failures == []
+            assert failures == []
+
+    def _write_as_rival(self, graph: Graph, name: str) -> None:
+        try:
+            graph.write({"Person": [{"name": name}]})
+        except ConflictError:
+            return  # it was told that nothing was written
+        self.written.add(name)
 
 
 @contextmanager
@@ -146,24 +178,21 @@ def _nobody() -> Iterator[None]:
     yield
 
 
-@pytest.mark.parametrize(
-    "times",
-    [
-        pytest.param(5, id="some"),
-        pytest.param(50, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
-    ],
-)
+@pytest.mark.cost("four writes whose answers are lost, two of them beside rivals", 12)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 def test_a_write_whose_answer_is_lost_is_settled(
     s3_root: str,
     writer: Mapping[str, str],
     relay: Relay,
-    times: int,
+    plan: Plan,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rounds = Rounds(s3_root, writer, relay)
+    rounds = Rounds(s3_root, writer, relay, rival_writes=plan.rival_writes)
 
-    ends = Counter(rounds.settle(number, LOSSES[number % len(LOSSES)]) for number in range(times))
+    ends = Counter(rounds.settle(number, loss) for number, loss in enumerate(plan.losses))
 
+    times = len(plan.losses)
     graph = omnigraph.open(s3_root, storage_options=writer)
     names = Counter(graph.nodes("Person").read_all().column("name").to_pylist())
     committed, undone = ends[OperationStatus.PUBLISHED], ends[OperationStatus.ROLLED_BACK]

@@ -10,7 +10,9 @@ import pytest
 import omnigraph
 from omnigraph.errors import OmnigraphError, ReadOnlyError, StorageUnavailableError
 from omnigraph.graph import Graph, OpenMode
-from tests.stores import files_of
+from omnigraph.operations.changes import BaselineTable
+from omnigraph.operations.outcome import OperationStatus
+from tests.stores import BUCKET, files_of
 
 pytestmark = pytest.mark.s3
 
@@ -18,6 +20,7 @@ SCHEMA = """
 node Person { name: String @key  age: I64? @index }
 edge Knows: Person -> Person
 """
+WIDER = f"{SCHEMA}\nnode Place {{ name: String @key }}"
 ALL = "query all() { match { $p: Person } return { $p.name } }"
 GROW = 'query grow() { update Person set { age: 7 } where name = "ann" }'
 
@@ -25,14 +28,16 @@ Read = Callable[[Graph, Path], object]
 Write = Callable[[Graph, Path], object]
 
 
-@pytest.fixture
-def graph(writer: Mapping[str, str], s3_root: str) -> Graph:
-    graph = omnigraph.init(s3_root, schema=SCHEMA, storage_options=writer)
+@pytest.fixture(scope="module")
+def graph(writer: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """One graph for all tests, because nothing here can change it."""
+    root = f"s3://{BUCKET}{tmp_path_factory.mktemp('read')}/graph"
+    graph = omnigraph.init(root, schema=SCHEMA, storage_options=writer)
     graph.write({"Person": [{"name": "ann"}, {"name": "bob"}]})
     graph.tag("first")
     dev = graph.create_branch("dev")
     dev.write({"Person": [{"name": "cid"}]})
-    graph.optimize()
+    graph.maintain()
     graph.write({"Knows": [{"src": "ann", "dst": "bob"}]})
     for age in range(4):
         graph.write({"Person": [{"name": "ann", "age": age}]}, mode="merge")
@@ -43,28 +48,57 @@ def names_of(graph: Graph) -> list[str]:
     return sorted(graph.nodes("Person").read_all().column("name").to_pylist())
 
 
+def outcome_of_the_newest(graph: Graph) -> OperationStatus:
+    return graph.outcome(graph.commits(limit=1)[0].operation_id)
+
+
+def stored_query(graph: Graph, home: Path) -> int:
+    (home / "all.gq").write_text(ALL)
+    return int(graph.queries(home).run("all").to_arrow().num_rows)
+
+
+def rows_of_baseline(graph: Graph) -> int:
+    """Read to its end: only then does the last element tell where to go on."""
+    rows = 0
+    for part in graph.baseline():
+        if isinstance(part, BaselineTable):
+            rows += part.reader().read_all().num_rows
+    return rows
+
+
 READS: Mapping[str, tuple[Read, object]] = {
-    "nodes": (lambda graph, _: names_of(graph), ["ann", "bob"]),
-    "edges": (lambda graph, _: graph.edges("Knows").read_all().num_rows, 1),
+    "at": (lambda graph, _: graph.at("first").edges("Knows").read_all().num_rows, 0),
+    "baseline": (lambda graph, _: rows_of_baseline(graph), 3),
     "branch": (lambda graph, _: names_of(graph.branch("dev")), ["ann", "bob", "cid"]),
-    "tag": (lambda graph, _: graph.at("first").edges("Knows").read_all().num_rows, 0),
-    "query": (lambda graph, _: graph.query(ALL).to_arrow().num_rows, 2),
-    "export": (lambda graph, home: graph.export(home / "out.jsonl").rows["Knows"], 1),
-    "diff": (lambda graph, _: bool(graph.diff("first", "main")), True),
-    "changes": (lambda graph, _: len(list(graph.changes(start="beginning"))) > 0, True),
-    "status": (lambda graph, _: graph.status().branch, "main"),
-    "check": (lambda graph, _: graph.check().ok, True),
     "branches": (lambda graph, _: len(graph.branches()), 2),
-    "tags": (lambda graph, _: [tag.tag for tag in graph.tags()], ["first"]),
+    "catalog": (lambda graph, _: sorted(graph.catalog.nodes), ["Person"]),
+    "changes": (lambda graph, _: len(list(graph.changes(start="beginning"))) > 0, True),
+    "check": (lambda graph, _: graph.check().ok, True),
     "commits": (lambda graph, _: len(graph.commits()) >= 3, True),
+    "diff": (lambda graph, _: bool(graph.diff("first", "main")), True),
+    "edges": (lambda graph, _: graph.edges("Knows").read_all().num_rows, 1),
+    "explain": (lambda graph, _: "Person" in graph.explain(ALL), True),
+    "export": (lambda graph, home: graph.export(home / "out.jsonl").rows["Knows"], 1),
+    "nodes": (lambda graph, _: names_of(graph), ["ann", "bob"]),
+    "outcome": (lambda graph, _: outcome_of_the_newest(graph), OperationStatus.PUBLISHED),
+    "partings": (lambda graph, _: [parting.branch for parting in graph.partings()], ["dev"]),
+    "plan_schema": (lambda graph, _: graph.plan_schema(WIDER).plan is not None, True),
+    "queries": (stored_query, 2),
+    "query": (lambda graph, _: graph.query(ALL).to_arrow().num_rows, 2),
     "recoveries": (lambda graph, _: graph.recoveries(), ()),
+    "schema_text": (lambda graph, _: "node Person" in graph.schema_text, True),
+    "snapshot": (lambda graph, _: len(graph.snapshot().tables), 2),
+    "status": (lambda graph, _: graph.status().branch, "main"),
+    "tags": (lambda graph, _: [tag.tag for tag in graph.tags()], ["first"]),
 }
+"""By verb: what it reads, and what a reader must see."""
 WRITES: Mapping[str, Write] = {
     "write": lambda graph, _: graph.write({"Person": [{"name": "dan"}]}),
     "delete": lambda graph, _: graph.delete({"Person": ["ann"]}),
     "mutate": lambda graph, _: graph.mutate(GROW),
     "load": lambda graph, home: graph.load(home / "in.jsonl"),
     "merge": lambda graph, _: graph.merge("dev"),
+    "apply schema": lambda graph, _: graph.apply_schema(WIDER),
     "create branch": lambda graph, _: graph.create_branch("new"),
     "delete branch": lambda graph, _: graph.delete_branch("dev"),
     "tag": lambda graph, _: graph.tag("second"),
@@ -89,6 +123,7 @@ def test_a_reader_cannot_open_for_writing(graph: Graph, reader: Mapping[str, str
         omnigraph.open(graph.root, storage_options=reader)
 
 
+@pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_reader_writes_nothing(
     graph: Graph, reader: Mapping[str, str], tmp_path: Path, verb: str

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from benchmarks.s3_cost import running_server
 from omnigraph.errors import StorageUnavailableError
-from omnigraph.storage.location import Root, parse_root
+from omnigraph.storage.location import parse_root
 from omnigraph.storage.objects import Objects, Put, StoredObjects
 from omnigraph.storage.request_counts import RequestKind
 from tests.s3.relay import (
@@ -20,37 +19,27 @@ from tests.s3.relay import (
     relay_before,
     understood,
 )
-from tests.s3.server import BUCKET, S3Server
+from tests.s3.server import S3Server
 
 pytestmark = pytest.mark.s3
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with running_server() as server:
-        yield server
-
-
 @pytest.fixture
-def relay(server: S3Server) -> Iterator[Relay]:
-    with relay_before(server.endpoint) as relay:
+def relay(s3_server: S3Server) -> Iterator[Relay]:
+    with relay_before(s3_server.endpoint) as relay:
         yield relay
 
 
 @pytest.fixture
-def objects(server: S3Server, relay: Relay, request: pytest.FixtureRequest) -> Objects:
-    name = request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")
-    return StoredObjects(_root(server, name, aws_endpoint=relay.url))
-
-
-def _root(server: S3Server, name: str, **more: str) -> Root:
-    return parse_root(f"s3://{BUCKET}/{name}", storage_options=server.options(**more))
+def objects(s3_root: str, s3_server: S3Server, relay: Relay) -> Objects:
+    options = s3_server.options(aws_endpoint=relay.url)
+    return StoredObjects(parse_root(s3_root, storage_options=options))
 
 
 def _stored(objects: Objects, server: S3Server, path: str) -> bytes | None:
-    """What the server has, asked behind the relay's back."""
-    name = objects.root.uri.rpartition("/")[2]
-    return StoredObjects(_root(server, name)).read(path)
+    """What the server has, asked around the relay."""
+    root = parse_root(objects.root.uri, storage_options=server.options())
+    return StoredObjects(root).read(path)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +90,7 @@ def test_requests_arrive_unchanged_and_are_told_in_order(objects: Objects, relay
     assert objects.list("") == ("a",)
     objects.delete("a")
 
-    told = [(each.asked.kind, each.status, each.bytes_sent) for each in relay.served()]
+    told = [(served.asked.kind, served.status, served.bytes_sent) for served in relay.served()]
     assert told[:5] == [
         (RequestKind.PUT, 200, 5),
         (RequestKind.PUT, 412, 6),
@@ -114,6 +103,7 @@ def test_requests_arrive_unchanged_and_are_told_in_order(objects: Objects, relay
 
 
 def test_latency_is_added_to_every_request(objects: Objects, relay: Relay) -> None:
+    """At least: a busy machine adds to it, and nothing takes from it."""
     relay.latency_seconds = 0.1
 
     objects.replace("a", b"1")
@@ -124,20 +114,39 @@ def test_latency_is_added_to_every_request(objects: Objects, relay: Relay) -> No
 
 @pytest.mark.parametrize(
     ("treatment", "happens"),
-    [(Treatment.DROP_ANSWER, True), (Treatment.DROP_REQUEST, False), (Treatment.SLOW_DOWN, False)],
+    [
+        (Treatment.DROP_ANSWER, True),
+        (Treatment.DROP_REQUEST, False),
+        (Treatment.SLOW_DOWN, False),
+        (Treatment.FAIL, False),
+    ],
+    ids=lambda value: value.value if isinstance(value, Treatment) else None,
 )
 def test_a_client_learns_nothing_but_the_server_may_have_done_it(
-    objects: Objects, relay: Relay, server: S3Server, treatment: Treatment, happens: bool
+    objects: Objects, relay: Relay, s3_server: S3Server, treatment: Treatment, happens: bool
 ) -> None:
     relay.rule = lambda _: treatment
 
     with pytest.raises(StorageUnavailableError):
         objects.replace("a", b"1")
 
-    assert (_stored(objects, server, "a") == b"1") is happens
-    assert {each.status for each in relay.served()} == (
-        {503} if treatment is Treatment.SLOW_DOWN else {0}
-    )
+    assert (_stored(objects, s3_server, "a") == b"1") is happens
+    answered = {Treatment.SLOW_DOWN: 503, Treatment.FAIL: 500}.get(treatment, 0)
+    assert {served.status for served in relay.served()} == {answered}
+
+
+def test_a_request_that_is_held_is_never_answered(
+    s3_root: str, s3_server: S3Server, relay: Relay
+) -> None:
+    options = s3_server.options(aws_endpoint=relay.url, timeout="1s")
+    objects = StoredObjects(parse_root(s3_root, storage_options=options))
+    relay.rule = lambda _: Treatment.HOLD
+
+    with pytest.raises(StorageUnavailableError):
+        objects.replace("a", b"1")
+
+    assert relay.served() == ()
+    assert _stored(objects, s3_server, "a") is None
 
 
 def test_a_client_that_repeats_a_put_after_a_lost_answer_finds_its_own_object(
@@ -148,5 +157,5 @@ def test_a_client_that_repeats_a_put_after_a_lost_answer_finds_its_own_object(
 
     assert objects.put_if_absent("a", b"mine") is Put.EXISTED
 
-    assert [each.status for each in relay.served()] == [0, 412]
+    assert [served.status for served in relay.served()] == [0, 412]
     assert objects.read("a") == b"mine"

@@ -13,7 +13,13 @@ import pytest
 
 from tests.s3.server import WRITER
 
-pytestmark = [pytest.mark.s3, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.s3,
+    pytest.mark.nightly(
+        "starts Spark with its pages and logs; tests/spark/test_scan.py proves in the "
+        "gate that options travel inside tasks and that no plan or setting shows them"
+    ),
+]
 
 
 def test_a_load_on_spark_writes_to_s3_and_shows_no_secret(

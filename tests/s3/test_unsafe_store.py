@@ -20,8 +20,8 @@ SCHEMA = "node Person { name: String @key }"
 
 @pytest.fixture
 def store() -> Iterator[ForgetfulStore]:
-    with forgetful_store() as found:
-        yield found
+    with forgetful_store() as store:
+        yield store
 
 
 def test_no_graph_is_made_in_it(store: ForgetfulStore) -> None:

@@ -7,9 +7,7 @@ nothing of requests: a relay does (`tests/s3/relay.py`).
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -19,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+from tests.s3.tools import address_of, built, required, reserve_port
 
 _START_SECONDS: Final = 30.0
 _PROXY: Final = "s3"
@@ -37,20 +37,20 @@ class Toxic:
 
 def binary() -> Path:
     """Where `just s3-tools` puts the proxy."""
-    cache = os.environ.get("OMNIGRAPH_CI_CACHE") or str(Path.home() / ".cache" / "omnigraph")
-    return Path(cache, "bin", "toxiproxy-server")
+    return built("toxiproxy-server")
 
 
 class Toxiproxy:
     """A running proxy; `url` is where clients connect."""
 
     def __init__(self, upstream: str) -> None:
-        self._api = f"http://127.0.0.1:{_free_port()}"
-        self._listen = f"127.0.0.1:{_free_port()}"
-        self.url = f"http://{self._listen}"
-        host, port = "127.0.0.1", str(urlsplit(self._api).port)
+        command = required(binary())
+        self._reservations = reserve_port(), reserve_port()
+        api, self._listen = map(address_of, self._reservations)
+        self._api, self.url = f"http://{api}", f"http://{self._listen}"
+        host, _, port = api.partition(":")
         self._process = subprocess.Popen(
-            [str(binary()), "-host", host, "-port", port],
+            [command, "-host", host, "-port", port],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -89,6 +89,8 @@ class Toxiproxy:
     def close(self) -> None:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(timeout=60)
+        for reservation in self._reservations:
+            reservation.close()
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -120,9 +122,3 @@ def toxiproxy_before(upstream: str) -> Iterator[Toxiproxy]:
         yield proxy
     finally:
         proxy.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import math
-import pickle
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +21,10 @@ from omnigraph.spark.evolve_job import failed_checks_on_spark, stage_columns_on_
 from omnigraph.storage.location import Root
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.tables import open_pinned
+from tests.gate.selection import for_gate
 from tests.local.evolving.stored import as_stored_in, changed, committed, rows_in, stored
 from tests.schema.compiling import compiled
 from tests.schema.evolution.rows import Row, migrated
-from tests.spark.conftest import TEST_TARGET
 
 pytestmark = pytest.mark.spark
 
@@ -88,7 +84,7 @@ def on_spark(spark: SparkSession, root: Root, entry: TableEntry, change: TableCh
     return committed(root, staged)
 
 
-@pytest.mark.parametrize("rows_per_task", [1, 1 << 18])
+@pytest.mark.parametrize("rows_per_task", for_gate([1, 1 << 18], lambda rows: rows == 1))
 def test_columns_of_many_fragments_with_deletions_are_staged_as_in_one_process(
     spark: SparkSession,
     tmp_path: Path,
@@ -183,6 +179,9 @@ def test_what_a_task_refuses_is_refused_in_the_same_words(
     assert spark.getTags() == set()
 
 
+@pytest.mark.nightly(
+    "as what a task refuses in the gate; the rule itself is one of tests/local/evolving"
+)
 def test_a_required_copy_of_nothing_is_refused(graph_root: str, spark: SparkSession) -> None:
     evolution = evolve(
         compiled("node A { x: I32? }"), "node A { x: I32? y: I32 @backfill(from=x) }"
@@ -239,6 +238,10 @@ def random_rows(rng: random.Random, count: int) -> dict[str, list[Row]]:
     return {"node:A": nodes, "edge:E": edges}
 
 
+@pytest.mark.nightly(
+    "a job for each of some twenty checks; test_schema_apply.py has rows against every kind of "
+    "check in the gate"
+)
 @pytest.mark.parametrize(("seed", "count"), [(2, 7), (3, 0), (4, 120)])
 def test_random_rows_are_judged_as_in_one_process(
     spark: SparkSession,
@@ -262,6 +265,7 @@ def test_random_rows_are_judged_as_in_one_process(
         assert all(len(each.examples) == min(10, each.rows) for each in found)
 
 
+@pytest.mark.nightly("the gate judges rows that break every rule beside rows that keep them")
 def test_rows_that_keep_every_rule_are_no_offenders(spark: SparkSession, graph_root: str) -> None:
     evolution = evolve(
         compiled("node A { x: U64? s: String? } edge E: A -> A"),
@@ -300,45 +304,3 @@ def test_a_lost_file_is_told_as_such(spark: SparkSession, tmp_path: Path) -> Non
     for check in evolution.plan.needs:
         with pytest.raises(StorageUnavailableError, match="could not read node:A"):
             failed_checks_on_spark(spark, root, snapshot, [check])
-
-
-CONNECT = """
-import json, pickle, sys
-from pathlib import Path
-from omnigraph.local.evolving.data_checks import failed_checks
-from omnigraph.spark.evolve_job import failed_checks_on_spark, stage_columns_on_spark
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
-
-root, snapshot, checks, entry, change = pickle.loads(Path(sys.argv[1]).read_bytes())
-settings = json.loads(sys.argv[2])
-with spark_for_a_while(target=SparkTarget(remote="local[2]", settings=settings)) as spark:
-    print(type(spark).__module__)
-    found = failed_checks_on_spark(spark, root, snapshot, checks, operation_id="checks")
-    print(found == failed_checks(root, snapshot, checks), len(found) > 5)
-    staged = stage_columns_on_spark(spark, root, entry, change.columns, change.computed, "op")
-    print(staged.rows_updated, staged.row_count)
-"""
-
-
-@pytest.mark.slow
-def test_both_work_through_connect(tmp_path: Path) -> None:
-
-    asking = evolve(compiled(CHECKED), ASKING)
-    rows = random_rows(random.Random(5), 30)
-    root, snapshot = stored(str(tmp_path / "graph"), asking.accepted, rows)
-    widening = evolve(asking.accepted, CHECKED.replace("x: I32?", "x: I64?"))
-    change = next(each for each in table_changes(widening) if each.columns is not None)
-    given = (root, snapshot, asking.plan.needs, snapshot.tables["node:A"], change)
-    work = tmp_path / "work"
-    work.write_bytes(pickle.dumps(given))
-
-    ran = subprocess.run(
-        [sys.executable, "-W", "always", "-c", CONNECT, work, json.dumps(TEST_TARGET.settings)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-    assert ran.stderr == ""
-    assert ran.stdout.splitlines() == ["pyspark.sql.connect.session", "True True", "30 30"]

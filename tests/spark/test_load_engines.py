@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import given
 from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.errors import LoadRefusedError
 from omnigraph.graph import Graph
+from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case
 from tests.load.random_loads import loads
 from tests.operations.test_load_random import any_records, spelt
@@ -24,9 +24,14 @@ from tests.stores import place_copy, root_at
 if TYPE_CHECKING:
     from omnigraph.load.ledger import LoadReport
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "12"))
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(0),
+    pytest.mark.nightly(
+        "two loads for each random case; in the gate test_load.py has a load of every kind on "
+        "Spark, and random cases meet its rules in test_load_rules.py"
+    ),
+]
 
 
 def outcome(graph: Graph, files: list[str], case: Case, **engine: Any) -> dict[str, Any]:
@@ -70,13 +75,7 @@ def test_random_loads_end_alike_in_both_engines(spark: SparkSession, tmp_path: P
     omnigraph.init(str(tmp_path / "template"), schema=SCHEMA)
     numbers = itertools.count()
 
-    @seed(20261115)
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @drawn(12)
     @given(case=loads(records=any_records()))
     def check(case: Case) -> None:
         home = tmp_path / str(next(numbers))

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import omnigraph
 from omnigraph.errors import LoadRefusedError
 from omnigraph.graph import Graph
 from omnigraph.load.ledger import LoadReport
+from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case, Table, expect
 from tests.load.random_loads import loads
 from tests.spark.loop_session import LoopSession
 
-pytestmark = pytest.mark.unit
-
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "25"))
+pytestmark = pytest.mark.spark
 
 
 def line(table: str, row: dict[str, object]) -> str:
@@ -69,11 +67,8 @@ def graph_with(root: str, published: dict[str, Table]) -> Graph:
     return graph
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@pytest.mark.timeout(0)
+@drawn(3)
 @given(case=loads())
 def test_every_record_has_the_fate_that_plain_reasoning_gives_it(case: Case) -> None:
     expected = expect(case)

@@ -26,8 +26,12 @@ from omnigraph.rules.merging import ConflictKind
 from omnigraph.spark import merge_buckets, merge_tasks
 from omnigraph.spark.merge_tasks import by_bucket
 from omnigraph.storage.tables import open_pinned
+from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
 from tests.behaviours.random_histories import SCHEMA
+from tests.drawing import seeds
+from tests.gate.selection import for_gate
+from tests.spark.twice import TwiceSession
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
@@ -130,9 +134,14 @@ def random_pair(rng: random.Random, root: str) -> list[Graph]:
     return graphs
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.timeout(1800)
+@pytest.mark.nightly(
+    "two merges on each engine for each random history; the gate has one merge on Spark of every "
+    "kind below, and random histories in one process in tests/behaviours/test_merge_random.py"
+)
+@pytest.mark.parametrize("seed", seeds("merge-engines", 16))
 def test_random_histories_merge_alike_on_both_engines(
-    seed: int, graph_root: str, spark: SparkSession
+    seed: str, graph_root: str, spark: SparkSession
 ) -> None:
     rng = random.Random(seed)
     here, there = random_pair(rng, graph_root)
@@ -154,8 +163,24 @@ def test_random_histories_merge_alike_on_both_engines(
             assert there.branch(branch).check().ok
 
 
+@made_once
+def plain_graph(root: str) -> None:
+    """The people and the pet of the small graph, without rules: their checks are half the jobs."""
+    schema = """
+    node Person { name: String @key  age: I32?  city: String? }
+    node Pet { name: String @key }
+    """
+    people = [person("ann", age=1), person("bob", age=2), person("cyd", age=3)]
+    omnigraph.init(root, schema=schema).write({"Person": people, "Pet": [{"name": "rex"}]})
+
+
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
+    return plain_graph(graph_root)
+
+
+@pytest.fixture
+def ruled_graph(graph_root: str) -> Graph:
     return small_graph(graph_root)
 
 
@@ -204,6 +229,31 @@ def _too_many_pets(main: Graph, dev: Graph) -> None:
     put(main, Pet=[{"name": "tom"}], Owns=[owns("ann-tom", "ann", "tom")])
 
 
+def test_broken_rules_of_every_kind_and_conflicts_are_told_together(
+    ruled_graph: Graph, spark: SparkSession
+) -> None:
+    graph, dev = ruled_graph, ruled_graph.create_branch("dev")
+    for edit in (_lost_endpoint, _same_nick, _too_many_pets):
+        edit(graph, dev)
+    put(dev, Person=[person("ann", age=10)])
+    put(graph, Person=[person("ann", age=11)])
+    files = table_files(graph)
+
+    told = merged(graph, "dev", spark)
+
+    assert told == merged(graph, "dev", None)
+    assert [(row["id"], row["column"]) for row in told.conflicts] == [("ann", "age")]
+    assert told.broken == {
+        ("edge:Knows", "missing_endpoint"),
+        ("node:Person", "not_unique"),
+        ("edge:Owns", "too_many_edges"),
+    }
+    assert table_files(graph) == files
+    assert graph.check().ok
+    assert graph.recover().left_alone == ()
+
+
+@pytest.mark.nightly("one merge for each rule; the gate breaks all of them in one merge")
 @pytest.mark.parametrize(
     ("edit", "broken"),
     [
@@ -213,9 +263,9 @@ def _too_many_pets(main: Graph, dev: Graph) -> None:
     ],
 )
 def test_a_broken_rule_fails_the_merge_before_a_table_is_touched(
-    graph: Graph, spark: SparkSession, edit: Edit, broken: set[tuple[str, str]]
+    ruled_graph: Graph, spark: SparkSession, edit: Edit, broken: set[tuple[str, str]]
 ) -> None:
-    dev = graph.create_branch("dev")
+    graph, dev = ruled_graph, ruled_graph.create_branch("dev")
     edit(graph, dev)
     heads = table_files(graph)
 
@@ -235,7 +285,8 @@ def table_files(graph: Graph) -> set[Path]:
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [("dev", "main"), ("main", "dev")], ids=["written", "pointed"]
+    ("source", "target"),
+    for_gate([("dev", "main"), ("main", "dev")], lambda case: case == ("dev", "main")),
 )
 def test_a_node_that_stays_without_the_edge_it_needs_fails_the_merge(
     graph_root: str, spark: SparkSession, source: str, target: str
@@ -255,21 +306,6 @@ def test_a_node_that_stays_without_the_edge_it_needs_fails_the_merge(
 
 def test_both_engines_keep_as_many_conflicts() -> None:
     assert merge_tasks.CONFLICTS_KEPT == table_merge._CONFLICTS_KEPT
-
-
-def test_open_conflicts_and_broken_rules_are_told_together(
-    graph: Graph, spark: SparkSession
-) -> None:
-    dev = graph.create_branch("dev")
-    _same_nick(graph, dev)
-    put(dev, Person=[person("ann", age=10)])
-    put(graph, Person=[person("ann", age=11)])
-
-    told = merged(graph, "dev", spark)
-
-    assert told == merged(graph, "dev", None)
-    assert [(row["id"], row["column"]) for row in told.conflicts] == [("ann", "age")]
-    assert told.broken == {("node:Person", "not_unique")}
 
 
 def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: SparkSession) -> None:
@@ -300,6 +336,10 @@ def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: Spa
     assert graph.check().ok
 
 
+@pytest.mark.nightly(
+    "one more merge; the gate merges into main here and into branches in one process, where "
+    "tests/behaviours/test_branches.py looks at forks"
+)
 def test_a_merge_into_a_branch_forks_only_what_it_writes(graph: Graph, spark: SparkSession) -> None:
     dev = graph.create_branch("dev")
     put(dev, Person=[person("dan", age=4)])
@@ -403,7 +443,25 @@ def test_the_number_of_rows_chooses_the_engine_and_not_the_result(
     assert set(content(graph)["Person"]) == {"ann", "bob", "cyd", "dan", "eve"}
 
 
-FLAKY = """
+def test_tasks_that_run_twice_change_nothing_about_the_result(
+    graph: Graph, spark: SparkSession
+) -> None:
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person(f"p{n}", age=n) for n in range(8)])
+    put(dev, Person=[person("ann", age=10)])
+    dev.delete({"Person": ["bob"]})
+    put(graph, Person=[person("eve", age=5)])
+
+    result = graph.merge("dev", spark=TwiceSession(spark))
+
+    counts = result.tables["node:Person"]
+    assert (counts.inserted, counts.updated, counts.deleted) == (8, 1, 1)
+    assert len(content(graph)["Person"]) == 3 + 8 - 1 + 1
+    assert left_over(graph) == []
+    assert graph.check().ok
+
+
+FAILING_ONCE = """
 import os, sys
 import omnigraph
 from omnigraph.spark.session import SparkTarget, spark_for_a_while
@@ -451,7 +509,10 @@ print(counts.inserted, counts.updated, counts.deleted)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.nightly(
+    "starts a session that runs failed tasks again; in the gate every task of a merge runs twice"
+)
 def test_tasks_that_fail_once_change_nothing_about_the_result(graph: Graph, tmp_path: Path) -> None:
     dev = graph.create_branch("dev")
     put(dev, Person=[person(f"p{n}", age=n) for n in range(50)])
@@ -462,11 +523,11 @@ def test_tasks_that_fail_once_change_nothing_about_the_result(graph: Graph, tmp_
     marks.mkdir()
 
     ran = subprocess.run(
-        [sys.executable, "-c", FLAKY, graph.root, str(marks)],
+        [sys.executable, "-c", FAILING_ONCE, graph.root, str(marks)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1200,
     )
 
     assert ran.stdout.split() == ["50", "1", "1"], ran.stderr[-3000:]

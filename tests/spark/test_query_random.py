@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS
+from tests.gate.seeds import case_seeds, examples
 from tests.query.random_queries import compiled_or_none, random_graph, random_query
 from tests.spark.query_answers import world
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.nightly(
+        "a Spark job for each random query; the gate asks queries that reach every branch of the "
+        "translation to Spark, and random queries in one process in tests/query"
+    ),
+]
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_EXAMPLES", "40"))
 PER_GRAPH = 10
+SEEDS = case_seeds("spark-queries", -(-examples(40) // PER_GRAPH))
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("seed", range(-(-EXAMPLES // PER_GRAPH)))
+@pytest.mark.parametrize("seed", SEEDS, ids=map(str, range(len(SEEDS))))
 def test_random_queries_give_what_they_mean(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: str
 ) -> None:
     generator = random.Random(seed)
     there = world(spark, tmp_path_factory.mktemp("random"), random_graph(generator))

@@ -21,6 +21,7 @@ from omnigraph.spark.types import from_spark
 from omnigraph.storage.location import parse_root
 from tests.s3.server import WRITER
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
+from tests.stores import root_at
 
 pytestmark = pytest.mark.spark
 
@@ -31,10 +32,15 @@ edge Knows: Person -> Person { since: Date? }
 """
 
 
-@pytest.fixture
-def graph(graph_root: str) -> Graph:
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A graph that no test changes."""
+    return forty_people(root_at(tmp_path_factory.mktemp("people") / "graph"))
+
+
+def forty_people(root: str) -> Graph:
     """Forty people in four fragments, each of whom knows the next."""
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = omnigraph.init(root, schema=SCHEMA)
     for start in range(0, 40, 10):
         graph.write({"Person": [_person(n) for n in range(start, start + 10)]})
     graph.write({"Knows": [{"src": f"p{n}", "dst": f"p{n + 1}"} for n in range(39)]})
@@ -94,6 +100,7 @@ def test_columns_and_condition_narrow_what_is_read(graph: Graph, spark: SparkSes
     assert [row["name"] for row in rows(frame, "name")] == ["p0", "p1", "p2"]
 
 
+@pytest.mark.nightly("a frame like any other; queries of the gate join and group scans")
 def test_a_scan_can_be_joined_and_grouped(graph: Graph, spark: SparkSession) -> None:
     on_spark = graph.spark(spark)
     edges = on_spark.edges("Knows", columns=["src", "dst"])
@@ -105,7 +112,8 @@ def test_a_scan_can_be_joined_and_grouped(graph: Graph, spark: SparkSession) -> 
     assert older[0] == sum(2**64 - 1 - n for n in range(1, 40))
 
 
-def test_what_is_published_later_stays_invisible(graph: Graph, spark: SparkSession) -> None:
+def test_what_is_published_later_stays_invisible(graph_root: str, spark: SparkSession) -> None:
+    graph = forty_people(graph_root)
     pinned = graph.spark(spark)
     before = pinned.nodes("Person", columns=["id"])
     graph.write({"Person": [_person(100)]})

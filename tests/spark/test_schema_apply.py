@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +14,8 @@ from omnigraph.graph import Graph
 from omnigraph.operations import schema_work
 from tests.behaviours.schema_histories import plain
 from tests.behaviours.test_schema_random import content, live
+from tests.drawing import seeds
+from tests.gate.selection import for_gate
 
 pytestmark = pytest.mark.spark
 
@@ -71,6 +74,10 @@ def link(number: int, start: int) -> dict[str, object]:
     return {"id": f"l{number:02}", "src": f"n{start:02}", "dst": f"n{number:02}", "w": number}
 
 
+def dashed(name: str) -> str:
+    return name.replace(" ", "-")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """Everything a change tells and leaves."""
@@ -98,9 +105,12 @@ def applied(graph: Graph, text: str, *, spark: object | None) -> Told:
     )
 
 
+WIDENED = "values are widened, mapped, filled and copied"
 CHECKED = "rows stand against every kind of check"
+REPEATED = "copies that are null, and fills that repeat"
+REFUSED = (CHECKED, REPEATED)
 CHANGES = {
-    "values are widened, mapped, filled and copied": """
+    WIDENED: """
         node Thing @rename_from("Item") {
             name: String @key
             i: I64 @backfill(-1)
@@ -137,7 +147,7 @@ CHANGES = {
         }
         edge Link: Item -> Item @card(0..5) { w: I32 @unique }
         """,
-    "copies that are null, and fills that repeat": """
+    REPEATED: """
         node Item {
             name: String @key
             i: I32?
@@ -155,52 +165,46 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("text", CHANGES.values(), ids=[name.replace(" ", "-") for name in CHANGES])
-def test_both_engines_tell_and_leave_the_same(
-    twins: tuple[Graph, Graph], spark: SparkSession, text: str
-) -> None:
-    here, there = twins
+@pytest.fixture
+def only_spark_works(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What makes this process unable to compute and to judge rows, from then on."""
 
-    in_process = applied(here, text, spark=None)
-    on_spark = applied(there, text, spark=spark)
-
-    assert on_spark == in_process
-
-
-@pytest.mark.parametrize("name", ["values are widened, mapped, filled and copied", CHECKED])
-def test_this_process_neither_computes_nor_judges_what_spark_is_given(
-    twins: tuple[Graph, Graph],
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:
     def never(*_: object, **__: object) -> object:
         raise AssertionError("this is Spark's work")
 
-    monkeypatch.setattr(schema_work, "failed_checks", never)
-    monkeypatch.setattr(schema_work, "future_values", never)
+    def patch() -> None:
+        monkeypatch.setattr(schema_work, "failed_checks", never)
+        monkeypatch.setattr(schema_work, "future_values", never)
 
-    told = applied(twins[0], CHANGES[name], spark=spark)
-
-    assert (told.refused is None) == (name != CHECKED)
-
-
-def test_the_cases_are_both_accepted_and_refused(twins: tuple[Graph, Graph]) -> None:
-    graph, _ = twins
-    refused = [
-        applied(graph.create_branch(f"b{number}"), text, spark=None).refused is not None
-        for number, text in enumerate(CHANGES.values())
-    ]
-
-    assert refused == [False, False, True, True]
+    return patch
 
 
+@pytest.mark.parametrize(
+    "name", for_gate(CHANGES, lambda name: name in (WIDENED, CHECKED)), ids=dashed
+)
+def test_both_engines_tell_and_leave_the_same(
+    twins: tuple[Graph, Graph],
+    spark: SparkSession,
+    only_spark_works: Callable[[], None],
+    name: str,
+) -> None:
+    here, there = twins
+
+    in_process = applied(here, CHANGES[name], spark=None)
+    only_spark_works()
+    on_spark = applied(there, CHANGES[name], spark=spark)
+
+    assert on_spark == in_process
+    assert (on_spark.refused is not None) == (name in REFUSED)
+
+
+@pytest.mark.nightly("the gate changes main on both engines; a branch differs in where tables are")
 def test_a_branch_is_changed_on_spark_and_main_is_left_alone(
     twins: tuple[Graph, Graph], spark: SparkSession
 ) -> None:
     here, there = twins
     before = plain(content(there))
-    text = next(iter(CHANGES.values()))
+    text = CHANGES[WIDENED]
 
     in_process = applied(here.create_branch("b"), text, spark=None)
     on_spark = applied(there.create_branch("b"), text, spark=spark)
@@ -211,8 +215,13 @@ def test_a_branch_is_changed_on_spark_and_main_is_left_alone(
     assert there.schema_text == SCHEMA
 
 
-@pytest.mark.parametrize("seed", [3, 6, 10, 28])
+@pytest.mark.timeout(1800)
+@pytest.mark.nightly(
+    "several changes for each random history; the gate applies changes of every kind of step and "
+    "check on both engines, and random ones in one process in tests/behaviours"
+)
+@pytest.mark.parametrize("seed", seeds("schemas-on-spark", 4))
 def test_random_changes_on_spark_end_as_plain_python_says(
-    graph_root: str, spark: SparkSession, seed: int
+    graph_root: str, spark: SparkSession, seed: str
 ) -> None:
     assert live(graph_root, seed, spark=spark).total()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,23 +9,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.errors import InvalidInputError, SparkUnavailableError
+from omnigraph.errors import InvalidInputError
 from omnigraph.spark.session import SparkTarget, spark_for_a_while, spark_session
 from tests.spark.conftest import TEST_TARGET
 
 pytestmark = pytest.mark.spark
 
-STARTING = "from omnigraph.spark.session import spark_session\nspark_session()\n"
 
-
-def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "always", "-c", code],
+        [sys.executable, "-W", "always", "-c", code, *arguments],
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
-        env={**os.environ, **environment},
+        timeout=280,
     )
 
 
@@ -56,50 +51,60 @@ def test_a_target_is_a_master_or_a_remote_but_not_both() -> None:
     assert "abc" not in str(caught.value)
 
 
-def test_without_pyspark_the_error_says_what_to_install() -> None:
-    tried = python("import sys\nsys.modules['pyspark'] = None\n" + STARTING)
+MISSING = """
+import os, socket, sys
+from omnigraph.errors import SparkUnavailableError
+from omnigraph.spark.session import SparkTarget, spark_session
 
-    assert "SparkUnavailableError: this needs Spark, and pyspark is not installed" in tried.stderr
-    assert "pip install 'omnigraph[spark]'" in tried.stderr
-
-
-def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
-    tried = python(STARTING, PATH=str(tmp_path), JAVA_HOME="")
-
-    assert "SparkUnavailableError: this needs Spark, and there is no Java" in tried.stderr
-    assert "install Java 17 or newer" in tried.stderr
+without_java, broken_java = sys.argv[1:]
 
 
-def test_a_java_that_does_not_run_is_quoted(tmp_path: Path) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
+def told(target=SparkTarget()):
+    try:
+        spark_session(target=target)
+    except SparkUnavailableError as error:
+        print(" ".join(str(error).split()))
+    else:
+        print("started")
+
+
+sys.modules["pyspark"] = None
+told()
+del sys.modules["pyspark"]
+os.environ |= {"PATH": without_java, "JAVA_HOME": ""}
+told()
+os.environ |= {"PATH": "/usr/bin:/bin", "JAVA_HOME": broken_java}
+told()
+with socket.socket() as unused:
+    unused.bind(("127.0.0.1", 0))
+    port = unused.getsockname()[1]
+told(SparkTarget(remote=f"sc://127.0.0.1:{port}/;token=abc"))
+"""
+
+
+def test_what_is_missing_is_said_with_the_way_out(tmp_path: Path) -> None:
+    java = tmp_path / "broken" / "bin" / "java"
+    java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'this Java is from 1996' >&2\nexit 1\n")
     java.chmod(0o755)
 
-    tried = python(STARTING, JAVA_HOME=str(tmp_path))
+    tried = python(MISSING, str(tmp_path), str(tmp_path / "broken"))
 
-    assert "SparkUnavailableError: Spark did not start on 'local[*]'" in tried.stderr
-    assert "this Java is from 1996" in tried.stderr
-
-
-def test_a_connect_server_that_is_not_there_is_refused_at_once() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    script = (
-        "from omnigraph.spark.session import SparkTarget, spark_session\n"
-        f"spark_session(target=SparkTarget(remote='sc://127.0.0.1:{port}/;token=abc'))\n"
-    )
-
-    tried = python(script)
-
-    error = tried.stderr.splitlines()[-2]
-    assert f"no Spark Connect server answers at sc://127.0.0.1:{port}/" in error
-    assert SparkUnavailableError.__name__ in error
-    assert "abc" not in error
+    no_pyspark, no_java, bad_java, no_server = tried.stdout.splitlines()
+    assert "this needs Spark, and pyspark is not installed" in no_pyspark
+    assert "pip install 'omnigraph[spark]'" in no_pyspark
+    assert "this needs Spark, and there is no Java" in no_java
+    assert "install Java 17 or newer" in no_java
+    assert "Spark did not start on 'local[*]'" in bad_java
+    assert "this Java is from 1996" in bad_java
+    assert "no Spark Connect server answers at sc://127.0.0.1:" in no_server
+    assert "abc" not in no_server
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(
+    "starts a session of its own; every test of this folder that compares what a command or a "
+    "query prints would show noise"
+)
 def test_a_session_started_here_says_nothing_and_leaves_no_trace(
     people_schema: str, graph_root: str, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from omnigraph.storage.compaction import CompactionWork, plan_compaction
 from omnigraph.storage.index_segments import IndexTask, Organisation, Segment, plan_indexes
 from omnigraph.storage.tables import IndexCoverage, open_pinned, table_health
 from tests.behaviours.histories import content, row_ids
+from tests.gate.selection import for_gate
 from tests.stores import folder_of, place_copy, root_at
 
 pytestmark = pytest.mark.spark
@@ -69,13 +70,19 @@ def fill(graph: Graph, *, first: int) -> None:
     graph.delete({"About": [f"a{first + number}" for number in range(3)]})
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template") / "graph"
+    fill(omnigraph.init(str(folder), schema=SCHEMA), first=0)
+    return folder
+
+
 @pytest.fixture
-def pair(tmp_path: Path) -> list[Graph]:
+def pair(template: Path, tmp_path: Path) -> list[Graph]:
     """Two graphs that are the same to the byte."""
-    fill(omnigraph.init(str(tmp_path / "template"), schema=SCHEMA), first=0)
     roots = [root_at(tmp_path / name) for name in ("here", "there")]
     for root in roots:
-        place_copy(tmp_path / "template", root)
+        place_copy(template, root)
     return [omnigraph.open(root) for root in roots]
 
 
@@ -122,11 +129,17 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_optimize_ends_alike_on_both_engines_twice(pair: list[Graph], spark: SparkSession) -> None:
+@pytest.mark.parametrize("rounds", for_gate([1, 2], lambda rounds: rounds == 1))
+def test_optimize_ends_alike_on_both_engines(
+    pair: list[Graph], spark: SparkSession, rounds: int
+) -> None:
     here, there = pair
     before = {key: row_ids(here, key) for key in here.snapshot().tables}
 
-    for first in (10_000, 20_000):
+    for number in range(rounds):
+        if number:
+            for graph in pair:
+                fill(graph, first=10_000 * number)
         in_process = here.optimize(target_rows_per_fragment=100)
         on_spark = there.optimize(target_rows_per_fragment=100, spark=spark)
 
@@ -138,12 +151,11 @@ def test_optimize_ends_alike_on_both_engines_twice(pair: list[Graph], spark: Spa
         assert sum(index.unindexed_rows for one in coverage(there).values() for index in one) == 0
         assert found(there) == found(here)
         assert there.check().ok
-        for graph in pair:
-            fill(graph, first=first)
     for key, ids in before.items():
         assert row_ids(there, key).items() >= ids.items()
 
 
+@pytest.mark.nightly("two more optimizes; which tables have work is decided before Spark is asked")
 def test_a_table_without_work_stays_as_it_is(pair: list[Graph], spark: SparkSession) -> None:
     graph = pair[1]
     graph.optimize(spark=spark)
@@ -254,6 +266,7 @@ def test_an_index_that_cannot_be_built_is_an_error_of_its_own(
     )
 
 
+@pytest.mark.nightly("in the gate an index that fails is an error of its own, as is a lost file")
 @pytest.mark.usefixtures("small_parts")
 def test_a_part_that_fails_fails_its_index(pair: list[Graph], spark: SparkSession) -> None:
     graph = pair[0]

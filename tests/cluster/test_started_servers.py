@@ -1,4 +1,4 @@
-"""The same code on Spark Connect, where there is no JVM in reach: scans, views, source, check."""
+"""Servers that PySpark starts for a session: a cluster on this machine, and a Connect server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,31 @@ import pytest
 import omnigraph
 from tests.spark.conftest import TEST_TARGET
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(1800),
+    pytest.mark.nightly(
+        "each starts servers of its own; in the gate test_connect.py works through a Connect "
+        "server on executors of a cluster, and tests/spark does the same work on classic Spark"
+    ),
+]
 
 SCHEMA = """
 node Person { name: String @key  age: U64?  place: Vector(2)? }
 edge Knows: Person -> Person
 """
+ON_A_CLUSTER = """
+import json, sys
+import omnigraph
+from omnigraph.spark.session import SparkTarget, spark_for_a_while
 
-SCRIPT = """
+graph = omnigraph.open(sys.argv[1], storage_options={"allow_http": "true"})
+target = SparkTarget(master="local-cluster[2,1,1024]", settings=json.loads(sys.argv[2]))
+with spark_for_a_while(target=target) as spark:
+    print(graph.spark(spark).nodes("Note", where="size < 30").count())
+    print(graph.check(spark=spark).ok)
+"""
+THROUGH_CONNECT = """
 import json, sys
 import omnigraph
 from omnigraph.spark.session import SparkTarget, spark_for_a_while
@@ -43,20 +60,33 @@ with spark_for_a_while(target=SparkTarget(remote="local[2]", settings=settings))
 """
 
 
+def run(script: str, root: str) -> subprocess.CompletedProcess[str]:
+    settings = json.dumps(dict(TEST_TARGET.settings))
+    return subprocess.run(
+        [sys.executable, "-W", "always", "-c", script, root, settings],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+
+
+def test_a_graph_is_scanned_and_checked_by_executors_of_a_cluster(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema="node Note { text: String @key  size: I64 }")
+    for start in range(0, 40, 10):
+        graph.write({"Note": [{"text": f"n{n}", "size": n} for n in range(start, start + 10)]})
+
+    ran = run(ON_A_CLUSTER, graph_root)
+
+    assert (ran.stderr, ran.stdout.split()) == ("", ["30", "True"])
+
+
 def test_scans_views_source_and_check_work_through_connect(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     people = [{"name": f"p{n}", "age": 2**64 - 1 if n == 5 else n} for n in range(6)]
     graph.write({"Person": people, "Knows": [{"src": "p1", "dst": "p2"}]})
 
-    settings = dict(TEST_TARGET.settings)
-
-    ran = subprocess.run(
-        [sys.executable, "-W", "always", "-c", SCRIPT, graph_root, json.dumps(settings)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    ran = run(THROUGH_CONNECT, graph_root)
 
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == [

@@ -1,15 +1,12 @@
-"""Queries through a Connect server, and on a cluster whose executors are processes of their own."""
+"""A ring of people with words and places, and queries whose answers over it are known."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 import omnigraph
-from omnigraph.errors import QueryFailedError
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries
@@ -17,11 +14,7 @@ from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import plan_query
 from omnigraph.spark.queries.execute import query_frame
 from omnigraph.spark.queries.refusals import query_errors
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
-from tests.cluster.servers import connect_server
 from tests.query.evaluator import EPOCH
-
-pytestmark = pytest.mark.cluster
 
 SCHEMA = """
 node Person { name: String @key  age: I64?  words: String @index  place: Vector(2)? }
@@ -52,14 +45,11 @@ query large() {
     return { $p.age * 9223372036854775807 }
 }
 """
-FEW_TASKS = {"spark.sql.shuffle.partitions": "4"}
-SMALL = {"spark.executor.memory": "512m", "spark.executor.cores": "1", **FEW_TASKS}
 
 
-@pytest.fixture
-def graph(graph_root: str) -> Graph:
-    """A ring with words: each knows the next one and the one after it."""
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+def ring(root: str) -> Graph:
+    """Each knows the next one and the one after it."""
+    graph = omnigraph.init(root, schema=SCHEMA)
     people = [
         {
             "name": f"p{number}",
@@ -99,21 +89,3 @@ def require_answers(graph: Graph, spark: SparkSession) -> None:
         ("p2", 1, 2),
     ]
     assert [name for name, _ in nearest] == ["p59", "p57", "p55"]
-
-
-def test_queries_work_through_a_connect_server(graph: Graph, tmp_path: Path) -> None:
-    with (
-        connect_server(tmp_path) as address,
-        spark_for_a_while(target=SparkTarget(remote=address)) as spark,
-    ):
-        for name, value in FEW_TASKS.items():
-            spark.conf.set(name, value)
-        require_answers(graph, spark)
-        with pytest.raises(QueryFailedError, match="does not fit"):
-            rows_of(graph, spark, "large")
-
-
-def test_queries_work_on_a_cluster(cluster: str, graph: Graph) -> None:
-    target = SparkTarget(master=cluster, settings=SMALL)
-    with spark_for_a_while(target=target) as spark:
-        require_answers(graph, spark)

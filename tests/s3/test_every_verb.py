@@ -1,0 +1,34 @@
+"""Every verb of a graph is called on S3 by a test of this folder.
+
+What reads is called with credentials that may only read, what writes is called in the rounds that
+meet faults. A verb that is new has to be added to one of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from omnigraph.graph import Graph
+from tests.s3.fault_cases import WRITERS
+from tests.s3.test_faults import SINGLE
+from tests.s3.test_reader_credentials import READS
+
+pytestmark = pytest.mark.s3
+
+ELSEWHERE: Mapping[str, str] = {
+    "maintain": "the graph that test_reader_credentials.py reads has been maintained",
+    "recover": "test_many_hosts.py recovers what a writer on another host left",
+    "spark": "the nightly runs the suites of Spark on S3",
+    "root": "a value that was given",
+    "branch_name": "a value that was given",
+}
+
+
+def test_every_verb_is_called_on_s3() -> None:
+    verbs = {name for name in dir(Graph) if not name.startswith("_")}
+    written = {WRITERS[name].verb for name in SINGLE}
+
+    assert verbs - written - set(READS) == set(ELSEWHERE)
+    assert written - verbs == {"init", "open"}
