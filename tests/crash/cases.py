@@ -156,19 +156,18 @@ LOOKS_OF_WRITERS: Final = (
     "publish.resolve.verify",
 )
 """Where a writer has written nothing since the point before."""
-STEPS_OF_A_SWEEP: Final = (
+LOOKS_OF_SWEEPS: Final = (
     "recovery.post_list",
     *_READING,
     "recovery.post_classify",
     "recovery.pre_manifest",
-    "publish.post_manifest",
     "recovery.decided",
     "recovery.post_fence",
-    *_RESTORING,
-    "recovery.healed",
+    "recovery.pre_restore",
+    "recovery.pre_restore_publish",
     "recovery.post_sidecar_delete",
 )
-"""What a sweep goes through that puts a table back, in this order."""
+"""The same of a sweep that puts a table back, in the order of its steps."""
 _FORWARD = (Stage.ALL_MOVED, Stage.HEALED)
 _RESTORED = (Stage.ONE_MOVED, Stage.INEXACT)
 
@@ -316,7 +315,7 @@ SWEEPS: Final[Matrix[SweepDeath]] = matrix(
         (Stage.ALL_MOVED, Kind.APPEND): ("recovery.healed",),
         (Stage.INEXACT, Kind.APPEND): ("recovery.post_restore",),
     },
-    covered=STEPS_OF_A_SWEEP,
+    covered=WRITERS.gate_points | {*LOOKS_OF_SWEEPS},
 )
 MIGRATIONS: Final[Matrix[MigrationDeath]] = matrix(
     migration_deaths(),
@@ -324,7 +323,7 @@ MIGRATIONS: Final[Matrix[MigrationDeath]] = matrix(
     {(1, ("feature",)): (f"migration.pre_step@{names.STAMP}",)},
     covered=("migration.pre_step", "migration.post_step"),
 )
-GATE_POINTS: Final = frozenset({*_INIT, *LOOKS_OF_WRITERS, *STEPS_OF_A_SWEEP}).union(
+GATE_POINTS: Final = frozenset({*_INIT, *LOOKS_OF_WRITERS, *LOOKS_OF_SWEEPS}).union(
     ("migration.pre_step", "migration.post_step"),
     *(family.gate_points for family in (WRITERS, DRIFTS, FOLDS, RIVALLED, SWEEPS, MIGRATIONS)),
 )

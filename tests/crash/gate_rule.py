@@ -9,8 +9,10 @@ at).
 This was recorded, not guessed. Every victim was killed, and what it left was written down without
 ids and times: the states of sidecars, the versions above pins and the kinds of transactions that
 made them, the rows of manifests, the entries in the logs of branches and tags, the files of the
-schema, and the failpoints that the next open reached. Of sleepers, the failpoints that they reached
-after they woke up were written down, and their answers.
+schema, and the failpoints that the next open reached. Of 130 such things the gate has 114; the rest
+are the same for another kind of writer, or after the last step. Of one sleeper at each point, but
+for those beside upkeep, the failpoints that it reached after it woke up were written down, and its
+answer.
 """
 
 from __future__ import annotations

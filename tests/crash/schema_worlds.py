@@ -145,6 +145,6 @@ def _branch(change: Change) -> str:
 
 
 def _world(change: Change, verb: WriterVerb | None) -> str:
-    """Changes that find the same graph share it."""
+    """Changes and writers that find the same graph share it."""
     found = change if change in (Change.AGAIN, Change.BRANCH) else "plain"
-    return f"{found}-{verb}"
+    return f"{found}-{verb if verb in (WriterVerb.MERGE, WriterVerb.OPTIMIZE) else None}"

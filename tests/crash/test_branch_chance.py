@@ -103,6 +103,7 @@ class _Draw:
     rivals: tuple[Errand, ...]
 
 
+@pytest.mark.cost("two errands and up to five others, among six branches that are all checked", 6)
 @pytest.mark.parametrize("seed", case_seeds("branch-chance", PAIRS), ids=map(str, range(PAIRS)))
 def test_two_errands_that_wake_up_are_explained_by_some_order(
     seed: str, branch_worlds: BranchWorlds

@@ -13,6 +13,7 @@ from tests.crash.upkeep_cases import CLEANUP_DEATHS, LOOKS_OF_CLEANUP, UpkeepDea
 from tests.crash.upkeep_verdict import assert_converges, assert_same, assert_whole
 from tests.crash.upkeep_world import Upkeep, keep_up, look
 from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
+from tests.gate.selection import is_nightly
 
 pytestmark = pytest.mark.crash
 
@@ -33,7 +34,8 @@ def test_a_killed_cleanup_keeps_what_is_named_and_the_next_one_goes_on(
     again = graph.cleanup(keep_versions=3, confirm=True)
     assert sum(each.old_versions_removed for each in again.tables) == 0
     assert_same(look(graph), laid.contents)
-    assert_converges(graph, laid.contents)
+    if is_nightly():
+        assert_converges(graph, laid.contents)
 
 
 @pytest.mark.usefixtures("kept")

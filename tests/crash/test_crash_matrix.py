@@ -18,10 +18,10 @@ from omnigraph.operations.outcome import OperationStatus
 from tests.crash.cases import (
     DRIFTS,
     FOLDS,
+    LOOKS_OF_SWEEPS,
     LOOKS_OF_WRITERS,
     MIGRATIONS,
     RIVALLED,
-    STEPS_OF_A_SWEEP,
     SWEEPS,
     WRITERS,
     Death,
@@ -194,13 +194,13 @@ def test_sweeps_killed_one_after_the_other_are_finished_by_the_last(
 ) -> None:
     job, before = worlds.copy_after_death(Stage.ONE_MOVED, Kind.APPEND, root)
 
-    for point in STEPS_OF_A_SWEEP:
+    for point in LOOKS_OF_SWEEPS:
         assert run("sweep", root, failpoints=f"{point}=kill").was_killed, point
         assert looked_at(root) == before, point
 
     outcome = assert_all_or_nothing(root, job, before=before)
     assert outcome is OperationStatus.ROLLED_BACK
-    assert_writes_succeed(omnigraph.open(root), after_case=STEPS_OF_A_SWEEP)
+    assert_writes_succeed(omnigraph.open(root), after_case=LOOKS_OF_SWEEPS)
 
 
 def test_a_sweep_whose_restored_version_came_too_late_changes_nothing(

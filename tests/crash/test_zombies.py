@@ -1,9 +1,9 @@
 """Whoever was taken for dead and wakes up: it tells the truth, and nobody loses a row.
 
-What the gate leaves out of the matrices, and why, is in `tests/crash/zombies.py`. Besides, it
-forces an init over a slow one only where that has written all but the manifest (the other place has
-a test of its own), wakes up migrations from stamp 1 only, which pass through all later ones, and
-folds only before they have left the manifest, and few commits.
+What the gate leaves out of the matrices, and why, is in `tests/crash/zombies.py`. Of the rest it
+leaves out: an init that is forced over a slow one where that has written only the contract (another
+test begins there), migrations from later stamps (those from stamp 1 pass through them), and folds
+that have dropped commits from the manifest already (nothing is left for them to do).
 """
 
 from __future__ import annotations

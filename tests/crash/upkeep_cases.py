@@ -266,7 +266,6 @@ OPTIMIZE_DEATHS: Final[Matrix[UpkeepDeath]] = matrix(
         Upkeep.OPTIMIZE: (
             "mutation.post_direct_commit@2",
             "mutation.post_table_commit",
-            "publish.pre_manifest@3",
         )
     },
     covered=WITHOUT_UPKEEP,
@@ -279,7 +278,7 @@ LATE_DEATHS: Final[Matrix[LateDeath]] = matrix(
 )
 CLEANUP_DEATHS: Final[Matrix[UpkeepDeath]] = matrix(
     (*upkeep_deaths(Upkeep.CLEANUP_TO_ONE), *upkeep_deaths(Upkeep.CLEANUP)),
-    {Upkeep.CLEANUP_TO_ONE: ("cleanup.post_delete@4",)},
+    {},
     covered=WITHOUT_UPKEEP.union(LOOKS_OF_CLEANUP),
 )
 OPTIMIZE_SLEEPS: Final[Matrix[Sleep]] = matrix(
