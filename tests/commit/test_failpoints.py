@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def test_kill_ends_the_process_at_once() -> None:
 
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"OMNIGRAPH_FAILPOINTS": "mutation.begin=kill"},
+        env=os.environ | {"OMNIGRAPH_FAILPOINTS": "mutation.begin=kill"},
         capture_output=True,
         check=False,
     )

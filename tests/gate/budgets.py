@@ -96,6 +96,7 @@ class Ledger:
     reasons: dict[str, float] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     disturbance: Disturbance = field(default_factory=Disturbance)
+    started: float = field(default_factory=tree_seconds)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":
@@ -145,7 +146,7 @@ class Ledger:
 
     def _charge_what_is_shared(self) -> None:
         """A run of one tier carries all it used; several tiers share a line of their own."""
-        shared = max(0.0, tree_seconds() - sum(self.seconds.values()))
+        shared = max(0.0, tree_seconds() - self.started - sum(self.seconds.values()))
         only = next(iter(self.seconds)) if len(self.seconds) == 1 else SHARED
         self.seconds[only] += shared
 

@@ -134,6 +134,7 @@ def test_options_without_sense_are_refused_when_the_frame_is_made(
     assert said in str(caught.value)
 
 
+@pytest.mark.nightly("one more write; the gate appends rows of every type, as one commit")
 def test_an_append_is_one_commit_that_leaves_nothing_behind(
     graph: Graph, spark: SparkSession
 ) -> None:
@@ -157,6 +158,7 @@ def test_an_overwrite_replaces_the_type_even_by_rows_read_from_it(
     assert staged(graph) == []
 
 
+@pytest.mark.nightly("one more write; the gate overwrites a type, and reads one without rows")
 def test_an_overwrite_without_rows_empties_the_type(graph: Graph, spark: SparkSession) -> None:
     save(load(spark, graph, filter="age > 99"), graph, "overwrite")
 
@@ -171,8 +173,12 @@ def test_every_type_of_the_catalog_can_be_read_and_written_again(
     copy = omnigraph.init(f"{graph_root}-copy", schema=EVERYTHING_SCHEMA)
     source = spark.read.format("omnigraph").option("type", "Everything").load(graph.root)
 
-    source.write.format("omnigraph").option("type", "Everything").mode("append").save(copy.root)
+    writer = source.write.format("omnigraph").option("type", "Everything")
+    writer.option("actor", "pipeline").mode("append").save(copy.root)
 
+    assert [commit.actor for commit in copy.commits()][:1] == ["pipeline"]
+    assert len(copy.commits()) == 2
+    assert staged(copy) == []
     columns = [name for name in everything().column_names if name != "bytes"]
     written = copy.nodes("Everything", columns=columns).read_all().sort_by("id")
     assert bits(written) == bits(everything().select(columns).sort_by("id"))

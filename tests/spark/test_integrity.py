@@ -169,7 +169,8 @@ def test_a_sound_graph_has_no_findings_on_either_engine(graph: Graph, spark: Spa
     assert report == graph.check()
 
 
-def test_check_reports_broken_rules_in_the_same_words(graph: Graph, spark: SparkSession) -> None:
+def test_check_reports_broken_rules_in_the_same_words(graph_root: str, spark: SparkSession) -> None:
+    graph = omnigraph.init(graph_root, schema=FEW_RULES)
     publish_unchecked(graph, {"node:Person": [person("ann"), person("ann")]})
 
     report = graph.check(spark=spark)

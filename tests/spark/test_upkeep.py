@@ -124,7 +124,7 @@ def found(graph: Graph) -> list[list[str]]:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few rows make several parts of an index."""
-    parts = dict.fromkeys(Organisation, 10)
+    parts = dict.fromkeys(Organisation, 60)
     monkeypatch.setattr(upkeep_job, "ROWS_PER_PART", parts)
 
 
