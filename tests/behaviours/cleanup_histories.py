@@ -25,10 +25,10 @@ import omnigraph
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.reading import Readable
-from tests.behaviours.processes import start_module
 from tests.behaviours.random_histories import COLUMNS, ENDS, Content, Write, written
 from tests.behind import FailpointReached, calling_at, points_starting_with
 from tests.crash.processes import Victim
+from tests.forking.programs import start_module
 
 MAIN = "main"
 BRANCHES = ("b1", "b2", "b3")

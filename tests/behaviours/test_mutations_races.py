@@ -10,9 +10,9 @@ import omnigraph
 from omnigraph.errors import ConflictError, ValidationFailedError
 from omnigraph.graph import Graph
 from tests.behaviours.copies import made_once
-from tests.behaviours.processes import start_code
 from tests.behind import after_mutation_computed
 from tests.commit.small_graphs import accounts, small_graph
+from tests.forking.programs import start_code
 from tests.gate.selection import is_nightly
 
 pytestmark = pytest.mark.behaviour
@@ -40,7 +40,6 @@ def graph(graph_root: str) -> Graph:
     return two_accounts(graph_root)
 
 
-@pytest.mark.usefixtures("_forks")
 def test_processes_that_count_up_one_value_lose_nothing(graph: Graph) -> None:
     program = COUNTER.format(root=graph.root, times=TIMES, query=INCREMENT)
     for writer in [start_code(program) for _ in range(2)]:

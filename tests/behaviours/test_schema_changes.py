@@ -29,9 +29,8 @@ from omnigraph.operations.outcome import OperationStatus
 from omnigraph.reading import Readable
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import Row, content
-from tests.behaviours.processes import start_code, wait_until
 from tests.behind import calling_at, data_files, small_limits
-from tests.forking.programs import run_command
+from tests.forking.programs import run_command, start_code, wait_until
 from tests.stores import files_of
 
 pytestmark = pytest.mark.behaviour
@@ -637,7 +636,6 @@ print(sorted(graph.catalog.nodes), len(graph.nodes("Person").read_all()), flush=
 """
 
 
-@pytest.mark.usefixtures("_forks")
 def test_a_handle_of_another_process_notices_a_change(graph: Graph, tmp_path: Path) -> None:
     changed = tmp_path / "changed"
     other = start_code(OTHER_PROCESS.format(root=graph.root, changed=str(changed)))
@@ -865,7 +863,6 @@ def test_names_change_places_by_way_of_a_third(graph_root: str) -> None:
     assert graph.check().ok
 
 
-@pytest.mark.usefixtures("_forks")
 def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)
@@ -883,7 +880,6 @@ def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_pa
     assert again.stdout == f"the schema already says what {file} says; nothing was written\n"
 
 
-@pytest.mark.usefixtures("_forks")
 def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)
@@ -904,7 +900,6 @@ def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
     assert (nothing["applied"], nothing["commit"]) == (False, None)
 
 
-@pytest.mark.usefixtures("_forks")
 def test_the_command_refuses_with_the_reasons(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "strict.pg"
     file.write_text(BEFORE.replace("age: I32?", "age: I32"))
@@ -919,7 +914,6 @@ def test_the_command_refuses_with_the_reasons(graph: Graph, tmp_path: Path) -> N
     assert is_old(graph)
 
 
-@pytest.mark.usefixtures("_forks")
 def test_the_command_changes_the_branch_it_is_told(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)

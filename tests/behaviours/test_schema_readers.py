@@ -14,9 +14,8 @@ import pytest
 import omnigraph
 from omnigraph.graph import Graph
 from tests.behaviours import schema_generations
-from tests.behaviours.processes import start_module, wait_until
 from tests.behaviours.schema_generations import SEEN, TORN, generation
-from tests.forking.programs import Running
+from tests.forking.programs import Running, start_module, wait_until
 from tests.gate.selection import is_nightly
 
 pytestmark = pytest.mark.behaviour
@@ -27,7 +26,6 @@ READERS = 2 if is_nightly() else 1
 
 
 @pytest.mark.timeout(300 + 6 * APPLIES)
-@pytest.mark.usefixtures("_forks")
 @pytest.mark.cost("a reader reads all the time while the schema changes", 8)
 def test_readers_that_poll_never_see_a_mixture(graph_root: str, tmp_path: Path) -> None:
     graph = omnigraph.init(graph_root, schema=generation(0).text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ import omnigraph
 from omnigraph.errors import ValidationFailedError
 from omnigraph.graph import Graph
 from tests.commit.small_graphs import account, accounts, pay, small_graph
+from tests.forking.programs import start_code
 
 pytestmark = pytest.mark.unit
 
@@ -41,42 +40,36 @@ def graph(graph_root: str) -> Graph:
 
 def run_writers(graph: Graph, kinds: list[str], count: int) -> None:
     writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, graph.root, f"w{number}", str(count), kind],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        start_code(WRITER, graph.root, f"w{number}", str(count), kind)
         for number, kind in enumerate(kinds)
     ]
-    for writer in writers:
-        out, err = writer.communicate(timeout=240)
-        assert out == "done\n", err
+    for ended in [writer.finish() for writer in writers]:
+        assert ended.stdout == "done\n", ended.stderr
 
 
 def test_four_processes_append_to_one_table_and_all_progress(graph: Graph) -> None:
-    run_writers(graph, ["append"] * 4, 8)
+    run_writers(graph, ["append"] * 4, 4)
 
-    assert len(accounts(graph)) == 32
+    assert len(accounts(graph)) == 16
     by_actor = Counter(commit.actor for commit in graph.commits())
-    assert [by_actor[f"w{number}"] for number in range(4)] == [8] * 4
+    assert [by_actor[f"w{number}"] for number in range(4)] == [4] * 4
     assert graph.status().pending_sidecars == ()
     assert graph.check().ok
 
 
 def test_processes_that_merge_one_row_never_double_it(graph: Graph) -> None:
-    run_writers(graph, ["merge"] * 3, 6)
+    run_writers(graph, ["merge"] * 3, 3)
 
     assert list(accounts(graph)) == ["shared"]
-    assert len(graph.commits()) == 1 + 18
+    assert len(graph.commits()) == 1 + 9
     assert graph.check().ok
 
 
 def test_processes_on_disjoint_tables_share_one_chain_of_commits(graph: Graph) -> None:
-    run_writers(graph, ["append", "Note"], 8)
+    run_writers(graph, ["append", "Note"], 4)
 
     commits = graph.commits()
-    assert len(commits) == 17
+    assert len(commits) == 9
     for child, parent in pairwise(commits):
         assert child.parent_id == parent.commit_id
     assert graph.check().ok

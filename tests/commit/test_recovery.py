@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_al
 from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
 from tests.commit.small_graphs import account, accounts, small_graph
+from tests.forking.programs import start_code, wait_until
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
@@ -151,21 +149,15 @@ def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
         "graph.write({'Account': [{'name': 'slow', 'balance': 7}]})\n"
         "print('done')\n"
     )
-    environment = {**os.environ, "OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=pause:3"}
-    writer = subprocess.Popen(
-        [sys.executable, "-c", script, graph.root],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    while not graph.status().pending_sidecars:
-        assert writer.poll() is None
+    pause = {"OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=pause:3"}
+    writer = start_code(script, graph.root, env=pause)
+    wait_until(lambda: bool(graph.status().pending_sidecars), "its sidecar")
 
     reopened = omnigraph.open(graph.root)
     swept = reopened.recover()
 
     assert swept.settled == ()
-    assert writer.communicate(timeout=60)[0] == "done\n"
+    assert writer.finish().stdout == "done\n"
     assert accounts(reopened) == {"a": 1, "slow": 7}
 
 

@@ -1,4 +1,4 @@
-"""One zygote and one set of template graphs for every worker of a test session.
+"""One set of template graphs for every worker of a test session.
 
 Templates that take long to make have a fixture of their own, so that no test is charged for them.
 """
@@ -11,12 +11,6 @@ from tests.crash.branch_worlds import BranchWorlds
 from tests.crash.schema_worlds import SchemaWorlds
 from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 from tests.crash.worlds import Worlds
-from tests.forking.client import zygote
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _zygote() -> None:
-    zygote()
 
 
 @pytest.fixture(scope="session")

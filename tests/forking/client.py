@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forking.zygote import Program
-from tests.gate.selection import is_nightly
+from tests.gate.cpu import SHARED
 
 CHECKOUT = Path(__file__).parent.parent.parent
 _ANSWER_SECONDS = 60.0
@@ -105,10 +105,5 @@ def _folder() -> str:
 @cache
 def zygote() -> Zygote:
     """The zygote of this process, started with the first call."""
-    return Zygote()
-
-
-def start_for_gate() -> None:
-    """For a session fixture: start the zygote now, unless tests start new processes instead."""
-    if not is_nightly():
-        zygote()
+    with SHARED.charged():
+        return Zygote()

@@ -10,17 +10,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.forking.client import new_file, zygote
+from tests.forking.client import CHECKOUT, new_file, zygote
 from tests.forking.waiting import wait_for_end, wait_for_stop
 from tests.forking.zygote import COMMAND, Program
 from tests.gate.selection import is_nightly
 
-_STOP_SECONDS = 120.0
+_PATIENCE_SECONDS = 120.0
 _SETTINGS_OF_USERS = frozenset({"OMNIGRAPH_QUERIES"})
 """Variables that change what commands do, and that a developer may have set."""
 
@@ -49,7 +50,7 @@ class Running:
 
     def interrupt_at_stop(self) -> None:
         """Wait until a failpoint stops it, and let it go on with an interrupt to handle."""
-        assert wait_for_stop(self.pid, _STOP_SECONDS), self.stderr.read_text()
+        assert wait_for_stop(self.pid, _PATIENCE_SECONDS), self.stderr.read_text()
         os.kill(self.pid, signal.SIGINT)
         os.kill(self.pid, signal.SIGCONT)
 
@@ -92,15 +93,41 @@ def start_command(
 
 def run_code(
     text: str,
-    *,
+    *arguments: str,
     stdin: str = "",
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     new_process: bool = False,
 ) -> Finished:
-    """Run a Python program, as `python -c` does."""
+    """Run a Python program with arguments, as `python -c` does."""
+    return start_code(
+        text, *arguments, stdin=stdin, cwd=cwd, env=env, new_process=new_process
+    ).finish()
+
+
+def start_code(
+    text: str,
+    *arguments: str,
+    stdin: str = "",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    new_process: bool = False,
+) -> Running:
     start = _start_process if new_process or is_nightly() else _start_fork
-    return start(Program.CODE, (text,), stdin, cwd or Path.cwd(), env or {}).finish()
+    return start(Program.CODE, (text, *arguments), stdin, cwd or Path.cwd(), env or {})
+
+
+def start_module(name: str, *arguments: str, failpoints: str = "") -> Running:
+    """Start `main` of a module with arguments; `failpoints` are armed in that process only."""
+    variables = {"OMNIGRAPH_FAILPOINTS": failpoints}
+    return _start_fork(Program.MODULE, (name, *arguments), "", CHECKOUT, variables)
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.005)
 
 
 @contextmanager
@@ -124,6 +151,7 @@ def _start_fork(
     variables: Mapping[str, str],
 ) -> Running:
     stdout, stderr = new_file(), new_file()
+    stdout.touch()
     pid = zygote().start(
         program,
         *arguments,
@@ -135,7 +163,7 @@ def _start_fork(
     )
 
     def exit_code() -> int:
-        wait_for_end(pid)
+        assert wait_for_end(pid, _PATIENCE_SECONDS), f"process {pid} does not end"
         return zygote().exit_code(pid)
 
     return Running(pid=pid, stdout=stdout, stderr=stderr, exit_code=exit_code)

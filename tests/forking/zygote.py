@@ -182,8 +182,8 @@ def _run_command(*arguments: str) -> None:
     sys.exit(main())
 
 
-def _run_code(text: str) -> None:
-    sys.argv = ["-c"]
+def _run_code(text: str, *arguments: str) -> None:
+    sys.argv = ["-c", *arguments]
     sys.path[0] = ""
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     exec(compile(text, "<string>", "exec"), vars(module))  # noqa: S102 - a program of the tests

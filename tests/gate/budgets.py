@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
-from tests.gate.cpu import Disturbance, tree_seconds
+from tests.gate.cpu import SHARED, Disturbance, tree_seconds
 from tests.gate.seeds import run_seed
 
 TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "unit")
 """Markers that are tiers; a test with several belongs to the first of them."""
-SHARED = "collection"
+COLLECTION = "collection"
 """What no test used: starting workers, collecting, and importing."""
 
 
@@ -45,40 +45,34 @@ class Meter:
 
     def __init__(self) -> None:
         self._last = tree_seconds()
-        self._fixtures = 0.0
-        self._depth = 0
+        self._shared = 0.0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         self._last = tree_seconds()
-        self._fixtures = 0.0
+        self._shared = SHARED.seconds
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any]
     ) -> Generator[None, object, object]:
-        if fixturedef.scope == "function" or self._depth:
+        if fixturedef.scope == "function":
             return (yield)
-        self._depth += 1
-        before = tree_seconds()
-        try:
+        with SHARED.charged():
             return (yield)
-        finally:
-            self._fixtures += tree_seconds() - before
-            self._depth -= 1
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, object, object]:
         if call.when == "teardown":
-            used = tree_seconds() - self._last
+            used, shared = tree_seconds() - self._last, SHARED.seconds - self._shared
             marker = item.get_closest_marker("cost")
             measured = {
                 "tier": tier_of(item),
-                "cpu": round(used - self._fixtures, 3),
-                "fixtures": round(self._fixtures, 3),
+                "cpu": round(used - shared, 3),
+                "fixtures": round(shared, 3),
                 "limit": None if marker is None else marker.args[1],
             }
             item.user_properties.append(("cost", json.dumps(measured)))
@@ -147,7 +141,7 @@ class Ledger:
     def _charge_what_is_shared(self) -> None:
         """A run of one tier carries all it used; several tiers share a line of their own."""
         shared = max(0.0, tree_seconds() - self.started - sum(self.seconds.values()))
-        only = next(iter(self.seconds)) if len(self.seconds) == 1 else SHARED
+        only = next(iter(self.seconds)) if len(self.seconds) == 1 else COLLECTION
         self.seconds[only] += shared
 
     def _compare(self) -> None:

@@ -10,7 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 UNDISTURBED_SHARE = 0.1
@@ -29,6 +33,30 @@ def tree_seconds() -> float:
     own = os.times()
     seconds = own.user + own.system + own.children_user + own.children_system
     return seconds + sum(map(_seconds_of, _descendants(os.getpid())))
+
+
+@dataclass(slots=True)
+class Shared:
+    """What one test used and many need, such as a process that the others start from."""
+
+    seconds: float = 0.0
+    _is_open: bool = False
+
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """Charge what happens inside; a fixture may need another, and is charged once."""
+        if self._is_open:
+            yield
+            return
+        before, self._is_open = tree_seconds(), True
+        try:
+            yield
+        finally:
+            self.seconds += tree_seconds() - before
+            self._is_open = False
+
+
+SHARED: Final = Shared()
 
 
 def adopt_orphans() -> None:

@@ -36,17 +36,13 @@ def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
     selected: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        is_ours = (is_nightly() or not _is_for_nightly(item)) and (
+        is_ours = (is_nightly() or item.get_closest_marker("nightly") is None) and (
             shard is None or in_shard(item.nodeid, *shard)
         )
         (selected if is_ours else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = selected
-
-
-def _is_for_nightly(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("nightly", "slow"))
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:

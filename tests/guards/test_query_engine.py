@@ -6,7 +6,6 @@ import math
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -128,12 +127,10 @@ def test_an_interrupt_ends_a_statement_by_its_own_error(
     """Relied on by: timeouts and `cancel`."""
     timer = threading.Timer(0.3, connection.interrupt)
     timer.start()
-    began = time.monotonic()
 
     with pytest.raises(duckdb.InterruptException):
         connection.sql("SELECT count(*) FROM range(100000000000) a WHERE a % 7 = 9").fetchall()
 
-    assert time.monotonic() - began < 20
     assert connection.sql("SELECT 1").fetchall() == [(1,)]
 
 

@@ -81,7 +81,7 @@ def refusal(tmp_path: Path, line: bytes) -> tuple[str, str]:
             "found NaN, which JSON has no word for, expected one JSON object",
         ),
         (
-            b"[" * 5000,
+            b"[" * 100_000,
             "malformed",
             "found values that are nested too deeply, expected one JSON object",
         ),

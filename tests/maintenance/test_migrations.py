@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import lance
 import pytest
@@ -17,6 +15,7 @@ from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import manifest_branches, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
 from omnigraph.storage.objects import StoredObjects
+from tests.forking.programs import start_code
 from tests.maintenance.old_graphs import OLD_COMMIT, TABLE_KEYS, old_graph
 from tests.stores import files_of, folder_of
 
@@ -181,18 +180,10 @@ def test_two_processes_may_migrate_at_once(graph_root: str) -> None:
     old_graph(graph_root, stamp=1, branches=("__run__01", "__run__02", "dev"))
     script = "import sys, omnigraph; omnigraph.open(sys.argv[1]); print('migrated')"
 
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, graph_root],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    outputs = [process.communicate(timeout=120) for process in processes]
+    processes = [start_code(script, graph_root) for _ in range(3)]
+    ended = [process.finish() for process in processes]
 
-    assert [out.strip() for out, _ in outputs] == ["migrated"] * 3, outputs
+    assert [process.stdout.strip() for process in ended] == ["migrated"] * 3, ended
     root = parse_root(graph_root)
     for branch in (None, "dev"):
         rows = read_manifest(root, branch=legacy(branch)).rows

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import lance
 import pyarrow as pa
@@ -20,6 +18,7 @@ from omnigraph.errors import (
 from omnigraph.operations import initialise
 from omnigraph.storage.manifest import create_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, Table, TableVersion
+from tests.forking.programs import run_code, start_code
 from tests.stores import files_of, folder_of, put_file
 
 pytestmark = pytest.mark.unit
@@ -181,7 +180,7 @@ def test_a_dead_initialisation_is_named_and_can_be_taken_over(graph_root: str) -
         "initialise.create_manifest = lambda *a, **k: os.kill(os.getpid(), 9)\n"
         "omnigraph.init(sys.argv[1], schema=sys.argv[2])\n"
     )
-    died = subprocess.run([sys.executable, "-c", script, graph_root, SCHEMA], check=False)
+    died = run_code(script, graph_root, SCHEMA)
     assert died.returncode == -9
 
     with pytest.raises(InitialisationClaimedError, match="--force"):
@@ -203,15 +202,8 @@ def test_one_of_several_concurrent_inits_wins_and_the_graph_is_whole(graph_root:
         "except omnigraph.OmnigraphError as error:\n"
         "    print(type(error).__name__)\n"
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, graph_root, SCHEMA, f"actor-{n}"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for n in range(4)
-    ]
-    answers = [process.communicate(timeout=120)[0].strip() for process in processes]
+    processes = [start_code(script, graph_root, SCHEMA, f"actor-{n}") for n in range(4)]
+    answers = [process.finish().stdout.strip() for process in processes]
 
     assert answers.count("won") == 1, answers
     assert set(answers) <= {"won", "InitialisationClaimedError", "AlreadyInitialisedError"}

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from tests.forking.client import start_for_gate
 from tests.forking.programs import run_command
 from tests.gate.selection import for_gate
 
@@ -28,11 +27,6 @@ POINTS = [
     "publish.post_manifest",
 ]
 IN_THE_GATE = frozenset({"load.settled", "load.gathered", "publish.pre_manifest"})
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _zygote() -> None:
-    start_for_gate()
 
 
 @pytest.mark.parametrize("point", for_gate(POINTS, IN_THE_GATE.__contains__))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +51,7 @@ from omnigraph.storage.wanted_columns import (
     NullColumn,
     WantedColumn,
 )
+from tests.forking.programs import run_code
 from tests.storage.whole_changes import stage_columns
 
 pytestmark = pytest.mark.unit
@@ -773,7 +772,7 @@ def test_fragments_may_be_computed_in_other_processes_and_in_any_order(
         "done = [column_files(root, entry, each, change, wide) for each in reversed(pending)]\n"
         "pickle.dump(done, open(sys.argv[1], 'wb'))\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(task)], check=True)
+    assert run_code(code, str(task)).returncode == 0
     done = pickle.loads(task.read_bytes())  # noqa: S301 - written by the process above
 
     table.commit(staged_from(table.root, table.entry, change, done))

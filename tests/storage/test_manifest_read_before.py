@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,6 +17,7 @@ from omnigraph.storage.datasets import open_dataset
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import create_manifest, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphHead
+from tests.forking.programs import run_code
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
@@ -79,7 +78,7 @@ for each in ("a", "b"):
     graph.write({{"node:P": [{{"k": each}}]}})
 """
 
-    subprocess.run([sys.executable, "-c", text], check=True)
+    assert run_code(text).returncode == 0
 
     assert keys(omnigraph.open(graph_root)) == ["a", "b"]
     assert keys(graph) == ["a", "b"]

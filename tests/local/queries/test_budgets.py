@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +12,7 @@ from benchmarks import supernode
 from omnigraph.errors import QueryBudgetError, QueryCancelledError
 from omnigraph.graph import Graph
 from omnigraph.local.queries.run import Limits
+from tests.forking.programs import run_code, start_code
 from tests.local.queries.small_graphs import asked, numbered_graph, random_pairs, rows, rows_of
 
 pytestmark = pytest.mark.unit
@@ -22,10 +20,9 @@ pytestmark = pytest.mark.unit
 NODES = 1500
 BUDGET = "64MiB"
 BUDGET_BYTES = 64 << 20
-SECONDS = 0.75
-PATIENCE = 10
-"""How much longer a loaded machine may take to notice; a run to the end takes minutes."""
+SECONDS = 0.25
 
+# Each takes minutes to the end; a test that does not stop one fails by the timeout of tests.
 ENDLESS = {
     "rows": "match { $a: P  $b: P  $c: P } return { $a.k, $b.k, $a.n + $c.n as s }",
     "no rows": "match { $a: P  $b: P  $c: P  $a.n + $b.n + $c.n < 0 } return { $a.k }",
@@ -51,21 +48,18 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_a_run_ends_soon_after_its_time(graph: Graph, kind: str) -> None:
     answer = asked(graph, ENDLESS[kind], limits=Limits(memory_bytes=1 << 30, seconds=SECONDS))
-    began = time.monotonic()
 
-    with pytest.raises(QueryBudgetError, match=r"not finished after 0\.75 seconds"):
+    with pytest.raises(QueryBudgetError, match=r"not finished after 0\.25 seconds"):
         for _ in answer.batches():
             pass
 
-    assert SECONDS <= time.monotonic() - began < SECONDS + PATIENCE
-
 
 def test_time_counts_until_the_last_row_is_read(graph: Graph) -> None:
-    limits = Limits(memory_bytes=1 << 30, seconds=1.0)
+    limits = Limits(memory_bytes=1 << 30, seconds=0.5)
     batches = asked(graph, ENDLESS["rows"], limits=limits).batches()
     next(batches)
 
-    time.sleep(1.1)
+    time.sleep(0.6)
 
     with pytest.raises(QueryBudgetError):
         next(batches)
@@ -74,15 +68,13 @@ def test_time_counts_until_the_last_row_is_read(graph: Graph) -> None:
 @pytest.mark.parametrize("kind", ["rows", "counted", "ordered", "groups", "hops"])
 def test_a_run_is_cancelled_from_another_thread(graph: Graph, kind: str) -> None:
     answer = asked(graph, ENDLESS[kind], limits=Limits(memory_bytes=1 << 30, seconds=120))
-    timer = threading.Timer(0.5, answer.cancel)
+    timer = threading.Timer(0.25, answer.cancel)
     timer.start()
-    began = time.monotonic()
 
     with pytest.raises(QueryCancelledError):
         for _ in answer.batches():
             pass
 
-    assert time.monotonic() - began < PATIENCE
     timer.join()
 
 
@@ -106,8 +98,9 @@ def test_an_answer_that_nobody_reads_on_gives_everything_back(graph: Graph) -> N
     assert len(rows(graph, "match { $a: P } return { $a.k } order { $a.k }")) == NODES
 
 
+MORE_KINDS = pytest.mark.nightly("two more kinds of the same; the gate interrupts two")
 PRESSED = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 import omnigraph
 from omnigraph.local.queries import statements
 
@@ -115,14 +108,12 @@ opened = omnigraph.open(sys.argv[1])
 text = "query q() { match { $a: P } return { $a.k, count(*) as n } order { $a.k } limit 1 }"
 opened.query(text).to_arrow()
 result = opened.query("query q() { " + sys.argv[2] + " }")
-threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-began = time.monotonic()
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     for batch in result:
         pass
 except BaseException as error:
     print(type(error).__name__, flush=True)
-assert time.monotonic() - began < 20
 assert opened.query(text).to_pylist() == [{"a.k": "0", "n": 1}]
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 print("usable", flush=True)
@@ -134,29 +125,16 @@ print("usable", flush=True)
     [
         "rows",
         "ordered",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("groups", "hops")),
+        *(pytest.param(kind, marks=MORE_KINDS) for kind in ("groups", "hops")),
     ],
 )
 def test_ctrl_c_ends_a_run_and_leaves_nothing_busy(graph: Graph, kind: str) -> None:
     """Several at once: whether it hangs depends on who does what at that moment."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PRESSED, graph.root, ENDLESS[kind]],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    ended: list[tuple[str, ...]] = []
-    for each in processes:
-        try:
-            ended.append(each.communicate(timeout=60))
-        except subprocess.TimeoutExpired:
-            each.kill()
-            ended.append(("hangs", *each.communicate()))
+    processes = [start_code(PRESSED, graph.root, ENDLESS[kind]) for _ in range(2)]
 
-    assert [output.split() for output, *_ in ended] == [["KeyboardInterrupt", "usable"]] * 2, ended
+    for process in processes:
+        ended = process.finish()
+        assert ended.stdout.split() == ["KeyboardInterrupt", "usable"], ended
 
 
 def test_one_side_of_a_cross_product_is_charged(graph: Graph) -> None:
@@ -195,18 +173,16 @@ ALL_ROWS = ("rows", "order", "groups", "collect")
 """Queries that have or count every row of the pattern, if they are not refused."""
 
 
+@pytest.mark.cost("measures the peak of a process that holds the tables", 6)
 def test_many_edges_fit_into_a_small_budget(large: str) -> None:
     streamed = supernode.measured(large, "rows", memory=BUDGET)
-    ordered = supernode.measured(large, "order", memory=BUDGET)
 
     assert streamed.rows is not None
     assert streamed.rows > 300_000
-    assert ordered.rows in {streamed.rows, None}
-    for each in (streamed, ordered):
-        assert each.more_bytes < BUDGET_BYTES + supernode.SLACK_BYTES, each
+    assert streamed.more_bytes < BUDGET_BYTES + supernode.SLACK_BYTES, streamed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("a million edges; the gate has a hundred thousand")
 @pytest.mark.timeout(1800)
 def test_a_million_edges_fit_into_a_small_budget(larger: str) -> None:
     expected = supernode.measured(larger, "count", memory=BUDGET).rows
@@ -231,13 +207,7 @@ except QueryBudgetError as error:
     print(error)
 """
 
-    ended = subprocess.run(
-        [sys.executable, "-c", text, graph.root],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "OMNIGRAPH_QUERY_CACHE": "20000"},
-    )
+    ended = run_code(text, graph.root, env={"OMNIGRAPH_QUERY_CACHE": "20000"})
 
     assert "the adjacency of Knows takes more than the 20,000 bytes" in ended.stdout
     assert "OMNIGRAPH_QUERY_CACHE" in ended.stdout

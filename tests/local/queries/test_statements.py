@@ -131,12 +131,10 @@ def test_an_older_error_is_not_told_again(statements: Statements) -> None:
 
 def test_a_statement_ends_when_its_time_is_over() -> None:
     statements = Statements(run_with(Limits(memory_bytes=1 << 28, seconds=0.5)))
-    began = time.monotonic()
 
     with pytest.raises(QueryBudgetError, match=r"after 0\.5 seconds"):
         statements.table(FOREVER, table())
 
-    assert time.monotonic() - began < 10
     statements.close()
 
 
