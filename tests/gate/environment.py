@@ -82,6 +82,8 @@ def variables() -> dict[str, str]:
         "PYTHONPATH": str(CHECKOUT / "src"),
         "MYPY_CACHE_DIR": str(cache_folder() / "mypy"),
         "OMNIGRAPH_CI_CACHE": str(cache_folder()),
+        # Hundreds of processes import the package; each would compile it again.
+        "PYTHONDONTWRITEBYTECODE": "",
     }
 
 

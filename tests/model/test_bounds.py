@@ -37,8 +37,19 @@ from tests.model.upkeep_bounds import FULL_UPKEEP, QUICK_UPKEEP
 pytestmark = pytest.mark.model
 
 
+STATES_IN_GATE = 15_000
+LARGE = pytest.mark.nightly(
+    f"more than {STATES_IN_GATE:,} states; the gate searches smaller bounds of the same protocol"
+)
+
+
 def _by_name(bounds: Sequence[Bound | BranchBound | RetentionBound | SchemaBound]) -> list[object]:
-    return [pytest.param(bound, id=bound.name) for bound in bounds]
+    return [
+        pytest.param(
+            bound, id=bound.name, marks=LARGE if bound.counts.states > STATES_IN_GATE else ()
+        )
+        for bound in bounds
+    ]
 
 
 def _assert_clean(result: SearchResult, expected: Counts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import get_args
 
@@ -44,6 +45,22 @@ from tests.model.upkeep_bounds import UPKEEP_MUTANT_BOUNDS
 pytestmark = pytest.mark.model
 
 
+LONG_SEARCHES = frozenset(
+    {
+        *("fence_on_answer", "fail_no_log", "read_unverified", "opt_any_file"),
+        *("prune_no_watermark", "cl_pins_first"),
+    }
+)
+"""Mutants that only a search of seconds catches."""
+LONG = pytest.mark.nightly("a long search; the gate has every mutant that a short one catches")
+
+
+def _by_name(mutants: Iterable[str]) -> list[object]:
+    return [
+        pytest.param(mutant, marks=LONG if mutant in LONG_SEARCHES else ()) for mutant in mutants
+    ]
+
+
 def _assert_caught(result: SearchResult, steps: int) -> None:
     assert result.violation is not None, f"{result.states} states, and nothing was found"
     assert len(result.trace) == steps, "\n".join((result.violation, *result.trace))
@@ -70,7 +87,7 @@ def test_every_guard_of_schemas_has_a_mutant_and_every_mutant_a_search() -> None
     assert set(get_args(SchemaMutant)) == {*SCHEMA_MUTANTS, SCHEMA_NOT_A_GUARD}
 
 
-@pytest.mark.parametrize("mutant", SCHEMA_MUTANT_BOUNDS)
+@pytest.mark.parametrize("mutant", _by_name(SCHEMA_MUTANT_BOUNDS))
 def test_schema_changes_fail_without_the_guard(mutant: SchemaMutant) -> None:
     scope, steps = SCHEMA_MUTANT_BOUNDS[mutant]
 
@@ -79,7 +96,7 @@ def test_schema_changes_fail_without_the_guard(mutant: SchemaMutant) -> None:
     _assert_caught(result, steps)
 
 
-@pytest.mark.parametrize("mutant", RETENTION_MUTANT_BOUNDS)
+@pytest.mark.parametrize("mutant", _by_name(RETENTION_MUTANT_BOUNDS))
 def test_retention_fails_without_the_guard(mutant: RetentionMutant) -> None:
     scope, steps = RETENTION_MUTANT_BOUNDS[mutant]
 
@@ -88,7 +105,7 @@ def test_retention_fails_without_the_guard(mutant: RetentionMutant) -> None:
     _assert_caught(result, steps)
 
 
-@pytest.mark.parametrize("mutant", BRANCH_MUTANT_BOUNDS)
+@pytest.mark.parametrize("mutant", _by_name(BRANCH_MUTANT_BOUNDS))
 def test_branches_fail_without_the_guard(mutant: BranchMutant) -> None:
     scope, steps = BRANCH_MUTANT_BOUNDS[mutant]
 
@@ -112,7 +129,7 @@ def test_a_creation_that_others_have_to_finish_can_be_stuck_for_ever(
     _assert_caught(result, variant.steps)
 
 
-@pytest.mark.parametrize("mutant", MUTANT_BOUNDS)
+@pytest.mark.parametrize("mutant", _by_name(MUTANT_BOUNDS))
 def test_the_protocol_fails_without_the_guard(mutant: Mutant) -> None:
     scope, steps = MUTANT_BOUNDS[mutant]
 
@@ -121,7 +138,7 @@ def test_the_protocol_fails_without_the_guard(mutant: Mutant) -> None:
     _assert_caught(result, steps)
 
 
-@pytest.mark.parametrize("mutant", LEAN_MUTANT_BOUNDS)
+@pytest.mark.parametrize("mutant", _by_name(LEAN_MUTANT_BOUNDS))
 def test_the_lean_form_fails_without_the_guard(mutant: Mutant) -> None:
     scope, steps = LEAN_MUTANT_BOUNDS[mutant]
 
@@ -130,7 +147,7 @@ def test_the_lean_form_fails_without_the_guard(mutant: Mutant) -> None:
     _assert_caught(result, steps)
 
 
-@pytest.mark.parametrize("mutant", UPKEEP_MUTANT_BOUNDS)
+@pytest.mark.parametrize("mutant", _by_name(UPKEEP_MUTANT_BOUNDS))
 def test_independent_upkeep_fails_without_the_guard(mutant: Mutant) -> None:
     scope, steps = UPKEEP_MUTANT_BOUNDS[mutant]
 
@@ -139,6 +156,7 @@ def test_independent_upkeep_fails_without_the_guard(mutant: Mutant) -> None:
     _assert_caught(result, steps)
 
 
+@LONG
 def test_cleanup_of_every_unpinned_version_loses_a_pin() -> None:
     result = search(protocol(LOOSE_CLEANUP.scope))
 

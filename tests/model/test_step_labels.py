@@ -137,6 +137,7 @@ def _emitted(model: Model[StateT]) -> set[str]:
     return names
 
 
+@pytest.mark.cost("searches one scope for each kind of step", 6)
 def test_the_model_emits_exactly_the_listed_names() -> None:
     emitted = _emitted(fork_protocol(ForkScope()))
     for scope in SCOPES:
@@ -183,7 +184,9 @@ def test_a_delete_that_drops_forks_itself_is_a_step_that_the_code_does_not_have(
     [
         ("early_fail", "publish.abort"),
         ("fold_hist_first", "publish.resolve.history"),
-        ("no_fence", "recovery.no_fence"),
+        pytest.param(
+            *("no_fence", "recovery.no_fence"), marks=pytest.mark.nightly("a search of seconds")
+        ),
     ],
 )
 def test_a_missing_guard_shows_as_a_step_that_the_code_does_not_have(

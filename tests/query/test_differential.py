@@ -102,7 +102,7 @@ def test_a_wrong_answer_is_noticed_and_made_small(
 ) -> None:
     monkeypatch.setattr(differential, "SHRINK_TRIES", 5)
 
-    report = run(["wrong"], queries=10, choose=lambda _: [Variant()], executor=wrong)
+    report = run(["wrong"], queries=4, choose=lambda _: [Variant()], executor=wrong)
 
     assert any(each.reason.startswith(said) for each in report.failures)
 

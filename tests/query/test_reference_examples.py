@@ -18,6 +18,8 @@ from tests.query.evaluator import evaluate
 from tests.query.mutation_evaluator import mutate
 from tests.query.random_graphs import plain_graph
 from tests.query.test_reference_page import CATALOG, SCHEMA, blocks
+
+pytestmark = pytest.mark.unit
 from tests.stores import root_at
 
 GIVEN: dict[str, Any] = {

@@ -120,7 +120,7 @@ class Statements:
             timer.daemon = True
             timer.start()
         try:
-            connection.register(_INPUT, rows)
+            self._guarded(connection, lambda: connection.register(_INPUT, rows))
             yield connection
         except RuntimeError as error:
             # Ctrl-C between two steps, which DuckDB noticed while it was handed the rows.
@@ -139,8 +139,8 @@ class Statements:
 
     def _give_back(self, connection: duckdb.DuckDBPyConnection) -> None:
         try:
-            connection.unregister(_INPUT)
-        except RuntimeError as error:
+            self._guarded(connection, lambda: connection.unregister(_INPUT))
+        except BaseException as error:
             connection.close()
             if str(error) != _INTERRUPTED:
                 raise
