@@ -93,7 +93,10 @@ def failing(_: Asked) -> pa.Table:
     ("wrong", "said"),
     [
         (without_last_row, "the number of rows differs"),
-        (turned_around, "the rows in order differ"),
+        pytest.param(
+            *(turned_around, "the rows in order differ"),
+            marks=pytest.mark.nightly("needs more queries until one is in order"),
+        ),
         (failing, "one side failed"),
     ],
 )
@@ -102,7 +105,7 @@ def test_a_wrong_answer_is_noticed_and_made_small(
 ) -> None:
     monkeypatch.setattr(differential, "SHRINK_TRIES", 5)
 
-    report = run(["wrong"], queries=4, choose=lambda _: [Variant()], executor=wrong)
+    report = run(["wrong"], queries=5, choose=lambda _: [Variant()], executor=wrong)
 
     assert any(each.reason.startswith(said) for each in report.failures)
 

@@ -18,9 +18,9 @@ from tests.query.evaluator import evaluate
 from tests.query.mutation_evaluator import mutate
 from tests.query.random_graphs import plain_graph
 from tests.query.test_reference_page import CATALOG, SCHEMA, blocks
+from tests.stores import root_at
 
 pytestmark = pytest.mark.unit
-from tests.stores import root_at
 
 GIVEN: dict[str, Any] = {
     "email": "ann@x",
