@@ -3,15 +3,15 @@
 `--budgets` makes a run red that is too expensive: a tier above its number in pyproject.toml
 (`[tool.omnigraph.budgets]`), or a test above the limit for one test that does not state a reason
 (`@pytest.mark.cost("reason", seconds)`). What a session or module fixture uses is charged to the
-fixture, not to the test that happens to come first. Everything is CPU, nothing is wall time.
-
-The same work uses more CPU while others use the machine, so a run that was disturbed may use twice
-as much before it is red.
+fixture, not to the test that happens to come first. Everything is CPU, nothing is wall time, and
+budgets are those of a reference core: what a run used is divided by how slow the machine was
+meanwhile (`tests/gate/speed.py`).
 """
 
 from __future__ import annotations
 
 import json
+import time
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Generator
@@ -21,13 +21,15 @@ from typing import Any
 
 import pytest
 
-from tests.gate.cpu import SHARED, Disturbance, tree_seconds
+from tests.gate import speed
+from tests.gate.cpu import SHARED, tree_seconds
 from tests.gate.seeds import run_seed
 
 TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "unit")
 """Markers that are tiers; a test with several belongs to the first of them."""
 COLLECTION = "collection"
 """What no test used: starting workers, collecting, and importing."""
+SECONDS_BETWEEN_SAMPLES = 3.0
 
 
 def read_limits(checkout: Path) -> dict[str, float]:
@@ -46,12 +48,23 @@ class Meter:
     def __init__(self) -> None:
         self._last = tree_seconds()
         self._shared = 0.0
+        self._sampled = 0.0
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        samples = self._samples()
+        if samples:
+            item.user_properties.append(("speed", json.dumps(samples)))
         self._last = tree_seconds()
         self._shared = SHARED.seconds
         return (yield)
+
+    def _samples(self) -> list[float]:
+        now = time.monotonic()
+        if now - self._sampled < SECONDS_BETWEEN_SAMPLES:
+            return []
+        self._sampled = now
+        return [speed.sample()]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
@@ -89,16 +102,17 @@ class Ledger:
     tests: dict[str, float] = field(default_factory=dict)
     reasons: dict[str, float] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
-    disturbance: Disturbance = field(default_factory=Disturbance)
+    samples: list[float] = field(default_factory=list)
     started: float = field(default_factory=tree_seconds)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":
             return
-        cost = next((value for name, value in report.user_properties if name == "cost"), None)
-        if cost is None:
+        properties = dict(report.user_properties)
+        self.samples += json.loads(str(properties.get("speed", "[]")))
+        if "cost" not in properties:
             return
-        measured = json.loads(str(cost))
+        measured = json.loads(str(properties["cost"]))
         tier = measured["tier"] or "unmarked"
         if tier == "unmarked":
             self.violations.append(f"{report.nodeid}: has no tier; mark it with one of {TIERS}")
@@ -112,13 +126,13 @@ class Ledger:
         self._charge_what_is_shared()
         if self.config.getoption("--budgets"):
             self._compare()
-            is_enforced = read_limits(self.config.rootpath).get("enforced", True)
-            if self.violations and is_enforced and session.exitstatus == pytest.ExitCode.OK:
+            if self.violations and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
         target = self.config.getoption("--cost-file")
         if target is not None:
             costs = {"cases": self.cases, "seconds": self.seconds, "tests": self.tests}
-            Path(target).write_text(json.dumps({**costs, "violations": self.violations}))
+            told = {"violations": self.violations, "samples": self.samples}
+            Path(target).write_text(json.dumps({**costs, **told}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if terminalreporter.stats.get("failed"):
@@ -127,14 +141,15 @@ class Ledger:
             return
         terminalreporter.section("CPU seconds")
         limits = read_limits(self.config.rootpath)
+        slowness = speed.slowness(self.samples)
         for tier in sorted(self.seconds, key=lambda name: -self.seconds[name]):
+            used = self.seconds[tier]
             allowed = f"of {limits[tier]:.0f}" if tier in limits else ""
             terminalreporter.line(
-                f"{tier:<12}{self.cases[tier]:>6} tests {self.seconds[tier]:>8.1f} {allowed}"
+                f"{tier:<12}{self.cases[tier]:>6} tests {used:>8.1f} here, "
+                f"{used / slowness:>8.1f} {allowed} on the reference core"
             )
-        if self.disturbance.allowance() > 1:
-            share = self.disturbance.share()
-            terminalreporter.line(f"disturbed: others used {share:.0%} of the machine")
+        terminalreporter.line(f"this machine is {slowness:.2f} times as slow as the reference core")
         for violation in self.violations:
             terminalreporter.line(f"over budget: {violation}", red=True)
 
@@ -145,17 +160,17 @@ class Ledger:
         self.seconds[only] += shared
 
     def _compare(self) -> None:
-        factor = self.disturbance.allowance()
-        budgets = read_limits(self.config.rootpath)
-        limits = {name: seconds * factor for name, seconds in budgets.items()}
-        for nodeid, seconds in self.tests.items():
-            allowed = self.reasons.get(nodeid, budgets["one_test"]) * factor
+        slowness = speed.slowness(self.samples)
+        limits = read_limits(self.config.rootpath)
+        for nodeid, used in self.tests.items():
+            seconds, allowed = used / slowness, self.reasons.get(nodeid, limits["one_test"])
             if seconds > allowed:
                 self.violations.append(
                     f"{nodeid} used {seconds:.1f} CPU s, at most {allowed:g} are allowed; make it "
                     'cheaper, move it to the nightly, or state why: @pytest.mark.cost("why", 12)'
                 )
-        for tier, seconds in self.seconds.items():
+        for tier, used in self.seconds.items():
+            seconds = used / slowness
             if tier in limits and seconds > limits[tier]:
                 self.violations.append(
                     f"tier {tier} used {seconds:.0f} CPU s, its budget is {limits[tier]:g}; make "

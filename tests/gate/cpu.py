@@ -1,15 +1,13 @@
-"""CPU seconds of this process and of everything it started, and of what else uses the machine.
+"""CPU seconds of this process and of everything it started.
 
 Budgets are stated in CPU seconds: a limit in seconds on the wall would fail on a busy machine and
-pass on a fast one. CPU seconds depend on it too, but less: work that shares cores and caches with
-other processes was measured to use up to twice as many.
+pass on a fast one.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +15,6 @@ from pathlib import Path
 from typing import Final
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-UNDISTURBED_SHARE = 0.1
-"""Others may use so much of the machine before a run counts as disturbed."""
-DISTURBED_FACTOR = 2.0
-"""What budgets of a disturbed run are multiplied with."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -72,27 +66,6 @@ def adopt_orphans() -> None:
 def stolen_seconds() -> float:
     """CPU that the host gave to other machines since it started, over all cores."""
     return _machine_times()[7]
-
-
-class Disturbance:
-    """What share of the machine other processes and other machines used since this was made."""
-
-    def __init__(self) -> None:
-        self._wall = time.monotonic()
-        self._others = _not_idle() - tree_seconds()
-
-    def share(self) -> float:
-        available = (time.monotonic() - self._wall) * (os.cpu_count() or 1)
-        return max(0.0, _not_idle() - tree_seconds() - self._others) / max(available, 0.01)
-
-    def allowance(self) -> float:
-        """What budgets are multiplied with."""
-        return DISTURBED_FACTOR if self.share() > UNDISTURBED_SHARE else 1.0
-
-
-def _not_idle() -> float:
-    user, nice, system, _, _, interrupts, soft_interrupts, stolen = _machine_times()
-    return user + nice + system + interrupts + soft_interrupts + stolen
 
 
 def _machine_times() -> tuple[float, ...]:

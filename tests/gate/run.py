@@ -21,13 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tests.gate.cpu import (
-    Disturbance,
-    adopt_orphans,
-    stolen_seconds,
-    tree_seconds,
-)
+from tests.gate import speed
+from tests.gate.cpu import adopt_orphans, stolen_seconds, tree_seconds
 from tests.gate.environment import (
     CHECKOUT,
     build_environment,
@@ -63,9 +60,15 @@ class Phase:
     tiers: dict[str, float] = field(default_factory=dict)
     cases: int = 0
     tests: dict[str, float] = field(default_factory=dict)
+    samples: list[float] = field(default_factory=list)
 
-    def add(self, costs: dict[str, dict[str, float]]) -> None:
+    @property
+    def slowness(self) -> float:
+        return speed.slowness(self.samples)
+
+    def add(self, costs: dict[str, Any]) -> None:
         """Add what a run of pytest used; every phase but `fast` is a tier of its own."""
+        self.samples += costs["samples"]
         for name, seconds in costs["seconds"].items():
             tier = name if self.name == "fast" else self.name
             self.tiers[tier] = self.tiers.get(tier, 0.0) + seconds
@@ -79,12 +82,11 @@ class Gate:
 
     costs: Path
     phases: list[Phase] = field(default_factory=list)
-    disturbance: Disturbance = field(default_factory=Disturbance)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Phase]:
         print(f"\n--- {name}", flush=True)
-        phase = Phase(name=name)
+        phase = Phase(name=name, samples=[speed.sample()])
         self.phases.append(phase)
         wall, cpu, stolen = time.monotonic(), tree_seconds(), stolen_seconds()
         try:
@@ -93,6 +95,7 @@ class Gate:
             phase.is_green, phase.note = False, f"{error.cmd[0]} exited with {error.returncode}"
         finally:
             _reap_orphans()
+            phase.samples.append(speed.sample())
             phase.wall = time.monotonic() - wall
             phase.cpu = tree_seconds() - cpu
             phase.stolen = stolen_seconds() - stolen
@@ -186,46 +189,56 @@ def _reap_orphans() -> None:
 
 
 def print_table(gate: Gate) -> None:
-    budgets = read_budgets()
-    print(f"\n{'phase':<14}{'wall s':>8}{'CPU s':>8}{'steal s':>9}{'tests':>7}  result")
+    """CPU seconds as they were used, and as a reference core would have used them."""
+    heads = f"{'wall s':>8}{'CPU s':>8}{'slow':>6}{'ref s':>8}{'steal s':>9}{'tests':>7}"
+    print(f"\n{'phase':<14}{heads}  result")
     for phase in gate.phases:
         verdict = " ".join(filter(None, ("ok" if phase.is_green else "FAILED", phase.note)))
         print(
-            f"{phase.name:<14}{phase.wall:>8.0f}{phase.cpu:>8.0f}{phase.stolen:>9.0f}"
-            f"{phase.cases or '':>7}  {verdict}"
+            f"{phase.name:<14}{phase.wall:>8.0f}{phase.cpu:>8.0f}{phase.slowness:>6.2f}"
+            f"{phase.cpu / phase.slowness:>8.0f}{phase.stolen:>9.0f}{phase.cases or '':>7}"
+            f"  {verdict}"
         )
     wall, cpu = (sum(getattr(phase, name) for phase in gate.phases) for name in ("wall", "cpu"))
+    reference = sum(phase.cpu / phase.slowness for phase in gate.phases)
     stolen, cases = sum(p.stolen for p in gate.phases), sum(p.cases for p in gate.phases)
-    print(f"{'all':<14}{wall:>8.0f}{cpu:>8.0f}{stolen:>9.0f}{cases:>7}")
-    print(f"\n{'tier':<14}{'CPU s':>8}{'budget':>8}")
+    slowness = cpu / reference if reference else 1.0
+    print(
+        f"{'all':<14}{wall:>8.0f}{cpu:>8.0f}{slowness:>6.2f}{reference:>8.0f}{stolen:>9.0f}"
+        f"{cases:>7}"
+    )
+    budgets = read_budgets()
+    print(f"\n{'tier':<14}{'ref s':>8}{'budget':>8}")
     for tier, seconds in _tiers(gate).items():
         print(f"{tier:<14}{seconds:>8.0f}{budgets.get(tier, 0):>8.0f}")
-    print("\nslowest tests, in CPU s")
-    tests = {name: seconds for phase in gate.phases for name, seconds in phase.tests.items()}
+    print("\nslowest tests, in ref s")
+    tests = {
+        name: seconds / phase.slowness
+        for phase in gate.phases
+        for name, seconds in phase.tests.items()
+    }
     for name in sorted(tests, key=lambda name: -tests[name])[:10]:
         print(f"{tests[name]:>8.1f}  {name}")
-    if (factor := gate.disturbance.allowance()) > 1:
-        share = gate.disturbance.share()
-        print(f"\ndisturbed: others used {share:.0%} of the machine; budgets times {factor:g}")
     if wall > SOFT_LIMIT_SECONDS:
         print(f"\nwarning: {wall:.0f} s is more than the {SOFT_LIMIT_SECONDS} s a gate should take")
 
 
 def _tiers(gate: Gate) -> dict[str, float]:
+    """What every tier would have used on the reference core."""
     tiers: dict[str, float] = {}
     for phase in gate.phases:
         measured = phase.tiers or ({phase.name: phase.cpu} if phase.name in PHASES else {})
         for tier, seconds in measured.items():
-            tiers[tier] = tiers.get(tier, 0.0) + seconds
+            tiers[tier] = tiers.get(tier, 0.0) + seconds / phase.slowness
     return tiers
 
 
 def over_budget(gate: Gate) -> list[str]:
     """Tiers that no run of pytest can see as a whole."""
-    factor = gate.disturbance.allowance()
-    limits = {tier: seconds * factor for tier, seconds in read_budgets().items()}
+    limits = read_budgets()
     return [
-        f"{tier} used {seconds:.0f} CPU s, at most {limits[tier]:g} are allowed"
+        f"{tier} used {seconds:.0f} CPU s of the reference core, at most {limits[tier]:g} are "
+        "allowed"
         for tier, seconds in _tiers(gate).items()
         if seconds > limits.get(tier, seconds)
     ]
@@ -251,11 +264,7 @@ def main(arguments: Sequence[str]) -> int:
                 PHASES[name](gate)
     print_table(gate)
     red = [phase.name for phase in gate.phases if not phase.is_green]
-    for warning in over_budget(gate):
-        print(f"over budget: {warning}")
-    is_enforced = read_budgets().get("enforced", True)
-    problems = [f"phase {name} failed" for name in red]
-    problems += over_budget(gate) if is_enforced else []
+    problems = [f"phase {name} failed" for name in red] + over_budget(gate)
     print("\n" + ("\n".join(f"red: {problem}" for problem in problems) or "the gate is green"))
     return 1 if problems else 0
 

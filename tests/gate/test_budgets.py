@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
-from tests.gate import cpu
-from tests.gate.cpu import Disturbance
+from tests.gate import speed
 from tests.gate.run import PHASES, read_budgets
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.unit
 
-MEASURED_SHARE = Disturbance.share
-
 
 @pytest.fixture(autouse=True)
-def share_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that others do not use."""
-    monkeypatch.setattr(Disturbance, "share", lambda _: 0.0)
+def speed_of_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the reference core."""
+    monkeypatch.setattr(speed, "sample", lambda: speed.REFERENCE_SECONDS)
 
 
 CONFTEST = """
@@ -138,25 +134,24 @@ def test_a_tier_over_its_budget_is_red(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines("over budget: tier unit used * CPU s, its budget is 0.2*")
 
 
-def test_a_run_beside_others_may_use_twice_as_much(
+def test_a_machine_that_is_twice_as_slow_may_use_twice_as_much(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Disturbance, "share", lambda _: 0.5)
+    monkeypatch.setattr(speed, "sample", lambda: 2 * speed.REFERENCE_SECONDS)
 
     allowed = run(pytester, "@pytest.mark.unit\ndef test_slow(): burn(0.4)\n")
     refused = run(pytester, "@pytest.mark.unit\ndef test_slow(): burn(0.7)\n")
 
     assert (allowed.ret, refused.ret) == (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    allowed.stdout.fnmatch_lines("disturbed: others used 50% of the machine")
+    allowed.stdout.fnmatch_lines("this machine is 2.00 times as slow as the reference core")
 
 
-def test_what_others_use_is_the_share_that_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    for name, values in (("_not_idle", [100.0, 115.0]), ("tree_seconds", [10.0, 20.0])):
-        monkeypatch.setattr(cpu, name, iter(values).__next__)
-    monkeypatch.setattr(cpu, "time", SimpleNamespace(monotonic=iter([0.0, 10.0]).__next__))
+def test_slowness_is_the_mean_of_samples() -> None:
+    samples = [speed.REFERENCE_SECONDS, 2 * speed.REFERENCE_SECONDS]
 
-    assert MEASURED_SHARE(Disturbance()) == 0.25
+    assert speed.slowness(samples) == pytest.approx(1.5)
+    assert speed.slowness([]) == 1
+    assert speed.sample() > 0
 
 
 def test_a_test_without_a_tier_is_red(pytester: pytest.Pytester) -> None:

@@ -1,0 +1,32 @@
+"""How slow this machine is now, compared with a free core of the machine that budgets were set on.
+
+CPU seconds are no fixed amount of work. On a machine whose cores are shared with others the same
+test was measured to use 1.0 to 3.5 times as many, and the shares of the host are not all reported
+as stolen. So a fixed piece of work is timed again and again beside the tests, and budgets are
+compared with what the tests would have used on the reference core.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+ROUNDS: Final = 200_000
+REFERENCE_SECONDS: Final = 0.017
+"""CPU seconds of one sample on a free core (Xeon of 2.5 GHz, CPython 3.11)."""
+
+
+def sample() -> float:
+    """CPU seconds that the fixed piece of work needs now."""
+    started = time.process_time()
+    total = 0
+    for number in range(ROUNDS):
+        total += number * number
+    return time.process_time() - started
+
+
+def slowness(samples: Iterable[float]) -> float:
+    """How many times as long as on the reference core everything takes; 1 without samples."""
+    taken = tuple(samples)
+    return sum(taken) / len(taken) / REFERENCE_SECONDS if taken else 1.0
