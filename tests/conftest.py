@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # No test but those under tests/power is about power cuts; the others need no syncs.
+    os.environ.setdefault("OMNIGRAPH_DURABILITY", "os")
     budgets.register(config)
     seed_hypothesis()
 

@@ -12,6 +12,8 @@ MANIFEST: Final = "__manifest"
 RECOVERY_DIR: Final = "__recovery"
 QUARANTINE_DIR: Final = "_quarantine"
 STAGING_DIR: Final = "_staging"
+BOOTS_DIR: Final = "_boots"
+BOOT_LOCK: Final = "guard"
 _REFS_DIR: Final = "_refs"
 BRANCH_REFS_DIR: Final = f"{_REFS_DIR}/branches"
 TAG_REFS_DIR: Final = f"{_REFS_DIR}/tags"
@@ -30,7 +32,9 @@ LEGACY_RUN_PREFIX: Final = "__run__"
 SCHEMA_APPLY_LOCK: Final = "__schema_apply_lock__"
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
-STAMP: Final = 5
+STAMP: Final = 6
+DURABILITY_KEY: Final = "omnigraph:durability"
+UNSYNCED_KEY: Final = "omnigraph:unsynced_boot"
 MANIFEST_VERSIONS_KEPT: Final = 100
 """How many of its newest versions `__manifest` always keeps: part of the format, never a setting.
 
@@ -163,6 +167,11 @@ def table_fork(branch: str, incarnation: str, operation_id: str, *, attempt: int
 def forks_folder(location: str) -> str:
     """Where Lance keeps the forks of a dataset."""
     return f"{location}/{_FORKS}"
+
+
+def boot_marker(boot: str) -> str:
+    """Says that the graph was looked at since the machine was started."""
+    return f"{BOOTS_DIR}/{boot}"
 
 
 def fork_location(location: str, fork: str) -> str:

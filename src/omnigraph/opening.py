@@ -6,6 +6,7 @@ settles what dead writers left; opening for reading writes nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph import names
@@ -18,8 +19,11 @@ from omnigraph.operations.arguments import checked_actor, one_of
 from omnigraph.operations.initialise import apply_initialise, existing_graph, plan_initialise
 from omnigraph.operations.schema_contract import contract_for, read_contract
 from omnigraph.storage.branch_refs import BranchRef, claim_branch
-from omnigraph.storage.location import parse_root
+from omnigraph.storage.history import Recovery, record_recovery
+from omnigraph.storage.location import is_durability_given, parse_root
+from omnigraph.storage.manifest import is_whole
 from omnigraph.storage.objects import Objects, StoredObjects
+from omnigraph.storage.power_cuts import SetAside, mark_boot, set_aside_torn_files
 from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest_state import ManifestState
 
 
-def init(
+def init(  # noqa: PLR0913 - each is a question of the caller's own
     root: str,
     *,
     schema: str,
@@ -36,6 +40,7 @@ def init(
     force: bool = False,
     schema_name: str = "schema",
     storage_options: Mapping[str, str] | None = None,
+    durability: str | None = None,
 ) -> Graph:
     """Create a graph with this schema at an empty root.
 
@@ -46,18 +51,21 @@ def init(
         force: Take over a root whose earlier initialisation died before it finished.
         schema_name: How diagnostics call the schema, usually its file name.
         storage_options: Options of the object store.
+        durability: What an acknowledged write on a local disk survives: "commit" a power cut,
+            "os" only the end of the process. It becomes the default of the graph.
     """
     from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
 
     if not isinstance(schema, str):
         raise InvalidInputError(f"schema is {type(schema).__name__}, expected its text")
-    location = parse_root(root, storage_options=storage_options)
+    location = parse_root(root, storage_options=storage_options, durability=durability)
     by = None if actor is None else checked_actor(actor)
     catalog = compile_schema(schema, filename=schema_name, identity_domain=new_id())
     contract = contract_for(schema, catalog)
     plan = plan_initialise(contract, actor=by, now=SYSTEM_CLOCK.timestamp(), new_id=new_id)
     objects = StoredObjects(location, create=True)
     apply_initialise(plan, objects, force=force)
+    mark_boot(location)
     return Graph(objects, mode=OpenMode.READ_WRITE, contract=contract)
 
 
@@ -66,21 +74,52 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
     *,
     mode: str = OpenMode.READ_WRITE.value,
     storage_options: Mapping[str, str] | None = None,
+    durability: str | None = None,
 ) -> Graph:
     """Open a graph, for reading and writing unless `mode="r"`.
 
     Opening for writing proves that the store honours put-if-absent, brings the graph's internal
-    format up to date and settles what dead writers left. Opening for reading changes nothing.
+    format up to date, sets aside what a power cut tore and settles what dead writers left. Opening
+    for reading changes nothing.
+
+    Args:
+        root: A local path, `file://` or `s3://` address.
+        mode: "rw", or "r" to read only.
+        storage_options: Options of the object store.
+        durability: What an acknowledged write on a local disk survives: "commit" a power cut,
+            "os" only the end of the process. Without it the setting of the graph counts.
     """
-    location = parse_root(root, storage_options=storage_options)
+    location = parse_root(root, storage_options=storage_options, durability=durability)
     open_mode = one_of(OpenMode, mode, argument="mode", next_step='Open with mode="r" to read.')
     state = existing_graph(location)
+    set_aside = SetAside()
+    if open_mode is OpenMode.READ_WRITE:
+        set_aside = set_aside_torn_files(location, is_whole)
+    if not is_durability_given(durability):
+        location = replace(location, durability=state.facts.durability)
     objects = StoredObjects(location)
     if open_mode is OpenMode.READ_WRITE:
         _prepare_for_writing(objects, state)
+        _record(set_aside, objects)
         sweep(objects, SYSTEM_CLOCK)
     contract = read_contract(objects, state.schema_hash)
     return Graph(objects, mode=open_mode, contract=contract)
+
+
+def _record(set_aside: SetAside, objects: Objects) -> None:
+    if set_aside.files:
+        record_recovery(
+            objects.root,
+            Recovery(
+                operation_id=new_id(),
+                commit_id=None,
+                kind="power_cut",
+                original_actor="",
+                writer_kind="",
+                tables=set_aside.files,
+                recovered_at=SYSTEM_CLOCK.timestamp(),
+            ),
+        )
 
 
 def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:

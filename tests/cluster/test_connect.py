@@ -61,7 +61,7 @@ def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession
         yield spark
 
 
-@pytest.mark.cost("three queries with joins and searches of several levels, and cold executors", 20)
+@pytest.mark.cost("three queries with joins and searches of several levels, and cold executors", 50)
 def test_queries_are_answered_and_their_failures_translated(
     connected: SparkSession, graph_root: str
 ) -> None:
@@ -72,6 +72,7 @@ def test_queries_are_answered_and_their_failures_translated(
         ring.rows_of(graph, connected, "large")
 
 
+@pytest.mark.cost("the first jobs of cold executors", 12)
 def test_tables_are_optimized(connected: SparkSession, graph_root: str) -> None:
     graph = fragments.fragmented(graph_root, fragments=FRAGMENTS)
     before = fragments.row_ids_of(graph)

@@ -123,6 +123,10 @@ def start_module(name: str, *arguments: str, failpoints: str = "") -> Running:
     return _start_fork(Program.MODULE, (name, *arguments), "", CHECKOUT, variables)
 
 
+def run_module(name: str, *arguments: str) -> Finished:
+    return start_module(name, *arguments).finish()
+
+
 def wait_until(is_so: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not is_so():

@@ -13,7 +13,7 @@ EVERYTHING = {"OMNIGRAPH_NIGHTLY": "1"}
 ON_S3 = {**EVERYTHING, "OMNIGRAPH_TEST_STORE": "s3"}
 
 SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "crash": (6, ("tests/crash",)),
+    "crash": (6, ("tests/crash", "tests/power")),
     "model": (6, ("tests/model",)),
     "behaviours": (2, ("tests/behaviours",)),
     "units": (
@@ -116,6 +116,7 @@ def all_shards() -> list[Shard]:
     return [
         *_suite("crash"),
         *_suite("model"),
+        *_power_cuts(),
         *_differential(),
         *_random_histories(),
         *_random_units(),
@@ -208,6 +209,17 @@ def _storms() -> Iterator[Shard]:
             *("--between-seconds", "1.2"),
         ),
     )
+
+
+def _power_cuts() -> Iterator[Shard]:
+    """200 cuts of a real file system with each promise; needs root."""
+    for durability in ("commit", "os"):
+        for number in range(4):
+            cuts = ("--cuts", "50", "--seed", "{seed}", "--durability", durability)
+            yield Shard(
+                name=f"power-{durability} {number}/4",
+                command=("python", "-m", "tests.power.storm", *cuts),
+            )
 
 
 def _fuzzing() -> Iterator[Shard]:

@@ -33,8 +33,8 @@ def old_graph(
 ) -> None:
     """A graph whose manifest has the shape of `stamp`; stamp 1 carries none."""
     graph = omnigraph.init(root, schema=SCHEMA)
-    if stamp == 4:
-        _without_schema_changes(graph, branches)
+    if stamp in (4, 5):
+        _stamped(graph, branches, stamp)
         return
     shutil.rmtree(folder_of(root, names.MANIFEST))
     folder_of(root, names.branch_ref(names.MAIN)).unlink()
@@ -51,14 +51,18 @@ def old_graph(
     _write_history(root)
 
 
-def _without_schema_changes(graph: Graph, branches: tuple[str, ...]) -> None:
-    """Stamp 4: everything is as today, but nobody ever wrote down a change of the schema."""
+def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
+    """Everything is as today, but no manifest says that it was not synced.
+
+    Before stamp 5 no commit recorded a change of the schema either.
+    """
     root = graph._objects.root
     refs = [graph.create_branch(branch)._ref() for branch in branches]
     for ref in (*refs, None):
         state = read_manifest(root, branch=ref)
-        swap_manifest(state, state.rows, operation_id="old", stamp=4)
-    lance.dataset(f"{root}/{names.COMMITS}").drop_columns(["schema_change"])
+        swap_manifest(state, state.rows, operation_id="old", stamp=stamp)
+    if stamp == 4:
+        lance.dataset(f"{root}/{names.COMMITS}").drop_columns(["schema_change"])
 
 
 def _old_rows(*, annotated: bool, stamp: int) -> pa.Table:

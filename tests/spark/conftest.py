@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,6 +33,16 @@ TEST_TARGET = SparkTarget(
         **({} if is_nightly() else _PLANNED_ONCE),
     },
 )
+
+
+A_FEW_JOBS = pytest.mark.cost("each job of Spark costs a second, and a test needs a few", 8)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test of this folder its reason, unless it has one of its own."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("cost"):
+            item.add_marker(A_FEW_JOBS)
 
 
 @pytest.fixture(scope="session")

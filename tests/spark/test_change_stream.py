@@ -117,7 +117,7 @@ def fed(graph: Graph) -> list[Change]:
     return found
 
 
-@pytest.mark.cost("two runs of a stream, each of which starts Python processes", 10)
+@pytest.mark.cost("two runs of a stream, each of which starts Python processes", 20)
 def test_a_stream_from_the_beginning_that_is_started_again_has_every_change_once(
     graph: Graph, spark: SparkSession, tmp_path: Path
 ) -> None:

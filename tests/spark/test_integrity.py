@@ -111,6 +111,7 @@ def comparable(found: list[BrokenRule]) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.cost("one job for each kind of rule", 14)
 @pytest.mark.parametrize("rules", for_gate([FEW_RULES, SCHEMA], lambda rules: rules is FEW_RULES))
 def test_every_kind_of_broken_rule_is_found_as_in_one_process(
     graph_root: str, spark: SparkSession, rules: str

@@ -239,6 +239,7 @@ def edges(*pairs: str) -> list[dict[str, Any]]:
     return [{"id": pair, "src": pair[0], "dst": pair[1]} for pair in pairs]
 
 
+@pytest.mark.cost("one job for each kind of rule, on both sides", 12)
 def test_broken_rules_of_every_kind_are_told_before_a_table_is_touched(
     graph_root: str, spark: SparkSession
 ) -> None:

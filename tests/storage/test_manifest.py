@@ -19,7 +19,7 @@ from omnigraph.storage.manifest import (
     read_manifest,
     swap_manifest,
 )
-from omnigraph.storage.manifest_rows import GraphHead, ManifestRow
+from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
 from omnigraph.storage.manifest_state import ManifestState
 
 pytestmark = pytest.mark.unit
@@ -123,14 +123,24 @@ def test_a_version_that_falls_out_of_the_kept_ones_while_being_read_is_read_agai
         opened.append(handle.version)
         if len(opened) == 1:
             state = ManifestState(
-                ref=None, version=handle.version, stamp=4, rows=(head(1),), handle=handle
+                ref=None,
+                version=handle.version,
+                facts=ManifestFacts(),
+                rows=(head(1),),
+                handle=handle,
+                root=root,
             )
             for sequence in range(2, names.MANIFEST_VERSIONS_KEPT + 2):
                 swap_manifest(state, [head(sequence)], operation_id="op")
                 latest = open_dataset(root, names.MANIFEST)
                 assert latest is not None
                 state = ManifestState(
-                    ref=None, version=latest.version, stamp=4, rows=(), handle=latest
+                    ref=None,
+                    version=latest.version,
+                    facts=ManifestFacts(),
+                    rows=(),
+                    handle=latest,
+                    root=root,
                 )
         return handle
 

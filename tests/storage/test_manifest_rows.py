@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.location import Durability
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
+    ManifestFacts,
     ManifestRow,
     Operation,
     Outcome,
@@ -18,8 +20,8 @@ from omnigraph.storage.manifest_rows import (
     Tombstone,
     decode,
     encode,
+    facts_of,
     manifest_schema,
-    stamp_of,
 )
 from tests.drawing import drawn
 
@@ -74,11 +76,12 @@ rows: st.SearchStrategy[ManifestRow] = st.one_of(
 @drawn(15)
 @given(st.lists(rows, unique_by=repr), st.integers(1, 9))
 def test_rows_survive_encoding(written: list[ManifestRow], stamp: int) -> None:
-    table = encode(written, stamp=stamp)
+    facts = ManifestFacts(stamp=stamp, durability=Durability.OS, unsynced_boot="b")
+    table = encode(written, facts)
 
     assert sorted(map(repr, decode(table))) == sorted(map(repr, written))
-    assert stamp_of(table.schema) == stamp
-    assert table.schema.equals(manifest_schema(stamp), check_metadata=True)
+    assert facts_of(table.schema) == facts
+    assert table.schema.equals(manifest_schema(facts), check_metadata=True)
 
 
 def test_object_ids_are_unique_across_kinds_branches_and_versions() -> None:
@@ -91,23 +94,26 @@ def test_object_ids_are_unique_across_kinds_branches_and_versions() -> None:
         Tombstone(table_key="node:A", version=2, branch="dev"),
     ]
 
-    assert len(set(encode(written, stamp=4)["object_id"].to_pylist())) == len(written)
+    assert len(set(encode(written, ManifestFacts())["object_id"].to_pylist())) == len(written)
 
 
 def test_the_key_column_carries_the_annotation_lance_uses_for_conflicts() -> None:
-    field = manifest_schema(names.STAMP).field("object_id")
+    field = manifest_schema(ManifestFacts()).field("object_id")
 
     assert not field.nullable
     assert field.metadata == {names.PRIMARY_KEY_KEY.encode(): b"true"}
 
 
 def test_a_manifest_without_a_stamp_is_the_first_format() -> None:
-    assert stamp_of(pa.schema([pa.field("object_id", pa.string())])) == 1
+    facts = facts_of(pa.schema([pa.field("object_id", pa.string())]))
+
+    assert facts == ManifestFacts(stamp=1)
+    assert facts.durability is Durability.COMMIT
 
 
 def test_a_stamp_that_is_no_number_is_damage() -> None:
     with pytest.raises(DamagedGraphError, match="expected a number"):
-        stamp_of(pa.schema([], metadata={names.STAMP_KEY: "four"}))
+        facts_of(pa.schema([], metadata={names.STAMP_KEY: "four"}))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,7 @@ def test_a_stamp_that_is_no_number_is_damage() -> None:
     ],
 )
 def test_a_row_that_cannot_be_understood_is_damage_and_named(change: dict[str, object]) -> None:
-    good = encode([TableVersion(table_key="node:A", version=1, row_count=0)], stamp=4)
+    good = encode([TableVersion(table_key="node:A", version=1, row_count=0)], ManifestFacts())
     record = {**good.to_pylist()[0], **change}
 
     with pytest.raises(DamagedGraphError, match="table_version:main:node:A:1"):

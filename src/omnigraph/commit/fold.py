@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.durability import sync
 from omnigraph.storage.history import record_commits
 from omnigraph.storage.manifest import SwapAnswer, forget_old_versions, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, ManifestRow, Operation, Outcome
@@ -42,6 +43,7 @@ def fold(root: Root, state: ManifestState) -> bool:
     if not left_out("fold_drop_first"):
         record_commits(root, commits)
     reach("fold.post_history")
+    sync(root)  # no power cut may take the history and leave the manifest without the commits
     reach("fold.pre_drop")
     answer = swap_manifest(state, _without(state, commits), operation_id=f"fold:{head.sequence}")
     reach("fold.post_drop")

@@ -17,6 +17,7 @@ from omnigraph.maintenance.migrations import (
     v0003_sweep_run_branches,
     v0004_record_heads,
     v0005_record_schema_changes,
+    v0006_sync_manifests,
 )
 from omnigraph.storage.branch_refs import BranchRef
 from omnigraph.storage.manifest import manifest_branches, read_manifest
@@ -34,6 +35,7 @@ STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = 
     2: v0003_sweep_run_branches.migrate,
     3: v0004_record_heads.migrate,
     4: v0005_record_schema_changes.migrate,
+    5: v0006_sync_manifests.migrate,
 }
 _ATTEMPTS: Final = 50
 

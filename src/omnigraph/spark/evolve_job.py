@@ -50,6 +50,7 @@ from omnigraph.storage.column_changes import (
     fragments_to_compute,
     staged_from,
 )
+from omnigraph.storage.durability import make_durable
 from omnigraph.storage.fragments import grouped, plan_scan
 from omnigraph.storage.tables import find_entry
 
@@ -118,7 +119,8 @@ def column_files_on_spark(  # noqa: PLR0913 - what `column_files` takes, and whe
     groups = (tuple(each for each in group if each in wanted) for group in _groups(root, entry))
 
     def compute_group(group: tuple[int, ...]) -> list[tuple[int, bytes]]:
-        files = (column_files(root, entry, each, change, compute) for each in group)
+        files = [column_files(root, entry, each, change, compute) for each in group]
+        make_durable(root)
         return [(each.fragment_id, _packed(each)) for each in files]
 
     with _job(spark, operation_id):

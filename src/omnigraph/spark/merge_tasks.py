@@ -33,6 +33,7 @@ from omnigraph.spark.merge_buckets import (
     read_files,
 )
 from omnigraph.storage.bulk_staging import shrink, write_replacements, write_rows
+from omnigraph.storage.durability import make_durable
 from omnigraph.storage.edits import Located, row_parts
 from omnigraph.storage.fragments import scan_fragments
 
@@ -346,6 +347,7 @@ def write_bucket(place: Place, entry: TableEntry, paths: Iterable[str]) -> Writt
         if old.num_rows:
             taken = row_ids.drop_null().to_numpy()
             replacing += write_replacements(place.root, entry, old, taken)
+    make_durable(place.root)
     return Written(_described(inserted), _described(replacing))
 
 
@@ -354,7 +356,8 @@ def shrink_group(place: Place, entry: TableEntry, paths: Iterable[str]) -> list[
     addresses = removed(place, paths)
     nothing = np.empty(0, np.uint64)
     rows = Located(ids=pa.array([], pa.string()), row_ids=nothing, addresses=addresses)
-    shrunk = (shrink(place.root, entry, each, offsets) for each, offsets in rows.by_fragment())
+    shrunk = [shrink(place.root, entry, each, offsets) for each, offsets in rows.by_fragment()]
+    make_durable(place.root)
     return [Lost(each.fragment_id, each.description, each.rows_lost) for each in shrunk]
 
 

@@ -25,6 +25,7 @@ from omnigraph.spark.load_plan import FirstRefused, LoadPlan, SplitReport, key_c
 from omnigraph.spark.ranks import rank_arrays
 from omnigraph.spark.staging_files import put_places, put_refused
 from omnigraph.storage.bulk_staging import StagedFragment, read_staged, write_rows
+from omnigraph.storage.durability import make_durable
 
 if TYPE_CHECKING:
     from omnigraph.load.records import Parsed
@@ -110,6 +111,7 @@ class SplitStager:
         for table_key in tuple(self._held):
             self._flush(table_key)
         self._leave_files()
+        make_durable(self._plan.root)
         reach("load.split_staged")
         yield from self._sender.buckets()
         yield self._split % self._plan.hashing.buckets, SPLIT_TAG, self._report(end)

@@ -29,6 +29,7 @@ from omnigraph.spark.failures import job_errors
 from omnigraph.spark.merge_buckets import run_tasks
 from omnigraph.spark.session import without_noise
 from omnigraph.storage.compaction import CompactionWork, execute_task
+from omnigraph.storage.durability import make_durable
 from omnigraph.storage.fragments import grouped, plan_scan
 from omnigraph.storage.index_segments import (
     IndexTask,
@@ -87,12 +88,18 @@ def run_compactions(
     def compact(piece: tuple[TableEntry, bytes]) -> bytes:
         entry, task = piece
         work = CompactionWork(entry=entry, task=zlib.decompress(task).decode())
-        return execute_task(root, work).encode()
+        return _durable(root, execute_task(root, work).encode())
 
     return [
         each if isinstance(each, OmnigraphError) else each.decode()
         for each in _answers(spark, packed, compact)
     ]
+
+
+def _durable(root: Root, answer: bytes) -> bytes:
+    """The answer of a task, once the files it speaks of are on stable storage."""
+    make_durable(root)
+    return answer
 
 
 def build_segments(
@@ -103,7 +110,8 @@ def build_segments(
 
     def build(piece: tuple[IndexTask, bool]) -> bytes:
         task, is_part = piece
-        return pickle.dumps(build_part(root, task) if is_part else build_segment(root, task))
+        built = build_part(root, task) if is_part else build_segment(root, task)
+        return _durable(root, pickle.dumps(built))
 
     pieces = [(part, len(parts) > 1) for parts in split for part in parts]
     built = iter(_segments(_answers(spark, pieces, build)))
@@ -127,7 +135,7 @@ def _merged(
 
     def merge(piece: tuple[TableEntry, bytes]) -> bytes:
         entry, parts = piece
-        return pickle.dumps(merge_segments(root, entry, _unpickled(parts)))
+        return _durable(root, pickle.dumps(merge_segments(root, entry, _unpickled(parts))))
 
     merged = _segments(_answers(spark, list(to_merge.values()), merge))
     for number, segment in zip(to_merge, merged, strict=True):

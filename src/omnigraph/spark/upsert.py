@@ -40,6 +40,7 @@ from omnigraph.storage.bulk_staging import (
     write_replacements,
     write_rows,
 )
+from omnigraph.storage.durability import make_durable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,6 +196,7 @@ def _written(
             assert owner.split is not None
             ids = np.concatenate([np.frombuffer(each.row_ids, np.uint64) for each in matches])
             done = _rewritten(plan, owner.table_key, number, left_out[owner.split], positions, ids)
+        make_durable(plan.root)
         yield number, _DONE_TAG, msgspec.msgpack.encode(done)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from omnigraph.errors import InvalidInputError
@@ -24,12 +25,25 @@ class Scheme(StrEnum):
     S3 = "s3"
 
 
+class Durability(StrEnum):
+    """What an acknowledged write survives."""
+
+    COMMIT = "commit"
+    """A power cut."""
+    OS = "os"
+    """A crash of the process; a power cut may take the newest commits, and nothing else."""
+
+
+DURABILITY_VARIABLE: Final = "OMNIGRAPH_DURABILITY"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
     """One graph's root and the options its store needs; options never appear in `repr`."""
 
     scheme: Scheme
     uri: str
+    durability: Durability = Durability.COMMIT
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def child(self, relative: str) -> str:
@@ -41,9 +55,34 @@ class Root:
 
 
 def parse_root(
-    root: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
+    root: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    durability: str | None = None,
 ) -> Root:
     """Understand a local path, `file://` or `s3://` root."""
+    located = _located(root, storage_options)
+    return replace(located, durability=_durability(durability))
+
+
+def is_durability_given(given: str | None) -> bool:
+    """Whether a caller or the environment says what writes shall survive."""
+    return bool(given or os.environ.get(DURABILITY_VARIABLE))
+
+
+def _durability(given: str | None) -> Durability:
+    """What a caller asks for, or else the environment; durable commits by default."""
+    asked = given or os.environ.get(DURABILITY_VARIABLE) or Durability.COMMIT
+    try:
+        return Durability(asked)
+    except ValueError:
+        raise InvalidInputError(
+            f"durability is {asked!r:.80}, expected 'commit' or 'os'",
+            next_step=f"Give durability='commit', or unset {DURABILITY_VARIABLE}.",
+        ) from None
+
+
+def _located(root: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Root:
     options = _checked_options(storage_options)
     text: object = os.fspath(root) if isinstance(root, os.PathLike) else root
     if not isinstance(text, str) or not text.strip():

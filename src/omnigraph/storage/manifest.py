@@ -19,7 +19,7 @@ from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
 from omnigraph import names
-from omnigraph.errors import NotFoundError, StorageUnavailableError
+from omnigraph.errors import NotFoundError, OmnigraphError, StorageUnavailableError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import (
@@ -28,24 +28,33 @@ from omnigraph.storage.datasets import (
     open_dataset,
     translated,
 )
+from omnigraph.storage.durability import boot_id, make_durable, sync
 from omnigraph.storage.known_manifests import (
     known_at,
     mark_before_opening,
     remember,
     unchanged,
 )
+from omnigraph.storage.location import Durability
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
+    ManifestFacts,
     ManifestRow,
     TableVersion,
     Tombstone,
     decode,
     encode,
-    stamp_of,
+    facts_of,
 )
 from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.pinned_tables import entries
+from omnigraph.storage.power_cuts import (
+    is_torn,
+    lost_files,
+    newest_whole_version,
+    version_file,
+)
 from omnigraph.storage.retention import Line
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
@@ -97,7 +106,13 @@ def read_manifest(
             if point is not None:
                 reach(f"{point}.verify")
             return found
-        state = _read_whole(root, branch, found, point)
+        try:
+            state = _read_whole(root, branch, found, point)
+        except StorageUnavailableError:
+            older = _stepped_back(root, branch, found)
+            if older is None:
+                raise
+            state = _read_whole(root, branch, older, point)
         if state is not None:
             return state
     raise StorageUnavailableError(
@@ -131,8 +146,14 @@ def read_manifest_version(
 def create_manifest(
     root: Root, rows: Iterable[ManifestRow], *, operation_id: str, stamp: int = names.STAMP
 ) -> None:
-    """Make the graph visible: one version that holds every row and the stamp."""
-    create_dataset(root, names.MANIFEST, encode(rows, stamp=stamp), operation_id=operation_id)
+    """Make the graph visible: one version that holds every row and the stamp.
+
+    What its maker promises of writes is what others promise unless they are told otherwise.
+    """
+    facts = ManifestFacts(stamp=stamp, durability=root.durability)
+    sync(root)
+    create_dataset(root, names.MANIFEST, encode(rows, facts), operation_id=operation_id)
+    sync(root)
 
 
 def swap_manifest(
@@ -142,9 +163,16 @@ def swap_manifest(
     operation_id: str,
     stamp: int = names.STAMP,
 ) -> SwapAnswer:
-    """Try to put `rows` as the version right after `base`."""
+    """Try to put `rows` as the version right after `base`.
+
+    If commits are durable, everything that the rows name is on stable storage before they are put,
+    and the rows are when this returns.
+    """
     rows = tuple(rows)
-    content = encode(rows, stamp=stamp)
+    make_durable(base.root)  # whatever these rows name, and whoever wrote it
+    is_synced = base.root.durability is Durability.COMMIT
+    facts = replace(base.facts, stamp=stamp, unsynced_boot=None if is_synced else boot_id())
+    content = encode(rows, facts)
     try:
         fragments = write_fragments(content, base.handle, mode="overwrite")
         made = LanceDataset.commit(
@@ -160,7 +188,8 @@ def swap_manifest(
         return SwapAnswer.REFUSED
     except OSError:
         return SwapAnswer.UNKNOWN
-    remember(replace(base, version=int(made.version), stamp=stamp, rows=rows, handle=made))
+    make_durable(base.root)
+    remember(replace(base, version=int(made.version), facts=facts, rows=rows, handle=made))
     return SwapAnswer.ACCEPTED
 
 
@@ -252,10 +281,64 @@ def _opened(root: Root, fork: str | None, version: int | None = None) -> LanceDa
 def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDataset:
     """The latest version, or the handle to read it with if it is not known."""
     mark = mark_before_opening(root, branch)
-    handle = _opened(root, _lance_branch(branch))
+    try:
+        handle = _opened(root, _lance_branch(branch))
+        if handle is not None and _may_name_lost(facts_of(handle.schema)):
+            handle = _stepped_back(root, branch, handle) or handle
+    except StorageUnavailableError:
+        handle = _stepped_back(root, branch, None)
+        if handle is None:
+            raise
     if handle is None:
         raise _no_graph(root, branch)
     return known_at(handle, branch, mark) or handle
+
+
+def _stepped_back(
+    root: Root, branch: BranchRef | None, newest: LanceDataset | None
+) -> LanceDataset | None:
+    """The newest version that no power cut tore, if that is an older one than was found."""
+    fork = _lance_branch(branch)
+    version = newest_whole_version(root, fork, is_whole)
+    if version is None or (newest is not None and version >= newest.version):
+        return None
+    return _opened(root, fork, version)
+
+
+def _may_name_lost(facts: ManifestFacts) -> bool:
+    """Whether it was put without a sync before the machine was started."""
+    return facts.unsynced_boot is not None and facts.unsynced_boot != boot_id()
+
+
+def is_whole(root: Root, fork: str | None, version: int) -> bool:
+    """Whether a version of the manifest was not torn by a power cut, and names nothing it took.
+
+    What is damaged otherwise counts as whole: nobody steps back over that in silence.
+    """
+    if is_torn(version_file(root, names.MANIFEST, fork, version)):
+        return False
+    try:
+        handle = _opened(root, fork, version)
+        if handle is None or any(lost_files(root, names.MANIFEST, handle)):
+            return False
+        if not _may_name_lost(facts_of(handle.schema)):
+            return True
+        rows = decode(handle.to_table())
+    except (OmnigraphError, OSError, ValueError):
+        return True
+    pinned = [row for row in rows if isinstance(row, TableVersion)]
+    return all(_is_there(root, row) for row in pinned)
+
+
+def _is_there(root: Root, row: TableVersion) -> bool:
+    location = row.location or names.table_location(row.table_key)
+    if is_torn(version_file(root, location, row.fork, row.version)):
+        return False
+    try:
+        table = open_dataset(root, location, fork=row.fork, version=row.version)
+    except StorageUnavailableError:
+        return True
+    return table is not None and not any(lost_files(root, location, table))
 
 
 def _read_whole(
@@ -278,7 +361,8 @@ def _read_whole(
     state = ManifestState(
         ref=branch,
         version=handle.version,
-        stamp=stamp_of(handle.schema),
+        facts=facts_of(handle.schema),
+        root=root,
         rows=rows if branch is None else _with_head(rows, branch),
         handle=handle,
     )

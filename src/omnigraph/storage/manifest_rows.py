@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.location import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -175,10 +176,29 @@ class Operation:
 ManifestRow = Table | TableVersion | Tombstone | GraphHead | GraphCommit | Operation
 
 
-def encode(rows: Iterable[ManifestRow], *, stamp: int) -> pa.Table:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFacts:
+    """What a manifest says beside its rows."""
+
+    stamp: int = names.STAMP
+    durability: Durability = Durability.COMMIT
+    """What writers of the graph promise unless they are told otherwise."""
+    unsynced_boot: str | None = None
+    """The boot of the machine that put it without a sync of what it names; None if synced."""
+
+    def metadata(self) -> dict[str, str]:
+        found = {names.STAMP_KEY: str(self.stamp)}
+        if self.durability is not Durability.COMMIT:
+            found[names.DURABILITY_KEY] = self.durability.value
+        if self.unsynced_boot is not None:
+            found[names.UNSYNCED_KEY] = self.unsynced_boot
+        return found
+
+
+def encode(rows: Iterable[ManifestRow], facts: ManifestFacts) -> pa.Table:
     """All rows as one Arrow table that carries the format stamp."""
     records = sorted((_record(row) for row in rows), key=lambda record: record["object_id"])
-    return pa.Table.from_pylist(records, schema=manifest_schema(stamp))
+    return pa.Table.from_pylist(records, schema=manifest_schema(facts))
 
 
 def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
@@ -186,16 +206,22 @@ def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
     return tuple(_row(*values) for values in zip(*columns, strict=True))
 
 
-def manifest_schema(stamp: int) -> pa.Schema:
-    return pa.schema(_COLUMNS, metadata={names.STAMP_KEY: str(stamp)})
+def manifest_schema(facts: ManifestFacts) -> pa.Schema:
+    return pa.schema(_COLUMNS, metadata=facts.metadata())
 
 
-def stamp_of(schema: pa.Schema) -> int:
-    """The internal format of a manifest; one without a stamp is the first."""
-    raw = (schema.metadata or {}).get(names.STAMP_KEY.encode(), b"1")
-    if not raw.isdigit():
-        raise DamagedGraphError(f"the manifest's format stamp is {raw!r}, expected a number")
-    return int(raw)
+def facts_of(schema: pa.Schema) -> ManifestFacts:
+    """What a manifest says beside its rows; one without a stamp has the first format."""
+    metadata = {key.decode(): raw.decode() for key, raw in (schema.metadata or {}).items()}
+    stamp = metadata.get(names.STAMP_KEY, "1")
+    if not stamp.isdecimal():
+        raise DamagedGraphError(f"the manifest's format stamp is {stamp!r}, expected a number")
+    durability = metadata.get(names.DURABILITY_KEY, Durability.COMMIT)
+    return ManifestFacts(
+        stamp=int(stamp),
+        durability=Durability(durability),
+        unsynced_boot=metadata.get(names.UNSYNCED_KEY),
+    )
 
 
 @lru_cache(_REMEMBERED_ROWS)

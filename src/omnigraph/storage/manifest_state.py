@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from omnigraph.storage.manifest_rows import GraphHead, ManifestRow
+from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
 from omnigraph.storage.snapshot import Snapshot, take_snapshot
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
     from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.location import Root
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +23,15 @@ class ManifestState:
     ref: BranchRef | None
     """The incarnation of the branch; None is main."""
     version: int
-    stamp: int
+    facts: ManifestFacts
     rows: tuple[ManifestRow, ...] = field(repr=False)
     handle: LanceDataset = field(repr=False, compare=False)
+    root: Root = field(repr=False, compare=False)
+
+    @property
+    def stamp(self) -> int:
+        """The internal format."""
+        return self.facts.stamp
 
     @property
     def branch(self) -> str | None:

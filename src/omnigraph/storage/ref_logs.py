@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, OutcomeUnknownError, StorageUnavailableError
 from omnigraph.failpoints import reach
+from omnigraph.storage.durability import make_durable
 from omnigraph.storage.failures import Failure, failure_of
 from omnigraph.storage.objects import Objects, Put, read_all
 
@@ -109,9 +110,13 @@ def append_to(
     """
     path = names.ref_entry(kind.directory, log.name, log.last + 1)
     content = encoded(ref, state)
+    make_durable(objects.root)  # what the entry speaks of
     try:
         # A store may repeat a put whose answer was lost, and then find our own object.
-        return objects.put_if_absent(path, content) is Put.CREATED or objects.read(path) == content
+        is_ours = (
+            objects.put_if_absent(path, content) is Put.CREATED or objects.read(path) == content
+        )
+        make_durable(objects.root)
     except StorageUnavailableError as error:
         seen = state in {RefState.READY, RefState.DELETED}
         if not seen or failure_of(error.__cause__ or error) is not Failure.UNREACHABLE:
@@ -121,6 +126,7 @@ def append_to(
             f"became {state.value}",
             next_step=f"Look whether it is among the {kind.thing} names when the store answers.",
         ) from error
+    return is_ours
 
 
 def free_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT] | None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from omnigraph.storage.datasets import made_at, open_dataset, translated
+from omnigraph.storage.durability import sync
 
 if TYPE_CHECKING:
     from lance.lance import CleanupStats
@@ -71,6 +72,7 @@ def remove_versions(root: Root, line: Line, versions: Sequence[int]) -> Removal:
     dataset = open_dataset(root, line.location, fork=line.fork)
     if dataset is None or not versions:
         return Removal()
+    sync(root)  # after a power cut the older ones would be needed again
     with translated(root, f"remove old versions of {line.location}"):
         return _removal(
             dataset.cleanup_old_versions(

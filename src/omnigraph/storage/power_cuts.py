@@ -1,0 +1,212 @@
+"""What a power cut leaves on a local disk: torn files, and versions that name lost ones.
+
+A file that was not synced may be gone, empty or cut short, while its name is there. Lance gives a
+version its name before anybody can sync it, so a torn newest version is always possible. A program
+that lives never shows one: a name is given to a file that is written.
+
+Invariant: a file is set aside, never deleted, while a lock is held that everybody takes who sets
+aside, and only after it was looked at under the lock. It happens once per start of the machine,
+when a graph is first opened for writing; readers step back over torn versions and write nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.storage.durability import boot_id, sync
+from omnigraph.storage.failures import unavailable
+from omnigraph.storage.location import Scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lance import LanceDataset
+
+    from omnigraph.storage.location import Root
+
+_MAGIC: Final = b"LANC"
+_VERSION_SUFFIX: Final = ".manifest"
+_SMALL_SUFFIXES: Final = (".json", ".pg")
+_VERSION_MOST: Final = 2**64 - 1
+_NOT_WALKED: Final = frozenset({"data", "_indices", "_deletions", "_transactions"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """Files that a power cut tore, and manifest versions whose tables it took."""
+
+    files: tuple[str, ...] = ()
+    where: str = ""
+
+
+def set_aside_torn_files(root: Root, is_whole: Callable[[Root, str | None, int], bool]) -> SetAside:
+    """Make a graph writable again that was open when the power went.
+
+    Args:
+        root: The graph.
+        is_whole: Whether a version of the manifest, on a Lance branch of it, was not torn and names
+            nothing that is lost.
+    """
+    if root.scheme is not Scheme.LOCAL or not Path(root.child(names.MANIFEST)).is_dir():
+        return SetAside()
+    marker = Path(root.child(names.boot_marker(boot_id() or "unknown")))
+    if _is_marked(marker):
+        return SetAside()
+    try:
+        with _locked(root):
+            return SetAside() if _is_marked(marker) else _settled(root, marker, is_whole)
+    except OSError as error:
+        raise unavailable(root, "set aside what a power cut tore", error) from error
+
+
+def mark_boot(root: Root) -> None:
+    """Say that a graph that was just made has no torn files."""
+    if root.scheme is Scheme.LOCAL and boot_id():
+        marker = Path(root.child(names.boot_marker(boot_id())))
+        marker.parent.mkdir(exist_ok=True)
+        marker.touch()
+
+
+def _is_marked(marker: Path) -> bool:
+    """Whether the graph was looked at since the machine was started, where that can be told."""
+    return bool(boot_id()) and marker.exists()
+
+
+def _settled(
+    root: Root, marker: Path, is_whole: Callable[[Root, str | None, int], bool]
+) -> SetAside:
+    where = f"{names.QUARANTINE_DIR}/power-cut-{boot_id()}"
+    moved = [_move(root, path, where) for path in _torn_files(Path(root.uri))]
+    for fork in (None, *_forks(Path(root.child(names.MANIFEST)))):
+        for version in _versions(root, names.MANIFEST, fork):
+            if is_whole(root, fork, version):
+                break
+            path = version_file(root, names.MANIFEST, fork, version)
+            moved.append(_move(root, path, where))
+    for earlier in marker.parent.iterdir():
+        if earlier.name != names.BOOT_LOCK:
+            earlier.unlink()
+    sync(root)
+    marker.touch()
+    return SetAside(files=tuple(moved), where=where if moved else "")
+
+
+def newest_whole_version(
+    root: Root, fork: str | None, is_whole: Callable[[Root, str | None, int], bool]
+) -> int | None:
+    """The newest version of the manifest that no power cut tore; None if there is none."""
+    if root.scheme is not Scheme.LOCAL:
+        return None
+    versions = _versions(root, names.MANIFEST, fork)
+    return next((version for version in versions if is_whole(root, fork, version)), None)
+
+
+def is_torn(path: Path) -> bool:
+    """Whether a file is not what a living program would have given this name."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            if path.name.endswith((_VERSION_SUFFIX, ".lance")):
+                file.seek(max(0, size - len(_MAGIC)))
+                return file.read() != _MAGIC
+            return not file.read(64).strip(b"\0")
+    except FileNotFoundError:
+        return True
+
+
+def lost_files(root: Root, location: str, dataset: LanceDataset) -> Iterator[str]:
+    """The files that a version names and that are not there, or not whole.
+
+    A fork names files of what it was forked from, in whose folder they stay.
+    """
+    main = Path(root.child(location))
+    forks = (Path(names.fork_location(str(main), fork)) for fork in _forks(main))
+    folders = [Path(dataset.uri), main, *forks]
+    for fragment in dataset.get_fragments():
+        metadata = fragment.metadata
+        for file in metadata.files:
+            if not _is_there(folders, f"data/{file.path}", file.file_size_bytes):
+                yield f"data/{file.path}"
+        if metadata.deletion_file is not None:
+            path = metadata.deletion_file.path(metadata.id)
+            if not _is_there(folders, path, None):
+                yield path
+    for index in dataset.describe_indices():
+        for segment in index.segments:
+            folder = f"_indices/{segment.uuid}"
+            if not _has_whole_files(folders, folder):
+                yield folder
+
+
+def version_file(root: Root, location: str, fork: str | None, version: int) -> Path:
+    place = names.fork_location(location, fork) if fork else location
+    return Path(root.child(f"{place}/_versions/{_VERSION_MOST - version:020}{_VERSION_SUFFIX}"))
+
+
+def _is_there(folders: list[Path], relative: str, size: int | None) -> bool:
+    for folder in folders:
+        path = folder / relative
+        if path.exists():
+            found = path.stat().st_size
+            return found > 0 and (size is None or found == size) and not is_torn(path)
+    return False
+
+
+def _has_whole_files(folders: list[Path], relative: str) -> bool:
+    for folder in folders:
+        if (folder / relative).is_dir():
+            files = [path for path in (folder / relative).iterdir() if path.is_file()]
+            return bool(files) and not any(is_torn(path) for path in files)
+    return False
+
+
+def _versions(root: Root, location: str, fork: str | None) -> list[int]:
+    """The numbers of all versions, newest first."""
+    folder = version_file(root, location, fork, 0).parent
+    stems = (path.stem for path in folder.glob(f"*{_VERSION_SUFFIX}"))
+    return sorted((_VERSION_MOST - int(stem) for stem in stems if stem.isdecimal()), reverse=True)
+
+
+def _forks(dataset: Path) -> list[str]:
+    folder = Path(names.forks_folder(str(dataset)))
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def _torn_files(root: Path) -> Iterator[Path]:
+    """Versions, logs, sidecars and schemas; what they name is found by reading them."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name not in _NOT_WALKED]
+        if Path(folder) == root:
+            own = (names.QUARANTINE_DIR, names.STAGING_DIR, names.BOOTS_DIR)
+            folders[:] = [name for name in folders if name not in own]
+        for name in files:
+            path = Path(folder, name)
+            if name.endswith((_VERSION_SUFFIX, *_SMALL_SUFFIXES)) and is_torn(path):
+                yield path
+
+
+def _move(root: Root, path: Path, where: str) -> str:
+    relative = str(path.relative_to(root.uri))
+    target = Path(root.child(where), relative)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    number = 0
+    while target.exists():
+        number += 1
+        target = target.with_name(f"{path.name}.{number}")
+    path.rename(target)
+    return relative
+
+
+@contextmanager
+def _locked(root: Root) -> Iterator[None]:
+    path = Path(root.child(names.boot_marker(names.BOOT_LOCK)))
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,166 @@
+"""Cuts the power under working processes, again and again, and judges what is left.
+
+    python -m tests.power.storm --cuts 50 --seed 1 [--durability os]
+
+Every round: processes work, the power goes at a random moment, the disk is mounted again, a reader
+and a writer open the graph. Whatever was acknowledged must be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import omnigraph
+from tests.forking.programs import Running, run_module, start_module
+from tests.power.disk import Disk, make_disk
+from tests.power.roles import SCHEMA
+
+MIXTURES = (
+    ("write,update,load", "write,update"),
+    ("merge,branch,tag,write", "update"),
+    ("schema,write,tag", "update"),
+    ("write,optimize,cleanup", "write,update"),
+    ("write,update,load,merge,branch,tag,schema,optimize,cleanup", "write,cleanup"),
+)
+"""What the two processes of a round do."""
+ROUNDS_ON_ONE_DISK = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How often, for how long, and with which promise."""
+
+    cuts: int
+    seed: int
+    durability: str = "commit"
+    seconds_most: float = 4.0
+    idle_seconds: tuple[float, ...] = (0.0, 0.0, 0.0, 1.0, 6.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What came of it."""
+
+    cuts: int = 0
+    promised: int = 0
+    lost: list[Any] = field(default_factory=list)
+    unpromised: int = 0
+    """Acknowledged without a promise that it survives a power cut, and lost in one."""
+    unopened: list[str] = field(default_factory=list)
+    unsound: list[Any] = field(default_factory=list)
+    failed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.lost or self.unopened or self.unsound)
+
+    def line(self) -> str:
+        return (
+            f"cuts {self.cuts}, acknowledged {self.promised}, lost {len(self.lost)} and without "
+            f"a promise {self.unpromised}, "
+            f"did not open {len(self.unopened)}, not sound {len(self.unsound)}; "
+            f"calls that failed {dict(self.failed)}"
+        )
+
+
+def run(plan: Plan, place: Path) -> Tally:
+    tally = Tally()
+    chance = random.Random(plan.seed)
+    while tally.cuts < plan.cuts:
+        home = place / f"disk-{tally.cuts}"
+        disk = make_disk(home)
+        try:
+            rounds = min(ROUNDS_ON_ONE_DISK, plan.cuts - tally.cuts)
+            _one_disk(plan, disk, home, chance, tally, rounds)
+        finally:
+            disk.unmount()
+            disk.image.unlink()
+    return tally
+
+
+def _one_disk(
+    plan: Plan, disk: Disk, home: Path, chance: random.Random, tally: Tally, rounds: int
+) -> None:
+    root = str(disk.folder / "graph")
+    logs = home / "logs"
+    logs.mkdir()
+    omnigraph.init(root, schema=SCHEMA, durability=plan.durability)
+    for number in range(rounds):
+        mixture = MIXTURES[(tally.cuts + plan.seed) % len(MIXTURES)]
+        tally.cuts += 1
+        boot = f"boot-{number}"
+        workers = [
+            start_module(
+                "tests.power.roles",
+                *("work", root, str(logs / f"{number}-{n}.log"), f"w{number}x{n}"),
+                *(plan.durability, verbs, boot),
+            )
+            for n, verbs in enumerate(mixture)
+        ]
+        time.sleep(chance.uniform(0.3, plan.seconds_most))
+        idle = chance.choice(plan.idle_seconds)
+        _stop(workers)
+        time.sleep(idle)
+        disk.cut_power()
+        _kill(workers)
+        disk.unmount()
+        disk.mount()
+        _judge(root, logs, f"boot-{number + 1}", plan, tally)
+
+
+def _stop(workers: list[Running]) -> None:
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGSTOP)
+
+
+def _kill(workers: list[Running]) -> None:
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.exit_code()
+
+
+def _judge(root: str, logs: Path, boot: str, plan: Plan, tally: Tally) -> None:
+    ended = run_module("tests.power.roles", "judge", root, str(logs), boot)
+    if ended.returncode:
+        tally.unopened.append(ended.stderr[-3000:])
+        return
+    verdict = json.loads(ended.stdout.splitlines()[-1])
+    tally.promised += verdict["promised"]
+    if plan.durability == "os":
+        tally.unpromised += len(verdict["lost"])
+    else:
+        tally.lost += verdict["lost"]
+    tally.unsound += verdict["wrong"]
+    tally.unsound += verdict["findings"]
+    for failure in verdict["failed"]:
+        tally.failed[f"{failure['failed']}: {failure['error'][:160]}"] += 1
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cuts", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--durability", choices=("commit", "os"), default="commit")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="omnigraph-power-") as place:
+        plan = Plan(cuts=given.cuts, seed=given.seed, durability=given.durability)
+        tally = run(plan, Path(place))
+    for text in (*tally.unopened, *map(str, tally.lost), *map(str, tally.unsound)):
+        print(text)
+    print(tally.line())
+    return 0 if tally.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,38 @@
+"""What was acknowledged survives a power cut, and every graph opens after one, on a real disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.gate.seeds import run_seed
+from tests.power.disk import can_mount
+from tests.power.storm import Plan, run
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.local_disk("a power cut of an object store is its own affair"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("power")
+    if not can_mount(place / "tried"):
+        pytest.skip("needs root, ext4 and a loop device")
+    return place
+
+
+@pytest.mark.cost("six power cuts, each under two processes, judged by a third", 25)
+@pytest.mark.parametrize("durability", ["commit", "os"])
+def test_power_cuts_lose_nothing_that_was_promised(place: Path, durability: str) -> None:
+    home = place / durability
+    plan = Plan(
+        cuts=6, seed=run_seed(), durability=durability, seconds_most=1.5, idle_seconds=(0.0,)
+    )
+
+    tally = run(plan, home)
+
+    assert tally.is_good, tally
+    assert tally.promised > 0, tally
