@@ -64,6 +64,7 @@ from omnigraph.errors import (
 )
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import is_living
+from omnigraph.storage.durability import make_durable
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 from omnigraph.storage.manifest_state import ManifestState
@@ -141,6 +142,7 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Commi
     reach("mutation.begin")
     earlier = decision_in(objects.root, state, request.operation_id)
     if earlier is not None:
+        make_durable(objects.root)
         return _acknowledged(Decided(operation=earlier, state=state), ())
     try:
         require_schema(state, request.schema_hash)

@@ -23,6 +23,7 @@ from omnigraph.errors import (
 )
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.commit_graph import commit_graph
+from omnigraph.storage.durability import make_durable
 from omnigraph.storage.history import find_published
 from omnigraph.storage.manifest import SwapAnswer, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import (
@@ -92,6 +93,7 @@ def publish(
     """
     operation = decision.operation
     state = believed
+    answer: SwapAnswer | None = None
     try:
         for _ in range(_SWAPS_MAX):
             if state is None:
@@ -99,6 +101,8 @@ def publish(
                 state = read_manifest(root, branch=branch, point="publish.resolve")
             decided = decision_in(root, state, operation.operation_id)
             if decided is not None and (decided == operation or not left_out("no_op_row")):
+                if answer is not SwapAnswer.ACCEPTED:
+                    make_durable(root)  # another process decided it, and may not have synced yet
                 return Decided(operation=decided, state=state)
             _require_schema(state, decision)
             _require_pins(state, decision)

@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.errors import ConflictError
+from omnigraph.errors import ConflictError, DamagedGraphError
 from omnigraph.storage.connections import Caches, opened
 from omnigraph.storage.failures import Failure, failure_of, unavailable
 from omnigraph.storage.s3_options import for_one_request
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
 
+_PANIC: Final = "PanicException"
 _LOST_OR_UNKNOWN: Final = (
     "conflict",
     "is unknown",
@@ -122,3 +123,12 @@ def translated(root: Root, action: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise unavailable(root, action, error) from error
+    except BaseException as error:
+        # What Lance cannot decode may make it panic, which Python sees as no ordinary exception.
+        if type(error).__name__ != _PANIC:
+            raise
+        raise DamagedGraphError(
+            f"could not {action} under {root}: what is stored there cannot be decoded "
+            f"({str(error).splitlines()[0][:200]})",
+            next_step=f"Run `omnigraph check {root}`, and restore the files it names.",
+        ) from error

@@ -37,6 +37,7 @@ from omnigraph.storage.known_manifests import (
 )
 from omnigraph.storage.location import Durability
 from omnigraph.storage.manifest_rows import (
+    KEY_COLUMN,
     GraphCommit,
     GraphHead,
     ManifestFacts,
@@ -105,7 +106,7 @@ def read_manifest(
         if isinstance(found, ManifestState):
             if point is not None:
                 reach(f"{point}.verify")
-            return found
+            return found if found.root.durability is root.durability else replace(found, root=root)
         try:
             state = _read_whole(root, branch, found, point)
         except StorageUnavailableError:
@@ -283,7 +284,10 @@ def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDatase
     mark = mark_before_opening(root, branch)
     try:
         handle = _opened(root, _lance_branch(branch))
-        if handle is not None and _may_name_lost(facts_of(handle.schema)):
+        if handle is not None and KEY_COLUMN not in handle.schema.names:
+            # Lance takes a version file of zeros for a version without columns.
+            handle = _stepped_back(root, branch, None) or handle
+        elif handle is not None and _may_name_lost(facts_of(handle.schema)):
             handle = _stepped_back(root, branch, handle) or handle
     except StorageUnavailableError:
         handle = _stepped_back(root, branch, None)

@@ -21,8 +21,9 @@ from omnigraph.storage.location import Durability
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+KEY_COLUMN: Final = "object_id"
 _COLUMNS: Final = [
-    pa.field("object_id", pa.string(), nullable=False, metadata={names.PRIMARY_KEY_KEY: "true"}),
+    pa.field(KEY_COLUMN, pa.string(), nullable=False, metadata={names.PRIMARY_KEY_KEY: "true"}),
     pa.field("object_type", pa.string(), nullable=False),
     pa.field("location", pa.string()),
     pa.field("metadata", pa.string()),

@@ -1,0 +1,167 @@
+"""Torn files are stepped over by readers and set aside by writers; damage is neither."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import OmnigraphError
+from omnigraph.graph import Graph
+from omnigraph.storage import durability, manifest, power_cuts
+from omnigraph.storage.known_manifests import KNOWN
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.power_cuts import version_file
+
+pytestmark = [pytest.mark.unit, pytest.mark.local_disk("an object store has no torn files")]
+
+SCHEMA = "node P { k: String @key }"
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    for key in "abc":
+        graph.write({"P": [{"k": key}]})
+    return graph
+
+
+def restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the machine had been started again: no process knows anything."""
+    KNOWN.clear()
+    for module in (durability, manifest, power_cuts):
+        monkeypatch.setattr(module, "boot_id", lambda: "another boot")
+
+
+def keys(graph: Graph) -> list[str]:
+    return sorted(row["k"] for row in graph.nodes("P", columns=["k"]).read_all().to_pylist())
+
+
+def newest_manifest(root: str) -> Path:
+    state = read_manifest(parse_root(root))
+    return version_file(parse_root(root), names.MANIFEST, None, state.version)
+
+
+def newest_table_version(root: str) -> Path:
+    entry = read_manifest(parse_root(root)).snapshot().tables["node:P"]
+    return version_file(parse_root(root), entry.location, entry.fork, entry.version)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 512], ids=["empty", "zeros"])
+def test_a_torn_manifest_is_stepped_over_by_readers_and_set_aside_by_writers(
+    graph: Graph, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torn = newest_manifest(graph.root)
+    torn.unlink()
+    torn.write_bytes(content)
+    restart(monkeypatch)
+
+    assert keys(omnigraph.open(graph.root, mode="r")) == ["a", "b"]
+    assert torn.read_bytes() == content
+    writer = omnigraph.open(graph.root)
+    writer.write({"P": [{"k": "d"}]})
+
+    assert keys(omnigraph.open(graph.root)) == ["a", "b", "d"]
+    assert writer.check().ok
+    (recovery,) = writer.recoveries()
+    assert recovery.kind == "power_cut"
+    aside = Path(graph.root, names.QUARANTINE_DIR, "power-cut-another boot")
+    assert (aside / torn.relative_to(graph.root)).read_bytes() == content
+
+
+def test_a_manifest_without_its_rows_is_stepped_over(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (fragment,) = read_manifest(parse_root(graph.root)).handle.get_fragments()
+    (file,) = fragment.metadata.files
+    Path(graph.root, names.MANIFEST, "data", file.path).write_bytes(b"")
+    restart(monkeypatch)
+
+    assert keys(omnigraph.open(graph.root, mode="r")) == ["a", "b"]
+    assert keys(omnigraph.open(graph.root)) == ["a", "b"]
+
+
+def test_a_torn_version_of_a_table_above_its_pin_does_not_stop_the_next_write(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = newest_table_version(graph.root)
+    number = int(published.stem)
+    torn = published.with_name(f"{number - 1:020}.manifest")
+    torn.touch()
+    restart(monkeypatch)
+
+    writer = omnigraph.open(graph.root)
+    writer.write({"P": [{"k": "d"}]})
+
+    assert keys(writer) == ["a", "b", "c", "d"]
+    assert writer.check().ok
+
+
+def test_a_torn_log_and_a_torn_sidecar_do_not_stop_anybody(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.create_branch("dev")
+    Path(graph.root, names.branch_ref("half")).touch()
+    sidecar = Path(graph.root, names.RECOVERY_DIR, "01ARZ3NDEKTSV4RRFFQ69G5FAV.json")
+    sidecar.parent.mkdir(exist_ok=True)
+    sidecar.touch()
+    restart(monkeypatch)
+
+    writer = omnigraph.open(graph.root)
+    writer.create_branch("half").write({"P": [{"k": "x"}]})
+
+    assert {branch.name for branch in writer.branches()} == {"main", "dev", "half"}
+    assert writer.status().pending_sidecars == ()
+
+
+def test_a_manifest_that_was_not_synced_is_believed_only_if_what_it_names_is_there(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA, durability="os")
+    graph.write({"P": [{"k": "a"}]})
+    graph.write({"P": [{"k": "b"}]})
+    newest_table_version(graph_root).unlink()
+    restart(monkeypatch)
+
+    assert keys(omnigraph.open(graph_root, mode="r")) == ["a"]
+    writer = omnigraph.open(graph_root)
+    writer.write({"P": [{"k": "c"}]})
+
+    assert keys(writer) == ["a", "c"]
+    assert writer.check().ok
+
+
+def test_damage_is_not_stepped_over(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = newest_manifest(graph.root)
+    content = bytearray(damaged.read_bytes())
+    content[: len(content) - 16] = b"\xff" * (len(content) - 16)
+    damaged.unlink()
+    damaged.write_bytes(content)
+    restart(monkeypatch)
+
+    for mode in ("r", "rw"):
+        with pytest.raises(OmnigraphError):
+            omnigraph.open(graph.root, mode=mode)
+    assert damaged.exists()
+
+
+def test_a_graph_is_looked_at_once_per_start_of_the_machine(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def look(root: Path) -> tuple[Path, ...]:
+        looked.append(str(root))
+        return ()
+
+    monkeypatch.setattr(power_cuts, "_torn_files", look)
+
+    omnigraph.open(graph.root)
+    monkeypatch.setattr(power_cuts, "boot_id", lambda: "another boot")
+    omnigraph.open(graph.root)
+    omnigraph.open(graph.root)
+
+    assert looked == [graph.root]
