@@ -17,6 +17,11 @@ REFERENCE_SECONDS: Final = 0.017
 """CPU seconds of one sample on a free core (Xeon of 2.5 GHz, CPython 3.11)."""
 
 
+NOISE_OF_A_TIER: Final = 1.15
+"""The same tier was measured within so much of its mean, from run to run."""
+NOISE_OF_A_TEST: Final = 1.5
+
+
 def sample() -> float:
     """CPU seconds that the fixed piece of work needs now."""
     started = time.process_time()
