@@ -221,6 +221,19 @@ def _power_cuts() -> Iterator[Shard]:
                 name=f"power-{durability} {number}/4",
                 command=("python", "-m", "tests.power.storm", *cuts),
             )
+    yield Shard(
+        name="power-spark 0/1",
+        command=(
+            "python",
+            "-m",
+            "tests.power.storm",
+            "--cuts",
+            "16",
+            "--seed",
+            "{seed}",
+            "--spark",
+        ),
+    )
 
 
 def _fuzzing() -> Iterator[Shard]:

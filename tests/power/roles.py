@@ -6,8 +6,10 @@ The log is outside the disk whose power is cut; a line is written after the call
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +45,7 @@ class Worker:
             "write": self._write,
             "update": self._update,
             "load": self._load,
+            "spark": self._load_on_spark,
             "merge": self._merge,
             "branch": self._branch,
             "tag": self._tag,
@@ -60,6 +63,13 @@ class Worker:
                 self._note({"failed": verb, "error": f"{type(error).__name__}: {error}"})
                 continue
             self._note({"verb": verb, **acknowledged})
+
+    def start_spark(self) -> None:
+        """Start the session that loads find and use; the storm waits for the line."""
+        from omnigraph.spark.session import spark_session
+
+        spark_session()
+        self._note({"ready": True})
 
     def _note(self, line: dict[str, Any]) -> None:
         with self._log.open("a") as file:
@@ -83,12 +93,20 @@ class Worker:
         return {"shared": f"{self._name}-shared", "age": self._number}
 
     def _load(self, graph: Graph) -> dict[str, Any]:
-        source = self._log.with_suffix(f".{self._number}.jsonl")
         rows = self._rows()
+        graph.load(str(self._source(rows)))
+        return {"prefix": self._key(), "rows": len(rows)}
+
+    def _load_on_spark(self, graph: Graph) -> dict[str, Any]:
+        rows = self._rows()
+        graph.load(str(self._source(rows)), engine="spark")
+        return {"prefix": self._key(), "rows": len(rows)}
+
+    def _source(self, rows: list[dict[str, Any]]) -> Path:
+        source = self._log.with_suffix(f".{self._number}.jsonl")
         lines = (json.dumps({"type": "Person", "data": row}) for row in rows)
         source.write_text("\n".join(lines))
-        graph.load(str(source))
-        return {"prefix": self._key(), "rows": len(rows)}
+        return source
 
     def _merge(self, graph: Graph) -> dict[str, Any]:
         name = f"b-{self._key()}"
@@ -131,8 +149,12 @@ class Worker:
 
 
 def work(root: str, log: str, name: str, durability: str, verbs: str, boot: str) -> None:
+    os.setsid()  # what it starts, such as a JVM, is killed with it
     pretend_boot(boot, Path(f"{log}.boot"))
-    Worker(root, Path(log), name, durability).run(verbs.split(","))
+    worker = Worker(root, Path(log), name, durability)
+    if "spark" in verbs.split(","):
+        worker.start_spark()
+    worker.run(verbs.split(","))
 
 
 def judge(root: str, logs: str, boot: str) -> None:
@@ -161,7 +183,7 @@ def judge(root: str, logs: str, boot: str) -> None:
                 "ok": report.ok,
                 "findings": [str(finding) for finding in report.findings][:5],
                 "rows": reread,
-                "promised": sum("verb" in line for line in promised),
+                "promised": Counter(line["verb"] for line in promised if "verb" in line),
                 "failed": [line for line in promised if "failed" in line][:5],
             }
         )

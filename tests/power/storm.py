@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
-from tests.forking.programs import Running, run_module, start_module
+from tests.forking.programs import Running, run_module, start_module, wait_until
 from tests.power.disk import Disk, make_disk
 from tests.power.roles import SCHEMA
 
@@ -34,6 +34,7 @@ MIXTURES = (
     ("write,update,load,merge,branch,tag,schema,optimize,cleanup", "write,cleanup"),
 )
 """What the two processes of a round do."""
+ON_SPARK = (("spark", "write,update"), ("spark", "optimize,cleanup,write"))
 ROUNDS_ON_ONE_DISK = 8
 
 
@@ -46,6 +47,7 @@ class Plan:
     durability: str = "commit"
     seconds_most: float = 4.0
     idle_seconds: tuple[float, ...] = (0.0, 0.0, 0.0, 1.0, 6.0)
+    mixtures: tuple[tuple[str, str], ...] = MIXTURES
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +55,8 @@ class Tally:
     """What came of it."""
 
     cuts: int = 0
-    promised: int = 0
+    promised: Counter[str] = field(default_factory=Counter)
+    """Acknowledged calls by verb, counted anew after each cut."""
     lost: list[Any] = field(default_factory=list)
     unpromised: int = 0
     """Acknowledged without a promise that it survives a power cut, and lost in one."""
@@ -67,7 +70,7 @@ class Tally:
 
     def line(self) -> str:
         return (
-            f"cuts {self.cuts}, acknowledged {self.promised}, lost {len(self.lost)} and without "
+            f"cuts {self.cuts}, judged {dict(self.promised)}, lost {len(self.lost)} and without "
             f"a promise {self.unpromised}, "
             f"did not open {len(self.unopened)}, not sound {len(self.unsound)}; "
             f"calls that failed {dict(self.failed)}"
@@ -97,7 +100,7 @@ def _one_disk(
     logs.mkdir()
     omnigraph.init(root, schema=SCHEMA, durability=plan.durability)
     for number in range(rounds):
-        mixture = MIXTURES[(tally.cuts + plan.seed) % len(MIXTURES)]
+        mixture = plan.mixtures[(tally.cuts + plan.seed) % len(plan.mixtures)]
         tally.cuts += 1
         boot = f"boot-{number}"
         workers = [
@@ -108,6 +111,9 @@ def _one_disk(
             )
             for n, verbs in enumerate(mixture)
         ]
+        if "spark" in mixture[0]:
+            first = logs / f"{number}-0.log"
+            wait_until(first.exists, "a session of Spark")
         time.sleep(chance.uniform(0.3, plan.seconds_most))
         idle = chance.choice(plan.idle_seconds)
         _stop(workers)
@@ -121,13 +127,21 @@ def _one_disk(
 
 def _stop(workers: list[Running]) -> None:
     for worker in workers:
-        os.kill(worker.pid, signal.SIGSTOP)
+        _signal(worker, signal.SIGSTOP)
 
 
 def _kill(workers: list[Running]) -> None:
     for worker in workers:
-        os.kill(worker.pid, signal.SIGKILL)
+        _signal(worker, signal.SIGKILL)
         worker.exit_code()
+
+
+def _signal(worker: Running, number: int) -> None:
+    """To a worker and to what it started; at first it has no group of its own yet."""
+    try:
+        os.killpg(worker.pid, number)
+    except ProcessLookupError:
+        os.kill(worker.pid, number)
 
 
 def _judge(root: str, logs: Path, boot: str, plan: Plan, tally: Tally) -> None:
@@ -136,7 +150,7 @@ def _judge(root: str, logs: Path, boot: str, plan: Plan, tally: Tally) -> None:
         tally.unopened.append(ended.stderr[-3000:])
         return
     verdict = json.loads(ended.stdout.splitlines()[-1])
-    tally.promised += verdict["promised"]
+    tally.promised.update(verdict["promised"])
     if plan.durability == "os":
         tally.unpromised += len(verdict["lost"])
     else:
@@ -152,9 +166,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cuts", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--durability", choices=("commit", "os"), default="commit")
+    parser.add_argument("--spark", action="store_true", help="load on Spark")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="omnigraph-power-") as place:
-        plan = Plan(cuts=given.cuts, seed=given.seed, durability=given.durability)
+        plan = Plan(
+            cuts=given.cuts,
+            seed=given.seed,
+            durability=given.durability,
+            mixtures=ON_SPARK if given.spark else MIXTURES,
+            seconds_most=12.0 if given.spark else 4.0,
+        )
         tally = run(plan, Path(place))
     for text in (*tally.unopened, *map(str, tally.lost), *map(str, tally.unsound)):
         print(text)
