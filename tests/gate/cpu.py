@@ -75,13 +75,13 @@ def _machine_times() -> tuple[float, ...]:
 
 
 def _descendants(pid: int) -> list[int]:
-    descendants: list[int] = []
+    found: list[int] = []
     parents = [pid]
     while parents:
         children = _children(parents.pop())
-        descendants += children
+        found += children
         parents += children
-    return descendants
+    return found
 
 
 def _children(pid: int) -> list[int]:

@@ -25,6 +25,27 @@ def pretend_boot(name: str, file: Path) -> None:
     assert boot_id() == name
 
 
+def processes_beside(pid: int) -> list[int]:
+    """The other processes in a namespace of mounts: what a process of `pretend_boot` started."""
+    own = _namespace(pid)
+    if own in (None, _namespace(os.getpid())):
+        return []
+    numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+    return [number for number in numbers if number != pid and _namespace(number) == own]
+
+
+def is_running(pid: int) -> bool:
+    return _namespace(pid) is not None
+
+
+def _namespace(pid: int) -> str | None:
+    """None of a process that has ended."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    except OSError:
+        return None
+
+
 def _checked(result: int) -> None:
     if result:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -31,8 +31,14 @@ class Disk:
         _run("mount", "-o", "loop", str(self.image), str(self.folder))
 
     def unmount(self) -> None:
+        """Wait until no process has it mounted any more, in whatever namespace."""
         for _ in range(_ATTEMPTS):
             if not subprocess.run(["umount", self.folder], capture_output=True).returncode:  # noqa: PLW1510
+                break
+            time.sleep(0.05)
+        for _ in range(_ATTEMPTS):
+            command = ["losetup", "--associated", self.image]
+            if not subprocess.run(command, capture_output=True, check=True).stdout:
                 return
             time.sleep(0.05)
         raise RuntimeError(f"could not unmount {self.folder}")

@@ -6,7 +6,6 @@ The log is outside the disk whose power is cut; a line is written after the call
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 from collections import Counter
@@ -149,7 +148,6 @@ class Worker:
 
 
 def work(root: str, log: str, name: str, durability: str, verbs: str, boot: str) -> None:
-    os.setsid()  # what it starts, such as a JVM, is killed with it
     pretend_boot(boot, Path(f"{log}.boot"))
     worker = Worker(root, Path(log), name, durability)
     if "spark" in verbs.split(","):

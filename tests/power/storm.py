@@ -17,12 +17,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import omnigraph
 from tests.forking.programs import Running, run_module, start_module, wait_until
+from tests.power.boots import is_running, processes_beside
 from tests.power.disk import Disk, make_disk
 from tests.power.roles import SCHEMA
 
@@ -34,7 +37,7 @@ MIXTURES = (
     ("write,update,load,merge,branch,tag,schema,optimize,cleanup", "write,cleanup"),
 )
 """What the two processes of a round do."""
-ON_SPARK = (("spark", "write,update"), ("spark", "optimize,cleanup,write"))
+ON_SPARK = (("spark", "tag"), ("spark", "tag,branch"))
 ROUNDS_ON_ONE_DISK = 8
 
 
@@ -112,8 +115,8 @@ def _one_disk(
             for n, verbs in enumerate(mixture)
         ]
         if "spark" in mixture[0]:
-            first = logs / f"{number}-0.log"
-            wait_until(first.exists, "a session of Spark")
+            log = logs / f"{number}-0.log"
+            wait_until(partial(_has_lines, log, 2), "the first load on Spark")
         time.sleep(chance.uniform(0.3, plan.seconds_most))
         idle = chance.choice(plan.idle_seconds)
         _stop(workers)
@@ -123,6 +126,10 @@ def _one_disk(
         disk.unmount()
         disk.mount()
         _judge(root, logs, f"boot-{number + 1}", plan, tally)
+
+
+def _has_lines(log: Path, count: int) -> bool:
+    return log.exists() and len(log.read_text().splitlines()) >= count
 
 
 def _stop(workers: list[Running]) -> None:
@@ -137,11 +144,13 @@ def _kill(workers: list[Running]) -> None:
 
 
 def _signal(worker: Running, number: int) -> None:
-    """To a worker and to what it started; at first it has no group of its own yet."""
-    try:
-        os.killpg(worker.pid, number)
-    except ProcessLookupError:
-        os.kill(worker.pid, number)
+    """To a worker and to all that it started, which would keep the disk mounted."""
+    others = processes_beside(worker.pid)
+    for pid in (worker.pid, *others):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    while number == signal.SIGKILL and any(map(is_running, others)):
+        time.sleep(0.01)
 
 
 def _judge(root: str, logs: Path, boot: str, plan: Plan, tally: Tally) -> None:

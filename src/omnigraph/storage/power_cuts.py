@@ -103,8 +103,11 @@ def newest_whole_version(
     """The newest version of the manifest that no power cut tore; None if there is none."""
     if root.scheme is not Scheme.LOCAL:
         return None
-    versions = _versions(root, names.MANIFEST, fork)
-    return next((version for version in versions if is_whole(root, fork, version)), None)
+    try:
+        versions = _versions(root, names.MANIFEST, fork)
+        return next((version for version in versions if is_whole(root, fork, version)), None)
+    except OSError as error:
+        raise unavailable(root, f"read {names.MANIFEST}", error) from error
 
 
 def is_torn(path: Path) -> bool:
