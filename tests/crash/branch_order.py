@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from tests.crash.branch_world import MAIN, Errand, Marks, Picture, Verb
 
@@ -22,19 +22,26 @@ class Life:
     marks: Marks
 
 
+class Tagged(NamedTuple):
+    """What a tag holds, and the life of the branch that it was put on."""
+
+    marks: Marks
+    life: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """The living branches and the tags at one moment."""
 
     lives: Mapping[str, Life]
-    tags: Mapping[str, Marks] = field(default_factory=dict)
+    tags: Mapping[str, Tagged] = field(default_factory=dict)
     born: int = 0
 
     @property
     def picture(self) -> Picture:
         return {
             **{name: life.marks for name, life in self.lives.items()},
-            **{f"tag:{name}": marks for name, marks in self.tags.items()},
+            **{f"tag:{name}": tagged.marks for name, tagged in self.tags.items()},
         }
 
     def is_living(self, life: Life | None) -> bool:
@@ -50,20 +57,23 @@ class Told:
 
 
 def moment_of(picture: Picture) -> Moment:
-    """A graph that looks like this, all branches made from main."""
+    """A graph that looks like this, all branches made from main.
+
+    A tag was put on a branch that has all that it holds, on main only if there is no other.
+    """
     branches = [name for name in picture if not name.startswith("tag:")]
-    return Moment(
-        lives={
-            name: Life(number=number, parent=None if name == MAIN else 0, marks=picture[name])
-            for number, name in enumerate(sorted(branches, key=lambda name: name != MAIN))
-        },
-        tags={
-            name.removeprefix("tag:"): marks
-            for name, marks in picture.items()
-            if name not in branches
-        },
-        born=len(branches),
-    )
+    lives = {
+        name: Life(number=number, parent=None if name == MAIN else 0, marks=picture[name])
+        for number, name in enumerate(sorted(branches, key=lambda name: name != MAIN))
+    }
+    tags = {
+        name.removeprefix("tag:"): Tagged(
+            marks, max(life.number for life in lives.values() if marks <= life.marks)
+        )
+        for name, marks in picture.items()
+        if name not in branches
+    }
+    return Moment(lives=lives, tags=tags, born=len(branches))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +131,7 @@ def _after(moment: Moment, errand: Errand, *, seen: Moment) -> Moment | None:
         case Verb.CREATE | Verb.TAG:
             return _with_name(moment, errand, seen)
         case Verb.UNTAG:
-            tags = {name: marks for name, marks in moment.tags.items() if name != errand.name}
+            tags = {name: tagged for name, tagged in moment.tags.items() if name != errand.name}
             return replace(moment, tags=tags) if tags != moment.tags else None
         case Verb.DELETE:
             return _with_branch_gone(moment, errand, seen)
@@ -136,16 +146,15 @@ def _after(moment: Moment, errand: Errand, *, seen: Moment) -> Moment | None:
 
 
 def _with_name(moment: Moment, errand: Errand, seen: Moment) -> Moment | None:
-    name, brought = errand.name, _brought(errand, seen)
-    if brought is None or name in moment.lives:
+    name, origin = errand.name, _origin(errand, seen)
+    if origin is None or name in moment.lives:
         return None
     if errand.verb is Verb.TAG:
-        is_free = moment.tags.get(name, brought) == brought
-        return replace(moment, tags={**moment.tags, name: brought}) if is_free else None
+        is_free = moment.tags.get(name, origin).marks == origin.marks
+        return replace(moment, tags={**moment.tags, name: origin}) if is_free else None
     if name in moment.tags:
         return None
-    origin = seen.lives.get(errand.source)
-    life = Life(number=moment.born, parent=0 if origin is None else origin.number, marks=brought)
+    life = Life(number=moment.born, parent=origin.life, marks=origin.marks)
     return replace(moment, lives={**moment.lives, name: life}, born=moment.born + 1)
 
 
@@ -169,5 +178,11 @@ def _with_rows(moment: Moment, errand: Errand, seen: Moment) -> Moment | None:
 
 
 def _brought(errand: Errand, seen: Moment) -> Marks | None:
-    origin = seen.lives.get(errand.source)
-    return seen.tags.get(errand.source) if origin is None else origin.marks
+    origin = _origin(errand, seen)
+    return None if origin is None else origin.marks
+
+
+def _origin(errand: Errand, seen: Moment) -> Tagged | None:
+    """What a source holds, and the life that it is of: a branch, or a tag."""
+    life = seen.lives.get(errand.source)
+    return seen.tags.get(errand.source) if life is None else Tagged(life.marks, life.number)
