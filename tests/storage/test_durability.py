@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,18 @@ def test_a_write_that_leaves_it_to_the_system_syncs_nothing(
     graph.write({"P": [{"k": "a"}]})
 
     assert folders == []
+
+
+def test_a_link_to_nothing_does_not_keep_a_write_from_being_synced(
+    graph_root: str, folders: list[str]
+) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    Path(graph_root, "link").symlink_to("nothing")
+    folders.clear()
+
+    graph.write({"P": [{"k": "a"}]})
+
+    assert folders == [graph_root] * 2
 
 
 def test_branches_and_tags_are_synced_before_they_are_acknowledged(

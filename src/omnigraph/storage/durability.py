@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,13 +36,11 @@ def make_durable(root: Root) -> None:
 
 def sync(root: Root) -> None:
     """Sync what was written, whatever the graph asks for."""
-    if root.scheme is not Scheme.LOCAL:
+    if root.scheme is not Scheme.LOCAL or not Path(root.uri).exists():
         return
     try:
         for device, folder in _file_systems(root.uri).items():
             _shared_sync(device).run(folder)
-    except FileNotFoundError:
-        return  # nothing was written there yet
     except OSError as error:
         raise unavailable(root, "sync the file system", error) from error
 
@@ -109,7 +108,8 @@ def _file_systems(root: str) -> dict[int, str]:
     devices = {os.stat(root).st_dev: root}  # noqa: PTH116 - asked by every commit
     with os.scandir(root) as entries:
         for entry in entries:
-            devices.setdefault(entry.stat().st_dev, entry.path)
+            with suppress(FileNotFoundError):  # removed meanwhile, or a link to nothing
+                devices.setdefault(entry.stat().st_dev, entry.path)
     return devices
 
 
