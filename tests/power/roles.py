@@ -155,6 +155,11 @@ def work(root: str, log: str, name: str, durability: str, verbs: str, boot: str)
     worker.run(verbs.split(","))
 
 
+def probe(file: str) -> None:
+    """Fails where no process may pretend that the machine was started again."""
+    pretend_boot("probe", Path(file))
+
+
 def judge(root: str, logs: str, boot: str) -> None:
     """Print what was lost, as JSON; the last line counts."""
     pretend_boot(boot, Path(f"{logs}/judge.boot"))
@@ -228,7 +233,7 @@ def _people(graph: Graph) -> dict[str, int | None]:
 
 
 def main(role: str, *arguments: str) -> None:
-    roles: dict[str, Callable[..., None]] = {"work": work, "judge": judge}
+    roles: dict[str, Callable[..., None]] = {"work": work, "judge": judge, "probe": probe}
     roles[role](*arguments)
 
 

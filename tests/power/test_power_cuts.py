@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forking.programs import run_module
 from tests.gate.seeds import run_seed
 from tests.power.disk import can_mount
 from tests.power.storm import Plan, run
@@ -21,6 +22,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("power")
     if not can_mount(place / "tried"):
         pytest.skip("needs root, ext4 and a loop device")
+    if run_module("tests.power.roles", "probe", str(place / "boot")).returncode:
+        pytest.skip("needs mount namespaces")
     return place
 
 
