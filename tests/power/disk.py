@@ -37,7 +37,7 @@ class Disk:
                 break
             time.sleep(0.05)
         for _ in range(_ATTEMPTS):
-            command = ["losetup", "--associated", self.image]
+            command = ["losetup", "--associated", str(self.image)]
             if not subprocess.run(command, capture_output=True, check=True).stdout:
                 return
             time.sleep(0.05)
