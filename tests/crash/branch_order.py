@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from tests.crash.branch_world import MAIN, Errand, Marks, Picture, Verb
 
@@ -20,6 +20,10 @@ class Life:
     number: int
     parent: int | None
     marks: Marks
+
+
+_GONE: Final = -1
+"""The number of a life that ended before."""
 
 
 class Tagged(NamedTuple):
@@ -59,7 +63,8 @@ class Told:
 def moment_of(picture: Picture) -> Moment:
     """A graph that looks like this, all branches made from main.
 
-    A tag was put on a branch that has all that it holds, on main only if there is no other.
+    A tag was put on a branch that has all that it holds, on main only if there is no other, or on
+    one that is gone.
     """
     branches = [name for name in picture if not name.startswith("tag:")]
     lives = {
@@ -68,7 +73,8 @@ def moment_of(picture: Picture) -> Moment:
     }
     tags = {
         name.removeprefix("tag:"): Tagged(
-            marks, max(life.number for life in lives.values() if marks <= life.marks)
+            marks,
+            max((life.number for life in lives.values() if marks <= life.marks), default=_GONE),
         )
         for name, marks in picture.items()
         if name not in branches
