@@ -138,7 +138,7 @@ def run_docs(gate: Gate) -> None:
 def run_fast(gate: Gate) -> None:
     with gate.phase("fast") as phase:
         workers = ("-n", "2", "--dist", "worksteal")
-        gate.tests(phase, *workers, "-m", "not spark", *FAST_FOLDERS)
+        gate.tests(phase, *workers, "-m", "not spark and not s3", *FAST_FOLDERS)
 
 
 def run_spark(gate: Gate) -> None:
@@ -160,7 +160,7 @@ def run_s3(gate: Gate) -> None:
             servers.note, servers.is_green = "missing: the s3 phase is left out", True
         return
     with gate.phase("s3") as phase:
-        gate.tests(phase, "-n", "2", "tests/s3")
+        gate.tests(phase, "-n", "2", "tests/s3", "tests/guards/test_s3_sessions.py")
         gate.tests(phase, "-n", "2", "-m", "not random", *SMOKE_ON_S3, store="s3")
 
 

@@ -151,6 +151,7 @@ def test_slowness_is_the_mean_of_samples() -> None:
 
     assert speed.slowness(samples) == pytest.approx(1.5)
     assert speed.slowness([]) == 1
+    assert speed.slowness([speed.REFERENCE_SECONDS / 2]) == 1
     assert speed.sample() > 0
 
 
