@@ -309,15 +309,29 @@ class Graph(Branching):
         self._require_writable("recover")
         return sweep(self._objects, SYSTEM_CLOCK, also_living=also_living)
 
-    def check(self, *, spark: SparkSession | None = None) -> CheckReport:
+    def check(self, *, deep: bool = False, spark: SparkSession | None = None) -> CheckReport:
         """Prove that the graph keeps its promises; reads everything, writes nothing.
 
-        The rows are read in this process, or by the tasks of a Spark session.
+        Args:
+            deep: Also compare every stored file of every branch, tag and retained version with its
+                checksum, and look rows up through every index.
+            spark: A Spark session whose tasks read the rows; without one, this process does.
         """
         from omnigraph.operations.check import check_graph  # DuckDB: 100 ms few readers need
 
         state = self._manifest()
-        return check_graph(self._objects, self._contract_of(state).catalog, state, spark=spark)
+        report = check_graph(self._objects, self._contract_of(state).catalog, state, spark=spark)
+        if not deep:
+            return report
+        from omnigraph.operations.deep_check import deep_findings
+
+        stored, findings = deep_findings(self._objects)
+        return replace(
+            report,
+            findings=(*report.findings, *findings),
+            files_compared=len(stored.files),
+            files_unrecorded=len(stored.unrecorded),
+        )
 
     def _on_branch(self, branch: str | None) -> Graph:
         return Graph(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.orphans import Reconciled, reconcile_forks
+from omnigraph.errors import InvalidInputError
 from omnigraph.operations.arguments import acting
 from omnigraph.system_clock import SYSTEM_CLOCK
 from omnigraph.versioned import Versioned
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.optimize import TableOptimizeStats
     from omnigraph.maintenance.policy import Policy
     from omnigraph.maintenance.repair import RepairReport
+    from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.maintenance.workers import Workers
 
 
@@ -108,6 +110,34 @@ class Maintained(Versioned):
             self._require_writable("repair")
         request = RepairRequest(confirm=confirm, force=force, actor=acting(actor))
         return repair_graph(self._objects, self._manifest(), request, SYSTEM_CLOCK)
+
+    def scrub(
+        self,
+        *,
+        rate: float | None = None,
+        record: bool = False,
+        restart: bool = False,
+        spark: object | None = None,
+    ) -> ScrubReport:
+        """Read every stored file of every branch, tag and retained version, and compare it.
+
+        A pass that was interrupted goes on where it stopped.
+
+        Args:
+            rate: How many bytes per second to read at most.
+            record: First give checksums to versions that have none, or whose list is damaged. What
+                is stored now is trusted.
+            restart: Begin anew instead of going on with an interrupted pass.
+            spark: A Spark session or target whose tasks read the files.
+        """
+        from omnigraph.maintenance.scrub import ScrubOptions, scrub_graph  # few callers need it
+
+        self._require_writable("scrub")
+        if rate is not None and not rate > 0:
+            raise InvalidInputError(f"rate is {rate!r:.40}, expected bytes per second above 0")
+        options = ScrubOptions(rate=rate, restart=restart, record=record)
+        with self._working(spark) as (workers, _):
+            return scrub_graph(self._objects, workers, SYSTEM_CLOCK, options)
 
     def maintain(
         self, policy: Policy | None = None, *, spark: object | None = None

@@ -13,7 +13,9 @@ RECOVERY_DIR: Final = "__recovery"
 QUARANTINE_DIR: Final = "_quarantine"
 STAGING_DIR: Final = "_staging"
 BOOTS_DIR: Final = "_boots"
+SCRUB_PROGRESS: Final = "_scrub.json"
 BOOT_LOCK: Final = "guard"
+_CHECKSUMS_DIR: Final = "_checksums"
 _REFS_DIR: Final = "_refs"
 BRANCH_REFS_DIR: Final = f"{_REFS_DIR}/branches"
 TAG_REFS_DIR: Final = f"{_REFS_DIR}/tags"
@@ -31,9 +33,14 @@ SYSTEM_PREFIX: Final = "__"
 LEGACY_RUN_PREFIX: Final = "__run__"
 SCHEMA_APPLY_LOCK: Final = "__schema_apply_lock__"
 
+LANCE_VERSION_MOST: Final = 2**64 - 1
+"""Lance counts the names of version files down from here, so that the newest is listed first."""
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
-STAMP: Final = 6
+STAMP: Final = 7
 DURABILITY_KEY: Final = "omnigraph:durability"
+DIGEST_KEY: Final = "omnigraph:digest"
+STAMP_OF_DIGESTS: Final = 7
+"""From here on a manifest without the digest of its rows is damaged."""
 UNSYNCED_KEY: Final = "omnigraph:unsynced_boot"
 MANIFEST_VERSIONS_KEPT: Final = 100
 """How many of its newest versions `__manifest` always keeps: part of the format, never a setting.
@@ -172,6 +179,27 @@ def forks_folder(location: str) -> str:
 def boot_marker(boot: str) -> str:
     """Says that the graph was looked at since the machine was started."""
     return f"{BOOTS_DIR}/{boot}"
+
+
+def lance_version(version: int) -> str:
+    """The file that makes a version of a dataset."""
+    return f"_versions/{LANCE_VERSION_MOST - version:020}.manifest"
+
+
+def checksum_list(place: str, version: int, made_at: str) -> str:
+    """Where the checksums of one version of a table are, in the folder of its line."""
+    moment = "".join(character for character in made_at if character.isdigit())
+    return f"{place}/{_CHECKSUMS_DIR}/{version}-{moment}.json"
+
+
+def checksum_list_at(path: str) -> tuple[int, str]:
+    """The version and the moment in the name of a list; the inverse of `checksum_list`."""
+    version, _, moment = path.rpartition("/")[2].removesuffix(".json").partition("-")
+    return int(version), moment
+
+
+def checksum_lists(place: str) -> str:
+    return f"{place}/{_CHECKSUMS_DIR}"
 
 
 def fork_location(location: str, fork: str) -> str:

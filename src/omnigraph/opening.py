@@ -41,6 +41,7 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
     schema_name: str = "schema",
     storage_options: Mapping[str, str] | None = None,
     durability: str | None = None,
+    verify: str | None = None,
 ) -> Graph:
     """Create a graph with this schema at an empty root.
 
@@ -53,12 +54,15 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
         storage_options: Options of the object store.
         durability: What an acknowledged write on a local disk survives: "commit" a power cut,
             "os" only the end of the process. It becomes the default of the graph.
+        verify: What is compared with its checksums before it is read, as for `open`.
     """
     from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
 
     if not isinstance(schema, str):
         raise InvalidInputError(f"schema is {type(schema).__name__}, expected its text")
-    location = parse_root(root, storage_options=storage_options, durability=durability)
+    location = parse_root(
+        root, storage_options=storage_options, durability=durability, verify=verify
+    )
     by = None if actor is None else checked_actor(actor)
     catalog = compile_schema(schema, filename=schema_name, identity_domain=new_id())
     contract = contract_for(schema, catalog)
@@ -75,6 +79,7 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
     mode: str = OpenMode.READ_WRITE.value,
     storage_options: Mapping[str, str] | None = None,
     durability: str | None = None,
+    verify: str | None = None,
 ) -> Graph:
     """Open a graph, for reading and writing unless `mode="r"`.
 
@@ -88,8 +93,12 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
         storage_options: Options of the object store.
         durability: What an acknowledged write on a local disk survives: "commit" a power cut,
             "os" only the end of the process. Without it the setting of the graph counts.
+        verify: Which files are compared with their checksums before they are read, each once per
+            process: "metadata" (the default) or "first-read", which includes all data.
     """
-    location = parse_root(root, storage_options=storage_options, durability=durability)
+    location = parse_root(
+        root, storage_options=storage_options, durability=durability, verify=verify
+    )
     open_mode = one_of(OpenMode, mode, argument="mode", next_step='Open with mode="r" to read.')
     state = existing_graph(location)
     set_aside = SetAside()

@@ -13,7 +13,7 @@ EVERYTHING = {"OMNIGRAPH_NIGHTLY": "1"}
 ON_S3 = {**EVERYTHING, "OMNIGRAPH_TEST_STORE": "s3"}
 
 SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "crash": (6, ("tests/crash", "tests/power")),
+    "crash": (6, ("tests/crash", "tests/power", "tests/damage")),
     "model": (6, ("tests/model",)),
     "behaviours": (2, ("tests/behaviours",)),
     "units": (
@@ -118,6 +118,7 @@ def all_shards() -> list[Shard]:
         *_suite("crash"),
         *_suite("model"),
         *_power_cuts(),
+        *_damages(),
         *_differential(),
         *_random_histories(),
         *_random_units(),
@@ -234,6 +235,15 @@ def _power_cuts() -> Iterator[Shard]:
             "--spark",
         ),
     )
+
+
+def _damages() -> Iterator[Shard]:
+    """1,000 damaged files."""
+    for number in range(4):
+        yield Shard(
+            name=f"damage {number}/4",
+            command=("python", "-m", "tests.damage.storm", "--damages", "250", "--seed", "{seed}"),
+        )
 
 
 def _fuzzing() -> Iterator[Shard]:

@@ -51,7 +51,9 @@ def with_rows(tables: SnapshotTables, write: ValidatedWrite) -> SnapshotTables:
         uri = tables.root.child(entries[key].location)
         dataset = lance.write_dataset(rows, uri, mode="append")
         count = dataset.count_rows()
-        entries[key] = replace(entries[key], version=dataset.version, row_count=count)
+        entries[key] = replace(
+            entries[key], version=dataset.version, row_count=count, made_at=None, checksums=None
+        )
     return replace(tables, snapshot=replace(tables.snapshot, tables=entries))
 
 

@@ -8,15 +8,19 @@ annotation nor a stamp.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import lance
 import pyarrow as pa
+from lance.fragment import write_fragments
 
 import omnigraph
 from omnigraph import names
 from omnigraph.graph import Graph
-from omnigraph.storage.manifest import read_manifest, swap_manifest
+from omnigraph.storage.history import HISTORY
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_rows import ManifestFacts, TableVersion, encode
 from tests.stores import folder_of
 
 SCHEMA = """
@@ -29,11 +33,21 @@ OLD_COMMIT = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
 
 
 def old_graph(
-    root: str, *, stamp: int, annotated: bool | None = None, branches: tuple[str, ...] = ()
+    root: str,
+    *,
+    stamp: int,
+    annotated: bool | None = None,
+    branches: tuple[str, ...] = (),
+    people: tuple[str, ...] = (),
 ) -> None:
-    """A graph whose manifest has the shape of `stamp`; stamp 1 carries none."""
+    """A graph whose manifest has the shape of `stamp`; stamp 1 carries none.
+
+    Only graphs from stamp 4 on can have people in them.
+    """
     graph = omnigraph.init(root, schema=SCHEMA)
-    if stamp in (4, 5):
+    if stamp in (4, 5, 6):
+        if people:
+            graph.write({"Person": [{"name": name} for name in people]})
         _stamped(graph, branches, stamp)
         return
     shutil.rmtree(folder_of(root, names.MANIFEST))
@@ -52,7 +66,7 @@ def old_graph(
 
 
 def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
-    """Everything is as today, but no manifest says that it was not synced.
+    """Everything is as today, but nothing has a checksum, and no manifest says if it was synced.
 
     Before stamp 5 no commit recorded a change of the schema either.
     """
@@ -60,7 +74,22 @@ def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
     refs = [graph.create_branch(branch)._ref() for branch in branches]
     for ref in (*refs, None):
         state = read_manifest(root, branch=ref)
-        swap_manifest(state, state.rows, operation_id="old", stamp=stamp)
+        rows = [
+            replace(row, checksums=None) if isinstance(row, TableVersion) else row
+            for row in state.rows
+        ]
+        content = encode(rows, ManifestFacts(stamp=stamp))
+        lance.LanceDataset.commit(
+            state.handle,
+            lance.LanceOperation.Overwrite(
+                content.schema, write_fragments(content, state.handle, mode="overwrite")
+            ),
+            read_version=state.version,
+        )
+    for lists in folder_of(root.uri).glob("*/*/_checksums"):
+        shutil.rmtree(lists)
+    for location in HISTORY:
+        lance.dataset(f"{root}/{location}").drop_columns(["digest"])
     if stamp == 4:
         lance.dataset(f"{root}/{names.COMMITS}").drop_columns(["schema_change"])
 

@@ -214,6 +214,11 @@ def _reconcile(_: Spot, graph: Handle, __: int) -> object:
     return graph.reconcile()
 
 
+def _scrub(_: Spot, graph: Handle, __: int) -> object:
+    assert graph is not None
+    return graph.scrub(record=True)
+
+
 def _compact_by_hand(spot: Spot, number: int) -> None:
     _small_files(spot, number)
     entry = spot.surely().snapshot().tables["node:Place"]
@@ -362,6 +367,7 @@ WRITERS: Final[Mapping[str, Writer]] = {
             marks=None,
             prepare=lambda spot, n: _branch(spot, "old", n),
         ),
+        Writer(name="scrub", verb="scrub", asks=200, run=_scrub, marks=None, prepare=_small_files),
         Writer(
             name="repair", verb="repair", asks=50, run=_repair, marks=None, prepare=_compact_by_hand
         ),

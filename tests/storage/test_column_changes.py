@@ -32,6 +32,7 @@ from omnigraph.storage.compaction import (
     execute_task,
     plan_compaction,
 )
+from omnigraph.storage.datasets import Made
 from omnigraph.storage.forks import fork_table
 from omnigraph.storage.kept_open import kept_open, look_up
 from omnigraph.storage.location import Root, parse_root
@@ -42,7 +43,7 @@ from omnigraph.storage.staging import (
     stage_delete,
     stage_merge,
 )
-from omnigraph.storage.table_versions import Made, commit_staged, head_version, restore_pin
+from omnigraph.storage.table_versions import commit_staged, head_version, restore_pin
 from omnigraph.storage.tables import create_table, open_pinned
 from omnigraph.storage.wanted_columns import (
     ColumnChange,

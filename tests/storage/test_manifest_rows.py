@@ -21,7 +21,6 @@ from omnigraph.storage.manifest_rows import (
     decode,
     encode,
     facts_of,
-    manifest_schema,
 )
 from tests.drawing import drawn
 
@@ -81,7 +80,7 @@ def test_rows_survive_encoding(written: list[ManifestRow], stamp: int) -> None:
 
     assert sorted(map(repr, decode(table))) == sorted(map(repr, written))
     assert facts_of(table.schema) == facts
-    assert table.schema.equals(manifest_schema(facts), check_metadata=True)
+    assert (names.DIGEST_KEY.encode() in table.schema.metadata) == (stamp >= 7)
 
 
 def test_object_ids_are_unique_across_kinds_branches_and_versions() -> None:
@@ -98,7 +97,7 @@ def test_object_ids_are_unique_across_kinds_branches_and_versions() -> None:
 
 
 def test_the_key_column_carries_the_annotation_lance_uses_for_conflicts() -> None:
-    field = manifest_schema(ManifestFacts()).field("object_id")
+    field = encode([], ManifestFacts()).schema.field("object_id")
 
     assert not field.nullable
     assert field.metadata == {names.PRIMARY_KEY_KEY.encode(): b"true"}
@@ -127,8 +126,38 @@ def test_a_stamp_that_is_no_number_is_damage() -> None:
     ],
 )
 def test_a_row_that_cannot_be_understood_is_damage_and_named(change: dict[str, object]) -> None:
-    good = encode([TableVersion(table_key="node:A", version=1, row_count=0)], ManifestFacts())
+    facts = ManifestFacts(stamp=names.STAMP_OF_DIGESTS - 1)  # a digest would find it first
+    good = encode([TableVersion(table_key="node:A", version=1, row_count=0)], facts)
     record = {**good.to_pylist()[0], **change}
 
     with pytest.raises(DamagedGraphError, match="table_version:main:node:A:1"):
         decode(pa.Table.from_pylist([record], schema=good.schema))
+
+
+@pytest.mark.parametrize("change", [{"row_count": 3}, {"table_branch": "b"}, {"table_version": 2}])
+def test_a_row_that_is_not_what_was_written_is_damage(change: dict[str, object]) -> None:
+    good = encode([TableVersion(table_key="node:A", version=1, row_count=2)], ManifestFacts())
+    changed = pa.Table.from_pylist([{**good.to_pylist()[0], **change}], schema=good.schema)
+
+    assert decode(good)
+    with pytest.raises(DamagedGraphError, match="their digest is"):
+        decode(changed)
+
+
+@pytest.mark.parametrize("key", [names.DURABILITY_KEY, names.UNSYNCED_KEY, names.DIGEST_KEY])
+def test_what_a_manifest_says_beside_its_rows_is_covered_by_its_digest(key: str) -> None:
+    good = encode([], ManifestFacts(durability=Durability.OS, unsynced_boot="b"))
+    metadata = {**good.schema.metadata}
+    del metadata[key.encode()]
+
+    with pytest.raises(DamagedGraphError, match="their digest is"):
+        decode(good.replace_schema_metadata(metadata))
+
+
+def test_the_digest_of_a_newer_format_is_not_asked_for() -> None:
+    newer = encode([], ManifestFacts(stamp=names.STAMP + 1)).schema.metadata
+    table = encode([], ManifestFacts()).replace_schema_metadata(
+        {**newer, names.DIGEST_KEY.encode(): b"made otherwise"}
+    )
+
+    assert decode(table) == ()

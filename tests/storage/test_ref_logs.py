@@ -53,8 +53,8 @@ def tag(name: str = "t", *, incarnation: str = "i1") -> Tag:
         actor="mia",
         created_at="2026-01-01T00:00:00+00:00",
         tables=(
-            ("node:N", "nodes/1", 3, "dev.i.o", 5, "2026-01-01T00:00:00.000001+00:00"),
-            ("edge:E", "edges/2", 4, None, 6, None),
+            ("node:N", "nodes/1", 3, "dev.i.o", 5, "2026-01-01T00:00:00.000001+00:00", "d1"),
+            ("edge:E", "edges/2", 4, None, 6, None, None),
         ),
         incarnation=incarnation,
     )

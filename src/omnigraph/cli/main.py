@@ -153,9 +153,17 @@ def fmt(
 
 
 @app.command()
-def check(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFlag = False) -> None:
+def check(
+    graph: GraphArgument,
+    branch: BranchOption = "main",
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also compare every stored file of every branch and version."),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Prove that a graph keeps its promises; reads everything, writes nothing."""
-    report = omnigraph.open(graph, mode="r").branch(branch).check()
+    report = omnigraph.open(graph, mode="r").branch(branch).check(deep=deep)
     output.check(report, as_json=as_json)
     if not report.ok:
         raise typer.Exit(DamagedGraphError.exit_code)
@@ -170,6 +178,7 @@ app.command()(branch_commands.merge)
 app.command()(diff_commands.diff)
 app.command()(diff_commands.changes)
 app.command()(maintenance_commands.optimize)
+app.command()(maintenance_commands.scrub)
 app.command()(maintenance_commands.cleanup)
 app.command()(maintenance_commands.reconcile)
 app.command()(repair_commands.repair)

@@ -12,7 +12,7 @@ import omnigraph
 from omnigraph.cli import output
 from omnigraph.cli.options import GraphArgument, JsonFlag
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, SparkFlag, spark_target
-from omnigraph.errors import InvalidInputError, MaintenanceIncompleteError
+from omnigraph.errors import DamagedGraphError, InvalidInputError, MaintenanceIncompleteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +93,40 @@ def cleanup(
         _show_cleanup(report)
     if report.failed:
         raise typer.Exit(MaintenanceIncompleteError.exit_code)
+
+
+def scrub(  # noqa: PLR0913 - each is an option
+    graph: GraphArgument,
+    *,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", min=0.001, metavar="MB", help="Megabytes per second at most."),
+    ] = None,
+    record: Annotated[
+        bool,
+        typer.Option("--record", help="First give checksums to versions without; trusts them."),
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew instead of continuing a stopped pass.")
+    ] = False,
+    spark: SparkFlag = False,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare every stored file with its checksum; continues a pass that was stopped."""
+    report = omnigraph.open(graph).scrub(
+        rate=None if rate is None else rate * 1e6,
+        record=record,
+        restart=restart,
+        spark=spark_target(master, remote, wanted=spark),
+    )
+    if as_json:
+        output.json_object({"ok": report.ok, **asdict(report)})
+    else:
+        output.scrubbed(report)
+    if not report.ok:
+        raise typer.Exit(DamagedGraphError.exit_code)
 
 
 def maintain(  # noqa: PLR0913 - each is an option

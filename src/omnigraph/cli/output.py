@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from omnigraph.errors import OmnigraphError
     from omnigraph.graph import Graph
+    from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.operations.check import CheckReport
     from omnigraph.operations.status import GraphStatus, TableStatus
     from omnigraph.storage.history import Recovery
@@ -161,9 +162,27 @@ def check(report: CheckReport, *, as_json: bool) -> None:
     line(f"checked   {report.tables} tables, {report.rows:,} rows, {report.commits:,} commits")
     line(f"pending   {len(report.pending_operations)} unfinished writes")
     line(f"orphans   {report.orphan_files} files, {report.orphan_bytes:,} bytes")
+    if report.files_compared or report.files_unrecorded:
+        line(
+            f"files     {report.files_compared:,} compared with their checksums, "
+            f"{report.files_unrecorded:,} without one"
+        )
     for finding in report.findings:
         line(f"BROKEN    {finding.thing}: {finding.message} [{finding.problem.value}]")
     line("ok" if report.ok else f"{len(report.findings)} promises are not kept")
+
+
+def scrubbed(report: ScrubReport) -> None:
+    line(f"compared  {report.files:,} files, {report.bytes:,} bytes")
+    if report.resumed_files:
+        line(f"before    {report.resumed_files:,} files, by the pass that this one continues")
+    if report.recorded_tables:
+        line(f"recorded  checksums of {report.recorded_tables} tables")
+    if report.unrecorded_files:
+        line(f"without   {report.unrecorded_files:,} files have no checksum: scrub --record")
+    for finding in report.findings:
+        line(f"DAMAGED   {finding.message}")
+    line("ok" if report.ok else f"{len(report.findings)} files are damaged")
 
 
 def commits(found: Sequence[GraphCommit], *, as_json: bool) -> None:

@@ -60,6 +60,7 @@ def pointed_rows(sidecar: Sidecar) -> tuple[TableVersion, ...]:
             row_count=table.row_count,
             fork=table.fork,
             made_at=table.made_at,
+            checksums=table.checksums,
         )
         for table in sidecar.pointed
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove, recorded, rows_after, with_locations
 from omnigraph.errors import (
+    DamagedGraphError,
     ExpectedVersionMismatchError,
     OutcomeUnknownError,
     SchemaChangedError,
@@ -118,7 +119,9 @@ def publish(
             if answer is SwapAnswer.UNKNOWN:
                 reach("publish.ambiguous")
             state = None
-    except StorageUnavailableError as error:
+    except (DamagedGraphError, StorageUnavailableError) as error:
+        if isinstance(error, DamagedGraphError) and answer is None:
+            raise
         raise OutcomeUnknownError.of(operation.operation_id, root.uri) from error
     raise OutcomeUnknownError.of(operation.operation_id, root.uri)
 

@@ -21,7 +21,7 @@ from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
 from omnigraph.storage.snapshot import Pin
-from omnigraph.storage.table_versions import Made, head_version, restore_pin, version_records
+from omnigraph.storage.table_versions import head_version, restore_pin, version_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
     from omnigraph.commit.sidecar import Sidecar
     from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.datasets import Made
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.snapshot import TableEntry

@@ -138,6 +138,7 @@ def _renamed(
             row_count=entry.row_count,
             fork=entry.fork,
             made_at=entry.made_at,
+            checksums=None if entry.checksums is None else entry.checksums.digest,
             location=entry.location,
         )
 

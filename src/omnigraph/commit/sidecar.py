@@ -81,6 +81,7 @@ class PointedTable:
     row_count: int
     expected: Pin
     made_at: str | None = None
+    checksums: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

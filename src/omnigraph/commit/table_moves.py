@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from omnigraph.commit.publish import pins_of
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.checksum_recording import record_change
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
 from omnigraph.storage.table_versions import (
-    Made,
     commit_staged,
     head_version,
     restore_pin,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.datasets import Made
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Pin, TableEntry
     from omnigraph.storage.staging import StagedChange
@@ -56,15 +57,26 @@ def move_tables(
     `expected` tells what was published of each table when the changes were staged.
     """
 
-    def move(change: StagedChange) -> Made | Contended:
-        move = _Move(
+    def move(change: StagedChange) -> TableVersion | Contended:
+        made = _Move(
             root=root,
             change=change,
             branch=branch,
             expected=expected[change.table_key],
             operation_id=operation_id,
+        ).run()
+        if isinstance(made, Contended):
+            return made
+        checksums = record_change(root, change, made)
+        return TableVersion(
+            table_key=change.table_key,
+            version=made.version,
+            branch=None if branch is None else branch.branch,
+            row_count=change.row_count,
+            fork=change.entry.fork,
+            made_at=made.made_at,
+            checksums=None if checksums is None else checksums.digest,
         )
-        return move.run()
 
     if len(staged) == 1:
         versions = [move(staged[0])]
@@ -72,19 +84,10 @@ def move_tables(
         with ThreadPoolExecutor(min(_TABLES_AT_ONCE, max(1, len(staged)))) as pool:
             versions = list(pool.map(move, staged))
     moved: list[TableVersion] = []
-    for change, made in zip(staged, versions, strict=True):
-        if isinstance(made, Contended):
-            return made
-        moved.append(
-            TableVersion(
-                table_key=change.table_key,
-                version=made.version,
-                branch=None if branch is None else branch.branch,
-                row_count=change.row_count,
-                fork=change.entry.fork,
-                made_at=made.made_at,
-            )
-        )
+    for version in versions:
+        if isinstance(version, Contended):
+            return version
+        moved.append(version)
     return tuple(moved)
 
 

@@ -40,10 +40,10 @@ from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
+    from omnigraph.storage.datasets import Made
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
-    from omnigraph.storage.table_versions import Made
 
 UPKEEP_ACTOR: Final = "omnigraph:maintenance"
 

@@ -40,6 +40,7 @@ from omnigraph.storage.version_gc import (
     Removal,
     older_than,
     preview_removal,
+    remove_checksums,
     remove_versions,
     versions_of,
 )
@@ -343,6 +344,7 @@ def _removed(objects: Objects, protection: Protection, plan: _TablePlan) -> Remo
     removed = Removal()
     for line, gone in plan.victims(protection).items():
         removed += remove_versions(root, line, gone)
+        remove_checksums(root, line)
         if plan.is_dropped(line, gone, protection):
             assert line.fork is not None
             drop_fork(root, line.location, line.fork)

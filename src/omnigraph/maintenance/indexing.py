@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, assert_never
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.upkeep import UPKEEP_ACTOR
-from omnigraph.errors import IndexPendingError, OmnigraphError
+from omnigraph.errors import (
+    DamagedGraphError,
+    IndexPendingError,
+    OmnigraphError,
+    StorageUnavailableError,
+)
 from omnigraph.maintenance.workers import Workers, by_table
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.index_segments import (
@@ -25,6 +30,7 @@ from omnigraph.storage.index_segments import (
     plan_indexes,
     stage_indexes,
 )
+from omnigraph.storage.manifest import read_manifest
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -134,6 +140,7 @@ class _Builds:
 
     def prepare(self, state: ManifestState) -> Prepared:
         plans, self.errors = plan_all(self.objects, state, self.wishes, self.tables)
+        self._raise_if_stale(state)
         self.pending = {(each.table_key, each.column): each for each in untrainable(plans)}
         tasks = [task for plan in plans for task in plan.tasks]
         missing = [task for task in tasks if _key(task) not in self.built]
@@ -149,6 +156,13 @@ class _Builds:
         )
         self.errors.update(failed)
         return Prepared(changes=tuple(changes.values()), read_set=frozenset())
+
+    def _raise_if_stale(self, state: ManifestState) -> None:
+        """Let the protocol try again on a newer state: a cleanup may have removed older pins."""
+        lost = (DamagedGraphError, StorageUnavailableError)
+        errors = [error for error in self.errors.values() if isinstance(error, lost)]
+        if errors and read_manifest(self.objects.root).version != state.version:
+            raise errors[0]
 
     def _segments(self, plan: IndexPlan) -> list[Segment]:
         found = [self._segment(task) for task in plan.tasks]

@@ -18,6 +18,7 @@ from omnigraph.maintenance.migrations import (
     v0004_record_heads,
     v0005_record_schema_changes,
     v0006_sync_manifests,
+    v0007_record_checksums,
 )
 from omnigraph.storage.branch_refs import BranchRef
 from omnigraph.storage.manifest import manifest_branches, read_manifest
@@ -36,6 +37,7 @@ STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = 
     3: v0004_record_heads.migrate,
     4: v0005_record_schema_changes.migrate,
     5: v0006_sync_manifests.migrate,
+    6: v0007_record_checksums.migrate,
 }
 _ATTEMPTS: Final = 50
 

@@ -152,12 +152,12 @@ def optimize_graph(
     catalog, schema_hash = contract.catalog, contract.model_hash
     wishes = wished_indexes(catalog)
     healthy = _healthy(objects, state, _without_blobs(catalog), clock)
-    plans, unplanned = _plans(objects, healthy, options)
+    healthy, plans, unplanned = _plan(objects, healthy, options)
     held_up = frozenset(plan.entry.table_key for plan in plans if plan.is_held_up)
     renewed = _index(objects, wishes, held_up, workers, clock, schema_hash=schema_hash)
-    if renewed.moved:
+    if held_up:
         healthy = replace(healthy, state=read_manifest(objects.root))
-        plans, unplanned = _plans(objects, healthy, options)
+        healthy, plans, unplanned = _plan(objects, healthy, options)
     compacted = _compact(objects, healthy.state, plans, workers, clock)
     indexed = _index(
         objects,
@@ -236,14 +236,19 @@ def _drift(root: Root, entry: TableEntry) -> TableDrift:
     return drift
 
 
-def _plans(
+def _plan(
     objects: Objects, healthy: _Healthy, options: OptimizeOptions
-) -> tuple[list[CompactionPlan], dict[str, OmnigraphError]]:
-    plans, failed = by_table(
-        partial(plan_compaction, objects.root, options=options.for_lance()),
-        healthy.entries.values(),
-    )
-    return list(plans.values()), failed
+) -> tuple[_Healthy, list[CompactionPlan], dict[str, OmnigraphError]]:
+    """Plan on the newest state: a cleanup may have removed what an older one pins."""
+    while True:
+        plans, failed = by_table(
+            partial(plan_compaction, objects.root, options=options.for_lance()),
+            healthy.entries.values(),
+        )
+        newest = read_manifest(objects.root)
+        if not failed or newest.version == healthy.state.version:
+            return healthy, list(plans.values()), failed
+        healthy = replace(healthy, state=newest)
 
 
 def _compact(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from omnigraph.errors import OmnigraphError
 from omnigraph.storage.compaction import CompactionWork, execute_task
 from omnigraph.storage.index_segments import IndexTask, Segment, build_segment
+from omnigraph.storage.stored_files import StoredFile, compare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,8 @@ class Workers:
 
     compact: Callable[[Sequence[CompactionWork]], list[str | OmnigraphError]]
     index: Callable[[Sequence[IndexTask]], list[Segment | OmnigraphError]]
+    compare: Callable[[Sequence[StoredFile]], list[str | None]]
+    """How each file differs from what was published."""
 
 
 def maintenance_concurrency() -> int:
@@ -56,6 +59,7 @@ def in_process(root: Root, *, at_once: int) -> Workers:
     return Workers(
         compact=lambda pieces: _each(compact, pieces, at_once),
         index=lambda tasks: _each(index, tasks, at_once),
+        compare=lambda files: _compared(root, files, at_once),
     )
 
 
@@ -76,11 +80,22 @@ def by_table(
 
 def on_spark(spark: SparkSession, root: Root) -> Workers:
     """The tasks of a Spark session: all pieces of all tables as one job."""
-    from omnigraph.spark.upkeep_job import build_segments, run_compactions  # need pyspark
+    from omnigraph.spark.upkeep_job import (  # need pyspark
+        build_segments,
+        compare_files,
+        run_compactions,
+    )
 
     return Workers(
-        compact=partial(run_compactions, spark, root), index=partial(build_segments, spark, root)
+        compact=partial(run_compactions, spark, root),
+        index=partial(build_segments, spark, root),
+        compare=partial(compare_files, spark, root),
     )
+
+
+def _compared(root: Root, files: Sequence[StoredFile], at_once: int) -> list[str | None]:
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(partial(compare, root), files))
 
 
 def _each(

@@ -45,6 +45,9 @@ class Problem(StrEnum):
     BROKEN_CHAIN = "broken_chain"
     OPERATION_WITHOUT_COMMIT = "operation_without_commit"
     MISSING_TABLE = "missing_table"
+    DAMAGED_FILE = "damaged_file"
+    UNKNOWN_OPERATION = "unknown_operation"
+    WRONG_INDEX = "wrong_index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,10 @@ class CheckReport:
     orphan_files: int
     orphan_bytes: int
     findings: tuple[Finding, ...]
+    files_compared: int = 0
+    """Files that were compared with their checksums, by a deep check."""
+    files_unrecorded: int = 0
+    """Files of pinned versions that have no checksum, which a deep check counts."""
 
     @property
     def ok(self) -> bool:

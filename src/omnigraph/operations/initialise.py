@@ -13,6 +13,7 @@ from omnigraph import names
 from omnigraph.errors import (
     AlreadyInitialisedError,
     ConflictError,
+    DamagedGraphError,
     FormatTooNewError,
     InitialisationClaimedError,
     NotFoundError,
@@ -255,7 +256,7 @@ def _settle(
     """No answer of the deciding write is believed: read what is there."""
     try:
         state = read_manifest(objects.root) if manifest_exists(objects.root) else None
-    except StorageUnavailableError:
+    except (DamagedGraphError, StorageUnavailableError):
         raise OutcomeUnknownError(
             f"the store stopped answering while {objects.root} was being created",
             next_step=f"Run `omnigraph status {objects.root}` to see whether the graph exists.",

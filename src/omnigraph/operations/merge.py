@@ -270,6 +270,7 @@ def _pointed(plan: MergePlan, key: str) -> PointedTable:
         row_count=theirs.row_count,
         expected=plan.ours.tables[key].pin,
         made_at=theirs.made_at,
+        checksums=None if theirs.checksums is None else theirs.checksums.digest,
     )
 
 

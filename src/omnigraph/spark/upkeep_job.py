@@ -39,6 +39,7 @@ from omnigraph.storage.index_segments import (
     build_segment,
     merge_segments,
 )
+from omnigraph.storage.stored_files import StoredFile, compare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +54,7 @@ ROWS_PER_PART: Final = {
 }
 """So many rows keep a task busy for a few seconds."""
 
+_FILES_PER_TASK: Final = 16
 _TYPED: Final[dict[str, type[OmnigraphError]]] = {
     each.__name__: each for each in (DamagedGraphError, IndexPendingError, StorageUnavailableError)
 }
@@ -158,6 +160,22 @@ def _parts(root: Root, task: IndexTask) -> _Parts:
         (each for each in scan.fragments if each.fragment_id in wanted), rows_max=rows_max
     )
     return tuple(replace(task, fragments=group) for group in groups)
+
+
+def compare_files(spark: SparkSession, root: Root, files: Sequence[StoredFile]) -> list[str | None]:
+    """How each file differs from what was published."""
+    tasks = -(-len(files) // _FILES_PER_TASK)
+    pieces = [tuple(files[number::tasks]) for number in range(tasks)]
+
+    def compare_piece(piece: tuple[StoredFile, ...]) -> list[str | None]:
+        return [compare(root, file) for file in piece]
+
+    with _job(spark):
+        answers = run_tasks(spark, pieces, compare_piece, list[str | None])
+    differences: list[str | None] = [None] * len(files)
+    for number, answer in enumerate(answers):
+        differences[number::tasks] = answer
+    return differences
 
 
 def _answers(

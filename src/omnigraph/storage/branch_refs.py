@@ -19,6 +19,7 @@ from omnigraph.storage.ref_logs import (
     RefLog,
     RefState,
     append_to,
+    broken_entries,
     decoded,
     encoded,
     free_log,
@@ -27,7 +28,7 @@ from omnigraph.storage.ref_logs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,11 @@ def branch_logs(objects: Objects) -> Mapping[str, BranchLog]:
     """The end of every name's log but main's."""
     logs = read_logs(objects, _BRANCHES)
     return {branch: log for branch, log in logs.items() if branch != names.MAIN}
+
+
+def broken_branch_entries(objects: Objects) -> Iterator[tuple[str, str]]:
+    """Entries of the logs of branches that are damaged or missing, and why."""
+    return broken_entries(objects, _BRANCHES)
 
 
 def living_branches(objects: Objects) -> Mapping[str, BranchRef]:

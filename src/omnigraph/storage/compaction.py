@@ -15,10 +15,10 @@ from lance.blob import BlobType
 from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from omnigraph.failpoints import reach
-from omnigraph.storage.datasets import is_lost_or_unknown, made_at, open_dataset, translated
+from omnigraph.storage.datasets import Made, is_lost_or_unknown, made_at, open_dataset, translated
 from omnigraph.storage.dead_entries import dead_entries
-from omnigraph.storage.table_versions import Made
 from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.verification import damaged_indexes
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -43,7 +43,8 @@ _BLOB_BATCH_ROWS: Final = 32
 class CompactionPlan:
     """The tasks that make one table compact; each is a text that any process can execute.
 
-    `is_held_up` says that more could be done once indexes with dead entries were built anew.
+    `is_held_up` says that more could be done once indexes were built anew: those that are damaged
+    or have dead entries.
     """
 
     entry: TableEntry
@@ -102,6 +103,8 @@ def plan_compaction(
     """
     dataset = open_pinned(root, entry)
     with translated(root, f"plan the compaction of {entry.table_key}"):
+        if damaged_indexes(root, entry):
+            return CompactionPlan(entry=entry, tasks=(), is_held_up=True)
         tasks = _tasks(dataset, options or {})
         spared = frozenset().union(*dead_entries(dataset).values())
         touched = {each["id"] for task in tasks for each in json.loads(task)["task"]["fragments"]}

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import lance
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.errors import ConflictError, DamagedGraphError
+from omnigraph.errors import ConflictError
 from omnigraph.storage.connections import Caches, opened
-from omnigraph.storage.failures import Failure, failure_of, unavailable
+from omnigraph.storage.failures import Failure, damaged, failure_of, is_damage, unavailable
 from omnigraph.storage.s3_options import for_one_request
 
 if TYPE_CHECKING:
@@ -34,6 +34,13 @@ _LOST_OR_UNKNOWN: Final = (
     "concurrent",
     "fragment ids must be unique",  # somebody else's commit took the numbers of ours
 )
+
+
+class Made(NamedTuple):
+    """A version that was made just now."""
+
+    version: int
+    made_at: str
 
 
 def open_dataset(
@@ -118,17 +125,15 @@ def is_lost_or_unknown(error: OSError) -> bool:
 
 @contextmanager
 def translated(root: Root, action: str) -> Iterator[None]:
-    """Lance reports every storage failure as OSError or ValueError; name what was tried."""
+    """Lance reports failures of a store and damage alike, as OSError or ValueError: tell which."""
     try:
         yield
     except (OSError, ValueError) as error:
-        raise unavailable(root, action, error) from error
+        failed = damaged if is_damage(error) else unavailable
+        raise failed(root, action, error) from error
     except BaseException as error:
         # What Lance cannot decode may make it panic, which Python sees as no ordinary exception.
-        if type(error).__name__ != _PANIC:
-            raise
-        raise DamagedGraphError(
-            f"could not {action} under {root}: what is stored there cannot be decoded "
-            f"({str(error).splitlines()[0][:200]})",
-            next_step=f"Run `omnigraph check {root}`, and restore the files it names.",
-        ) from error
+        is_panic = type(error).__name__ == _PANIC
+        if is_panic or (isinstance(error, RuntimeError) and is_damage(error)):
+            raise damaged(root, action, error) from error
+        raise

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.errors import StorageUnavailableError
+from omnigraph.errors import DamagedGraphError, StorageUnavailableError
 from omnigraph.storage.datasets import is_not_found, open_dataset, translated
 from omnigraph.storage.table_versions import VersionRecord, version_records
 
@@ -236,7 +236,7 @@ class _Above:
         entry = self._entry
         try:
             return open_dataset(self._root, entry.location, fork=entry.fork, version=version)
-        except StorageUnavailableError:
+        except (DamagedGraphError, StorageUnavailableError):
             return None
 
 
@@ -244,7 +244,7 @@ def _records(root: Root, entry: TableEntry, head: int) -> dict[int, VersionRecor
     """What can be read of the versions above the published one, by number."""
     try:
         found = version_records(root, entry, above=entry.version, below=head + 1)
-    except StorageUnavailableError:
+    except (DamagedGraphError, StorageUnavailableError):
         # One of them is damaged, unless the store is down and the next look fails as well.
         found = tuple(
             record
@@ -257,7 +257,7 @@ def _records(root: Root, entry: TableEntry, head: int) -> dict[int, VersionRecor
 def _one_record(root: Root, entry: TableEntry, version: int) -> tuple[VersionRecord, ...]:
     try:
         return version_records(root, entry, above=version - 1, below=version + 1)
-    except StorageUnavailableError:
+    except (DamagedGraphError, StorageUnavailableError):
         return ()
 
 

@@ -12,7 +12,7 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.errors import StorageUnavailableError
+from omnigraph.errors import DamagedGraphError, StorageUnavailableError
 from omnigraph.storage.location import Root, Scheme
 from omnigraph.storage.s3_options import ENDPOINT, without_secrets
 
@@ -86,6 +86,28 @@ _SIGNS: Final[Mapping[Failure, tuple[str, ...]]] = {
     ),
 }
 
+_SIGNS_OF_DAMAGE: Final = (
+    "corrupt",
+    "eof",
+    "invalid argument error",
+    "lanceerror(arrow)",
+    "decod",
+    "does not appear to be a lance",
+    "failed to fill whole buffer",
+    "file size is too small",
+    "invalid magic",
+    "invalid range",
+    "invalid utf",
+    "lance storage version",
+    "metadata region",
+    "not found: ",
+    "out of bounds",
+    "panic",
+    "protobuf",
+    "schema error",
+    "unexpected end",
+)
+
 _NEXT_STEPS: Final[Mapping[Failure, str]] = {
     Failure.BUCKET: "Create the bucket, or check AWS_ENDPOINT_URL and the root.",
     Failure.CREDENTIALS: (
@@ -125,6 +147,21 @@ def unavailable(root: Root, action: str, error: BaseException) -> StorageUnavail
     return StorageUnavailableError(
         f"could not {action} under {root}: {_shown(root, error)}",
         next_step=_NEXT_STEPS[failure_of(error)] if on_s3 else _NEXT_STEP_LOCALLY,
+    )
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether what was read cannot be what was written: Lance met it while it decoded a file."""
+    text = str(error).lower()
+    return failure_of(error) is Failure.OTHER and any(sign in text for sign in _SIGNS_OF_DAMAGE)
+
+
+def damaged(root: Root, action: str, error: BaseException) -> DamagedGraphError:
+    """The error of a file that cannot be decoded, or that a version names and is not there."""
+    return DamagedGraphError(
+        f"could not {action} under {root}: what is stored there is damaged ({_shown(root, error)})",
+        next_step=f"Run `omnigraph check {root} --deep` to see which files are damaged, and "
+        "restore those from a backup.",
     )
 
 

@@ -112,7 +112,7 @@ def scan_fragments(
     where: str | None,
 ) -> Iterator[pa.RecordBatch]:
     """Stream the rows of some fragments of a table at its pin."""
-    dataset = open_pinned(root, entry)
+    dataset = open_pinned(root, entry, with_indexes=where is not None)
     with translated(root, f"read {entry.table_key}"):
         fragments = [_fragment(dataset, each) for each in fragment_ids]
         yield from _scanner(dataset, fragments, columns=columns, where=where).to_batches()

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from omnigraph import names
+from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.datasets import create_dataset, open_dataset, translated
+from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, SchemaChange
 from omnigraph.storage.retention import Line
 from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
 
 _UTC_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+_DIGEST: Final = pa.field("digest", pa.string())
+"""Of the other columns; rows that were added before format 7 have none."""
 
 _SHAPES: Final[Mapping[str, pa.Schema]] = {
     names.COMMITS: pa.schema(
@@ -42,12 +46,14 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
             pa.field("tables", pa.string()),
             pa.field("resolution", pa.string()),
             pa.field("schema_change", pa.string()),
+            _DIGEST,
         ]
     ),
     names.COMMIT_ACTORS: pa.schema(
         [
             pa.field("graph_commit_id", pa.string(), nullable=False),
             pa.field("actor_id", pa.string(), nullable=False),
+            _DIGEST,
         ]
     ),
     names.RECOVERIES: pa.schema(
@@ -59,6 +65,7 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
             pa.field("writer_kind", pa.string(), nullable=False),
             pa.field("tables", pa.string(), nullable=False),
             pa.field("recovered_at", _UTC_MICROSECONDS, nullable=False),
+            _DIGEST,
         ]
     ),
 }
@@ -229,7 +236,11 @@ def _add(root: Root, location: str, key: str, rows: Sequence[Mapping[str, Any]])
         (
             dataset.merge_insert(key)
             .when_not_matched_insert_all()
-            .execute(pa.Table.from_pylist(list(rows), schema=_SHAPES[location]))
+            .execute(
+                pa.Table.from_pylist(
+                    [{**row, _DIGEST.name: _digest(row)} for row in rows], schema=_SHAPES[location]
+                )
+            )
         )
 
 
@@ -239,7 +250,32 @@ def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[s
         return []
     with translated(root, f"read {location}"):
         rows: list[dict[str, Any]] = dataset.to_table(filter=where).to_pylist()
+    for row in rows:
+        _require_digest(root, location, row)
     return rows
+
+
+def _digest(row: Mapping[str, Any]) -> str:
+    return digest_of_values(
+        {
+            name: value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+            for name, value in row.items()
+            if name != _DIGEST.name and value is not None
+        }
+    )
+
+
+def _require_digest(root: Root, location: str, row: Mapping[str, Any]) -> None:
+    expected = row.get(_DIGEST.name)
+    if expected is None:
+        return
+    digest = _digest(row)
+    if digest != expected:
+        raise DamagedGraphError(
+            f"a row of {location} in {root} is damaged: its digest is {digest}, "
+            f"expected {expected}. Commits older than the manifest are at risk, no table is",
+            next_step=f"Restore {location} from a backup of the root.",
+        )
 
 
 def _existing(root: Root, location: str) -> LanceDataset:

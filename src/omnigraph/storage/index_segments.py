@@ -23,6 +23,7 @@ from omnigraph.storage.datasets import translated
 from omnigraph.storage.dead_entries import dead_entries, overfull_indexes
 from omnigraph.storage.staging import Change, StagedChange
 from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.verification import damaged_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,13 +97,15 @@ def plan_indexes(root: Root, entry: TableEntry, wishes: Iterable[IndexWish]) -> 
     if entry.row_count == 0:
         return IndexPlan(entry=entry)
     dataset = open_pinned(root, entry)
+    damaged = damaged_indexes(root, entry)
     wishes = tuple(wishes)
     tasks: list[IndexTask] = []
     untrainable: list[IndexWish] = []
     with translated(root, f"look at the indexes of {entry.table_key}"):
         present = {fragment.fragment_id for fragment in dataset.get_fragments()}
         built = {index.name: index for index in dataset.describe_indices()}
-        dead = dead_entries(dataset).keys() | overfull_indexes(dataset)
+        unsound = dead_entries(dataset).keys() | overfull_indexes(dataset)
+        unsound |= {name for name, index in built.items() if _is_damaged(index, damaged)}
         wished = {wish.name: wish.column for wish in wishes}
         unwanted = [
             name
@@ -117,7 +120,7 @@ def plan_indexes(root: Root, entry: TableEntry, wishes: Iterable[IndexWish]) -> 
                 wish,
                 built.get(wish.name),
                 present,
-                has_dead_entries=wish.name in dead,
+                is_unsound=wish.name in unsound,
             )
             if task is None:
                 continue
@@ -236,16 +239,16 @@ def _task(
     built: IndexDescription | None,
     present: set[int],
     *,
-    has_dead_entries: bool,
+    is_unsound: bool,
 ) -> IndexTask | None:
     """What one index needs: all of it, the fragments it does not know, or nothing.
 
-    What is merged keeps its dead entries, so an index with some is built anew.
+    What is merged keeps its dead entries and its damage, so an index with some is built anew.
     """
     whole = IndexTask(entry=entry, wish=wish, fragments=tuple(sorted(present)))
     if built is None or len(built.segments) != 1 or not _is_as_wished(built, wish):
         return whole
-    if has_dead_entries:
+    if is_unsound:
         return whole
     missing = present - set(built.segments[0].fragment_ids)
     if not missing:
@@ -259,6 +262,10 @@ def _task(
             return _vector_task(dataset, whole, missing)
         case _:
             assert_never(wish.organisation)
+
+
+def _is_damaged(index: IndexDescription, damaged: frozenset[str]) -> bool:
+    return any(str(segment.uuid) in damaged for segment in index.segments)
 
 
 def _rows_in(dataset: LanceDataset, fragments: set[int]) -> int:

@@ -17,6 +17,7 @@ from omnigraph.storage.datasets import dataset_uri, is_not_found, made_at, trans
 from omnigraph.storage.s3_options import for_one_request
 from omnigraph.storage.tables import open_pinned, streamed
 from omnigraph.storage.used_last import UsedLast
+from omnigraph.storage.verification import verify_table
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -68,6 +69,7 @@ def _key(root: Root, entry: TableEntry, version: int, made: str) -> Hashable:
 
 
 def _opened(root: Root, entry: TableEntry) -> LanceDataset:
+    verify_table(root, entry, with_indexes=True)
     try:
         dataset = lance.dataset(
             dataset_uri(root, entry.location, entry.fork),

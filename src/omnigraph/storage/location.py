@@ -34,7 +34,17 @@ class Durability(StrEnum):
     """A crash of the process; a power cut may take the newest commits, and nothing else."""
 
 
+class Verify(StrEnum):
+    """Which files of a table are compared with their checksums before it is read."""
+
+    METADATA = "metadata"
+    """Versions, deletion files and the indexes that decide keys; nothing on an object store."""
+    FIRST_READ = "first-read"
+    """Every file of the version, data included."""
+
+
 DURABILITY_VARIABLE: Final = "OMNIGRAPH_DURABILITY"
+VERIFY_VARIABLE: Final = "OMNIGRAPH_VERIFY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,7 @@ class Root:
     scheme: Scheme
     uri: str
     durability: Durability = Durability.COMMIT
+    verify: Verify = Verify.METADATA
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def child(self, relative: str) -> str:
@@ -59,10 +70,11 @@ def parse_root(
     *,
     storage_options: Mapping[str, str] | None = None,
     durability: str | None = None,
+    verify: str | None = None,
 ) -> Root:
     """Understand a local path, `file://` or `s3://` root."""
     located = _located(root, storage_options)
-    return replace(located, durability=_durability(durability))
+    return replace(located, durability=_durability(durability), verify=_verify(verify))
 
 
 def is_durability_given(given: str | None) -> bool:
@@ -79,6 +91,17 @@ def _durability(given: str | None) -> Durability:
         raise InvalidInputError(
             f"durability is {asked!r:.80}, expected 'commit' or 'os'",
             next_step=f"Give durability='commit', or unset {DURABILITY_VARIABLE}.",
+        ) from None
+
+
+def _verify(given: str | None) -> Verify:
+    asked = given or os.environ.get(VERIFY_VARIABLE) or Verify.METADATA
+    try:
+        return Verify(asked)
+    except ValueError:
+        raise InvalidInputError(
+            f"verify is {asked!r:.80}, expected 'metadata' or 'first-read'",
+            next_step=f"Give verify='first-read', or unset {VERIFY_VARIABLE}.",
         ) from None
 
 

@@ -19,8 +19,14 @@ from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
 from omnigraph import names
-from omnigraph.errors import NotFoundError, OmnigraphError, StorageUnavailableError
+from omnigraph.errors import (
+    DamagedGraphError,
+    NotFoundError,
+    OmnigraphError,
+    StorageUnavailableError,
+)
 from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.checksum_recording import record_version
 from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import (
     create_dataset,
@@ -35,13 +41,14 @@ from omnigraph.storage.known_manifests import (
     remember,
     unchanged,
 )
-from omnigraph.storage.location import Durability
+from omnigraph.storage.location import Durability, Scheme
 from omnigraph.storage.manifest_rows import (
     KEY_COLUMN,
     GraphCommit,
     GraphHead,
     ManifestFacts,
     ManifestRow,
+    Table,
     TableVersion,
     Tombstone,
     decode,
@@ -109,7 +116,7 @@ def read_manifest(
             return found if found.root.durability is root.durability else replace(found, root=root)
         try:
             state = _read_whole(root, branch, found, point)
-        except StorageUnavailableError:
+        except (DamagedGraphError, StorageUnavailableError):
             older = _stepped_back(root, branch, found)
             if older is None:
                 raise
@@ -152,6 +159,7 @@ def create_manifest(
     What its maker promises of writes is what others promise unless they are told otherwise.
     """
     facts = ManifestFacts(stamp=stamp, durability=root.durability)
+    rows = _with_checksums(root, tuple(rows), None)
     sync(root)
     create_dataset(root, names.MANIFEST, encode(rows, facts), operation_id=operation_id)
     sync(root)
@@ -169,7 +177,7 @@ def swap_manifest(
     If commits are durable, everything that the rows name is on stable storage before they are put,
     and the rows are when this returns.
     """
-    rows = tuple(rows)
+    rows = _with_checksums(base.root, tuple(rows), base)
     make_durable(base.root)  # whatever these rows name, and whoever wrote it
     is_synced = base.root.durability is Durability.COMMIT
     facts = replace(base.facts, stamp=stamp, unsynced_boot=None if is_synced else boot_id())
@@ -279,6 +287,41 @@ def _opened(root: Root, fork: str | None, version: int | None = None) -> LanceDa
     return open_dataset(root, names.MANIFEST, fork=fork, version=version, caches=Caches.BY_TAG)
 
 
+def _with_checksums(
+    root: Root, rows: tuple[ManifestRow, ...], base: ManifestState | None
+) -> tuple[ManifestRow, ...]:
+    """The rows, with checksums for new versions of tables whose writer recorded none."""
+    known = () if base is None else base.rows
+    lacking = {
+        row for row in rows if isinstance(row, TableVersion) and row.checksums is None
+    }.difference(known)
+    if not lacking or root.scheme is not Scheme.LOCAL:
+        return rows
+    first = {row.table_key: row.location for row in rows if isinstance(row, Table)}
+    pinned = {} if base is None else base.snapshot().tables
+
+    def recorded(row: ManifestRow) -> ManifestRow:
+        if not isinstance(row, TableVersion) or row not in lacking:
+            return row
+        location = row.location or first[row.table_key]
+        before = pinned.get(row.table_key)
+        entry = TableEntry(
+            table_key=row.table_key,
+            location=location,
+            version=row.version,
+            fork=row.fork,
+            branch=row.branch,
+            row_count=row.row_count,
+            checksums=None if before is None or before.location != location else before.checksums,
+        )
+        checksums = record_version(root, entry, row.version)
+        if checksums is None:
+            return row
+        return replace(row, made_at=checksums.made_at, checksums=checksums.digest)
+
+    return tuple(map(recorded, rows))
+
+
 def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDataset:
     """The latest version, or the handle to read it with if it is not known."""
     mark = mark_before_opening(root, branch)
@@ -289,7 +332,7 @@ def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDatase
             handle = _stepped_back(root, branch, None) or handle
         elif handle is not None and _may_name_lost(facts_of(handle.schema)):
             handle = _stepped_back(root, branch, handle) or handle
-    except StorageUnavailableError:
+    except (DamagedGraphError, StorageUnavailableError):
         handle = _stepped_back(root, branch, None)
         if handle is None:
             raise
@@ -340,7 +383,7 @@ def _is_there(root: Root, row: TableVersion) -> bool:
         return False
     try:
         table = open_dataset(root, location, fork=row.fork, version=row.version)
-    except StorageUnavailableError:
+    except (DamagedGraphError, StorageUnavailableError):
         return True
     return table is not None and not any(lost_files(root, location, table))
 
@@ -405,6 +448,7 @@ def _published(entry: TableEntry) -> TableVersion:
         row_count=entry.row_count,
         fork=entry.fork,
         made_at=entry.made_at,
+        checksums=None if entry.checksums is None else entry.checksums.digest,
         location=entry.location,
     )
 

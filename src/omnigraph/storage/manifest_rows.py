@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.location import Durability
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 KEY_COLUMN: Final = "object_id"
 _COLUMNS: Final = [
@@ -78,6 +79,7 @@ class TableVersion:
     `fork` is the table's Lance branch that holds the version; None is the table's own main line.
     `made_at` tells it from a version that took its number after it was cleaned; old rows lack it.
     `location` is where it lies if that is not the first path of the key.
+    `checksums` is the digest of the list of its files' checksums; rows before format 7 lack it.
     """
 
     table_key: str
@@ -87,6 +89,7 @@ class TableVersion:
     fork: str | None = None
     made_at: str | None = None
     location: str | None = None
+    checksums: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,27 +202,70 @@ class ManifestFacts:
 def encode(rows: Iterable[ManifestRow], facts: ManifestFacts) -> pa.Table:
     """All rows as one Arrow table that carries the format stamp."""
     records = sorted((_record(row) for row in rows), key=lambda record: record["object_id"])
-    return pa.Table.from_pylist(records, schema=manifest_schema(facts))
+    metadata = facts.metadata()
+    if facts.stamp >= names.STAMP_OF_DIGESTS:
+        columns = [[record.get(name) for record in records] for name in _DECODED]
+        metadata[names.DIGEST_KEY] = _digest(columns, metadata)
+    return pa.Table.from_pylist(records, schema=pa.schema(_COLUMNS, metadata=metadata))
 
 
 def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
+    missing = set(_DECODED) - set(table.schema.names)
+    if missing:
+        raise DamagedGraphError(
+            f"{names.MANIFEST} has no column {', '.join(sorted(missing))}: its version is damaged",
+            next_step="Restore its files from a backup.",
+        )
     columns = [table[name].to_pylist() for name in _DECODED]
+    _require_digest(columns, _texts(table.schema))
     return tuple(_row(*values) for values in zip(*columns, strict=True))
 
 
-def manifest_schema(facts: ManifestFacts) -> pa.Schema:
-    return pa.schema(_COLUMNS, metadata=facts.metadata())
+def _digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, str]) -> str:
+    """Over everything that a manifest says, whichever of its files holds it."""
+    ours = {key: value for key, value in metadata.items() if key != names.DIGEST_KEY}
+    return digest_of_values([columns, ours])
+
+
+def _require_digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, str]) -> None:
+    stamp, expected = _stamp(metadata), metadata.get(names.DIGEST_KEY)
+    if stamp > names.STAMP or (expected is None and stamp < names.STAMP_OF_DIGESTS):
+        return  # a newer format is refused elsewhere, whatever its digest covers
+    digest = _digest(columns, metadata)
+    if digest != expected:
+        raise DamagedGraphError(
+            f"the rows of {names.MANIFEST} are damaged: their digest is {digest}, "
+            f"expected {expected}",
+            next_step="Restore its files from a backup, or run `omnigraph repair` on the graph "
+            "to go back to the newest manifest that is whole.",
+        )
+
+
+def _texts(schema: pa.Schema) -> dict[str, str]:
+    metadata = schema.metadata or {}
+    try:
+        return {key.decode(): raw.decode() for key, raw in metadata.items()}
+    except UnicodeDecodeError as error:
+        raise DamagedGraphError(
+            f"what {names.MANIFEST} says of itself is damaged: {error}"
+        ) from error
+
+
+def _stamp(metadata: Mapping[str, str]) -> int:
+    stamp = metadata.get(names.STAMP_KEY, "1")
+    if not stamp.isdecimal():
+        raise DamagedGraphError(f"the manifest's format stamp is {stamp!r}, expected a number")
+    return int(stamp)
 
 
 def facts_of(schema: pa.Schema) -> ManifestFacts:
     """What a manifest says beside its rows; one without a stamp has the first format."""
-    metadata = {key.decode(): raw.decode() for key, raw in (schema.metadata or {}).items()}
-    stamp = metadata.get(names.STAMP_KEY, "1")
-    if not stamp.isdecimal():
-        raise DamagedGraphError(f"the manifest's format stamp is {stamp!r}, expected a number")
+    metadata = _texts(schema)
     durability = metadata.get(names.DURABILITY_KEY, Durability.COMMIT)
+    if durability not in set(Durability):
+        raise DamagedGraphError(f"the manifest's durability is {durability!r:.80}")
     return ManifestFacts(
-        stamp=int(stamp),
+        stamp=_stamp(metadata),
         durability=Durability(durability),
         unsynced_boot=metadata.get(names.UNSYNCED_KEY),
     )
@@ -251,7 +297,11 @@ def _table_record(row: Table | TableVersion | Tombstone) -> dict[str, Any]:
                 table_branch=row.branch,
                 row_count=row.row_count,
                 location=row.location,
-                metadata={"fork": row.fork, "made_at": row.made_at},
+                metadata={
+                    "fork": row.fork,
+                    "made_at": row.made_at,
+                    "checksums": row.checksums,
+                },
             )
         case Tombstone():
             return _fields(
@@ -368,6 +418,7 @@ def _typed_row(
                 fork=metadata.get("fork"),
                 made_at=metadata.get("made_at"),
                 location=record["location"],
+                checksums=metadata.get("checksums"),
             )
         case ObjectType.TABLE_TOMBSTONE:
             return Tombstone(

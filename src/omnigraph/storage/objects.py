@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, assert_never, cast
 
 import obstore
@@ -18,10 +19,12 @@ from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurati
 from obstore.store import LocalStore, S3Store
 
 from omnigraph.errors import InvalidInputError, UnsafeStoreError
+from omnigraph.storage.digests import digest_of_file
 from omnigraph.storage.failures import Failure, failure_of, unavailable
 from omnigraph.storage.location import Root, Scheme
 from omnigraph.storage.request_counts import RequestKind, count, count_listing
 from omnigraph.storage.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT, for_one_request
+from omnigraph.storage.used_last import UsedLast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
 
 _RETRIES: Final = 3
+_CLIENTS_KEPT: Final = 16
+ENTITY_TAG: Final = "etag:"
+"""Marks a checksum that only the store it comes from can make."""
 _READS_AT_ONCE: Final = 16
 _OF_THE_CLIENT: Final = frozenset(
     {
@@ -131,6 +137,36 @@ class StoredObjects:
                 obstore.delete(self._store, path)
             except FileNotFoundError:
                 return
+
+    def checksum(self, path: str) -> tuple[int, str] | None:
+        """The size of an object and what tells its content from another; None if it is missing.
+
+        On a local disk that is a digest, for which all of it is read. A store has a tag for it.
+        """
+        with _translated(self.root, f"read {path}"):
+            if self.root.scheme is Scheme.LOCAL:
+                return digest_of_file(Path(self.root.child(path)))
+            count(RequestKind.HEAD)
+            try:
+                facts = obstore.head(self._store, path)
+            except FileNotFoundError as error:
+                if failure_of(error) is Failure.BUCKET:
+                    raise
+                return None
+            return int(facts["size"]), f"{ENTITY_TAG}{facts['e_tag']}"
+
+
+def stored_objects(root: Root) -> StoredObjects:
+    """The objects of a root through a client that this process has already, if it has one."""
+    key = (root.uri, tuple(sorted(root.storage_options.items())))
+    objects = _CONNECTED.get(key)
+    if objects is None:
+        objects = StoredObjects(root)
+        _CONNECTED.keep(key, objects)
+    return objects
+
+
+_CONNECTED: Final[UsedLast[StoredObjects]] = UsedLast(_CLIENTS_KEPT)
 
 
 def read_all(objects: Objects, paths: Sequence[str]) -> Mapping[str, bytes | None]:

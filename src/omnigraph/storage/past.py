@@ -17,11 +17,13 @@ from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest import read_manifest_version
 from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange, Table, TableVersion
 from omnigraph.storage.manifest_state import ManifestState
-from omnigraph.storage.snapshot import Pin, Snapshot, fold_tables
+from omnigraph.storage.snapshot import ChecksumRef, Pin, Snapshot, fold_tables
 from omnigraph.storage.table_versions import facts_at
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.table_versions import VersionFacts
 
 
 def branch_commits(
@@ -105,6 +107,11 @@ def tables_under(state: ManifestState, change: SchemaChange | None) -> tuple[Tab
     return tuple(Table(table_key=key, location=place) for key, place, _, _ in change.tables)
 
 
+def _with_facts(entry: TableEntry, facts: VersionFacts) -> TableEntry:
+    checksums = ChecksumRef(entry.fork, entry.version, facts.made_at, None)
+    return replace(entry, row_count=facts.rows, made_at=facts.made_at, checksums=checksums)
+
+
 def moment_of(text: str) -> datetime:
     """A point in time written as ISO 8601; one without a zone is taken as UTC."""
     try:
@@ -160,10 +167,7 @@ def _put_together(
         branch=commit.branch,
         manifest_version=commit.manifest_version,
         head=None,
-        tables={
-            key: replace(entry, row_count=facts[key].rows, made_at=facts[key].made_at)
-            for key, entry in entries.items()
-        },
+        tables={key: _with_facts(entry, facts[key]) for key, entry in entries.items()},
         commit_id=commit.commit_id,
         schema_hash=state.head.first_schema if change is None else change.after,
     )

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.snapshot import ChecksumRef, TableEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from omnigraph.storage.snapshot import Snapshot
 
-PinnedTables = tuple[tuple[str, str, int, str | None, int, str | None], ...]
-"""Per table: its key, location, version, fork, number of rows, and when the version was made."""
+PinnedTables = tuple[tuple[str, str, int, str | None, int, str | None, str | None], ...]
+"""Per table: its key, location, version, fork, number of rows, when the version was made, and the
+digest of its checksums."""
 
 
 def written_down(snapshot: Snapshot) -> PinnedTables:
@@ -28,6 +29,7 @@ def written_down(snapshot: Snapshot) -> PinnedTables:
             entry.fork,
             entry.row_count,
             entry.made_at,
+            None if entry.checksums is None else entry.checksums.digest,
         )
         for entry in snapshot.tables.values()
     )
@@ -43,24 +45,26 @@ def entries(tables: PinnedTables, *, branch: str | None) -> Mapping[str, TableEn
             branch=branch,
             row_count=rows,
             made_at=made_at,
+            checksums=None if made_at is None else ChecksumRef(fork, version, made_at, digest),
         )
-        for key, location, version, fork, rows, made_at in tables
+        for key, location, version, fork, rows, made_at, digest in tables
     }
 
 
 def decoded(values: Iterable[Any]) -> PinnedTables:
-    """The tables as JSON gives them back; older ones do not say when a version was made."""
+    """The tables as JSON gives them back; older ones say less of a version."""
     return tuple(_decoded(*value) for value in values)
 
 
-def _decoded(
+def _decoded(  # noqa: PLR0913, PLR0917 - a row of a list that grew
     key: object,
     location: object,
     version: Any,
     fork: object,
     rows: Any,
     made_at: object = None,
-) -> tuple[str, str, int, str | None, int, str | None]:
+    digest: object = None,
+) -> tuple[str, str, int, str | None, int, str | None, str | None]:
     return (
         str(key),
         str(location),
@@ -68,4 +72,5 @@ def _decoded(
         None if fork is None else str(fork),
         int(rows),
         None if made_at is None else str(made_at),
+        None if digest is None else str(digest),
     )

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _MAGIC: Final = b"LANC"
 _VERSION_SUFFIX: Final = ".manifest"
 _SMALL_SUFFIXES: Final = (".json", ".pg")
-_VERSION_MOST: Final = 2**64 - 1
 _NOT_WALKED: Final = frozenset({"data", "_indices", "_deletions", "_transactions"})
 
 
@@ -149,7 +148,7 @@ def lost_files(root: Root, location: str, dataset: LanceDataset) -> Iterator[str
 
 def version_file(root: Root, location: str, fork: str | None, version: int) -> Path:
     place = names.fork_location(location, fork) if fork else location
-    return Path(root.child(f"{place}/_versions/{_VERSION_MOST - version:020}{_VERSION_SUFFIX}"))
+    return Path(root.child(f"{place}/{names.lance_version(version)}"))
 
 
 def _is_there(folders: list[Path], relative: str, size: int | None) -> bool:
@@ -173,7 +172,8 @@ def _versions(root: Root, location: str, fork: str | None) -> list[int]:
     """The numbers of all versions, newest first."""
     folder = version_file(root, location, fork, 0).parent
     stems = (path.stem for path in folder.glob(f"*{_VERSION_SUFFIX}"))
-    return sorted((_VERSION_MOST - int(stem) for stem in stems if stem.isdecimal()), reverse=True)
+    counted = (names.LANCE_VERSION_MOST - int(stem) for stem in stems if stem.isdecimal())
+    return sorted(counted, reverse=True)
 
 
 def _forks(dataset: Path) -> list[str]:

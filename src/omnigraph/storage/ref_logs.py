@@ -15,14 +15,15 @@ Nobody finishes what another began.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, OutcomeUnknownError, StorageUnavailableError
 from omnigraph.failpoints import reach
+from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.durability import make_durable
 from omnigraph.storage.failures import Failure, failure_of
 from omnigraph.storage.objects import Objects, Put, read_all
@@ -33,6 +34,8 @@ class Ref(Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
+
+_DIGEST: Final = "digest"
 
 RefT = TypeVar("RefT", bound=Ref)
 
@@ -144,13 +147,15 @@ def free_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT] |
 
 
 def encoded(ref: RefT, state: RefState) -> bytes:
-    return json.dumps({**asdict(ref), "state": state.value}, sort_keys=True).encode()
+    fields = {**asdict(ref), "state": state.value}
+    return json.dumps({**fields, _DIGEST: digest_of_values(fields)}, sort_keys=True).encode()
 
 
 def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, RefT]:
     """What an entry says; one that is older than the states is ready."""
     try:
         fields = dict(json.loads(content))
+        _require_digest(fields.pop(_DIGEST, None), fields)
         state = RefState(fields.pop("state", RefState.READY))
         return state, kind.decoded(fields)
     except (ValueError, KeyError, TypeError) as error:
@@ -159,6 +164,31 @@ def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, R
             f"the claim of {kind.thing} {name!r} cannot be understood: {error!r}",
             next_step=f"Restore {path} from a backup of the graph's root.",
         ) from error
+
+
+def broken_entries(objects: Objects, kind: RefKind[RefT]) -> Iterator[tuple[str, str]]:
+    """Entries of logs that cannot be read or are missing between others: their paths, and why."""
+    paths = objects.list(kind.directory)
+    numbers: dict[str, set[int]] = {}
+    for path, content in read_all(objects, paths).items():
+        name, number = names.ref_entry_at(kind.directory, path)
+        numbers.setdefault(name, set()).add(number)
+        try:
+            if content is not None:
+                decoded(kind, path, content)
+        except DamagedGraphError as error:
+            yield path, error.what
+    for name, present in numbers.items():
+        for number in sorted(set(range(1, max(present))) - present):
+            path = names.ref_entry(kind.directory, name, number)
+            yield path, f"entry {number} of {kind.thing} {name!r} is missing"
+
+
+def _require_digest(expected: object, fields: Mapping[str, Any]) -> None:
+    """Entries of formats before 7 have no digest."""
+    digest = digest_of_values(fields)
+    if expected not in (None, digest):
+        raise ValueError(f"its digest is {digest}, expected {expected!r:.80}")
 
 
 def _logs(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.failpoints import left_out
+from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.objects import Objects
 
 if TYPE_CHECKING:
@@ -102,14 +103,18 @@ def _forget_before(objects: Objects, number: int) -> None:
 def _encoded(floors: Mapping[Line, int]) -> bytes:
     rows = [[line.location, line.fork, floor] for line, floor in floors.items()]
     rows.sort(key=lambda row: (row[0], row[1] or ""))
-    return json.dumps({"floors": rows}).encode()
+    return json.dumps({"floors": rows, "digest": digest_of_values(rows)}).encode()
 
 
 def _decoded(number: int, content: bytes) -> dict[Line, int]:
     try:
+        fields = json.loads(content)
+        rows, digest = fields["floors"], fields.get("digest")
+        if digest not in (None, digest_of_values(rows)):  # entries before format 7 have none
+            raise ValueError(f"their digest is {digest_of_values(rows)}, expected {digest!r:.80}")  # noqa: TRY301
         return {
             Line(str(location), None if fork is None else str(fork)): int(floor)
-            for location, fork, floor in json.loads(content)["floors"]
+            for location, fork, floor in rows
         }
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedGraphError(

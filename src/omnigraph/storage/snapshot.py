@@ -37,6 +37,15 @@ class Pin(NamedTuple):
         return f"{self.version} of {self.fork}" if self.fork else str(self.version)
 
 
+class ChecksumRef(NamedTuple):
+    """The list of checksums of one version; `digest` is None where only the version is known."""
+
+    fork: str | None
+    version: int
+    made_at: str
+    digest: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
     """Where one table's data is read: a location, a Lance branch of it, a version."""
@@ -49,6 +58,8 @@ class TableEntry:
     row_count: int
     made_at: str | None = field(default=None, compare=False)
     """When the version was made, if that is known: another of the same number is not it."""
+    checksums: ChecksumRef | None = field(default=None, compare=False)
+    """What the files of the version were when it was published; None if that was not recorded."""
 
     @property
     def pin(self) -> Pin:
@@ -172,6 +183,12 @@ def _newer(known: TableVersion | None, row: TableVersion) -> TableVersion:
     return known
 
 
+def _checksum_ref(version: TableVersion) -> ChecksumRef | None:
+    if version.made_at is None:
+        return None
+    return ChecksumRef(version.fork, version.version, version.made_at, version.checksums)
+
+
 def _entry(version: TableVersion, location: str | None) -> TableEntry:
     if location is None:
         raise DamagedGraphError(
@@ -186,4 +203,5 @@ def _entry(version: TableVersion, location: str | None) -> TableEntry:
         branch=version.branch,
         row_count=version.row_count,
         made_at=version.made_at,
+        checksums=_checksum_ref(version),
     )

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 
 from omnigraph import names
 from omnigraph.storage.datasets import (
+    Made,
     is_lost_or_unknown,
     is_not_found,
     made_at,
@@ -40,13 +41,6 @@ class Role(StrEnum):
 
     OWN = "own"
     HEAL = "heal"
-
-
-class Made(NamedTuple):
-    """A version that was made just now."""
-
-    version: int
-    made_at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

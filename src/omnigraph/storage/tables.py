@@ -14,6 +14,7 @@ import pyarrow as pa
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import create_dataset, creator_of, made_at, open_dataset, translated
+from omnigraph.storage.verification import verify_table
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -65,8 +66,18 @@ def adopt_or_create_table(
         create_table(root, location, schema, operation_id=operation_id)
 
 
-def open_pinned(root: Root, entry: TableEntry) -> LanceDataset:
-    """The table exactly as the snapshot pins it."""
+def open_pinned(root: Root, entry: TableEntry, *, with_indexes: bool = False) -> LanceDataset:
+    """The table exactly as the snapshot pins it, once it is verified.
+
+    A damaged index does not matter to a scan without a filter, so the indexes are verified only for
+    others.
+    """
+    verify_table(root, entry, with_indexes=with_indexes)
+    return open_unverified(root, entry)
+
+
+def open_unverified(root: Root, entry: TableEntry) -> LanceDataset:
+    """The same for reports, which must not fail because of a file that they do not read."""
     dataset = open_dataset(
         root, entry.location, fork=entry.fork, version=entry.version, caches=Caches.OF_ITS_OWN
     )
@@ -169,7 +180,7 @@ def orphan_files(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
 
 
 def table_health(root: Root, entry: TableEntry) -> TableHealth:
-    dataset = open_pinned(root, entry)
+    dataset = open_unverified(root, entry)
     with translated(root, f"inspect {entry.table_key}"):
         fragments = [fragment.metadata for fragment in dataset.get_fragments()]
         return TableHealth(

@@ -7,7 +7,7 @@ the claimed ones too; whoever reads, or takes a version over, may rely on tags t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from omnigraph.storage.ref_logs import (
     RefLog,
     RefState,
     append_to,
+    broken_entries,
     free_log,
     read_log,
     read_logs,
@@ -83,6 +84,11 @@ def all_tags(objects: Objects) -> tuple[Tag, ...]:
     """Every tag that is ready, by name."""
     logs = read_logs(objects, _TAGS).values()
     return tuple(log.living for log in logs if log.living is not None)
+
+
+def broken_tag_entries(objects: Objects) -> Iterator[tuple[str, str]]:
+    """Entries of the logs of tags that are damaged or missing, and why."""
+    return broken_entries(objects, _TAGS)
 
 
 def claimed_tags(objects: Objects) -> tuple[Tag, ...]:

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from omnigraph import names
+from omnigraph.storage.checksums import BLOCK, lists_on_disk, place_of
 from omnigraph.storage.datasets import made_at, open_dataset, translated
 from omnigraph.storage.durability import sync
+from omnigraph.storage.objects import stored_objects
 
 if TYPE_CHECKING:
     from lance.lance import CleanupStats
@@ -79,6 +82,18 @@ def remove_versions(root: Root, line: Line, versions: Sequence[int]) -> Removal:
                 versions=list(versions), error_if_tagged_old_versions=False
             )
         )
+
+
+def remove_checksums(root: Root, line: Line) -> None:
+    """Delete the lists of checksums that no version of a line needs any more."""
+    # Versions are listed last: a list is younger than its version, so none is taken for old.
+    lists = lists_on_disk(root, line.location, line.fork)
+    blocks = {version // BLOCK for version in versions_of(root, line)}
+    for ref in lists:
+        if ref.version // BLOCK not in blocks:
+            place = place_of(line.location, line.fork)
+            path = names.checksum_list(place, ref.version, ref.made_at)
+            stored_objects(root).delete(path)
 
 
 def _made_at(root: Root, line: Line, version: int) -> datetime:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.errors import NotFoundError, OmnigraphError, StorageUnavailableError
+from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.local.evolving.data_checks import Offenders, failed_checks
 from omnigraph.local.evolving.table_changes import table_changes
 from omnigraph.schema.catalog import Catalog, Scalar, ScalarType
@@ -441,7 +441,7 @@ def test_a_lost_file_is_told_as_such_while_rows_are_compared(
     for each in tmp_path.rglob("data/*.lance"):
         each.unlink()
 
-    with pytest.raises(StorageUnavailableError, match=f"^could not read {check.table}"):
+    with pytest.raises(DamagedGraphError, match=f"^could not read {check.table}"):
         failed_checks(where, snapshot, [check])
 
 

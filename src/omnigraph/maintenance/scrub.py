@@ -1,0 +1,228 @@
+"""Scrubbing: every stored file is read and compared with its checksum, a little at a time.
+
+Invariant: scrubbing changes nothing that is stored, unless it is told to record. It may be stopped
+at any moment: the next run goes on behind the last file that was noted. A pass covers the files
+that its versions named when it began; files that come later belong to the next pass.
+
+Recording trusts what is there: versions without checksums, or whose list is damaged, get new ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.sidecar import PointedTable, WriterKind
+from omnigraph.commit.upkeep import UPKEEP_ACTOR
+from omnigraph.errors import DamagedGraphError
+from omnigraph.operations.check import Finding, Problem
+from omnigraph.operations.deep_check import file_finding, list_findings
+from omnigraph.storage.checksum_recording import record_version
+from omnigraph.storage.stored_files import (
+    StoredFile,
+    StoredFiles,
+    manifest_states,
+    pinned_entries,
+    stored_files,
+)
+
+if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
+    from omnigraph.maintenance.workers import Workers
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest_state import ManifestState
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import TableEntry
+
+_CHUNK_BYTES: Final = 256 << 20
+_CHUNK_FILES: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubOptions:
+    """How a pass is made; a rate is in bytes per second."""
+
+    rate: float | None = None
+    restart: bool = False
+    record: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubReport:
+    """What a pass came to; `resumed_files` were compared by earlier runs of it."""
+
+    root: str
+    files: int
+    bytes: int
+    resumed_files: int
+    unrecorded_files: int
+    recorded_tables: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Progress:
+    """How far a pass has come, as it is stored between runs."""
+
+    path: str = ""
+    files: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> _Progress:
+        fields = json.loads(content)
+        findings = tuple(
+            Finding(**{**finding, "problem": Problem(finding["problem"])})
+            for finding in fields["findings"]
+        )
+        return cls(path=fields["path"], files=fields["files"], findings=findings)
+
+
+def scrub_graph(
+    objects: Objects, workers: Workers, clock: Clock, options: ScrubOptions
+) -> ScrubReport:
+    """Compare every file of every branch, tag and retained version."""
+    recorded = _record(objects, clock) if options.record else 0
+    stored = stored_files(objects, manifest_states(objects))
+    begun = _Progress() if options.restart else _read_progress(objects)
+    progress, compared = begun, 0
+    started = clock.now()
+    rest = [file for path, file in sorted(stored.files.items()) if path > begun.path]
+    for chunk in _chunks(rest):
+        findings = _findings(objects.root, chunk, workers.compare(chunk))
+        compared += sum(file.checksum.size for file in chunk)
+        progress = _Progress(
+            path=chunk[-1].path,
+            files=progress.files + len(chunk),
+            findings=(*progress.findings, *findings),
+        )
+        objects.replace(names.SCRUB_PROGRESS, progress.to_json())
+        if options.rate is not None:
+            taken = (clock.now() - started).total_seconds()
+            clock.sleep(max(0.0, compared / options.rate - taken))
+    objects.delete(names.SCRUB_PROGRESS)
+    return ScrubReport(
+        root=objects.root.uri,
+        files=progress.files - begun.files,
+        bytes=compared,
+        resumed_files=begun.files,
+        unrecorded_files=len(stored.unrecorded),
+        recorded_tables=recorded,
+        findings=(*list_findings(stored), *progress.findings),
+    )
+
+
+def _read_progress(objects: Objects) -> _Progress:
+    content = objects.read(names.SCRUB_PROGRESS)
+    with suppress(ValueError, KeyError, TypeError):
+        if content is not None:
+            return _Progress.from_json(content)
+    return _Progress()  # a pass that cannot be taken up again begins anew
+
+
+def _chunks(files: Sequence[StoredFile]) -> Iterator[list[StoredFile]]:
+    chunk: list[StoredFile] = []
+    size = 0
+    for file in files:
+        chunk.append(file)
+        size += file.checksum.size
+        if size >= _CHUNK_BYTES or len(chunk) >= _CHUNK_FILES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _findings(
+    root: Root, files: Sequence[StoredFile], differences: Sequence[str | None]
+) -> Iterator[Finding]:
+    for file, differs in zip(files, differences, strict=True):
+        finding = None if differs is None else file_finding(root, file, differs)
+        if finding is not None:
+            yield finding
+
+
+def _record(objects: Objects, clock: Clock) -> int:
+    """Give checksums to what is pinned and has none; returns the number of tables."""
+    states = manifest_states(objects)
+    stored = stored_files(objects, states)
+    lacking = _lacking(stored)
+    for entry in pinned_entries(objects, ()):
+        if _identity(entry) in lacking:
+            record_version(objects.root, replace(entry, checksums=None), entry.version)
+    recorded = 0
+    for state in states:
+        tables = [e for e in state.snapshot().tables.values() if _identity(e) in lacking]
+        if tables:
+            recorded += len(tables)
+            _publish(objects, state, lacking, clock)
+    return recorded
+
+
+def _lacking(stored: StoredFiles) -> set[tuple[str, str | None, int]]:
+    damaged = (entry for entry, _ in stored.damaged_lists)
+    return {_identity(entry) for entry in (*stored.unrecorded.values(), *damaged)}
+
+
+def _identity(entry: TableEntry) -> tuple[str, str | None, int]:
+    return entry.location, entry.fork, entry.version
+
+
+def _publish(
+    objects: Objects,
+    state: ManifestState,
+    lacking: set[tuple[str, str | None, int]],
+    clock: Clock,
+) -> None:
+    """Point tables at the versions they are at, now with checksums."""
+
+    def prepare(current: ManifestState) -> Prepared:
+        tables = current.snapshot().tables.values()
+        pointed = tuple(
+            _pointed(objects.root, entry) for entry in tables if _identity(entry) in lacking
+        )
+        return Prepared(changes=(), read_set=frozenset(), pointed=pointed)
+
+    commit_write(
+        objects,
+        WriteRequest(
+            operation_id=clock.new_id(),
+            kind=WriterKind.REPAIR,
+            actor=UPKEEP_ACTOR,
+            branch=state.ref,
+            commit_id=clock.new_id(),
+            prepare=prepare,
+            is_long=True,
+        ),
+        clock,
+    )
+
+
+def _pointed(root: Root, entry: TableEntry) -> PointedTable:
+    checksums = record_version(root, replace(entry, checksums=None), entry.version)
+    if checksums is None:
+        raise DamagedGraphError(
+            f"{entry.table_key} is published at version {entry.version}, but that version is gone",
+            next_step=f"Run `omnigraph check {root}`.",
+        )
+    return PointedTable(
+        table_key=entry.table_key,
+        version=entry.version,
+        fork=entry.fork,
+        row_count=entry.row_count,
+        expected=entry.pin,
+        made_at=checksums.made_at,
+        checksums=checksums.digest,
+    )

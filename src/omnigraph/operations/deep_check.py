@@ -1,0 +1,167 @@
+"""Checking everything that is stored, on every branch, tag and retained version; read-only.
+
+Invariant: every file with a checksum is read and compared, every manifest that is kept is decoded,
+every entry of every log is read. What digests cannot show, the removal of the newest manifest, is
+told by tables that moved without a manifest or an unfinished operation that explains it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.commit.first_write import belongs_to
+from omnigraph.commit.publish import decision_in
+from omnigraph.commit.sidecar import pending_operations
+from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
+from omnigraph.operations.check import Finding, Problem
+from omnigraph.storage.branch_refs import broken_branch_entries
+from omnigraph.storage.history import recorded_commits, recorded_recoveries
+from omnigraph.storage.index_probes import unfound_rows
+from omnigraph.storage.manifest import read_manifest_version
+from omnigraph.storage.retention import Line
+from omnigraph.storage.stored_files import (
+    StoredFile,
+    StoredFiles,
+    compare,
+    manifest_states,
+    stored_files,
+)
+from omnigraph.storage.table_versions import Role, version_records
+from omnigraph.storage.tags import broken_tag_entries
+from omnigraph.storage.verification import damage
+from omnigraph.storage.version_gc import versions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest_state import ManifestState
+    from omnigraph.storage.objects import Objects
+
+ROWS_PROBED: Final = 5_000
+"""So many rows of a table are looked up through each of its indexes."""
+
+
+def deep_findings(objects: Objects) -> tuple[StoredFiles, tuple[Finding, ...]]:
+    """What is wrong with anything that is stored, and the files that were compared."""
+    findings = [*_logs(objects), *_history(objects.root)]
+    states = manifest_states(objects)
+    for state in states:
+        findings += _manifests(objects.root, state)
+        findings += _unexplained(objects, state)
+    stored = stored_files(objects, states)
+    findings += list_findings(stored)
+    before = len(findings)
+    for file in stored.files.values():
+        differs = compare(objects.root, file)
+        finding = None if differs is None else file_finding(objects.root, file, differs)
+        if finding is not None:
+            findings.append(finding)
+    if len(findings) == before:
+        findings += _indexes(objects.root, states)
+    return stored, tuple(findings)
+
+
+def list_findings(stored: StoredFiles) -> Iterator[Finding]:
+    for entry, error in stored.damaged_lists:
+        yield Finding(problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what))
+
+
+def file_finding(root: Root, file: StoredFile, differs: str) -> Finding | None:
+    """What it means that a file differs; None if its version does not need it."""
+    error = damage(root, file.entry, file.name, file.checksum, differs)
+    if error is None:
+        return None
+    return Finding(
+        problem=Problem.DAMAGED_FILE,
+        thing=file.entry.table_key,
+        message=f"{error.what}. {error.next_step}",
+    )
+
+
+def _logs(objects: Objects) -> Iterator[Finding]:
+    for path, message in (*broken_branch_entries(objects), *broken_tag_entries(objects)):
+        yield Finding(
+            problem=Problem.DAMAGED_FILE,
+            thing=path,
+            message=f"{message}. Restore {path} from a backup of the root.",
+        )
+
+
+def _history(root: Root) -> Iterator[Finding]:
+    readers: tuple[Callable[[Root], object], ...] = (recorded_commits, recorded_recoveries)
+    for read in readers:
+        try:
+            read(root)
+        except OmnigraphError as error:
+            yield Finding(problem=Problem.DAMAGED_FILE, thing="history", message=str(error))
+
+
+def _manifests(root: Root, state: ManifestState) -> Iterator[Finding]:
+    """Every version of a manifest that a reader may still ask for."""
+    branch = state.ref
+    line = Line(names.MANIFEST, None if branch is None else branch.lance_branch)
+    for version in versions_of(root, line):
+        try:
+            read_manifest_version(root, version, branch=branch)
+        except NotFoundError:
+            continue  # too old to be believed, or cleaned meanwhile
+        except OmnigraphError as error:
+            yield Finding(
+                problem=Problem.DAMAGED_FILE,
+                thing=names.MANIFEST,
+                message=f"version {version} of branch {state.branch or names.MAIN}: {error}",
+            )
+
+
+def _unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:
+    """Versions that an operation published, as far as the tables can tell, and no manifest knows.
+
+    That is what remains when the newest version of `__manifest` is removed.
+    """
+    root, pending = objects.root, set(pending_operations(objects))
+    for entry in state.snapshot().tables.values():
+        if not belongs_to(entry, state.ref):
+            continue
+        try:
+            records = version_records(root, entry, above=entry.version)
+        except OmnigraphError as error:
+            yield Finding(
+                problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
+            )
+            continue
+        for record in records:
+            operation_id = record.operation_id
+            if operation_id is None or record.role is not Role.OWN or operation_id in pending:
+                continue
+            if decision_in(root, state, operation_id) is None:
+                yield Finding(
+                    problem=Problem.UNKNOWN_OPERATION,
+                    thing=entry.table_key,
+                    message=f"version {record.version} was written by operation {operation_id}, "
+                    f"which is neither unfinished nor known to {names.MANIFEST}: versions of "
+                    f"{names.MANIFEST} may have been removed. Restore them from a backup; the next "
+                    "write to the table puts the published content back",
+                )
+
+
+def _indexes(root: Root, states: Iterable[ManifestState]) -> Iterator[Finding]:
+    for state in states:
+        for entry in state.snapshot().tables.values():
+            if not belongs_to(entry, state.ref):
+                continue
+            try:
+                missing = unfound_rows(root, entry, rows=ROWS_PROBED)
+            except DamagedGraphError as error:
+                yield Finding(
+                    problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
+                )
+                continue
+            for index, count in missing.items():
+                yield Finding(
+                    problem=Problem.WRONG_INDEX,
+                    thing=entry.table_key,
+                    message=f"{count} rows are not found through index {index}. "
+                    f"Run `omnigraph optimize {root}` to build it again",
+                )

@@ -1,0 +1,249 @@
+"""Published versions carry the checksums of their files, whatever made them, and readers compare.
+
+Files are looked at below the root; everything else goes through the public API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+from omnigraph.graph import Graph
+from omnigraph.storage.checksums import BLOCK
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_rows import TableVersion
+from tests.forking.programs import run_code
+
+pytestmark = [
+    pytest.mark.unit,
+    pytest.mark.local_disk("files are damaged in place; an object store has checksums of its own"),
+]
+
+SCHEMA = """
+node P { k: String @key  n: I64  t: String @index  b: Blob? }
+edge E: P -> P { w: I64 }
+"""
+FIND = "query q($k: String) { match { $p: P { k: $k } } return { $p.n } }"
+
+
+def rows(first: int, count: int, **values: object) -> list[dict[str, object]]:
+    return [{"k": f"k{n}", "n": n, "t": f"text {n}", **values} for n in range(first, first + count)]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph.write({"P": rows(0, 300, b=b"blob" * 20_000), "E": [{"src": "k1", "dst": "k2", "w": 1}]})
+    graph.delete({"P": ["k7"]})
+    return graph
+
+
+def files(graph: Graph, pattern: str) -> list[Path]:
+    return sorted(Path(graph.root).glob(pattern))
+
+
+def flip(path: Path, *, at: float = 0.5) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * at)] ^= 1
+    path.write_bytes(content)
+
+
+def in_new_process(graph: Graph, program: str) -> str:
+    """What a program prints, or the error it ends with; `graph` is opened for it."""
+    ended = run_code(
+        "import sys, omnigraph\n"
+        "try:\n"
+        "    graph = omnigraph.open(sys.argv[1], verify=sys.argv[2] if sys.argv[2:] else None)\n"
+        f"    print({program})\n"
+        "except omnigraph.errors.OmnigraphError as error:\n"
+        "    print(type(error).__name__, error)\n",
+        graph.root,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip()
+
+
+def require_complete(graph: Graph) -> None:
+    """Every version that is pinned anywhere has a list, and no file of it is missing there."""
+    root = parse_root(graph.root)
+    versions = [row for row in read_manifest(root).rows if isinstance(row, TableVersion)]
+    assert versions
+    assert all(row.checksums and row.made_at for row in versions)
+    report = graph.check(deep=True)
+    assert report.ok, report.findings
+    assert report.files_unrecorded == 0
+    assert report.files_compared > len(versions)
+
+
+def _merge_a_branch(graph: Graph) -> None:
+    graph.create_branch("dev")
+    graph.branch("dev").write({"P": rows(1000, 3)})
+    graph.branch("dev").write({"P": rows(1003, 3)})
+    graph.merge("dev")
+
+
+def _point_at_a_branch(graph: Graph) -> None:
+    graph.create_branch("dev")
+    graph.branch("dev").write({"E": [{"src": "k3", "dst": "k4", "w": 2}]})
+    graph.merge("dev")
+    graph.write({"E": [{"src": "k5", "dst": "k4", "w": 2}]})
+
+
+def _change_the_schema(graph: Graph) -> None:
+    changed = SCHEMA.replace("n: I64", "n: I64  m: I64?").replace("t: String", "t: String?")
+    graph.apply_schema(changed + "node Q { k: String @key }\n")
+
+
+VERBS: dict[str, Callable[[Graph], object]] = {
+    "append": lambda graph: graph.write({"P": rows(500, 3)}),
+    "merge rows": lambda graph: graph.write({"P": rows(5, 10)}, mode="merge"),
+    "overwrite": lambda graph: graph.write({"P": rows(0, 20), "E": []}, mode="overwrite"),
+    "delete": lambda graph: graph.delete({"P": ["k1"]}),
+    "optimize": lambda graph: graph.optimize(),
+    "optimize twice": lambda graph: (
+        graph.optimize(),
+        graph.delete({"P": ["k9"]}),
+        graph.optimize(),
+    ),
+    "merge a branch": _merge_a_branch,
+    "point at a branch": _point_at_a_branch,
+    "change the schema": _change_the_schema,
+    "tag": lambda graph: graph.tag("t"),
+    "clean up": lambda graph: graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_records_the_files_it_publishes(graph: Graph, verb: str) -> None:
+    VERBS[verb](graph)
+
+    require_complete(graph)
+
+
+def test_lists_are_short_chains_and_go_with_their_versions(graph: Graph) -> None:
+    before = len(files(graph, "nodes/*/_checksums/*"))
+    for n in range(BLOCK + 3):
+        graph.write({"P": rows(1000 + n, 1)})
+
+    assert len(files(graph, "nodes/*/_checksums/*")) == before + BLOCK + 3
+    sizes = [path.stat().st_size for path in files(graph, "nodes/*/_checksums/*")]
+    assert sorted(sizes)[len(sizes) // 2] < 1000
+    require_complete(graph)
+
+    graph.optimize()
+    graph.cleanup(keep_versions=3, confirm=True)
+
+    assert len(files(graph, "nodes/*/_checksums/*")) <= 2 * BLOCK
+    require_complete(graph)
+
+
+@pytest.mark.parametrize("pattern", ["nodes/*/_deletions/*", "nodes/*/_versions/*612.manifest"])
+def test_metadata_is_compared_by_default(graph: Graph, pattern: str) -> None:
+    (path,) = files(graph, pattern)
+    flip(path)
+
+    told = in_new_process(graph, "graph.nodes('P').read_all().num_rows")
+
+    assert told.startswith("DamagedGraphError")
+    assert str(path.relative_to(graph.root)) in told
+    assert "node:P" in told
+    assert "Restore the file" in told
+
+
+@pytest.mark.parametrize("pattern", ["nodes/*/data/*.lance", "nodes/*/data/*/*.blob"])
+def test_data_is_compared_on_first_read(graph: Graph, pattern: str) -> None:
+    path = files(graph, pattern)[0]
+    flip(path, at=0.1)
+
+    with pytest.raises(DamagedGraphError, match=r"up to 300 rows are at risk") as raised:
+        omnigraph.open(graph.root, verify="first-read").nodes("P", columns=["n"]).read_all()
+    assert path.name in str(raised.value)
+    report = graph.check(deep=True)
+    assert [finding.problem.value for finding in report.findings] == ["damaged_file"]
+
+
+def test_a_file_is_compared_again_when_it_is_another(graph: Graph) -> None:
+    first = omnigraph.open(graph.root, verify="first-read")
+    (path,) = files(graph, "edges/*/data/*.lance")
+    content = path.read_bytes()
+    assert first.edges("E").read_all().num_rows == 1
+    graph.create_branch("dev")
+    graph.branch("dev").write({"E": [{"src": "k3", "dst": "k4", "w": 2}]})  # names it, too
+
+    path.write_bytes(content[::-1])
+    with pytest.raises(DamagedGraphError, match=path.name):
+        first.branch("dev").edges("E").read_all()
+    path.write_bytes(content)
+
+    assert first.branch("dev").edges("E").read_all().num_rows == 2
+
+
+def test_a_missing_list_is_damage(graph: Graph) -> None:
+    for path in files(graph, "nodes/*/_checksums/*"):
+        path.unlink()
+
+    told = in_new_process(graph, "graph.nodes('P').read_all().num_rows")
+
+    assert told.startswith("DamagedGraphError")
+    assert "list of checksums" in told
+
+
+def test_a_damaged_index_is_told_and_built_again_by_optimize(graph: Graph) -> None:
+    graph.optimize()
+    for path in files(graph, "nodes/*/_indices/*/page_data.lance"):
+        flip(path)
+
+    told = in_new_process(graph, "graph.write({'P': [{'k': 'k5', 'n': 1, 't': ''}]})")
+    assert told.startswith("DamagedGraphError")
+    assert "no row is lost" in told
+    assert f"omnigraph optimize {graph.root}" in told
+    assert in_new_process(graph, "graph.nodes('P').read_all().num_rows") == "299"
+
+    assert in_new_process(graph, "len(graph.optimize())") == "2"
+    assert in_new_process(graph, f"graph.query({FIND!r}, k='k5').to_pylist()") == "[{'p.n': 5}]"
+    require_complete(omnigraph.open(graph.root))
+
+
+def test_a_damaged_manifest_is_told(graph: Graph) -> None:
+    newest = files(graph, f"{names.MANIFEST}/data/*")[-1]
+    for path in files(graph, f"{names.MANIFEST}/data/*"):
+        newest = max(newest, path, key=lambda file: file.stat().st_mtime_ns)
+    content = newest.read_bytes()
+    at = content.index(b"row_count") if b"row_count" in content else len(content) // 3
+    newest.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+
+    told = in_new_process(graph, "graph.nodes('P').read_all().num_rows")
+
+    assert told.startswith("DamagedGraphError") or told == "299"
+
+
+def test_a_removed_newest_manifest_is_found_by_a_deep_check(graph: Graph) -> None:
+    graph.write({"P": rows(700, 1)})
+    newest = files(graph, f"{names.MANIFEST}/_versions/*.manifest")[0]
+    newest.unlink()
+
+    told = in_new_process(
+        graph, "[finding.problem.value for finding in graph.check(deep=True).findings]"
+    )
+
+    assert told == "['unknown_operation']"
+
+
+def test_a_branch_log_is_compared(graph: Graph) -> None:
+    graph.create_branch("dev")
+    (entry,) = files(graph, "_refs/branches/dev@/*2.json")
+    content = entry.read_text()
+    at = content.index("created_at") if "created_at" in content else content.index("claimed_at")
+    year = content.index("20", at)
+    entry.write_text(content[:year] + "19" + content[year + 2 :])
+
+    told = in_new_process(graph, "graph.branch('dev').nodes('P').read_all().num_rows")
+
+    assert told.startswith("DamagedGraphError")
+    assert "its digest is" in told
