@@ -20,6 +20,7 @@ _REFS_DIR: Final = "_refs"
 BRANCH_REFS_DIR: Final = f"{_REFS_DIR}/branches"
 TAG_REFS_DIR: Final = f"{_REFS_DIR}/tags"
 RETENTION_DIR: Final = f"{_REFS_DIR}/retention"
+REBUILDS_DIR: Final = f"{_REFS_DIR}/rebuilds"
 COMMITS: Final = "_graph_commits.lance"
 COMMIT_ACTORS: Final = "_graph_commit_actors.lance"
 RECOVERIES: Final = "_graph_commit_recoveries.lance"
@@ -186,6 +187,31 @@ def lance_version(version: int) -> str:
     return f"_versions/{LANCE_VERSION_MOST - version:020}.manifest"
 
 
+def lance_versions(place: str) -> str:
+    """The folder of the files that make versions of a dataset."""
+    return f"{place}/_versions"
+
+
+def lance_version_at(path: str) -> int | None:
+    """The version that a file in `lance_versions` makes; None if it makes none."""
+    stem, _, suffix = path.rpartition("/")[2].partition(".")
+    return LANCE_VERSION_MOST - int(stem) if stem.isdecimal() and suffix == "manifest" else None
+
+
+def lance_transactions(place: str, read_version: int | None = None) -> str:
+    """The folder of a dataset's transactions, or how those begin that were made on a version."""
+    return f"{place}/_transactions/" + ("" if read_version is None else f"{read_version}-")
+
+
+def lance_data(place: str, file: str) -> str:
+    return f"{place}/data/{file}"
+
+
+def holds_rows(path: str) -> bool:
+    """Whether a file of a dataset holds rows."""
+    return "/data/" in path
+
+
 def checksum_list(place: str, version: int, made_at: str) -> str:
     """Where the checksums of one version of a table are, in the folder of its line."""
     moment = "".join(character for character in made_at if character.isdigit())
@@ -239,6 +265,15 @@ def retention_number(path: str) -> int:
     return int(path.removeprefix(f"{RETENTION_DIR}/").removesuffix(".json"))
 
 
+def rebuild_entry(number: int) -> str:
+    """An entry of the log of rebuilds of the manifest; the one with the highest number counts."""
+    return f"{REBUILDS_DIR}/{number:08}.json"
+
+
+def rebuild_number(path: str) -> int:
+    return int(path.removeprefix(f"{REBUILDS_DIR}/").removesuffix(".json"))
+
+
 def sidecar(operation_id: str, incarnation: str | None = None) -> str:
     """The record of a write in progress; on a branch it belongs to one incarnation of it."""
     name = operation_id if incarnation is None else f"{operation_id}@{incarnation}"
@@ -254,6 +289,11 @@ def sidecar_owner(path: str) -> tuple[str, str | None]:
 
 def quarantine(operation_id: str) -> str:
     return f"{QUARANTINE_DIR}/{operation_id}"
+
+
+def manifest_quarantine(operation_id: str) -> str:
+    """Where a rebuild of the manifest puts what it takes out of the way."""
+    return f"{QUARANTINE_DIR}/manifest-{operation_id}"
 
 
 def quarantine_part(operation_id: str, number: int) -> str:

@@ -17,6 +17,7 @@ from omnigraph.maintenance.migrate import migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
 from omnigraph.operations.arguments import checked_actor, one_of
 from omnigraph.operations.initialise import apply_initialise, existing_graph, plan_initialise
+from omnigraph.operations.lost_manifest import require_newest
 from omnigraph.operations.schema_contract import contract_for, read_contract
 from omnigraph.storage.branch_refs import BranchRef, claim_branch
 from omnigraph.storage.history import Recovery, record_recovery
@@ -108,6 +109,7 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
         location = replace(location, durability=state.facts.durability)
     objects = StoredObjects(location)
     if open_mode is OpenMode.READ_WRITE:
+        require_newest(objects, state)
         _prepare_for_writing(objects, state)
         _record(set_aside, objects)
         sweep(objects, SYSTEM_CLOCK)

@@ -28,9 +28,10 @@ from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind, pending_operations
 from omnigraph.errors import OmnigraphError
 from omnigraph.local.named_types import declared_types
+from omnigraph.maintenance.misfits import misfit_of
 from omnigraph.maintenance.preconditions import require_ready
 from omnigraph.schema.arrow import table_schema
-from omnigraph.storage.drift import Candidate, DriftClass, ForeignVersion, table_drift
+from omnigraph.storage.drift import DriftClass, ForeignVersion, table_drift
 from omnigraph.storage.history import Recovery, record_recovery
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def _remedy(
     candidate = drift.candidate
     if candidate is None:
         return Remedy.BY_HAND, "restore the table from a backup"
-    misfit = _misfit(candidate, declared)
+    misfit = misfit_of(candidate.schema, declared, version=candidate.version)
     if misfit is not None:
         return Remedy.BY_HAND, misfit
     writing = candidate.undone & pending
@@ -254,35 +255,6 @@ def _remedy(
             return Remedy.FORCE, ""
         case _:
             assert_never(drift.drift)
-
-
-def _misfit(candidate: Candidate, declared: pa.Schema | None) -> str | None:
-    """The first column that is not as the schema declares it: nothing could read it any more."""
-    found = candidate.schema
-    if declared is None:
-        return "the schema has no such type"
-    for field in declared:
-        if field.name not in found.names:
-            return f"column {field.name!r} is missing in version {candidate.version}"
-        other = found.field(field.name)
-        if not other.equals(field):
-            return (
-                f"column {field.name!r} of version {candidate.version} is "
-                f"{_spelt(other)}, the schema says {_spelt(field)}"
-            )
-        if not dict(field.metadata or {}).items() <= dict(other.metadata or {}).items():
-            return (
-                f"column {field.name!r} of version {candidate.version} lost the marks that "
-                "Omnigraph gives its columns"
-            )
-    for name in found.names:
-        if name not in declared.names:
-            return f"column {name!r} of version {candidate.version} is not in the schema"
-    return None
-
-
-def _spelt(field: pa.Field) -> str:
-    return f"{field.type}{'' if field.nullable else ' not null'}"
 
 
 def _action(remedy: Remedy, request: RepairRequest) -> RepairAction:

@@ -22,6 +22,11 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.failpoints import reach
+from omnigraph.operations.lost_manifest import (
+    manifest_after_all,
+    refuse_damage,
+    require_manifest,
+)
 from omnigraph.operations.schema_contract import SchemaContract, stored_form
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.storage.branch_refs import (
@@ -110,6 +115,7 @@ def plan_initialise(
 def apply_initialise(plan: InitPlan, objects: Objects, *, force: bool) -> None:
     """Create the planned graph, or leave the root as it was found."""
     _refuse_existing_graph(objects)
+    require_manifest(objects)
     if force:
         _take_over(plan, objects)
     else:
@@ -151,7 +157,12 @@ def _new_tables(contract: SchemaContract) -> Iterator[NewTable]:
 
 
 def _refuse_existing_graph(objects: Objects) -> None:
-    if manifest_exists(objects.root):
+    try:
+        exists = manifest_exists(objects.root)
+    except (DamagedGraphError, StorageUnavailableError):
+        refuse_damage(objects)
+        raise
+    if exists:
         raise AlreadyInitialisedError(objects.root.uri)
 
 
@@ -294,18 +305,26 @@ def existing_graph(location: Root) -> ManifestState:
     """The manifest of the graph at a root; a root without a graph is an error that says why."""
     try:
         state = read_manifest(location)
-    except NotFoundError:
-        _refuse_unfinished(location)
+    except NotFoundError as error:
+        state = _made_meanwhile(location, error)
+    except (DamagedGraphError, StorageUnavailableError):
+        refuse_damage(StoredObjects(location))
         raise
     if state.stamp > names.STAMP:
         raise FormatTooNewError(location.uri, found=state.stamp, supported=names.STAMP)
     return state
 
 
-def _refuse_unfinished(location: Root) -> None:
+def _made_meanwhile(location: Root, error: NotFoundError) -> ManifestState:
+    """The manifest after all, or an error that says why there is none."""
     try:
-        claim = read_branch_ref(StoredObjects(location), names.MAIN)
+        objects = StoredObjects(location)
+        claim = read_branch_ref(objects, names.MAIN)
     except StorageUnavailableError:
-        return
-    if claim is not None:
-        raise InitialisationClaimedError(location.uri, claimed_at=claim.claimed_at)
+        raise error from None
+    try:
+        return manifest_after_all(objects)
+    except NotFoundError:
+        if claim is not None:
+            raise InitialisationClaimedError(location.uri, claimed_at=claim.claimed_at) from None
+        raise

@@ -151,6 +151,27 @@ def read_manifest_version(
     )
 
 
+def stored_version(root: Root, version: int, *, branch: BranchRef | None = None) -> ManifestState:
+    """One version of a branch's manifest as it is stored, for reports on damage.
+
+    Raises:
+        DamagedGraphError, StorageUnavailableError: it cannot be read, or is not what was written.
+    """
+    handle = _opened(root, _lance_branch(branch), version)
+    if handle is None or KEY_COLUMN not in handle.schema.names:
+        raise DamagedGraphError(f"version {version} of {names.MANIFEST} in {root} has no rows")
+    with translated(root, f"read version {version} of {names.MANIFEST}"):
+        table = handle.to_table()
+    return ManifestState(
+        ref=branch,
+        version=version,
+        facts=facts_of(handle.schema),
+        root=root,
+        rows=decode(table),
+        handle=handle,
+    )
+
+
 def create_manifest(
     root: Root, rows: Iterable[ManifestRow], *, operation_id: str, stamp: int = names.STAMP
 ) -> None:

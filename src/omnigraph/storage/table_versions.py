@@ -137,6 +137,12 @@ def version_records(
     return tuple(record for record in records if record is not None)
 
 
+def version_record(root: Root, entry: TableEntry, version: int) -> VersionRecord | None:
+    """What is known of one version, whatever is above it; None if it is gone."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    return None if dataset is None else _record(root, entry, dataset, version)
+
+
 def facts_at(root: Root, entry: TableEntry, version: int) -> VersionFacts | None:
     """What a version is, None if it is gone."""
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)

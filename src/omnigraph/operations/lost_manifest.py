@@ -1,0 +1,122 @@
+"""A root that holds a graph without a manifest that can be read: saying so, and the way out.
+
+Invariant: a root is called damaged only after its manifest was looked for again. A graph that is
+just being created, or whose creation died before it held anything, is not damaged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.storage.branch_refs import branch_logs
+from omnigraph.storage.location import Scheme
+from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest_survey import ManifestSurvey, survey_manifest
+
+if TYPE_CHECKING:
+    from omnigraph.storage.manifest_state import ManifestState
+    from omnigraph.storage.objects import Objects
+
+_MADE_FIRST: Final = 1
+
+
+def holds_data(objects: Objects) -> bool:
+    """Whether a graph at the root has, or had, more than what its creation begins with.
+
+    Tables alone are no graph: they may be another program's, so a log, a history or a manifest has
+    to be there as well.
+    """
+    folders = set(objects.folders(""))
+    if names.MANIFEST in folders and objects.list(names.lance_versions(names.MANIFEST)):
+        return True
+    if not folders & _SIGNS:
+        return False
+    if objects.list(names.TAG_REFS_DIR) or branch_logs(objects):
+        return True
+    places = [place for place in (*names.TABLE_DIRS, names.COMMITS) if place in folders]
+    return any(_is_written(path) for place in places for path in objects.list(place))
+
+
+def require_manifest(objects: Objects) -> None:
+    """Refuse a root that holds data, which whoever creates a graph there would lose.
+
+    Raises:
+        DamagedGraphError: it holds data and no manifest that can be read.
+    """
+    if not holds_data(objects):
+        return
+    survey = survey_manifest(objects)
+    if survey.whole is None or survey.damaged:
+        raise damaged(objects, survey)
+
+
+def manifest_after_all(objects: Objects) -> ManifestState:
+    """The manifest of a root that had none a moment ago: it may have been created since.
+
+    Raises:
+        DamagedGraphError: the root holds data, and the manifest is gone.
+        NotFoundError: there is no graph.
+    """
+    has_data = holds_data(objects)
+    try:
+        return read_manifest(objects.root)
+    except NotFoundError:
+        if has_data:
+            raise damaged(objects, survey_manifest(objects)) from None
+        raise
+
+
+def refuse_damage(objects: Objects) -> None:
+    """Say what is damaged, if that is why the manifest could not be read.
+
+    Raises:
+        DamagedGraphError: its newest version is.
+        StorageUnavailableError: the store does not answer.
+    """
+    survey = survey_manifest(objects)
+    if survey.damaged:
+        raise damaged(objects, survey)
+
+
+def require_newest(objects: Objects, state: ManifestState) -> None:
+    """Refuse to write on an older state because the newest one is damaged.
+
+    Readers step back over a version that a power cut tore. What a power cut tore is set aside
+    before anybody writes, so a torn version that is still there was damaged in another way.
+
+    Raises:
+        DamagedGraphError: a newer version of the manifest is there and cannot be read.
+    """
+    if objects.root.scheme is Scheme.LOCAL and state.handle.latest_version > state.version:
+        refuse_damage(objects)
+
+
+def damaged(objects: Objects, survey: ManifestSurvey) -> DamagedGraphError:
+    """The error that says what is left, and how to bring it back."""
+    root = objects.root
+    if not survey.damaged:
+        what = f"{root} holds tables, and {names.MANIFEST}, which says what is published, is gone"
+    else:
+        newest = survey.damaged[0]
+        whole = "no version of it" if survey.whole is None else f"version {survey.whole.version}"
+        what = (
+            f"{names.MANIFEST} of {root} is damaged: version {newest.version} cannot be read "
+            f"({newest.reason}), {whole} is whole"
+        )
+    return DamagedGraphError(
+        what,
+        next_step=f"Run `omnigraph repair {root} --rebuild-manifest` to see what can be brought "
+        "back; nothing changes without --confirm.",
+    )
+
+
+_SIGNS: Final = frozenset(
+    {names.COMMITS, names.SCHEMAS_DIR, names.BRANCH_REFS_DIR.partition("/")[0]}
+)
+
+
+def _is_written(path: str) -> bool:
+    version = names.lance_version_at(path)
+    return names.holds_rows(path) or (version is not None and version > _MADE_FIRST)
