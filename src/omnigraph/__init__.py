@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from omnigraph.errors import OmnigraphError
     from omnigraph.graph import Graph, OpenMode
-    from omnigraph.opening import init, open  # noqa: A004 - as in open(path)
+    from omnigraph.opening import init, open, rebuild_manifest  # noqa: A004 - as in open(path)
 
 __version__ = "0.1.0"
 
-__all__ = ["Graph", "OmnigraphError", "OpenMode", "init", "open"]
+__all__ = ["Graph", "OmnigraphError", "OpenMode", "init", "open", "rebuild_manifest"]
 
 _HOMES: Final[Mapping[str, str]] = {
     "Graph": "omnigraph.graph",
@@ -31,6 +31,7 @@ _HOMES: Final[Mapping[str, str]] = {
     "OpenMode": "omnigraph.graph",
     "init": "omnigraph.opening",
     "open": "omnigraph.opening",
+    "rebuild_manifest": "omnigraph.opening",
 }
 
 

@@ -124,6 +124,11 @@ def accepted_schema(model_hash: str) -> str:
     return f"{SCHEMAS_DIR}/{model_hash}.json"
 
 
+def accepted_schema_at(path: str) -> str:
+    """The hash of the accepted schema at a path; the inverse of `accepted_schema`."""
+    return path.removeprefix(f"{SCHEMAS_DIR}/").removesuffix(".json")
+
+
 def index_name(column: str, kind: str) -> str:
     """The name of an index in its table; no kind has an underscore, so no two share one."""
     return f"{column}_{kind}"

@@ -30,6 +30,7 @@ from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from omnigraph.maintenance.rebuild import RebuildReport
     from omnigraph.storage.manifest_state import ManifestState
 
 
@@ -115,6 +116,31 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
         sweep(objects, SYSTEM_CLOCK)
     contract = read_contract(objects, state.schema_hash)
     return Graph(objects, mode=open_mode, contract=contract)
+
+
+def rebuild_manifest(
+    root: str,
+    *,
+    confirm: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> RebuildReport:
+    """Show what can be brought back of a graph whose manifest is lost, or bring it back.
+
+    Args:
+        root: A local path, `file://` or `s3://` address.
+        confirm: Whether to do it. Without it nothing is written. What is damaged is moved to the
+            quarantine; nothing is deleted.
+        storage_options: Options of the object store.
+
+    Raises:
+        ConflictError: the manifest is whole, or another process rebuilds it.
+        DamagedGraphError: a table or the schema cannot be brought back.
+        NotFoundError: there is no graph.
+    """
+    from omnigraph.maintenance.rebuild import rebuild  # opening a graph does not need it
+
+    objects = StoredObjects(parse_root(root, storage_options=storage_options))
+    return rebuild(objects, SYSTEM_CLOCK, confirm=confirm)
 
 
 def _record(set_aside: SetAside, objects: Objects) -> None:

@@ -1,4 +1,4 @@
-"""Repair: what a person types and sees about versions that something else than Omnigraph made."""
+"""Repair: what a person types and sees about foreign versions, and about a lost manifest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import typer
 import omnigraph
 from omnigraph.cli import output
 from omnigraph.cli.options import ActorOption, BranchOption, GraphArgument, JsonFlag
-from omnigraph.errors import DriftNeedsRepairError
+from omnigraph.cli.rebuild_output import rebuild
+from omnigraph.errors import DriftNeedsRepairError, InvalidInputError
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.drift import ForeignVersion
 
 
-def repair(
+def repair(  # noqa: PLR0913 - options of a command
     graph: GraphArgument,
     *,
     branch: BranchOption = "main",
@@ -29,10 +30,25 @@ def repair(
         bool,
         typer.Option("--force", help="With --confirm: publish changed rows, unchecked, too."),
     ] = False,
+    rebuild_manifest: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-manifest",
+            help="Show what can be brought back of a lost manifest; with --confirm bring it back.",
+        ),
+    ] = False,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show versions that something else than Omnigraph made, and publish them if told to."""
+    if rebuild_manifest:
+        if force or actor is not None or branch != MAIN:
+            raise InvalidInputError(
+                "--rebuild-manifest goes with --confirm and --json alone",
+                next_step=f"Run `omnigraph repair {graph} --rebuild-manifest`.",
+            )
+        rebuild(graph, confirm=confirm, as_json=as_json)
+        return
     opened = omnigraph.open(graph).branch(branch)
     report = opened.repair(confirm=confirm, force=force, actor=actor)
     if as_json:

@@ -108,6 +108,13 @@ def forget_lists() -> None:
     _COMPLETE.clear()
 
 
+def recorded_digest(root: Root, location: str, *, version: int, made_at: str) -> str | None:
+    """The digest of the list of a version on a table's main line; None if there is no whole one."""
+    path = names.checksum_list(location, version, made_at)
+    body, _, own = (stored_objects(root).read(path) or b"").rpartition(b"\n")
+    return digest_of(body) if digest_of(body) == own.decode(errors="replace") else None
+
+
 def recorded_files(
     root: Root, location: str, ref: ChecksumRef | None
 ) -> Mapping[str, FileChecksum]:

@@ -129,7 +129,10 @@ def _salvaged(objects: Objects, version: int) -> Salvaged | None:
                 root.child(path), storage_options=for_one_request(root.storage_options) or None
             )
             table = reader.read_all().to_table()
-        return Salvaged(version=version, facts=facts_of(table.schema), rows=decode(table))
+        facts = facts_of(table.schema)
+        if facts.stamp < names.STAMP_OF_DIGESTS:
+            return None
+        return Salvaged(version=version, facts=facts, rows=decode(table))
     except (DamagedGraphError, StorageUnavailableError) as error:
         if not is_damage(error):
             raise

@@ -1,0 +1,108 @@
+"""`omnigraph repair --rebuild-manifest`: what comes back of a lost manifest, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+import omnigraph
+from omnigraph.cli import output
+from omnigraph.errors import DamagedGraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from omnigraph.maintenance.rebuild import RebuildReport
+    from omnigraph.maintenance.rebuild_tables import RebuiltTable
+
+
+def rebuild(graph: str, *, confirm: bool, as_json: bool) -> None:
+    report = omnigraph.rebuild_manifest(graph, confirm=confirm)
+    if as_json:
+        output.json_object(asdict(report))
+    else:
+        _show(report)
+    for note in _notes(report):
+        output.note(note)
+    if report.problems:
+        raise typer.Exit(DamagedGraphError.exit_code)
+
+
+def _show(report: RebuildReport) -> None:
+    output.line(f"graph     {report.root}")
+    output.line(f"manifest  {_manifest(report)}")
+    output.draw(
+        ("type", "version", "rows", "known from", "left out"),
+        [
+            (
+                table.table_key,
+                "" if table.version is None else str(table.version),
+                "" if table.rows is None else f"{table.rows:,}",
+                f"{table.source.value} {table.source_name}".strip(),
+                ", ".join(str(version.version) for version in table.left_out),
+            )
+            for table in report.tables
+        ],
+        numbers=(1, 2),
+    )
+    output.line(f"branches  {', '.join(report.kept_branches)}")
+    if report.tags:
+        output.line(f"tags      {', '.join(report.tags)}")
+    if report.commit_id is not None:
+        output.line(f"rebuilt   commit {report.commit_id}")
+
+
+def _manifest(report: RebuildReport) -> str:
+    count = len(report.damaged_versions)
+    damaged = f"{count} damaged version{'s' if count != 1 else ''}" if count else "gone"
+    if report.manifest_version is None:
+        return damaged
+    return f"{damaged}, version {report.manifest_version} comes back"
+
+
+def _notes(report: RebuildReport) -> Iterator[str]:
+    yield from report.notes
+    for table in report.tables:
+        yield from _notes_on(table)
+    for branch in report.lost_branches:
+        yield (
+            f"branch {branch!r} is lost. The rows that only it has stay in the tables until "
+            f"`omnigraph branch delete {report.root} {branch}` gives them up."
+        )
+    if report.unnamed_operations:
+        yield (
+            f"{len(report.unnamed_operations)} writes come back as one commit; their own commits "
+            "can no longer be named"
+        )
+    if report.unnamed_commits:
+        yield f"these commits can no longer be named: {', '.join(report.unnamed_commits)}"
+    for place in report.unassigned_tables:
+        yield f"{place} belongs to no type of the schema and stays where it is"
+    if report.quarantine is not None:
+        yield f"what was damaged is in {report.quarantine}"
+    if not report.audited:
+        yield f"commit {report.commit_id} could not be listed among the recoveries"
+    yield _next_step(report)
+
+
+def _notes_on(table: RebuiltTable) -> Iterator[str]:
+    if table.problem is not None:
+        yield f"{table.table_key} cannot come back: {table.problem}"
+    for version in table.left_out:
+        made = "" if version.operation_id is None else f" of operation {version.operation_id}"
+        yield f"{table.table_key} version {version.version}{made} is left out: {version.reason}"
+    if table.unproven is not None:
+        yield (
+            f"{table.table_key} version {table.version} may hold a write that was never "
+            f"published: operation {table.unproven}"
+        )
+
+
+def _next_step(report: RebuildReport) -> str:
+    if report.problems:
+        return "Restore the tables that cannot come back from a backup, then run it again."
+    if report.confirmed:
+        return f"Run `omnigraph check {report.root}` to see whether all rules hold."
+    return f"`omnigraph repair {report.root} --rebuild-manifest --confirm` does it."
