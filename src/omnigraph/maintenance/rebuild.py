@@ -152,7 +152,8 @@ def rebuild(objects: Objects, clock: Clock, *, confirm: bool) -> RebuildReport:
     if not confirm:
         return plan_rebuild(objects, clock).preview
     operation_id = clock.new_id()
-    plan_rebuild(objects, clock)  # nothing is written, not even to the log, if this refuses
+    # Nothing is written, not even to the log, if this refuses.
+    _refuse_problems(objects, plan_rebuild(objects, clock))
     with rebuilding(objects, operation_id, clock):
         return apply_rebuild(objects, plan_rebuild(objects, clock), clock)
 

@@ -6,7 +6,7 @@ that is still undecided made it. Whether it was ever published is proven or said
 | Newest versions of the main line of a table | Comes back | Proven |
 |---|---|---|
 | known from a commit, a tag or a branch | it | yes |
-| made by a write, and another write was made for it | it | yes |
+| made by a write, and another write or a branch was made for it | it | yes |
 | made by a write that is proven by another table | it | yes |
 | put back the content of a published version | it | yes |
 | made by a write that nothing else knows of | it | no |
@@ -17,9 +17,9 @@ that is still undecided made it. Whether it was ever published is proven or said
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph import names
 from omnigraph.errors import OmnigraphError
@@ -27,21 +27,30 @@ from omnigraph.maintenance.misfits import misfit_of
 from omnigraph.maintenance.rebuild_sources import KnownPin, KnownState, PinSource, Undecided
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.checksums import recorded_digest
-from omnigraph.storage.datasets import made_at, open_dataset
+from omnigraph.storage.forks import versions_forked
 from omnigraph.storage.manifest_survey import is_damage, stored_versions
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_versions import Role, VersionRecord, version_record
+from omnigraph.storage.table_versions import (
+    Role,
+    VersionRecord,
+    columns_at,
+    facts_at,
+    version_record,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from lance import LanceDataset
 
     from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
 
 _LOOKED_AT_MOST: Final = 100
 """Versions of a table: about as many commits as a manifest names before they move to the history.
 """
+
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,32 +157,34 @@ def _looked_up(
     line = _line(objects, entry, pin, undecided)
     if line.version is None:
         return _missing(table_key, entity, f"no version of {location} can be read")
-    dataset = _opened(objects, location, line.version)
-    if dataset is None:
+    columns = _readable(columns_at, objects, entry, line.version)
+    facts = _readable(facts_at, objects, entry, line.version)
+    if columns is None or facts is None:
         return _missing(table_key, entity, f"version {line.version} of {location} cannot be read")
-    misfit = misfit_of(dataset.schema, table_schema(entity), version=line.version)
+    misfit = misfit_of(columns, table_schema(entity), version=line.version)
     if misfit is not None:
         return _missing(table_key, entity, misfit)
     record = line.records.get(line.version)
     operation = None if line.is_known or record is None else _unproven(record)
-    made = made_at(dataset)
     is_known = line.is_known and known is not None
     return FoundTable(
         shown=RebuiltTable(
             table_key=table_key,
             location=location,
             version=line.version,
-            rows=int(dataset.count_rows()),
+            rows=facts.rows,
             source=known.source if known is not None and is_known else PinSource.TABLE,
             source_name=known.name if known is not None and is_known else location,
             left_out=line.left_out,
             unproven=operation,
         ),
         type_number=entity.number,
-        made_at=made,
-        checksums=recorded_digest(objects.root, location, version=line.version, made_at=made),
+        made_at=facts.made_at,
+        checksums=recorded_digest(
+            objects.root, location, version=line.version, made_at=facts.made_at
+        ),
         operations=frozenset(_operations(line)),
-        proven=frozenset(_proven(line)),
+        proven=frozenset(_proven(line, _forked(objects, location))),
     )
 
 
@@ -264,9 +275,9 @@ def _operations(line: Line) -> Iterator[str]:
             yield record.operation_id
 
 
-def _proven(line: Line) -> Iterator[str]:
-    """The writes whose version another one was made for: only published versions are."""
-    built_on = {record.made_for_pin for record in line.records.values()}
+def _proven(line: Line, forked: frozenset[int]) -> Iterator[str]:
+    """The writes whose version another one was made for, or a branch: only published ones are."""
+    built_on = forked | {record.made_for_pin for record in line.records.values()}
     for version, record in line.records.items():
         if version in built_on and record.operation_id:
             yield record.operation_id
@@ -288,10 +299,10 @@ def _places(
     """
     places: dict[str, str] = {}
     schemas = {
-        place: dataset.schema
+        place: columns
         for kind in names.TABLE_DIRS
         for place in objects.folders(kind)
-        if (dataset := _newest_readable(objects, place)) is not None
+        if (columns := _newest_columns(objects, place)) is not None
     }
     for key, entity in declared.items():
         pin = None if known is None else known.pins.get(key)
@@ -319,23 +330,38 @@ def _fits(columns: pa.Schema | None, entity: NodeType | EdgeType) -> bool:
     return columns is not None and misfit_of(columns, table_schema(entity), version=0) is None
 
 
-def _newest_readable(objects: Objects, location: str) -> LanceDataset | None:
+def _newest_columns(objects: Objects, location: str) -> pa.Schema | None:
+    entry = _entry("", location)
     for version, _ in stored_versions(objects, location)[:_LOOKED_AT_MOST]:
-        dataset = _opened(objects, location, version)
-        if dataset is not None:
-            return dataset
+        columns = _readable(columns_at, objects, entry, version)
+        if columns is not None:
+            return columns
     return None
 
 
-def _opened(objects: Objects, location: str, version: int) -> LanceDataset | None:
+def _forked(objects: Objects, location: str) -> frozenset[int]:
+    """Versions that a branch was made from; unknown if the newest version cannot be read."""
     try:
-        dataset = open_dataset(objects.root, location, version=version)
+        return versions_forked(objects.root, location)
+    except OmnigraphError as error:
+        if not is_damage(error):
+            raise
+        return frozenset()
+
+
+def _readable(
+    read: Callable[[Root, TableEntry, int], Content | None],
+    objects: Objects,
+    entry: TableEntry,
+    version: int,
+) -> Content | None:
+    """What is read of a version; None if it is gone or damaged."""
+    try:
+        return read(objects.root, entry, version)
     except OmnigraphError as error:
         if not is_damage(error):
             raise
         return None
-    # Lance takes a version file of zeros for a version without columns.
-    return dataset if dataset is not None and dataset.schema.names else None
 
 
 def _missing(table_key: str, entity: NodeType | EdgeType, problem: str) -> FoundTable:

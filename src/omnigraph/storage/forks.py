@@ -45,6 +45,16 @@ def fork_origin(root: Root, entry: TableEntry) -> Pin | None:
     return None if made is None else Pin(made["parent_version"], made["parent_branch"])
 
 
+def versions_forked(root: Root, location: str) -> frozenset[int]:
+    """The versions of a table's main line that forks started from: branches fork published ones."""
+    with translated(root, f"list the forks of {location}"):
+        dataset = open_dataset(root, location)
+        forks = {} if dataset is None else dataset.branches.list()
+    return frozenset(
+        fork["parent_version"] for fork in forks.values() if fork["parent_branch"] is None
+    )
+
+
 def forks_of(root: Root, location: str) -> tuple[str, ...]:
     """Every fork of a table."""
     with translated(root, f"list the forks of {location}"):

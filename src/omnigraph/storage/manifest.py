@@ -157,7 +157,8 @@ def stored_version(root: Root, version: int, *, branch: BranchRef | None = None)
     Raises:
         DamagedGraphError, StorageUnavailableError: it cannot be read, or is not what was written.
     """
-    handle = _opened(root, _lance_branch(branch), version)
+    # No cache: what is asked is what the store has now.
+    handle = open_dataset(root, names.MANIFEST, fork=_lance_branch(branch), version=version)
     if handle is None or KEY_COLUMN not in handle.schema.names:
         raise DamagedGraphError(f"version {version} of {names.MANIFEST} in {root} has no rows")
     with translated(root, f"read version {version} of {names.MANIFEST}"):

@@ -29,6 +29,8 @@ from omnigraph.storage.datasets import (
 from omnigraph.storage.kept_open import keep_next
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging import StagedChange
@@ -149,6 +151,12 @@ def facts_at(root: Root, entry: TableEntry, version: int) -> VersionFacts | None
     if dataset is None:
         return None
     return VersionFacts(rows=int(dataset.count_rows()), made_at=made_at(dataset))
+
+
+def columns_at(root: Root, entry: TableEntry, version: int) -> pa.Schema | None:
+    """The columns of a version; None if it is gone, or has none because its file is all zeros."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    return None if dataset is None or not dataset.schema.names else dataset.schema
 
 
 def data_files_at(root: Root, entry: TableEntry, version: int) -> frozenset[str] | None:

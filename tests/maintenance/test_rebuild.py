@@ -1,0 +1,186 @@
+"""Rebuilding a lost manifest: which versions of tables come back, and who may rebuild."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import ConflictError, DamagedGraphError
+from omnigraph.graph import Graph
+from omnigraph.maintenance.rebuild import RebuildReport
+from omnigraph.maintenance.rebuild_lock import rebuilding
+from omnigraph.maintenance.rebuild_tables import RebuiltTable
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.objects import StoredObjects
+from omnigraph.system_clock import SYSTEM_CLOCK
+from tests.stores import folder_of
+
+pytestmark = pytest.mark.unit
+
+SCHEMA = "node Person { name: String @key  age: I32? }\nnode Note { name: String @key }"
+PERSON = names.table_location("node:Person")
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    """Person is at version 3 with two rows."""
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": "ann", "age": 1}]})
+    graph.write({"Person": [{"name": "bob", "age": 2}]})
+    return graph
+
+
+def lose_manifest(graph: Graph) -> None:
+    shutil.rmtree(folder_of(graph.root, names.MANIFEST))
+
+
+def people(report: RebuildReport) -> RebuiltTable:
+    (table,) = (table for table in report.tables if table.table_key == "node:Person")
+    return table
+
+
+def version_file(graph: Graph, version: int) -> Path:
+    return folder_of(graph.root, f"{PERSON}/{names.lance_version(version)}")
+
+
+def append_by_hand(graph: Graph) -> None:
+    dataset = lance.dataset(f"{graph.root}/{PERSON}")
+    rows = pa.Table.from_pylist([{"id": "eve", "name": "eve", "age": 3}], schema=dataset.schema)
+    lance.write_dataset(rows, dataset.uri, mode="append")
+
+
+def test_rows_that_another_program_wrote_are_left_out_and_shown_by_repair(graph: Graph) -> None:
+    append_by_hand(graph)
+    lose_manifest(graph)
+
+    table = people(omnigraph.rebuild_manifest(graph.root, confirm=True))
+
+    assert (table.version, table.rows) == (3, 2)
+    assert [(left.version, left.reason) for left in table.left_out] == [
+        (4, "written by something else than Omnigraph")
+    ]
+    (drift,) = omnigraph.open(graph.root).repair().previewed
+    assert (drift.table_key, drift.version, drift.rows) == ("node:Person", 4, 3)
+
+
+def test_compactions_come_back_with_the_rows_they_keep(graph: Graph) -> None:
+    graph.optimize(target_rows_per_fragment=100)
+    published = graph.snapshot().tables["node:Person"]
+    assert published.version > 3
+    lose_manifest(graph)
+
+    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+    assert (people(report).version, people(report).rows) == (published.version, 2)
+    assert people(report).left_out == ()
+    assert omnigraph.open(graph.root).check().ok
+
+
+@pytest.mark.parametrize("content", [b"", b"\xa5" * 900, bytes(900)])
+def test_a_version_that_cannot_be_read_is_left_out(graph: Graph, content: bytes) -> None:
+    lose_manifest(graph)
+    version_file(graph, 3).write_bytes(content)
+
+    table = people(omnigraph.rebuild_manifest(graph.root))
+
+    assert (table.version, table.rows) == (2, 1)
+    assert [(left.version, left.reason) for left in table.left_out] == [(3, "it cannot be read")]
+
+
+@pytest.mark.local_disk("a store keeps its own checksums")
+def test_the_checksums_of_the_published_version_still_count(graph: Graph) -> None:
+    lose_manifest(graph)
+    (changed, *_) = sorted(folder_of(graph.root, PERSON, "data").iterdir())
+    before = changed.read_bytes()
+    changed.write_bytes(before[:40] + bytes([before[40] ^ 1]) + before[41:])
+
+    omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+    rebuilt = omnigraph.open(graph.root, verify="first-read")
+    with pytest.raises(DamagedGraphError, match=changed.name):
+        rebuilt.nodes("Person").read_all()
+
+
+def test_a_table_of_which_nothing_is_left_stops_the_rebuild(graph: Graph) -> None:
+    graph.write({"Note": [{"name": "first"}]})
+    lose_manifest(graph)
+    shutil.rmtree(folder_of(graph.root, PERSON))
+    before = sorted(folder_of(graph.root).rglob("*"))
+
+    preview = omnigraph.rebuild_manifest(graph.root)
+    assert [table.table_key for table in preview.problems] == ["node:Person"]
+    with pytest.raises(DamagedGraphError, match="node:Person can come back"):
+        omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+    assert sorted(folder_of(graph.root).rglob("*")) == before
+
+
+def test_a_damaged_copy_of_the_schema_is_replaced_by_the_accepted_one(graph: Graph) -> None:
+    graph.apply_schema(SCHEMA.replace("age: I32?", "age: I32?  city: String?"))
+    graph.write({"Person": [{"name": "cyd", "city": "Rome"}]})
+    lose_manifest(graph)
+    folder_of(graph.root, names.SCHEMA_STATE).write_bytes(b"{")
+
+    omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+    rebuilt = omnigraph.open(graph.root)
+    rows = rebuilt.nodes("Person").read_all().to_pylist()
+    assert {row["name"]: row["city"] for row in rows} == {"ann": None, "bob": None, "cyd": "Rome"}
+
+
+def test_without_any_schema_nothing_is_rebuilt(graph: Graph) -> None:
+    lose_manifest(graph)
+    folder_of(graph.root, names.SCHEMA_STATE).unlink()
+
+    with pytest.raises(DamagedGraphError, match="no accepted schema can be read"):
+        omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+
+def test_two_processes_do_not_rebuild_at_once(graph: Graph) -> None:
+    lose_manifest(graph)
+    objects = StoredObjects(parse_root(graph.root))
+
+    with (
+        rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK),
+        pytest.raises(ConflictError, match="has been rebuilding"),
+    ):
+        omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+    assert not folder_of(graph.root, names.MANIFEST).exists()
+    assert omnigraph.rebuild_manifest(graph.root, confirm=True).commit_id is not None
+
+
+def test_a_rebuild_that_died_holds_nobody_up(graph: Graph) -> None:
+    lose_manifest(graph)
+    objects = StoredObjects(parse_root(graph.root))
+    with rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK):
+        entry = json.loads(objects.read(names.rebuild_entry(1)) or b"")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    objects.delete(names.rebuild_entry(2))
+    objects.replace(names.rebuild_entry(1), json.dumps({**entry, "pid": dead.pid}).encode())
+
+    assert omnigraph.rebuild_manifest(graph.root, confirm=True).commit_id is not None
+
+
+def test_versions_offered_by_two_writers_are_not_guessed_at(graph: Graph) -> None:
+    """Of two writers that tried to make the newest version, it is not known who made it."""
+    transactions = folder_of(graph.root, names.lance_transactions(names.MANIFEST))
+    (newest,) = transactions.glob("2-*")
+    (earlier,) = transactions.glob("1-*")
+    shutil.copy(earlier, transactions / f"2-{earlier.name.partition('-')[2]}")
+    folder_of(graph.root, f"{names.MANIFEST}/{names.lance_version(3)}").write_bytes(b"")
+
+    assert omnigraph.rebuild_manifest(graph.root).manifest_version == 2
+
+    (transactions / f"2-{earlier.name.partition('-')[2]}").unlink()
+    assert omnigraph.rebuild_manifest(graph.root).manifest_version == 3
+    assert newest.exists()
