@@ -99,7 +99,7 @@ def test_nothing_is_created_over_the_data_of_a_graph_without_a_manifest(
 
 
 @pytest.mark.parametrize("damage", [SPOILED_NEWEST, ZEROED_NEWEST])
-def test_nobody_writes_on_an_older_state_because_the_newest_is_damaged(
+def test_no_write_begins_on_an_older_state_because_the_newest_is_damaged(
     graph: Graph, damage: Callable[[Graph], None]
 ) -> None:
     damage(graph)
@@ -253,7 +253,7 @@ def test_a_branch_that_went_with_the_manifest_is_named_and_can_be_given_up(graph
     assert rebuilt.check().ok
 
 
-def test_an_unfinished_write_of_a_lost_branch_holds_nobody_up(graph: Graph) -> None:
+def test_an_unfinished_write_of_a_lost_branch_does_not_block_the_graph(graph: Graph) -> None:
     dev = graph.create_branch("dev")
     with failing_at("publish.pre_manifest"), pytest.raises(FailpointReached):
         put(dev, Person=[person("fay", age=6)])

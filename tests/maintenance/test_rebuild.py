@@ -158,7 +158,7 @@ def test_two_processes_do_not_rebuild_at_once(graph: Graph) -> None:
     assert omnigraph.rebuild_manifest(graph.root, confirm=True).commit_id is not None
 
 
-def test_a_rebuild_that_died_holds_nobody_up(graph: Graph) -> None:
+def test_a_rebuild_that_died_does_not_block_the_next(graph: Graph) -> None:
     lose_manifest(graph)
     objects = StoredObjects(parse_root(graph.root))
     with rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK):

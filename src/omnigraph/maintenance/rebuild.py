@@ -309,7 +309,7 @@ def _rows_after(
             yield _row_at(objects, row, entries[row.table_key], moved[row.table_key])
         elif row != head:
             yield row
-    folded = (head.folded_operation, *(each.operation_id for each in commits))
+    folded = (head.folded_operation, *(made.operation_id for made in commits))
     yield replace(
         head,
         sequence=head.sequence + 1,
@@ -385,7 +385,7 @@ def _plan_of_tables(
         unnamed_operations=tuple(sorted(unnamed)),
         unassigned_tables=unassigned_tables(objects, tables),
     )
-    folded = {each.commit_id for each in remains.folded}
+    folded = {old.commit_id for old in remains.folded}
     initial = _initial_schema(commit, remains)
     return RebuildPlan(
         operation_id=operation_id,
@@ -395,14 +395,12 @@ def _plan_of_tables(
             commit,
             _head(objects, contract, commit, remains, initial),
             _decision(commit),
-            *(replace(_decision(commit), operation_id=each) for each in sorted(unnamed)),
+            *(replace(_decision(commit), operation_id=operation) for operation in sorted(unnamed)),
         ),
         commit=commit,
         facts=ManifestFacts(durability=objects.root.durability),
         base=None,
-        commits=tuple(
-            each for each in remains.graph.commits.values() if each.commit_id not in folded
-        ),
+        commits=tuple(old for old in remains.graph.commits.values() if old.commit_id not in folded),
         set_aside=_set_aside(objects, survey, remains),
     )
 
@@ -458,7 +456,7 @@ def _preview(
 
 
 def _set_aside(objects: Objects, survey: ManifestSurvey, remains: Remains) -> tuple[str, ...]:
-    """Damaged versions, and unfinished writes of branches that are lost: nobody can settle them."""
+    """Damaged versions, and unfinished writes of lost branches: no process can settle them."""
     incarnations = {ref.incarnation for ref in remains.lost_branches}
     return (
         *(damaged.path for damaged in survey.damaged),
@@ -496,7 +494,7 @@ def _schema_change(
 def _initial_schema(commit: GraphCommit, remains: Remains) -> str | None:
     """The schema that the graph was made with, if the known commits tell of another one since."""
     line = remains.graph.line(commit.parent_id)
-    changes = [each.schema_change for each in line if each.schema_change is not None]
+    changes = [old.schema_change for old in line if old.schema_change is not None]
     return changes[-1].before if changes else None
 
 
@@ -514,7 +512,7 @@ def _head(
     initial: str | None,
 ) -> GraphHead:
     claim = read_branch_ref(objects, names.MAIN)
-    operations = (each.operation_id for each in remains.graph.commits.values())
+    operations = (old.operation_id for old in remains.graph.commits.values())
     return GraphHead(
         branch=None,
         sequence=1,

@@ -1,7 +1,7 @@
 """Who rebuilds the manifest right now: a log of small objects, each put only if it is absent.
 
 Invariant: of two rebuilds that begin at once, one is refused. One whose process is gone, or that
-has said nothing for an hour on another host, holds nobody up.
+has said nothing for an hour on another host, does not block others.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def find_tables(
 def versions_above(
     objects: Objects, entry: TableEntry, undecided: Undecided
 ) -> tuple[LeftOut, ...]:
-    """The versions above a pin that a manifest, a tag or a branch names; upkeep is not counted."""
+    """The versions above a pin that a manifest, a tag or a branch names, without maintenance."""
     return tuple(
         LeftOut(
             version=version,

@@ -40,7 +40,7 @@ def holds_data(objects: Objects) -> bool:
 
 
 def require_manifest(objects: Objects) -> None:
-    """Refuse a root that holds data, which whoever creates a graph there would lose.
+    """Refuse a root that holds data, which a new graph there would replace.
 
     Raises:
         DamagedGraphError: it holds data and no manifest that can be read.
@@ -84,7 +84,7 @@ def require_newest(objects: Objects, state: ManifestState) -> None:
     """Refuse to write on an older state because the newest one is damaged.
 
     Readers step back over a version that a power cut tore. What a power cut tore is set aside
-    before anybody writes, so a torn version that is still there was damaged in another way.
+    before a write begins, so a torn version that is still there was damaged in another way.
 
     Raises:
         DamagedGraphError: a newer version of the manifest is there and cannot be read.

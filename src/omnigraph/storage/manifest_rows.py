@@ -236,8 +236,8 @@ def _require_digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, 
         raise DamagedGraphError(
             f"the rows of {names.MANIFEST} are damaged: their digest is {digest}, "
             f"expected {expected}",
-            next_step="Restore its files from a backup, or run `omnigraph repair` on the graph "
-            "to go back to the newest manifest that is whole.",
+            next_step="Restore its files from a backup, or run `omnigraph repair GRAPH "
+            "--rebuild-manifest` to see what can be brought back.",
         )
 
 
