@@ -459,7 +459,8 @@ def _set_aside(objects: Objects, survey: ManifestSurvey, remains: Remains) -> tu
     """Damaged versions, and unfinished writes of lost branches: no process can settle them."""
     incarnations = {ref.incarnation for ref in remains.lost_branches}
     return (
-        *(damaged.path for damaged in survey.damaged),
+        # The newest goes last: until then a second attempt can still tell what it said.
+        *(damaged.path for damaged in reversed(survey.damaged)),
         *(
             path
             for path in pending_sidecars(objects)

@@ -159,8 +159,8 @@ def _new_tables(contract: SchemaContract) -> Iterator[NewTable]:
 def _refuse_existing_graph(objects: Objects) -> None:
     try:
         exists = manifest_exists(objects.root)
-    except (DamagedGraphError, StorageUnavailableError):
-        refuse_damage(objects)
+    except (DamagedGraphError, StorageUnavailableError) as error:
+        refuse_damage(objects, error)
         raise
     if exists:
         raise AlreadyInitialisedError(objects.root.uri)
@@ -307,8 +307,8 @@ def existing_graph(location: Root) -> ManifestState:
         state = read_manifest(location)
     except NotFoundError as error:
         state = _made_meanwhile(location, error)
-    except (DamagedGraphError, StorageUnavailableError):
-        refuse_damage(StoredObjects(location))
+    except (DamagedGraphError, StorageUnavailableError) as error:
+        refuse_damage(StoredObjects(location), error)
         raise
     if state.stamp > names.STAMP:
         raise FormatTooNewError(location.uri, found=state.stamp, supported=names.STAMP)

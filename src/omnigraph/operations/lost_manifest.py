@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.storage.branch_refs import branch_logs
 from omnigraph.storage.location import Scheme
 from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.manifest_survey import ManifestSurvey, survey_manifest
+from omnigraph.storage.manifest_survey import ManifestSurvey, is_damage, survey_manifest
 
 if TYPE_CHECKING:
     from omnigraph.storage.manifest_state import ManifestState
@@ -68,16 +68,16 @@ def manifest_after_all(objects: Objects) -> ManifestState:
         raise
 
 
-def refuse_damage(objects: Objects) -> None:
+def refuse_damage(objects: Objects, error: OmnigraphError) -> None:
     """Say what is damaged, if that is why the manifest could not be read.
 
     Raises:
         DamagedGraphError: its newest version is.
-        StorageUnavailableError: the store does not answer.
     """
-    survey = survey_manifest(objects)
-    if survey.damaged:
-        raise damaged(objects, survey)
+    if is_damage(error):
+        survey = survey_manifest(objects)
+        if survey.damaged:
+            raise damaged(objects, survey) from error
 
 
 def require_newest(objects: Objects, state: ManifestState) -> None:
@@ -90,7 +90,9 @@ def require_newest(objects: Objects, state: ManifestState) -> None:
         DamagedGraphError: a newer version of the manifest is there and cannot be read.
     """
     if objects.root.scheme is Scheme.LOCAL and state.handle.latest_version > state.version:
-        refuse_damage(objects)
+        survey = survey_manifest(objects)
+        if survey.damaged:
+            raise damaged(objects, survey)
 
 
 def damaged(objects: Objects, survey: ManifestSurvey) -> DamagedGraphError:
