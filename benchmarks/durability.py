@@ -1,8 +1,10 @@
 """What durable commits cost, beside the bare syncs that they need: `just bench durability`.
 
-One row per commit, by one writer and by eight threads of a process. The bare form writes as many
-files into as many folders as a commit does, and makes the same calls of sync; the threads share
-them as commits do.
+One row per commit, by one writer and by eight threads of a process. Rounds of commits with and
+without syncs take turns on two graphs, and so do rounds of the bare form: it writes as many files
+into as many folders as a commit does, and makes the same calls of sync, which its threads share as
+commits do. The median of a difference is that of pairs of rounds, so that a slow minute of the
+machine is in both.
 """
 
 from __future__ import annotations
@@ -16,92 +18,129 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import omnigraph
+from omnigraph.graph import Graph
 from omnigraph.storage import durability
 from omnigraph.storage.location import Durability, Root, Scheme
 
 SCHEMA: Final = "node P { k: String @key  n: I64 }"
-FOLDERS_BEFORE: Final = ("recovery", "data", "transactions", "versions")
-"""A commit writes these before its swap: sidecar, rows, transaction, version."""
+FOLDERS_BEFORE: Final = ("recovery", "data", "transactions", "versions", "checksums")
+"""A commit writes these before its swap: sidecar, rows, transaction, version, checksums."""
 FOLDERS_OF_SWAP: Final = ("manifest-data", "manifest-transactions", "manifest-versions")
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--commits", type=int, default=150, help="by each writer")
+    parser.add_argument("--rounds", type=int, default=200, help="of one commit by each writer")
     parser.add_argument("--folder", default=None, help="on the disk to measure")
     given = parser.parse_args(arguments)
     ratios: dict[str, float] = {}
     print("writers  os p50  commit p50  difference  bare syncs  ratio  syncs per commit")
     for writers in (1, 8):
         with tempfile.TemporaryDirectory(dir=given.folder, prefix="omnigraph-bench-") as place:
-            commits = given.commits if writers == 1 else max(10, given.commits // writers)
-            without = _commits(f"{place}/os", "os", writers, commits)
-            before = durability.syncs_made()
-            durable = _commits(f"{place}/commit", "commit", writers, commits)
-            syncs = (durability.syncs_made() - before) / (writers * commits)
-            bare = _bare(place, writers, commits)
-        difference = durable - without
-        ratios[f"ratio_{writers}"] = difference / bare
+            cost = _measured(place, writers, given.rounds)
+        ratios[f"ratio_{writers}"] = cost.difference / cost.bare
         print(
-            f"{writers:>7}{1e3 * without:>8.2f}{1e3 * durable:>12.2f}{1e3 * difference:>12.2f}"
-            f"{1e3 * bare:>12.2f}{difference / bare:>7.2f}{syncs:>18.2f}"
+            f"{writers:>7}{1e3 * cost.without:>8.2f}{1e3 * cost.durable:>12.2f}"
+            f"{1e3 * cost.difference:>12.2f}{1e3 * cost.bare:>12.2f}"
+            f"{cost.difference / cost.bare:>7.2f}{cost.syncs:>18.2f}"
         )
     print(json.dumps({"name": "durability", **ratios}))
 
 
-def _commits(root: str, promise: str, writers: int, commits: int) -> float:
-    """The median seconds of a commit."""
-    graph = omnigraph.init(root, schema=SCHEMA, durability=promise)
+class Cost(NamedTuple):
+    """Seconds: medians of commits, of the difference of their pairs, and of that of bare files."""
 
-    def commit(writer: int, number: int) -> None:
-        graph.write({"P": [{"k": f"{writer}-{number}", "n": number}]})
-
-    return _median(writers, commits, commit)
-
-
-def _bare(place: str, writers: int, commits: int) -> float:
-    """The median seconds that the two syncs of a commit take, beside as many small files."""
-    root = Root(scheme=Scheme.LOCAL, uri=f"{place}/bare", durability=Durability.COMMIT)
-    folders = [Path(root.uri, name) for name in (*FOLDERS_BEFORE, *FOLDERS_OF_SWAP)]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    before, swap = folders[: len(FOLDERS_BEFORE)], folders[len(FOLDERS_BEFORE) :]
-
-    def write(writer: int, number: int, *, is_synced: bool) -> None:
-        for part in (before, swap):
-            for folder in part:
-                (folder / f"{is_synced}-{writer}-{number}").write_bytes(b"x" * 1000)
-            if is_synced:
-                durability.sync(root)
-
-    def synced(writer: int, number: int) -> None:
-        write(writer, number, is_synced=True)
-
-    def unsynced(writer: int, number: int) -> None:
-        write(writer, number, is_synced=False)
-
-    without = _median(writers, commits, unsynced)
-    return _median(writers, commits, synced) - without
+    without: float
+    durable: float
+    difference: float
+    bare: float
+    syncs: float
 
 
-def _median(writers: int, commits: int, act: Callable[[int, int], None]) -> float:
-    taken: list[float] = []
+def _measured(place: str, writers: int, rounds: int) -> Cost:
+    plain = omnigraph.init(f"{place}/os", schema=SCHEMA, durability="os")
+    durable = omnigraph.init(f"{place}/commit", schema=SCHEMA, durability="commit")
+    files = _Files(place)
+    took: dict[str, list[float]] = {"os": [], "commit": [], "unsynced": [], "synced": []}
+    syncs = 0
+
+    def commit(graph: Graph, number: int) -> Callable[[int], None]:
+        return lambda writer: _commit(graph, f"{writer}-{number}")
+
+    for number in range(rounds):
+        # What is first gets another turn each time.
+        parts: list[tuple[str, Callable[[int], None]]] = [
+            ("os", commit(plain, number)),
+            ("commit", commit(durable, number)),
+            ("unsynced", files.writing(number, is_synced=False)),
+            ("synced", files.writing(number, is_synced=True)),
+        ]
+        for name, act in parts[number % 4 :] + parts[: number % 4]:
+            before = durability.syncs_made()
+            took[name].append(_round(writers, act))
+            syncs += durability.syncs_made() - before if name == "commit" else 0
+    return Cost(
+        without=statistics.median(took["os"]),
+        durable=statistics.median(took["commit"]),
+        difference=_difference(took["commit"], took["os"]),
+        bare=_difference(took["synced"], took["unsynced"]),
+        syncs=syncs / (writers * rounds),
+    )
+
+
+def _difference(longer: list[float], shorter: list[float]) -> float:
+    return statistics.median(a - b for a, b in zip(longer, shorter, strict=True))
+
+
+def _commit(graph: Graph, key: str) -> None:
+    graph.write({"P": [{"k": key, "n": 1}]})
+
+
+class _Files:
+    """As many small files in as many folders as a commit makes."""
+
+    def __init__(self, place: str) -> None:
+        self._root = Root(scheme=Scheme.LOCAL, uri=f"{place}/bare", durability=Durability.COMMIT)
+        self._parts = tuple(
+            tuple(Path(self._root.uri, name) for name in names)
+            for names in (FOLDERS_BEFORE, FOLDERS_OF_SWAP)
+        )
+        for folders in self._parts:
+            for folder in folders:
+                folder.mkdir(parents=True)
+
+    def writing(self, number: int, *, is_synced: bool) -> Callable[[int], None]:
+        def write(writer: int) -> None:
+            for folders in self._parts:
+                for folder in folders:
+                    (folder / f"{is_synced}-{writer}-{number}").write_bytes(b"x" * 1000)
+                if is_synced:
+                    durability.sync(self._root)
+
+        return write
+
+
+def _round(writers: int, act: Callable[[int], None]) -> float:
+    """The mean seconds that one act of each writer takes, all at the same time."""
+    took: list[float] = []
 
     def run(writer: int) -> None:
-        for number in range(commits):
-            started = time.perf_counter()
-            act(writer, number)
-            taken.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        act(writer)
+        took.append(time.perf_counter() - started)
 
+    if writers == 1:
+        run(0)
+        return took[0]
     threads = [threading.Thread(target=run, args=(writer,)) for writer in range(writers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return statistics.median(taken)
+    return statistics.mean(took)
 
 
 if __name__ == "__main__":

@@ -45,11 +45,13 @@ def test_init_then_status_as_a_table_and_as_json(graph_root: str, schema: str) -
     assert set(report) == {
         "branch",
         "commit_id",
+        "durability",
         "format_stamp",
         "manifest_version",
         "pending_sidecars",
         "root",
         "tables",
+        "without_checksums",
     }
     assert set(report["tables"][0]) == {
         "deleted_rows",
@@ -91,6 +93,18 @@ def test_init_with_a_bad_schema_shows_it_in_place(graph_root: str, tmp_path: Pat
     assert "bad.pg:1:21: error[unknown-type]" in done.stderr
     assert "^^^^^" in done.stderr
     assert not folder_of(graph_root).exists()
+
+
+def test_the_durability_of_a_graph_is_chosen_when_it_is_created(
+    graph_root: str, schema: str
+) -> None:
+    omnigraph("init", graph_root, "--schema", schema, "--durability", "os")
+    unset = {"OMNIGRAPH_DURABILITY": ""}
+    refused = omnigraph("init", f"{graph_root}-2", "--schema", schema, "--durability", "no")
+
+    assert "durability os" in omnigraph("status", graph_root, env=unset).stdout
+    assert refused.returncode == 5
+    assert "expected 'commit' or 'os'" in refused.stderr
 
 
 def test_status_of_nothing_is_not_found(graph_root: str) -> None:

@@ -39,7 +39,7 @@ FIND_TEXT = 'query q() { match { $d: Doc  search($d.title, "word7") } return { $
 def build(root: str, people: int = PEOPLE) -> None:
     graph = omnigraph.init(root, schema=SCHEMA)
     persons = [
-        {"email": f"p{n}@x", "name": f"name {n % 997}", "age": n % 90} for n in range(PEOPLE)
+        {"email": f"p{n}@x", "name": f"name {n % 997}", "age": n % 90} for n in range(people)
     ]
     documents = [
         {

@@ -244,6 +244,10 @@ def _damages() -> Iterator[Shard]:
             name=f"damage {number}/4",
             command=("python", "-m", "tests.damage.storm", "--damages", "250", "--seed", "{seed}"),
         )
+    yield Shard(
+        name="damage-keys 0/1",
+        command=("python", "-m", "tests.damage.keys", "--trials", "200", "--seed", "{seed}"),
+    )
 
 
 def _fuzzing() -> Iterator[Shard]:

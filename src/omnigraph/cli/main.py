@@ -86,11 +86,24 @@ def init(
         bool,
         typer.Option("--force", help="Take over a root whose earlier initialisation died."),
     ] = False,
+    durability: Annotated[
+        str | None,
+        typer.Option(
+            "--durability",
+            metavar="commit|os",
+            help="What writes survive: a power cut (commit, the default), or a crash (os).",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Create a graph with a schema."""
     created = omnigraph.init(
-        graph, schema=text_of(schema), schema_name=str(schema), actor=actor, force=force
+        graph,
+        schema=text_of(schema),
+        schema_name=str(schema),
+        actor=actor,
+        force=force,
+        durability=durability,
     )
     output.created(created, as_json=as_json)
 

@@ -136,6 +136,7 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
     line(f"graph     {report.root}")
     line(f"branch    {report.branch} at commit {report.commit_id or '(none yet)'}")
     line(f"manifest  version {report.manifest_version}, format {report.format_stamp}")
+    line(f"writes    durability {report.durability}")
     draw(
         ("type", "kind", "version", "rows", "fragments", "deleted", "indexes"),
         [_status_row(table) for table in report.tables],
@@ -147,6 +148,11 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
                 f"{table.table_key}: Lance HEAD is {table.head_version}, "
                 f"published is {table.version}"
             )
+    if report.without_checksums:
+        note(
+            f"{len(report.without_checksums)} table(s) have no checksums: "
+            f"run `omnigraph scrub {report.root} --record`"
+        )
     if report.pending_sidecars:
         note(
             f"{len(report.pending_sidecars)} write(s) in progress or unfinished: "

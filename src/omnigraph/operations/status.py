@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
+from omnigraph.storage.location import Scheme
 from omnigraph.storage.tables import IndexCoverage, table_health
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class GraphStatus:
     format_stamp: int
     pending_sidecars: tuple[str, ...]
     tables: tuple[TableStatus, ...]
+    durability: str
+    """What an acknowledged write of this handle survives."""
+    without_checksums: tuple[str, ...] = ()
+    """Tables on a local disk whose published versions are older than checksums."""
 
 
 def graph_status(
@@ -80,7 +85,17 @@ def graph_status(
             format_stamp=stamp,
             pending_sidecars=pending_operations(objects),
             tables=tuple(sorted(tables, key=lambda table: (table.kind != "node", table.type_name))),
+            durability=objects.root.durability.value,
+            without_checksums=tuple(
+                entry.table_key
+                for entry in snapshot.tables.values()
+                if objects.root.scheme is Scheme.LOCAL and not _has_checksums(entry)
+            ),
         )
+
+
+def _has_checksums(entry: TableEntry) -> bool:
+    return entry.checksums is not None and entry.checksums.digest is not None
 
 
 def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> TableStatus:
