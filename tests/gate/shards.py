@@ -80,6 +80,7 @@ RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
 }
 """Random tests by what they are about: how many cases a shard draws, and where they are."""
 BENCHMARKS: Mapping[str, tuple[str, ...]] = {
+    "checksums": ("--rounds", "5"),
     "commit": ("--commits", "2000"),
     "durability": (),
     "load": ("--nodes", "200000", "--edges", "1000000", "--no-memory"),

@@ -71,6 +71,9 @@ def test_frames_are_loaded_with_all_types_and_their_bad_rows_set_aside(
 
     assert report.written == {"Person": 100, "Knows": 99}
     assert report.quarantined == {"missing_endpoint": 1}
+    checked = graph.check(deep=True)
+    assert checked.ok, checked.findings
+    assert checked.files_unrecorded == 0
     (refused,) = pq.read_table(report.quarantine).to_pylist()
     assert (refused["file"], refused["type"]) == ("<Knows>", "Knows")
     assert json.loads(refused["raw"])["dst"] == "p100"

@@ -23,10 +23,11 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph import names
+from omnigraph.storage.checksum_recording import staged_checksums
 from omnigraph.storage.datasets import dataset_uri, translated
 from omnigraph.storage.kept_open import kept_open
 from omnigraph.storage.s3_options import for_one_request
-from omnigraph.storage.staging import Change, StagedChange
+from omnigraph.storage.staging import Change, Checksums, StagedChange
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _DELETION_SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _READ_ROWS: Final = 65_536
+_CHECKSUMS: Final = "omnigraph:checksums"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ def write_rows(
     base = kept_open(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         written = write_fragments(rows, base, mode="append")
-    return tuple(_staged(each) for each in written)
+    return tuple(_staged(root, entry, each) for each in written)
 
 
 def write_replacements(
@@ -83,7 +85,7 @@ def write_replacements(
         ids = row_ids[start : start + each.physical_rows].tolist()
         each.row_id_meta = RowIdSequence(ids).to_inline_metadata()
         start += each.physical_rows
-    return tuple(_staged(each) for each in written)
+    return tuple(_staged(root, entry, each) for each in written)
 
 
 def read_staged(
@@ -146,6 +148,7 @@ def gather_append(
         rows_deleted=0,
         operation=LanceOperation.Append(_numbered(objects, entry, fragments)),
         base=kept_open(objects.root, entry),
+        checksums=_checksums(fragments),
     )
 
 
@@ -166,6 +169,7 @@ def gather_overwrite(
             new_fragments=_numbered(objects, entry, fragments),
         ),
         base=base,
+        checksums=_checksums(fragments),
     )
 
 
@@ -191,6 +195,7 @@ def gather_merge(
             new_fragments=_numbered(objects, entry, (*inserted, *replacing)),
         ),
         base=kept_open(objects.root, entry),
+        checksums=_checksums((*inserted, *replacing)),
     )
 
 
@@ -246,8 +251,19 @@ def _with_deletions(
     return _metadata(fields)
 
 
-def _staged(written: FragmentMetadata) -> StagedFragment:
-    return StagedFragment(description=_described(written), rows=int(written.physical_rows))
+def _staged(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFragment:
+    """Checksums go with the description, so that the driver need not read what tasks wrote."""
+    checksums = staged_checksums(root, entry, written)
+    description = json.dumps({**written.to_json(), _CHECKSUMS: checksums})
+    return StagedFragment(description=description, rows=int(written.physical_rows))
+
+
+def _checksums(fragments: Iterable[StagedFragment]) -> Checksums:
+    return {
+        name: (size, digest)
+        for fragment in fragments
+        for name, (size, digest) in json.loads(fragment.description).get(_CHECKSUMS, {}).items()
+    }
 
 
 def _described(fragment: FragmentMetadata) -> str:
@@ -255,8 +271,9 @@ def _described(fragment: FragmentMetadata) -> str:
 
 
 def _metadata(description: str | Mapping[str, Any]) -> FragmentMetadata:
-    text = description if isinstance(description, str) else json.dumps(description)
-    return FragmentMetadata.from_json(text)
+    fields = json.loads(description) if isinstance(description, str) else dict(description)
+    fields.pop(_CHECKSUMS, None)
+    return FragmentMetadata.from_json(json.dumps(fields))
 
 
 def _kept(fragments: Iterable[StagedFragment]) -> int:

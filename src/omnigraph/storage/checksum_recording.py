@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
-    from omnigraph.storage.staging import StagedChange
+    from omnigraph.storage.staging import Checksums, StagedChange
 
 _LOOKED_UP_MOST: Final = 64
 
@@ -56,9 +56,9 @@ def record_change(root: Root, change: StagedChange, made: Made) -> ChecksumRef |
     entry, version = change.entry, made.version
     changed = _changed_files(root, change)
     if changed is None:
-        return record_version(root, entry, version)
+        return record_version(root, entry, version, ready=change.checksums)
     added = {
-        name: _checksum(root, entry, name)
+        name: _ready_or_read(root, entry, name, change.checksums)
         for name in (*changed.added, names.lance_version(version))
     }
     before = entry.checksums
@@ -72,17 +72,27 @@ def record_change(root: Root, change: StagedChange, made: Made) -> ChecksumRef |
     return _store(root, entry, stored, made)
 
 
-def record_version(root: Root, entry: TableEntry, version: int) -> ChecksumRef | None:
+def staged_checksums(root: Root, entry: TableEntry, fragment: FragmentMetadata) -> Checksums:
+    """The checksums of the data files that a task has just written, by name; runs anywhere."""
+    if root.scheme is not Scheme.LOCAL:
+        return {}
+    files = _fragment_files(root, entry, fragment, has_blobs=True)
+    return {name: _checksum(root, entry, name)[1:] for name in files}
+
+
+def record_version(
+    root: Root, entry: TableEntry, version: int, *, ready: Checksums | None = None
+) -> ChecksumRef | None:
     """The same for a version of which nothing is known but its number; None if there is none.
 
-    Every file that it names is read, except those that `entry` has checksums of.
+    Every file that it names is read, except those that `entry` has checksums of, or `ready`.
     """
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
     if dataset is None:
         return None
     known = recorded_files(root, entry.location, entry.checksums)
     files = {
-        name: known.get(name) or _checksum(root, entry, name)
+        name: known.get(name) or _ready_or_read(root, entry, name, ready or {})
         for name in (*named_files(root, entry, dataset), names.lance_version(version))
     }
     stored = ChecksumList(previous=None, added=files)
@@ -154,6 +164,12 @@ def _files_below(root: Root, entry: TableEntry, folder: str) -> Iterator[str]:
         if paths:
             yield from (path.removeprefix(f"{place}/") for path in paths)
             return
+
+
+def _ready_or_read(root: Root, entry: TableEntry, name: str, ready: Checksums) -> FileChecksum:
+    if name in ready:
+        return FileChecksum(entry.fork, *ready[name])
+    return _checksum(root, entry, name)
 
 
 def _checksum(root: Root, entry: TableEntry, name: str) -> FileChecksum:

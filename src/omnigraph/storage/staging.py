@@ -6,9 +6,10 @@ Invariant: nothing here commits. A staged change is an opaque value that only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lance.fragment import write_fragments
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
+
+
+Checksums: TypeAlias = Mapping[str, tuple[int, str]]
+"""Sizes and digests of files of a table, by name."""
 
 
 class Change(StrEnum):
@@ -46,6 +51,8 @@ class StagedChange:
     rows_deleted: int
     operation: LanceOperation.BaseOperation = field(repr=False, compare=False)
     base: LanceDataset = field(repr=False, compare=False)
+    checksums: Checksums = field(default_factory=dict, repr=False, compare=False)
+    """Of files whose writers have made them already."""
 
     @property
     def table_key(self) -> str:
