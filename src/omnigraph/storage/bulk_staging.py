@@ -70,7 +70,7 @@ def write_rows(
     base = kept_open(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         written = write_fragments(rows, base, mode="append")
-    return tuple(_staged(root, entry, each) for each in written)
+    return tuple(_staged(root, entry, fragment) for fragment in written)
 
 
 def write_replacements(
@@ -85,7 +85,7 @@ def write_replacements(
         ids = row_ids[start : start + each.physical_rows].tolist()
         each.row_id_meta = RowIdSequence(ids).to_inline_metadata()
         start += each.physical_rows
-    return tuple(_staged(root, entry, each) for each in written)
+    return tuple(_staged(root, entry, fragment) for fragment in written)
 
 
 def read_staged(

@@ -104,7 +104,8 @@ def named_files(root: Root, entry: TableEntry, dataset: LanceDataset) -> Iterato
     with translated(root, f"list the files of {entry.table_key}"):
         has_blobs = _has_blobs(dataset)
         fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-        segments = [each for index in dataset.describe_indices() for each in index.segments]
+        indexes = dataset.describe_indices()
+        segments = [segment for index in indexes for segment in index.segments]
     for fragment in fragments:
         yield from _fragment_files(root, entry, fragment, has_blobs=has_blobs)
     for segment in segments:

@@ -61,8 +61,8 @@ def _missing(dataset: LanceDataset, column: str, rows: pa.RecordBatch) -> int:
     hits = dataset.scanner(
         columns=[column], filter=f"`{column}` IN ({values})", with_row_id=True
     ).to_table()
-    found = set(hits.column(_ROW_ID).to_pylist())
-    return sum(row_id not in found for row_id in known.column(_ROW_ID).to_pylist())
+    row_ids = set(hits.column(_ROW_ID).to_pylist())
+    return sum(row_id not in row_ids for row_id in known.column(_ROW_ID).to_pylist())
 
 
 def _can_be_spelt(kind: pa.DataType) -> bool:

@@ -200,7 +200,7 @@ def swap_manifest(
     and the rows are when this returns.
     """
     rows = _with_checksums(base.root, tuple(rows), base)
-    make_durable(base.root)  # whatever these rows name, and whoever wrote it
+    make_durable(base.root)  # whatever these rows name, whichever process wrote it
     is_synced = base.root.durability is Durability.COMMIT
     facts = replace(base.facts, stamp=stamp, unsynced_boot=None if is_synced else boot_id())
     content = encode(rows, facts)
@@ -382,7 +382,7 @@ def _may_name_lost(facts: ManifestFacts) -> bool:
 def is_whole(root: Root, fork: str | None, version: int) -> bool:
     """Whether a version of the manifest was not torn by a power cut, and names nothing it took.
 
-    What is damaged otherwise counts as whole: nobody steps back over that in silence.
+    What is damaged otherwise counts as whole: readers do not step back over that in silence.
     """
     if is_torn(version_file(root, names.MANIFEST, fork, version)):
         return False

@@ -1,7 +1,7 @@
 """What a power cut leaves on a local disk: torn files, and versions that name lost ones.
 
 A file that was not synced may be gone, empty or cut short, while its name is there. Lance gives a
-version its name before anybody can sync it, so a torn newest version is always possible. A program
+version its name before it can be synced, so a torn newest version is always possible. A program
 that lives never shows one: a name is given to a file that is written.
 
 Invariant: a file is set aside, never deleted, while a lock is held that everybody takes who sets
