@@ -14,6 +14,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
+from omnigraph.operations.deep_check import unexplained
 from omnigraph.storage.checksums import BLOCK
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
@@ -233,6 +234,13 @@ def test_a_removed_newest_manifest_is_found_by_a_deep_check(graph: Graph) -> Non
     )
 
     assert told == "['unknown_operation']"
+
+
+def test_an_operation_that_is_decided_during_a_deep_check_is_explained(graph: Graph) -> None:
+    before = read_manifest(graph._objects.root)
+    graph.write({"P": rows(700, 1)})
+
+    assert list(unexplained(graph._objects, before)) == []
 
 
 def test_a_branch_log_is_compared(graph: Graph) -> None:

@@ -15,6 +15,7 @@ from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.operations.check import Finding, Problem
+from omnigraph.operations.references import branch_state
 from omnigraph.storage.branch_refs import broken_branch_entries
 from omnigraph.storage.history import recorded_commits, recorded_recoveries
 from omnigraph.storage.index_probes import unfound_rows
@@ -27,7 +28,7 @@ from omnigraph.storage.stored_files import (
     manifest_states,
     stored_files,
 )
-from omnigraph.storage.table_versions import Role, version_records
+from omnigraph.storage.table_versions import Role, VersionRecord, version_records
 from omnigraph.storage.tags import broken_tag_entries
 from omnigraph.storage.verification import damage
 from omnigraph.storage.version_gc import versions_of
@@ -49,7 +50,7 @@ def deep_findings(objects: Objects) -> tuple[StoredFiles, tuple[Finding, ...]]:
     states = manifest_states(objects)
     for state in states:
         findings += _manifests(objects.root, state)
-        findings += _unexplained(objects, state)
+        findings += unexplained(objects, state)
     stored = stored_files(objects, states)
     findings += list_findings(stored)
     before = len(findings)
@@ -115,35 +116,47 @@ def _manifests(root: Root, state: ManifestState) -> Iterator[Finding]:
             )
 
 
-def _unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:
+def unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:
     """Versions that an operation published, as far as the tables can tell, and no manifest knows.
 
-    That is what remains when the newest version of `__manifest` is removed.
+    That is what remains when the newest version of `__manifest` is removed. An operation that is
+    not over has a sidecar, and it is decided before that is removed; so the tables are read first,
+    then the sidecars, then the manifest again.
     """
-    root, pending = objects.root, set(pending_operations(objects))
+    written: list[tuple[str, VersionRecord]] = []
     for entry in state.snapshot().tables.values():
         if not belongs_to(entry, state.ref):
             continue
         try:
-            records = version_records(root, entry, above=entry.version)
+            records = version_records(objects.root, entry, above=entry.version)
         except OmnigraphError as error:
             yield Finding(
                 problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
             )
             continue
-        for record in records:
-            operation_id = record.operation_id
-            if operation_id is None or record.role is not Role.OWN or operation_id in pending:
-                continue
-            if decision_in(root, state, operation_id) is None:
-                yield Finding(
-                    problem=Problem.UNKNOWN_OPERATION,
-                    thing=entry.table_key,
-                    message=f"version {record.version} was written by operation {operation_id}, "
-                    f"which is neither unfinished nor known to {names.MANIFEST}: versions of "
-                    f"{names.MANIFEST} may have been removed. Restore them from a backup; the next "
-                    "write to the table puts the published content back",
-                )
+        written += ((entry.table_key, record) for record in records if record.role is Role.OWN)
+    pending = set(pending_operations(objects)) if written else set()
+    open_questions = [
+        (table_key, record.version, record.operation_id)
+        for table_key, record in written
+        if record.operation_id is not None and record.operation_id not in pending
+    ]
+    if not open_questions:
+        return
+    try:
+        now = branch_state(objects, state.ref)
+    except NotFoundError:
+        return  # the branch was deleted meanwhile
+    for table_key, version, operation_id in open_questions:
+        if decision_in(objects.root, now, operation_id) is None:
+            yield Finding(
+                problem=Problem.UNKNOWN_OPERATION,
+                thing=table_key,
+                message=f"version {version} was written by operation {operation_id}, "
+                f"which is neither unfinished nor known to {names.MANIFEST}: versions of "
+                f"{names.MANIFEST} may have been removed. Restore them from a backup; the next "
+                "write to the table puts the published content back",
+            )
 
 
 def _indexes(root: Root, states: Iterable[ManifestState]) -> Iterator[Finding]:
