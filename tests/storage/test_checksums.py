@@ -14,11 +14,12 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
-from omnigraph.operations.deep_check import unexplained
+from omnigraph.operations.deep_check import file_findings, list_findings, unexplained
 from omnigraph.storage.checksums import BLOCK
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
+from omnigraph.storage.stored_files import compare, manifest_states, stored_files
 from tests.forking.programs import run_code
 
 pytestmark = [
@@ -241,6 +242,25 @@ def test_an_operation_that_is_decided_during_a_deep_check_is_explained(graph: Gr
     graph.write({"P": rows(700, 1)})
 
     assert list(unexplained(graph._objects, before)) == []
+
+
+def test_files_of_a_branch_that_is_deleted_during_a_deep_check_are_not_missed(
+    graph: Graph,
+) -> None:
+    objects = graph._objects
+    graph.create_branch("dev").write({"P": rows(700, 1)})
+    states = manifest_states(objects)
+    whole = stored_files(objects, states)
+    graph.delete_branch("dev")
+    graph.reconcile()
+
+    compared = [(file, compare(objects.root, file)) for file in whole.files.values()]
+    halved = stored_files(objects, states)
+
+    assert [differs for _, differs in compared if differs is not None]
+    assert halved.damaged_lists
+    assert list(file_findings(objects, compared)) == []
+    assert list(list_findings(objects, halved)) == []
 
 
 def test_a_branch_log_is_compared(graph: Graph) -> None:

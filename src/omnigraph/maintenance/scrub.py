@@ -21,7 +21,7 @@ from omnigraph.commit.sidecar import PointedTable, WriterKind
 from omnigraph.commit.upkeep import UPKEEP_ACTOR
 from omnigraph.errors import DamagedGraphError
 from omnigraph.operations.check import Finding, Problem
-from omnigraph.operations.deep_check import file_finding, list_findings
+from omnigraph.operations.deep_check import file_findings, list_findings
 from omnigraph.storage.checksum_recording import record_version
 from omnigraph.storage.stored_files import (
     StoredFile,
@@ -101,7 +101,8 @@ def scrub_graph(
     started = clock.now()
     rest = [file for path, file in sorted(stored.files.items()) if path > begun.path]
     for chunk in _chunks(rest):
-        findings = _findings(objects.root, chunk, workers.compare(chunk))
+        differences = zip(chunk, workers.compare(chunk), strict=True)
+        findings = file_findings(objects, differences)
         compared += sum(file.checksum.size for file in chunk)
         progress = _Progress(
             path=chunk[-1].path,
@@ -120,7 +121,7 @@ def scrub_graph(
         resumed_files=begun.files,
         unrecorded_files=len(stored.unrecorded),
         recorded_tables=recorded,
-        findings=(*list_findings(stored), *progress.findings),
+        findings=(*list_findings(objects, stored), *progress.findings),
     )
 
 
@@ -143,15 +144,6 @@ def _chunks(files: Sequence[StoredFile]) -> Iterator[list[StoredFile]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def _findings(
-    root: Root, files: Sequence[StoredFile], differences: Sequence[str | None]
-) -> Iterator[Finding]:
-    for file, differs in zip(files, differences, strict=True):
-        finding = None if differs is None else file_finding(root, file, differs)
-        if finding is not None:
-            yield finding
 
 
 def _record(objects: Objects, clock: Clock) -> int:

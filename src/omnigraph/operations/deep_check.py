@@ -52,33 +52,50 @@ def deep_findings(objects: Objects) -> tuple[StoredFiles, tuple[Finding, ...]]:
         findings += _manifests(objects.root, state)
         findings += unexplained(objects, state)
     stored = stored_files(objects, states)
-    findings += list_findings(stored)
+    findings += list_findings(objects, stored)
     before = len(findings)
-    for file in stored.files.values():
-        differs = compare(objects.root, file)
-        finding = None if differs is None else file_finding(objects.root, file, differs)
-        if finding is not None:
-            findings.append(finding)
+    compared = ((file, compare(objects.root, file)) for file in stored.files.values())
+    findings += file_findings(objects, compared)
     if len(findings) == before:
         findings += _indexes(objects.root, states)
     return stored, tuple(findings)
 
 
-def list_findings(stored: StoredFiles) -> Iterator[Finding]:
+def list_findings(objects: Objects, stored: StoredFiles) -> Iterator[Finding]:
+    """Damaged lists of checksums, as far as they are still needed: see `file_findings`."""
+    if not stored.damaged_lists:
+        return
+    needed = stored_files(objects, manifest_states(objects)).damaged_lists
+    still_damaged = {(entry.location, entry.pin) for entry, _ in needed}
     for entry, error in stored.damaged_lists:
-        yield Finding(problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what))
+        if (entry.location, entry.pin) in still_damaged:
+            yield Finding(
+                problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
+            )
 
 
-def file_finding(root: Root, file: StoredFile, differs: str) -> Finding | None:
-    """What it means that a file differs; None if its version does not need it."""
-    error = damage(root, file.entry, file.name, file.checksum, differs)
-    if error is None:
-        return None
-    return Finding(
-        problem=Problem.DAMAGED_FILE,
-        thing=file.entry.table_key,
-        message=f"{error.what}. {error.next_step}",
-    )
+def file_findings(
+    objects: Objects, compared: Iterable[tuple[StoredFile, str | None]]
+) -> Iterator[Finding]:
+    """What it means that files differ, if they do; those that are not needed are left out.
+
+    A branch that is deleted during a check takes its files with it, and cleanup removes others. So
+    once something differs, what is needed is looked up again.
+    """
+    differing = [(file, differs) for file, differs in compared if differs is not None]
+    if not differing:
+        return
+    needed = stored_files(objects, manifest_states(objects)).files
+    for file, differs in differing:
+        if file.path not in needed:
+            continue
+        error = damage(objects.root, file.entry, file.name, file.checksum, differs)
+        if error is not None:
+            yield Finding(
+                problem=Problem.DAMAGED_FILE,
+                thing=file.entry.table_key,
+                message=f"{error.what}. {error.next_step}",
+            )
 
 
 def _logs(objects: Objects) -> Iterator[Finding]:
