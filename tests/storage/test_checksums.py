@@ -5,6 +5,8 @@ Files are looked at below the root; everything else goes through the public API.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
 from omnigraph.storage.stored_files import compare, manifest_states, stored_files
-from tests.forking.programs import run_code
+from tests.forking.programs import run_code, start_code
+from tests.forking.waiting import wait_for_stop
 
 pytestmark = [
     pytest.mark.unit,
@@ -261,6 +264,27 @@ def test_files_of_a_branch_that_is_deleted_during_a_deep_check_are_not_missed(
     assert halved.damaged_lists
     assert list(file_findings(objects, compared)) == []
     assert list(list_findings(objects, halved)) == []
+
+
+def test_files_of_an_operation_that_was_decided_against_are_not_missed(graph: Graph) -> None:
+    before = files(graph, "nodes/*/data/*")
+    writer = start_code(
+        f"import omnigraph; graph = omnigraph.open({graph.root!r})\n"
+        "graph.write({'P': [{'k': 'x', 'n': 1, 't': ''}]})",
+        env={"OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=stop"},
+    )
+    assert wait_for_stop(writer.pid, 60.0)
+    added = [path for path in files(graph, "nodes/*/data/*") if path not in before]
+    graph.apply_schema(SCHEMA.replace("n: I64 ", "n: I64  m: I64? "))
+    os.kill(writer.pid, signal.SIGCONT)
+    assert "SchemaChangedError" in writer.finish().stderr
+    for path in added:
+        path.unlink()
+
+    stored = stored_files(graph._objects, manifest_states(graph._objects)).files.values()
+
+    assert [file.path for file in stored if compare(graph._objects.root, file) is not None]
+    assert graph.check(deep=True).findings == ()
 
 
 def test_a_branch_log_is_compared(graph: Graph) -> None:

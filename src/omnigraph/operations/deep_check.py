@@ -7,6 +7,7 @@ told by tables that moved without a manifest or an unfinished operation that exp
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
@@ -20,6 +21,7 @@ from omnigraph.storage.branch_refs import broken_branch_entries
 from omnigraph.storage.history import recorded_commits, recorded_recoveries
 from omnigraph.storage.index_probes import unfound_rows
 from omnigraph.storage.manifest import read_manifest_version
+from omnigraph.storage.manifest_rows import Outcome
 from omnigraph.storage.retention import Line
 from omnigraph.storage.stored_files import (
     StoredFile,
@@ -28,7 +30,12 @@ from omnigraph.storage.stored_files import (
     manifest_states,
     stored_files,
 )
-from omnigraph.storage.table_versions import Role, VersionRecord, version_records
+from omnigraph.storage.table_versions import (
+    Role,
+    VersionRecord,
+    version_record,
+    version_records,
+)
 from omnigraph.storage.tags import broken_tag_entries
 from omnigraph.storage.verification import damage
 from omnigraph.storage.version_gc import versions_of
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import TableEntry
 
 ROWS_PROBED: Final = 5_000
 """So many rows of a table are looked up through each of its indexes."""
@@ -79,15 +87,19 @@ def file_findings(
 ) -> Iterator[Finding]:
     """What it means that files differ, if they do; those that are not needed are left out.
 
-    A branch that is deleted during a check takes its files with it, and cleanup removes others. So
-    once something differs, what is needed is looked up again.
+    A branch that is deleted during a check takes its files with it, and cleanup removes others, as
+    those of operations that were decided against. So once something differs, what is needed is
+    looked up again, and more closely.
     """
     differing = [(file, differs) for file, differs in compared if differs is not None]
     if not differing:
         return
-    needed = stored_files(objects, manifest_states(objects)).files
-    for file, differs in differing:
-        if file.path not in needed:
+    states = manifest_states(objects)
+    counts = partial(_may_be_published, objects.root, states)
+    needed = stored_files(objects, states, counts=counts).files
+    for compared_file, differs in differing:
+        file = needed.get(compared_file.path)
+        if file is None:
             continue
         error = damage(objects.root, file.entry, file.name, file.checksum, differs)
         if error is not None:
@@ -96,6 +108,22 @@ def file_findings(
                 thing=file.entry.table_key,
                 message=f"{error.what}. {error.next_step}",
             )
+
+
+def _may_be_published(root: Root, states: Iterable[ManifestState], entry: TableEntry) -> bool:
+    """False of a version whose operation was decided against, as far as its branch knows."""
+    try:
+        record = version_record(root, entry, entry.version)
+    except OmnigraphError:
+        return True  # it is damaged
+    if record is None or record.operation_id is None:
+        return True
+    owner = names.fork_owner(entry.fork)[0] if entry.fork else None
+    for state in states:
+        if owner == (None if state.ref is None else state.ref.incarnation):
+            decided = decision_in(root, state, record.operation_id)
+            return decided is None or decided.outcome is Outcome.PUBLISHED
+    return True
 
 
 def _logs(objects: Objects) -> Iterator[Finding]:

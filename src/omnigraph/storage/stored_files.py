@@ -28,7 +28,7 @@ from omnigraph.storage.verification import difference, is_comparable, is_index
 from omnigraph.storage.version_gc import versions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest_state import ManifestState
@@ -86,7 +86,13 @@ def pinned_entries(objects: Objects, states: Sequence[ManifestState]) -> tuple[T
     return tuple(pinned.values())
 
 
-def stored_files(objects: Objects, states: Sequence[ManifestState]) -> StoredFiles:
+def stored_files(
+    objects: Objects,
+    states: Sequence[ManifestState],
+    *,
+    counts: Callable[[TableEntry], bool] = lambda _: True,
+) -> StoredFiles:
+    """The files of all versions that are pinned, and of retained ones that `counts` accepts."""
     forget_lists()  # what is on disk counts, not what this process has read of it before
     root = objects.root
     stored = StoredFiles()
@@ -96,13 +102,16 @@ def stored_files(objects: Objects, states: Sequence[ManifestState]) -> StoredFil
         _add_unrecorded(root, stored, entry)
     known = {(line_of(entry), entry.version) for entry in pinned}
     for entry in _unpinned(root, states):
-        if (line_of(entry), entry.version) not in known:
+        if (line_of(entry), entry.version) not in known and counts(entry):
             _add(root, stored, entry, with_indexes=False)
     return stored
 
 
 def _unpinned(root: Root, states: Sequence[ManifestState]) -> Iterator[TableEntry]:
-    """Retained versions that were published once, newest first, from their lists on disk."""
+    """Retained versions, newest first, from their lists on disk.
+
+    Most were published once; some belong to operations that were decided against.
+    """
     keys = {
         location: key
         for state in states
