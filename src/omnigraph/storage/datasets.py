@@ -19,14 +19,16 @@ from omnigraph.storage.failures import Failure, damaged, failure_of, is_damage, 
 from omnigraph.storage.s3_options import for_one_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lance import LanceDataset
+    from lance.dataset import Branch
 
     from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
 
 _PANIC: Final = "PanicException"
+_LISTINGS_MAX: Final = 20
 _LOST_OR_UNKNOWN: Final = (
     "conflict",
     "is unknown",
@@ -104,6 +106,21 @@ def creator_of(dataset: LanceDataset) -> str | None:
 
 def dataset_uri(root: Root, location: str, fork: str | None) -> str:
     return root.child(names.fork_location(location, fork) if fork else location)
+
+
+def lance_branches(dataset: LanceDataset) -> Mapping[str, Branch]:
+    """Every Lance branch of a dataset by name.
+
+    Lance finds the names first and reads each one after that; a branch deleted in between fails
+    its whole listing, which is then made again.
+    """
+    for _ in range(_LISTINGS_MAX - 1):
+        try:
+            return dataset.branches.list()
+        except (ValueError, OSError) as error:
+            if not is_not_found(error):
+                raise
+    return dataset.branches.list()
 
 
 def made_at(dataset: LanceDataset) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from omnigraph.storage.datasets import is_not_found, open_dataset, translated
+from omnigraph.storage.datasets import is_not_found, lance_branches, open_dataset, translated
 from omnigraph.storage.snapshot import Pin
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def fork_table(
         if main is None:
             raise OSError(f"{entry.location} is gone")
         if open_dataset(root, entry.location, fork=fork, version=entry.version) is not None:
-            return forked if fork in main.branches.list() else None
+            return forked if fork in lance_branches(main) else None
         main.create_branch(fork, (entry.fork, entry.version))
     return forked
 
@@ -40,7 +40,7 @@ def fork_origin(root: Root, entry: TableEntry) -> Pin | None:
     """The version that an entry's fork started from; None if it is on no fork."""
     with translated(root, f"look at fork {entry.fork} of {entry.table_key}"):
         dataset = open_dataset(root, entry.location)
-        forks = {} if dataset is None else dataset.branches.list()
+        forks = {} if dataset is None else lance_branches(dataset)
         made = None if entry.fork is None else forks.get(entry.fork)
     return None if made is None else Pin(made["parent_version"], made["parent_branch"])
 
@@ -49,7 +49,7 @@ def versions_forked(root: Root, location: str) -> frozenset[int]:
     """The versions of a table's main line that forks started from: branches fork published ones."""
     with translated(root, f"list the forks of {location}"):
         dataset = open_dataset(root, location)
-        forks = {} if dataset is None else dataset.branches.list()
+        forks = {} if dataset is None else lance_branches(dataset)
     return frozenset(
         fork["parent_version"] for fork in forks.values() if fork["parent_branch"] is None
     )
@@ -59,7 +59,7 @@ def forks_of(root: Root, location: str) -> tuple[str, ...]:
     """Every fork of a table."""
     with translated(root, f"list the forks of {location}"):
         dataset = open_dataset(root, location)
-        return () if dataset is None else tuple(sorted(dataset.branches.list()))
+        return () if dataset is None else tuple(sorted(lance_branches(dataset)))
 
 
 def drop_fork(root: Root, location: str, fork: str) -> bool:

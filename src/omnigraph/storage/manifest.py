@@ -31,6 +31,7 @@ from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import (
     create_dataset,
     is_not_found,
+    lance_branches,
     open_dataset,
     translated,
 )
@@ -69,8 +70,6 @@ from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from lance.dataset import Branch
 
     from omnigraph.storage.branch_refs import BranchRef
     from omnigraph.storage.location import Root
@@ -244,17 +243,13 @@ def fork_manifest(root: Root, branch: BranchRef) -> None:
 
 
 def manifest_branches(root: Root) -> Mapping[str, BranchOrigin]:
-    """Every Lance branch of the manifest and where it was forked.
-
-    Lance finds the names first and reads each one after that; a branch deleted in between fails
-    its whole listing, which is then made again.
-    """
+    """Every Lance branch of the manifest and where it was forked."""
     with translated(root, f"list the branches of {names.MANIFEST}"):
         return {
             name: BranchOrigin(
                 parent=branch["parent_branch"], manifest_version=branch["parent_version"]
             )
-            for name, branch in _branches(_open_main(root), _READ_ATTEMPTS).items()
+            for name, branch in lance_branches(_open_main(root)).items()
         }
 
 
@@ -287,15 +282,6 @@ def drop_manifest_branch(root: Root, name: str) -> bool:
             if not is_not_found(error):
                 raise
     return True
-
-
-def _branches(handle: LanceDataset, attempts: int) -> Mapping[str, Branch]:
-    try:
-        return handle.branches.list()
-    except (ValueError, OSError) as error:
-        if attempts == 1 or not is_not_found(error):
-            raise
-        return _branches(handle, attempts - 1)
 
 
 def _open_main(root: Root) -> LanceDataset:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.datasets import translated
+from omnigraph.storage.datasets import lance_branches, translated
 from omnigraph.storage.kept_open import kept_open
 from omnigraph.storage.table_versions import version_records
 
@@ -362,7 +362,7 @@ def _common_stamps(root: Root, before: TableEntry, after: TableEntry, *, rows: i
     table = kept_open(root, before)
     if before.location != after.location or not table.has_stable_row_ids:
         return None
-    branches = table.branches.list()
+    branches = lance_branches(table)
     lines = [_line(entry, branches) for entry in (before, after)]
     shared = [fork for fork in lines[0] if fork in lines[1]]
     if not shared:

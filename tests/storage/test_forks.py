@@ -1,0 +1,36 @@
+"""Forks of a table are listed while others come and go."""
+
+from __future__ import annotations
+
+from threading import Event, Thread
+
+import pytest
+
+import omnigraph
+from omnigraph.storage.forks import drop_fork, fork_table, forks_of
+
+pytestmark = pytest.mark.unit
+
+
+def test_forks_that_are_deleted_meanwhile_do_not_break_a_listing(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema="node P { k: String @key }")
+    graph.write({"P": [{"k": "a"}]})
+    root, entry = graph._objects.root, graph.snapshot().tables["node:P"]
+    is_over = Event()
+
+    def come_and_go() -> None:
+        for _ in range(4):
+            names = [f"fork-{number}" for number in range(3)]
+            for name in names:
+                fork_table(root, entry, fork=name, branch="dev")
+            for name in names:
+                drop_fork(root, entry.location, name)
+        is_over.set()
+
+    other = Thread(target=come_and_go)
+    other.start()
+    while not is_over.is_set():
+        assert set(forks_of(root, entry.location)) <= {"fork-0", "fork-1", "fork-2"}
+    other.join()
+
+    assert forks_of(root, entry.location) == ()
