@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,10 +120,10 @@ def _one_disk(
             wait_until(partial(_has_lines, log, 2), "the first load on Spark")
         time.sleep(chance.uniform(0.3, plan.seconds_most))
         idle = chance.choice(plan.idle_seconds)
-        _stop(workers)
+        signal_all(workers, signal.SIGSTOP)
         time.sleep(idle)
         disk.cut_power()
-        _kill(workers)
+        kill_all(workers)
         disk.unmount()
         disk.mount()
         _judge(root, logs, f"boot-{number + 1}", plan, tally)
@@ -132,25 +133,21 @@ def _has_lines(log: Path, count: int) -> bool:
     return log.exists() and len(log.read_text().splitlines()) >= count
 
 
-def _stop(workers: list[Running]) -> None:
+def signal_all(workers: Iterable[Running], number: int) -> None:
+    """To workers and to all that they started, which would keep the disk mounted."""
     for worker in workers:
-        _signal(worker, signal.SIGSTOP)
+        others = processes_beside(worker.pid)
+        for pid in (worker.pid, *others):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while number == signal.SIGKILL and any(map(is_running, others)):
+            time.sleep(0.01)
 
 
-def _kill(workers: list[Running]) -> None:
+def kill_all(workers: Iterable[Running]) -> None:
     for worker in workers:
-        _signal(worker, signal.SIGKILL)
+        signal_all([worker], signal.SIGKILL)
         worker.exit_code()
-
-
-def _signal(worker: Running, number: int) -> None:
-    """To a worker and to all that it started, which would keep the disk mounted."""
-    others = processes_beside(worker.pid)
-    for pid in (worker.pid, *others):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-    while number == signal.SIGKILL and any(map(is_running, others)):
-        time.sleep(0.01)
 
 
 def _judge(root: str, logs: Path, boot: str, plan: Plan, tally: Tally) -> None:
@@ -166,8 +163,7 @@ def _judge(root: str, logs: Path, boot: str, plan: Plan, tally: Tally) -> None:
         tally.lost += verdict["lost"]
     tally.unsound += verdict["wrong"]
     tally.unsound += verdict["findings"]
-    for failure in verdict["failed"]:
-        tally.failed[f"{failure['failed']}: {failure['error'][:160]}"] += 1
+    tally.failed.update(verdict["failed"])
 
 
 def main(arguments: list[str]) -> int:
