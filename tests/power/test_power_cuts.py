@@ -6,25 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.forking.programs import run_module
 from tests.gate.seeds import run_seed
-from tests.power.disk import can_mount
 from tests.power.storm import Plan, run
 
 pytestmark = [
     pytest.mark.crash,
     pytest.mark.local_disk("a power cut of an object store is its own affair"),
 ]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("power")
-    if not can_mount(place / "tried"):
-        pytest.skip("needs root, ext4 and a loop device")
-    if run_module("tests.power.roles", "probe", str(place / "boot")).returncode:
-        pytest.skip("needs mount namespaces")
-    return place
 
 
 @pytest.mark.cost("six power cuts, each under two processes, judged by a third", 25)
