@@ -119,6 +119,7 @@ def all_shards() -> list[Shard]:
         *_suite("crash"),
         *_suite("model"),
         *_power_cuts(),
+        _life(),
         *_damages(),
         *_differential(),
         *_random_histories(),
@@ -235,6 +236,15 @@ def _power_cuts() -> Iterator[Shard]:
             "{seed}",
             "--spark",
         ),
+    )
+
+
+def _life() -> Shard:
+    """Writers, maintenance, schema changes, Spark, readers, kills and cuts together; needs root."""
+    return Shard(
+        name="life 0/1",
+        command=("python", "-m", "tests.power.life", "--minutes", "30", "--seed", "{seed}"),
+        minutes=60,
     )
 
 
