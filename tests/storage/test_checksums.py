@@ -16,7 +16,12 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
-from omnigraph.operations.deep_check import file_findings, list_findings, unexplained
+from omnigraph.operations.deep_check import (
+    file_findings,
+    index_findings,
+    list_findings,
+    unexplained,
+)
 from omnigraph.storage.checksums import BLOCK
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
@@ -264,6 +269,7 @@ def test_files_of_a_branch_that_is_deleted_during_a_deep_check_are_not_missed(
     assert halved.damaged_lists
     assert list(file_findings(objects, compared)) == []
     assert list(list_findings(objects, halved)) == []
+    assert list(index_findings(objects, states)) == []
 
 
 def test_files_of_an_operation_that_was_decided_against_are_not_missed(graph: Graph) -> None:

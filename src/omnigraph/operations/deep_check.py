@@ -65,7 +65,7 @@ def deep_findings(objects: Objects) -> tuple[StoredFiles, tuple[Finding, ...]]:
     compared = ((file, compare(objects.root, file)) for file in stored.files.values())
     findings += file_findings(objects, compared)
     if len(findings) == before:
-        findings += _indexes(objects.root, states)
+        findings += index_findings(objects, states)
     return stored, tuple(findings)
 
 
@@ -175,9 +175,10 @@ def unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:
         try:
             records = version_records(objects.root, entry, above=entry.version)
         except OmnigraphError as error:
-            yield Finding(
-                problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
-            )
+            if _is_still_published(objects, state, entry):
+                yield Finding(
+                    problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
+                )
             continue
         written += ((entry.table_key, record) for record in records if record.role is Role.OWN)
     pending = set(pending_operations(objects)) if written else set()
@@ -204,7 +205,9 @@ def unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:
             )
 
 
-def _indexes(root: Root, states: Iterable[ManifestState]) -> Iterator[Finding]:
+def index_findings(objects: Objects, states: Iterable[ManifestState]) -> Iterator[Finding]:
+    """Rows that indexes do not find, and tables that cannot be opened to ask."""
+    root = objects.root
     for state in states:
         for entry in state.snapshot().tables.values():
             if not belongs_to(entry, state.ref):
@@ -212,9 +215,10 @@ def _indexes(root: Root, states: Iterable[ManifestState]) -> Iterator[Finding]:
             try:
                 missing = unfound_rows(root, entry, rows=ROWS_PROBED)
             except DamagedGraphError as error:
-                yield Finding(
-                    problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
-                )
+                if _is_still_published(objects, state, entry):
+                    yield Finding(
+                        problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
+                    )
                 continue
             for index, count in missing.items():
                 yield Finding(
@@ -223,3 +227,12 @@ def _indexes(root: Root, states: Iterable[ManifestState]) -> Iterator[Finding]:
                     message=f"{count} rows are not found through index {index}. "
                     f"Run `omnigraph optimize {root}` to build it again",
                 )
+
+
+def _is_still_published(objects: Objects, state: ManifestState, entry: TableEntry) -> bool:
+    """False if the branch was deleted, or has moved on and the version was cleaned, meanwhile."""
+    try:
+        now = branch_state(objects, state.ref).snapshot().tables.get(entry.table_key)
+    except NotFoundError:
+        return False
+    return now is not None and now.pin == entry.pin
