@@ -125,7 +125,10 @@ def load_graph(
 def _carried_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadReport:
     try:
         if engine is Engine.SPARK:
-            from omnigraph.spark.load_job import load_on_spark  # needs pyspark
+            from omnigraph.spark.session import require_installed  # few loads run on Spark
+
+            require_installed("pyspark", "polars")
+            from omnigraph.spark.load_job import load_on_spark  # needs both
 
             fields = {name: getattr(job, name) for name in LoadJob.__dataclass_fields__}
             return load_on_spark(SparkLoad(**fields, spark=spark))

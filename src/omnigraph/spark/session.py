@@ -133,10 +133,32 @@ def spark_for_a_while(
 
 
 def given_spark(given: object | None) -> AbstractContextManager[SparkSession]:
-    """The Spark that a caller gave: a session, a `SparkTarget`, or None for any."""
+    """The Spark that a caller gave: a session, a `SparkTarget`, or None for any.
+
+    Raises:
+        InvalidInputError: it is neither.
+        SparkUnavailableError: as for `spark_session`.
+    """
     if isinstance(given, SparkTarget):
         return spark_for_a_while(target=given)
+    if given is not None and not hasattr(given, "createDataFrame"):
+        raise InvalidInputError(
+            f"spark is {type(given).__name__}, expected a SparkSession or a SparkTarget"
+        )
     return spark_for_a_while(given)  # type: ignore[arg-type]
+
+
+def require_installed(*packages: str) -> None:
+    """Refuse work whose packages are not installed, before a module is imported that needs them.
+
+    Raises:
+        SparkUnavailableError: one of them is missing.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise SparkUnavailableError(
+                f"this needs Spark, and {package} is not installed", next_step=_INSTALL
+            )
 
 
 @contextmanager
@@ -155,10 +177,7 @@ def without_noise() -> Iterator[None]:
 
 
 def _running_session(target: SparkTarget) -> SparkSession | None:
-    if find_spec("pyspark") is None:
-        raise SparkUnavailableError(
-            "this needs Spark, and pyspark is not installed", next_step=_INSTALL
-        )
+    require_installed("pyspark")
     with without_noise():
         # 300 ms that work without Spark need not pay.
         from pyspark.errors import PySparkRuntimeError
