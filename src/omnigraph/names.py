@@ -38,6 +38,8 @@ LANCE_VERSION_MOST: Final = 2**64 - 1
 """Lance counts the names of version files down from here, so that the newest is listed first."""
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
 STAMP: Final = 7
+STAMP_OF_HEADS: Final = 4
+"""From here on a manifest has a row for the head of its branch."""
 DURABILITY_KEY: Final = "omnigraph:durability"
 DIGEST_KEY: Final = "omnigraph:digest"
 STAMP_OF_DIGESTS: Final = 7

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError, FormatTooOldError
 from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
 from omnigraph.storage.snapshot import Snapshot, take_snapshot
 
@@ -39,9 +41,20 @@ class ManifestState:
 
     @property
     def head(self) -> GraphHead:
-        """The branch's own head; every manifest since format 4 has one."""
-        return next(
-            row for row in self.rows if isinstance(row, GraphHead) and row.branch == self.branch
+        """The branch's own head.
+
+        Raises:
+            FormatTooOldError: the manifest is of a format that has none.
+            DamagedGraphError: it should have one.
+        """
+        for row in self.rows:
+            if isinstance(row, GraphHead) and row.branch == self.branch:
+                return row
+        if self.stamp < names.STAMP_OF_HEADS:
+            raise FormatTooOldError(self.root.uri, found=self.stamp, needed=names.STAMP_OF_HEADS)
+        raise DamagedGraphError(
+            f"{names.MANIFEST} of {self.root} has no head of branch {self.branch or names.MAIN!r}",
+            next_step=f"Run `omnigraph check {self.root} --deep` to see what else is damaged.",
         )
 
     @property
