@@ -7,7 +7,7 @@ import pytest
 
 import omnigraph
 from omnigraph import names
-from omnigraph.errors import FormatTooNewError
+from omnigraph.errors import FormatTooNewError, FormatTooOldError
 from omnigraph.maintenance.migrate import STEPS, migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
 from omnigraph.storage.branch_refs import BranchRef
@@ -134,6 +134,36 @@ def test_branches_migrate_with_main(graph_root: str, stamp: int) -> None:
         assert head.parent_branch == parent
         claimed = json.loads(folder_of(graph_root, names.branch_ref(branch)).read_bytes())
         assert head.incarnation == claimed["incarnation"]
+
+
+@pytest.mark.parametrize("stamp", [1, 2, 3])
+def test_branches_can_be_made_from_a_branch_that_migrated(graph_root: str, stamp: int) -> None:
+    old_graph(graph_root, stamp=stamp, branches=("dev",))
+    graph = omnigraph.open(graph_root)
+
+    graph.create_branch("child", from_="dev")
+    graph.create_branch("grandchild", from_="child").write({"Person": [{"name": "ann"}]})
+
+    names_of_branches = [branch.name for branch in omnigraph.open(graph_root).branches()]
+    assert names_of_branches == ["main", "child", "dev", "grandchild"]
+    assert graph.branch("grandchild").nodes("Person").read_all().num_rows == 1
+    assert graph.branch("child").nodes("Person").read_all().num_rows == 0
+
+
+@pytest.mark.parametrize("stamp", [1, 2, 3])
+def test_what_an_old_format_does_not_record_is_refused_until_it_is_opened_for_writing(
+    graph_root: str, stamp: int
+) -> None:
+    old_graph(graph_root, stamp=stamp)
+    reading = omnigraph.open(graph_root, mode="r")
+
+    for question in (reading.branches, reading.commits):
+        with pytest.raises(FormatTooOldError, match="Open it for writing once"):
+            question()
+
+    omnigraph.open(graph_root)
+    assert [branch.name for branch in reading.branches()] == ["main"]
+    assert reading.commits()
 
 
 def test_branches_of_format_4_go_on_after_the_migration(graph_root: str) -> None:

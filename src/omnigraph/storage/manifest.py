@@ -431,7 +431,10 @@ def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[Manife
     origin = branch.forked_from
     if origin is None or branch.branch in heads:
         return rows
-    parent = heads.get(origin.branch, heads[None])
+    # A branch that is older than heads has its own, and none of main.
+    parent = heads.get(origin.branch) or heads.get(None) or next(iter(heads.values()), None)
+    if parent is None:
+        return rows
     head = replace(
         parent,
         branch=branch.branch,
