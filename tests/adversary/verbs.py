@@ -1,0 +1,350 @@
+"""Every verb of a graph and every command, with arguments that suit the graph of world.py.
+
+A verb or a command that is new is added to `VERBS` or `COMMANDS`; a second way to call one is an
+entry of its own, with a word after its name (`cleanup confirmed`).
+
+    python -m tests.adversary.verbs PLAN   runs entries on roots, prints a line of JSON for each
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import omnigraph
+from omnigraph.errors import OmnigraphError
+from omnigraph.graph import Graph
+from tests.adversary.plain_process import hide_optional_packages, obey_permissions
+from tests.adversary.questions import ALL, FIND
+from tests.adversary.world import DEV, DOOMED, EARLY, KEPT, MARK, SCHEMA, SPARE
+
+SECONDS_EACH: Final = 90.0
+"""After so long a verb is taken to hang; its process ends with the stack of every thread."""
+OPERATION: Final = "01J00000000000000000000000"
+NEW_SCHEMA: Final = SCHEMA.replace("nick: String?", f"{MARK}_note: String?  nick: String?")
+INSERT: Final = f'query i() {{ insert Person {{ name: "{MARK}-inserted" }} }}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """A graph to work on, and files to work with."""
+
+    root: str
+    folder: Path
+
+    def file(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def output(self, name: str) -> str:
+        """A path beside the graph that is not there yet."""
+        return f"{self.root}.{name}"
+
+
+Verb = Callable[[Desk], object]
+
+
+def lay_out(folder: Path) -> None:
+    """Write the files that verbs read."""
+    stored = folder / "queries"
+    stored.mkdir(parents=True)
+    (stored / "find.gq").write_text(FIND)
+    (folder / "ask.gq").write_text(ALL)
+    (folder / "insert.gq").write_text(INSERT)
+    (folder / "schema.pg").write_text(SCHEMA)
+    (folder / "new.pg").write_text(NEW_SCHEMA)
+    row = {"type": "Person", "data": {"name": f"{MARK}-loaded"}}
+    (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def _reads(ask: Callable[[Graph, Desk], object]) -> Verb:
+    return lambda desk: ask(omnigraph.open(desk.root, mode="r"), desk)
+
+
+def _writes(change: Callable[[Graph, Desk], object]) -> Verb:
+    return lambda desk: change(omnigraph.open(desk.root), desk)
+
+
+def _diff(graph: Graph) -> object:
+    diff = graph.diff(EARLY)
+    return [diff.rows(key).read_all() for key in diff.tables]
+
+
+def _changes(graph: Graph) -> object:
+    return [
+        [table.reader().read_all() for table in commit.tables]
+        for commit in graph.changes(start="beginning")
+    ]
+
+
+def _baseline(graph: Graph) -> object:
+    return [getattr(table, "reader", lambda: ())() for table in graph.baseline()]
+
+
+VERBS: Final[Mapping[str, Verb]] = {
+    "open": lambda desk: omnigraph.open(desk.root),
+    "open to read": lambda desk: omnigraph.open(desk.root, mode="r"),
+    "init": lambda desk: omnigraph.init(desk.root, schema=SCHEMA),
+    "init forced": lambda desk: omnigraph.init(desk.root, schema=SCHEMA, force=True),
+    "rebuild_manifest": lambda desk: omnigraph.rebuild_manifest(desk.root),
+    "rebuild_manifest confirmed": lambda desk: omnigraph.rebuild_manifest(desk.root, confirm=True),
+    "apply_schema": _writes(lambda graph, _: graph.apply_schema(NEW_SCHEMA, actor=MARK)),
+    "apply_schema on a branch": _writes(
+        lambda graph, _: graph.branch(SPARE).apply_schema(NEW_SCHEMA, actor=MARK)
+    ),
+    "at": _reads(lambda graph, _: graph.at(EARLY).nodes("Person").read_all()),
+    "baseline": _reads(lambda graph, _: _baseline(graph)),
+    "branch": _reads(lambda graph, _: graph.branch(DEV).nodes("Person").read_all()),
+    "branch_name": _reads(lambda graph, _: graph.branch_name),
+    "branches": _reads(lambda graph, _: graph.branches()),
+    "catalog": _reads(lambda graph, _: graph.catalog),
+    "changes": _reads(lambda graph, _: _changes(graph)),
+    "check": _reads(lambda graph, _: graph.check()),
+    "check deeply": _reads(lambda graph, _: graph.check(deep=True)),
+    "cleanup": _reads(lambda graph, _: graph.cleanup(keep_versions=3)),
+    "cleanup confirmed": _writes(
+        lambda graph, _: graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    ),
+    "commits": _reads(lambda graph, _: graph.commits()),
+    "create_branch": _writes(lambda graph, _: graph.create_branch(f"{MARK}-new")),
+    "create_branch from dev": _writes(
+        lambda graph, _: graph.create_branch(f"{MARK}-new", from_=DEV)
+    ),
+    "delete": _writes(lambda graph, _: graph.delete({"Person": [DOOMED]}, actor=MARK)),
+    "delete_branch": _writes(lambda graph, _: graph.delete_branch(SPARE)),
+    "delete_tag": _writes(lambda graph, _: graph.delete_tag(KEPT)),
+    "diff": _reads(lambda graph, _: _diff(graph)),
+    "edges": _reads(lambda graph, _: graph.edges("WorksAt").read_all()),
+    "explain": _reads(lambda graph, _: graph.explain(FIND, k="p1", analyze=True)),
+    "export": _reads(lambda graph, desk: graph.export(desk.output("jsonl"))),
+    "export as Parquet": _reads(
+        lambda graph, desk: graph.export(desk.output("parquet"), format="parquet")
+    ),
+    "load": _writes(lambda graph, desk: graph.load(desk.file("rows.jsonl"), actor=MARK)),
+    "load on Spark": _writes(
+        lambda graph, desk: graph.load(desk.file("rows.jsonl"), engine="spark", actor=MARK)
+    ),
+    "load through a branch": _writes(
+        lambda graph, desk: graph.load(
+            desk.file("rows.jsonl"),
+            branch=f"{MARK}-load",
+            from_="main",
+            merge_into="main",
+            actor=MARK,
+        )
+    ),
+    "maintain": _writes(lambda graph, _: graph.maintain()),
+    "merge": _writes(lambda graph, _: graph.merge(SPARE, actor=MARK)),
+    "merge from main": _writes(lambda graph, _: graph.merge("main", into=SPARE, actor=MARK)),
+    "mutate": _writes(lambda graph, _: graph.mutate(INSERT, actor=MARK)),
+    "nodes": _reads(lambda graph, _: graph.nodes("Person").read_all()),
+    "optimize": _writes(lambda graph, _: graph.optimize()),
+    "outcome": _reads(lambda graph, _: graph.outcome(OPERATION)),
+    "partings": _reads(lambda graph, _: graph.partings()),
+    "plan_schema": _reads(lambda graph, _: graph.plan_schema(NEW_SCHEMA)),
+    "queries": _reads(lambda graph, desk: graph.queries(desk.file("queries"))),
+    "query": _reads(lambda graph, _: graph.query(FIND, k="p1").to_pylist()),
+    "query all": _reads(lambda graph, _: graph.query(ALL).to_pylist()),
+    "query on Spark": _reads(lambda graph, _: graph.query(ALL, engine="spark")),
+    "reconcile": _writes(lambda graph, _: graph.reconcile()),
+    "recover": _writes(lambda graph, _: graph.recover(also_living=True)),
+    "recoveries": _reads(lambda graph, _: graph.recoveries()),
+    "repair": _reads(lambda graph, _: graph.repair()),
+    "repair confirmed": _writes(lambda graph, _: graph.repair(confirm=True, force=True)),
+    "root": _reads(lambda graph, _: graph.root),
+    "schema_text": _reads(lambda graph, _: graph.schema_text),
+    "scrub": _writes(lambda graph, _: graph.scrub()),
+    "scrub on Spark": _writes(lambda graph, _: graph.scrub(spark=True)),
+    "snapshot": _reads(lambda graph, _: graph.snapshot()),
+    "spark": _reads(lambda graph, _: graph.spark()),
+    "status": _reads(lambda graph, _: graph.status()),
+    "tag": _writes(lambda graph, _: graph.tag(f"{MARK}-new", actor=MARK)),
+    "tags": _reads(lambda graph, _: graph.tags()),
+    "write": _writes(
+        lambda graph, _: graph.write({"Person": [{"name": f"{MARK}-written"}]}, actor=MARK)
+    ),
+    "write on a branch": _writes(
+        lambda graph, _: graph.branch(DEV).write(
+            {"Person": [{"name": f"{MARK}-written"}], "Company": [{"name": f"{MARK}-one"}]},
+            actor=MARK,
+        )
+    ),
+}
+"""Verbs by name; properties are verbs that take no arguments."""
+
+_ROOT: Final = "ROOT"
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "init": (_ROOT, "--schema", "FILE:schema.pg"),
+    "status": (_ROOT,),
+    "lint": ("FILE:ask.gq", "--graph", _ROOT),
+    "fmt": ("FILE:schema.pg", "--check"),
+    "check": (_ROOT,),
+    "check deeply": (_ROOT, "--deep", "--json"),
+    "load": (_ROOT, "FILE:rows.jsonl", "--actor", MARK),
+    "load on Spark": (_ROOT, "FILE:rows.jsonl", "--engine", "spark", "--actor", MARK),
+    "export": (_ROOT, "-o", "OUT:command.jsonl"),
+    "query": (_ROOT, "FILE:ask.gq"),
+    "query as lines": (_ROOT, "FILE:ask.gq", "--format", "jsonl"),
+    "mutate": (_ROOT, "FILE:insert.gq", "--actor", MARK),
+    "queries": (_ROOT, "FILE:queries"),
+    "merge": (_ROOT, SPARE, "--actor", MARK),
+    "diff": (_ROOT, f"{EARLY}..main"),
+    "changes": (_ROOT, "--start", "beginning"),
+    "optimize": (_ROOT,),
+    "optimize on Spark": (_ROOT, "--spark"),
+    "scrub": (_ROOT,),
+    "scrub recorded": (_ROOT, "--record"),
+    "cleanup": (_ROOT, "--keep", "3"),
+    "cleanup confirmed": (_ROOT, "--keep", "3", "--confirm"),
+    "reconcile": (_ROOT,),
+    "repair": (_ROOT,),
+    "repair confirmed": (_ROOT, "--confirm", "--force"),
+    "repair of the manifest": (_ROOT, "--rebuild-manifest"),
+    "repair of the manifest confirmed": (_ROOT, "--rebuild-manifest", "--confirm"),
+    "maintain": (_ROOT,),
+    "schema show": (_ROOT,),
+    "schema plan": (_ROOT, "FILE:new.pg"),
+    "schema apply": (_ROOT, "FILE:new.pg", "--actor", MARK),
+    "commit list": (_ROOT,),
+    "recovery list": (_ROOT,),
+    "recovery run": (_ROOT, "--also-living"),
+    "branch create": (_ROOT, f"{MARK}-new"),
+    "branch list": (_ROOT,),
+    "branch delete": (_ROOT, SPARE),
+    "tag create": (_ROOT, f"{MARK}-new", "--actor", MARK),
+    "tag list": (_ROOT,),
+    "tag delete": (_ROOT, KEPT),
+}
+"""Arguments by command: `ROOT` is the graph, `FILE:` and `OUT:` are files of the desk."""
+WORDS_OF_GROUPS: Final = frozenset({"schema", "commit", "recovery", "branch", "tag"})
+PROMPT: Final = "$ "
+"""What entries of `COMMANDS` begin with in a plan."""
+
+
+def verb_of(entry: str) -> str:
+    """The verb that an entry of `VERBS` calls."""
+    return entry.partition(" ")[0]
+
+
+def command_of(entry: str) -> tuple[str, ...]:
+    """The words of the command that an entry of `COMMANDS` runs."""
+    words = entry.split()
+    return tuple(words[: 2 if words[0] in WORDS_OF_GROUPS else 1])
+
+
+def arguments_of(entry: str, desk: Desk) -> tuple[str, ...]:
+    def spelled(word: str) -> str:
+        kind, is_file, name = word.partition(":")
+        if word == _ROOT:
+            return desk.root
+        if is_file:
+            return desk.file(name) if kind == "FILE" else desk.output(name)
+        return word
+
+    return (*command_of(entry), *map(spelled, COMMANDS[entry]))
+
+
+ENTRIES: Final = (*VERBS, *(f"{PROMPT}{entry}" for entry in COMMANDS))
+
+
+class Ending(StrEnum):
+    """How a verb ended."""
+
+    RESULT = "result"
+    REFUSED = "refused"
+    RAW = "raw"
+    """By an exception that is not ours, or by a traceback on stderr."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What one entry came to; `code` is the exit code of a command."""
+
+    entry: str
+    ending: Ending
+    said: str = ""
+    code: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Entries and the root that each of them works on."""
+
+    folder: str
+    is_read_only: bool
+    roots: Mapping[str, str]
+
+    def encoded(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def decoded(text: str) -> Plan:
+        return Plan(**json.loads(text))
+
+
+def call(entry: str, desk: Desk) -> Ended:
+    if entry.startswith(PROMPT):
+        return _command(entry, desk)
+    try:
+        VERBS[entry](desk)
+    except OmnigraphError as error:
+        return Ended(entry=entry, ending=Ending.REFUSED, said=f"{type(error).__name__}: {error}")
+    except BaseException:  # noqa: BLE001 - whatever it is, it is what is looked for
+        return Ended(entry=entry, ending=Ending.RAW, said=traceback.format_exc())
+    return Ended(entry=entry, ending=Ending.RESULT)
+
+
+def _command(entry: str, desk: Desk) -> Ended:
+    from omnigraph.cli.main import main as run
+
+    arguments = arguments_of(entry.removeprefix(PROMPT), desk)
+    out, error = _stream(), _stream()
+    code: Any = None
+    sys.argv = ["omnigraph", *arguments]
+    with redirect_stdout(out), redirect_stderr(error):
+        try:
+            run()
+        except SystemExit as end:
+            code = end.code
+        except BaseException:  # noqa: BLE001 - as above
+            traceback.print_exc()
+            code = -1
+    error.seek(0)
+    said = error.read()
+    return Ended(entry=entry, ending=ending_of(code, said), said=said, code=code)
+
+
+def ending_of(code: object, said: str) -> Ending:
+    """How a command ended, by its exit code and what it wrote to stderr."""
+    if not isinstance(code, int) or code < 0 or "Traceback" in said:
+        return Ending.RAW
+    return Ending.REFUSED if code else Ending.RESULT
+
+
+def _stream() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+def main(plan: str) -> None:
+    given = Plan.decoded(Path(plan).read_text())
+    hide_optional_packages()
+    if given.is_read_only:
+        obey_permissions()
+    for entry, root in given.roots.items():
+        print(json.dumps({"begun": entry}), flush=True)
+        faulthandler.dump_traceback_later(SECONDS_EACH, exit=True)
+        ended = call(entry, Desk(root=root, folder=Path(given.folder)))
+        faulthandler.cancel_dump_traceback_later()
+        print(json.dumps(asdict(ended)), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
