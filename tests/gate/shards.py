@@ -13,7 +13,7 @@ EVERYTHING = {"OMNIGRAPH_NIGHTLY": "1"}
 ON_S3 = {**EVERYTHING, "OMNIGRAPH_TEST_STORE": "s3"}
 
 SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "crash": (6, ("tests/crash", "tests/power", "tests/damage")),
+    "crash": (6, ("tests/adversary", "tests/crash", "tests/power", "tests/damage")),
     "model": (6, ("tests/model",)),
     "behaviours": (2, ("tests/behaviours",)),
     "units": (
