@@ -17,6 +17,7 @@ from tests.adversary.verbs import Ended, Ending, Plan, lay_out
 from tests.adversary.world import Adversity, Worlds, ask
 from tests.forking.programs import Running, start_module
 from tests.forking.waiting import wait_for_stop
+from tests.gate.selection import for_gate
 
 EXIT_CODES: Final = frozenset(
     {0, 1, 2}
@@ -27,6 +28,10 @@ EXIT_CODES: Final = frozenset(
     }
 )
 """What docs/reference/errors.md lists."""
+PLAYED: Final = for_gate(
+    Adversity, lambda one: one not in (Adversity.OLDEST_FORMAT, Adversity.POWER_CUT)
+)
+"""What this run plays; the gate has another old format, and tests/power cuts the power."""
 _STOP_SECONDS: Final = 120.0
 _DAMAGED: Final = f"!{errors.DamagedGraphError.__name__}:"
 
@@ -55,12 +60,13 @@ class Stage:
 
 def survey(worlds: Worlds, place: Path) -> Mapping[Adversity, Known]:
     """Ask about every graph before anything runs on it; one process asks about all of them."""
-    whole = [worlds.undamaged(adversity) for adversity in Adversity]
-    before = [worlds.template(adversity) for adversity in Adversity]
-    answers = [json.loads(line) for line in ask(place, *whole, *before).splitlines()]
+    pairs = {one: (worlds.undamaged(one), worlds.template(one)) for one in PLAYED}
+    roots = sorted({root for pair in pairs.values() for root in pair})
+    lines = ask(place, *roots).splitlines()
+    answers = {root: json.loads(line) for root, line in zip(roots, lines, strict=True)}
     known = {
-        adversity: Known(whole=answers[number], before=answers[number + len(whole)])
-        for number, adversity in enumerate(Adversity)
+        adversity: Known(whole=answers[whole], before=answers[before])
+        for adversity, (whole, before) in pairs.items()
     }
     for adversity, one in known.items():
         refused = [answer for answer in one.whole.values() if isinstance(answer, str)]
