@@ -167,8 +167,11 @@ def _permissions(stage: Stage) -> Iterator[None]:
     ]
     for folder in folders:
         folder.chmod(0o555)
+    held = {folder: sorted(folder.iterdir()) for folder in folders}
     try:
         yield
+        changed = [str(folder) for folder in folders if sorted(folder.iterdir()) != held[folder]]
+        assert not changed, f"read-only folders were written: {changed}"
     finally:
         for folder in folders:
             folder.chmod(0o755)

@@ -224,6 +224,7 @@ _DAMAGES: Final = frozenset(
         Adversity.DAMAGED_BRANCH_LOG,
         Adversity.DAMAGED_CHECKSUMS,
         Adversity.MISSING_DATA,
+        Adversity.TORN_MANIFEST,
     }
 )
 

@@ -32,7 +32,13 @@ def publish_unchecked(graph: Graph, rows: Mapping[str, Sequence[Mapping[str, Any
         )
         moved[key] = dataset.version, dataset.count_rows()
     changed = [
-        replace(row, version=moved[row.table_key][0], row_count=moved[row.table_key][1])
+        replace(
+            row,
+            version=moved[row.table_key][0],
+            row_count=moved[row.table_key][1],
+            made_at=None,
+            checksums=None,
+        )
         if isinstance(row, TableVersion) and row.table_key in moved
         else row
         for row in state.rows

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
+from omnigraph.errors import DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.local.evolving.data_checks import failed_checks
 from omnigraph.local.evolving.table_changes import TableChange, table_changes
 from omnigraph.schema.evolution.data_checks import CheckKind, TableIsEmpty
@@ -302,5 +302,5 @@ def test_a_lost_file_is_told_as_such(spark: SparkSession, tmp_path: Path) -> Non
         each.unlink()
 
     for check in evolution.plan.needs:
-        with pytest.raises(StorageUnavailableError, match="could not read node:A"):
+        with pytest.raises(DamagedGraphError, match="could not read node:A"):
             failed_checks_on_spark(spark, root, snapshot, [check])

@@ -17,7 +17,6 @@ from omnigraph.errors import (
     IndexPendingError,
     MaintenanceIncompleteError,
     SparkJobFailedError,
-    StorageUnavailableError,
 )
 from omnigraph.graph import Graph
 from omnigraph.maintenance.indexing import wished_indexes
@@ -175,7 +174,7 @@ def test_a_lost_file_fails_its_table_and_no_other(pair: list[Graph], spark: Spar
             graph.optimize(spark=session)
 
         assert set(met.value.errors) == {"node:Tag"}
-        assert isinstance(met.value.errors["node:Tag"], StorageUnavailableError)
+        assert isinstance(met.value.errors["node:Tag"], DamagedGraphError)
         assert " node:Tag under " in met.value.errors["node:Tag"].what
         stats: tuple[TableOptimizeStats, ...] = met.value.report  # type: ignore[assignment]
         told.append(stats)
@@ -276,7 +275,7 @@ def test_a_part_that_fails_fails_its_index(pair: list[Graph], spark: SparkSessio
 
     answers = build_segments(spark, graph._objects.root, [*tags, *docs])
 
-    assert all(isinstance(each, StorageUnavailableError) for each in answers[: len(tags)])
+    assert all(isinstance(each, DamagedGraphError) for each in answers[: len(tags)])
     assert isinstance(answers[-1], Segment)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from omnigraph.errors import OmnigraphError
 from omnigraph.local.pinned import PinnedTables
 
 PROBE_VALUES_MAX: Final = 2_000
@@ -60,12 +61,22 @@ class PinnedReads:
         return self._pinned.scan(table_key, columns, _filter(within))
 
     def query(self, text: str, **tables: pa.Table | pa.RecordBatchReader) -> pa.Table:
-        """The answer of one SQL query over the tables and streams, which are named in it."""
+        """The answer of one SQL query over the tables and streams, which are named in it.
+
+        Raises:
+            OmnigraphError: what a stream failed with; DuckDB would hide it in an error of its own.
+        """
         connection = self._connection()
+        failures: list[OmnigraphError] = []
         for name, table in tables.items():
-            connection.register(name, table)
+            is_stream = isinstance(table, pa.RecordBatchReader)
+            connection.register(name, _noting(table, failures) if is_stream else table)
         try:
             return connection.sql(text).to_arrow_table()
+        except duckdb.Error as error:
+            if failures:
+                raise failures[0] from error
+            raise
         finally:
             for name in tables:
                 connection.unregister(name)
@@ -78,6 +89,19 @@ class PinnedReads:
         if self._opened is None:
             self._opened = database()
         return self._opened
+
+
+def _noting(stream: pa.RecordBatchReader, failures: list[OmnigraphError]) -> pa.RecordBatchReader:
+    """The same batches; an error of ours that ends them is noted."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from stream
+        except OmnigraphError as error:
+            failures.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(stream.schema, batches())
 
 
 def database() -> duckdb.DuckDBPyConnection:

@@ -7,6 +7,7 @@ told by tables that moved without a manifest or an unfinished operation that exp
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.operations.check import Finding, Problem
 from omnigraph.operations.references import branch_state
 from omnigraph.storage.branch_refs import broken_branch_entries
+from omnigraph.storage.forks import forks_of
 from omnigraph.storage.history import recorded_commits, recorded_recoveries
 from omnigraph.storage.index_probes import unfound_rows
 from omnigraph.storage.manifest import read_manifest_version
@@ -181,6 +183,7 @@ def unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:
                 )
             continue
         written += ((entry.table_key, record) for record in records if record.role is Role.OWN)
+    written += _in_unknown_forks(objects.root, state)
     pending = set(pending_operations(objects)) if written else set()
     open_questions = [
         (table_key, record.version, record.operation_id)
@@ -227,6 +230,20 @@ def index_findings(objects: Objects, states: Iterable[ManifestState]) -> Iterato
                     message=f"{count} rows are not found through index {index}. "
                     f"Run `omnigraph optimize {root}` to build it again",
                 )
+
+
+def _in_unknown_forks(root: Root, state: ManifestState) -> Iterator[tuple[str, VersionRecord]]:
+    """What operations wrote in forks of a branch that its manifest does not name."""
+    if state.ref is None:
+        return
+    for entry in state.snapshot().tables.values():
+        for fork in forks_of(root, entry.location):
+            owner, operation_id = names.fork_owner(fork)
+            if owner != state.ref.incarnation or fork == entry.fork:
+                continue
+            for record in version_records(root, replace(entry, fork=fork), above=0):
+                if record.role is Role.OWN and record.operation_id == operation_id:
+                    yield entry.table_key, record
 
 
 def _is_still_published(objects: Objects, state: ManifestState, entry: TableEntry) -> bool:

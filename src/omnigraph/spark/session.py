@@ -141,7 +141,7 @@ def given_spark(given: object | None) -> AbstractContextManager[SparkSession]:
     """
     if isinstance(given, SparkTarget):
         return spark_for_a_while(target=given)
-    if given is not None and not hasattr(given, "createDataFrame"):
+    if given is not None and not hasattr(given, "range"):
         raise InvalidInputError(
             f"spark is {type(given).__name__}, expected a SparkSession or a SparkTarget"
         )

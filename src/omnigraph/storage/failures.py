@@ -94,6 +94,7 @@ _SIGNS_OF_DAMAGE: Final = (
     "decod",
     "does not appear to be a lance",
     "failed to fill whole buffer",
+    "failed to get index statistics",
     "file size is too small",
     "invalid magic",
     "invalid range",
@@ -105,6 +106,7 @@ _SIGNS_OF_DAMAGE: Final = (
     "panic",
     "protobuf",
     "schema error",
+    "task was aborted",  # it panicked
     "unexpected end",
 )
 

@@ -248,6 +248,12 @@ def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[s
     dataset = open_dataset(root, location)
     if dataset is None:
         return []
+    first = _SHAPES[location].field(0).name
+    if first not in dataset.schema.names:
+        raise DamagedGraphError(
+            f"{location} in {root} has no column {first}: its newest version is damaged",
+            next_step=f"Restore {location} from a backup of the root.",
+        )
     with translated(root, f"read {location}"):
         rows: list[dict[str, Any]] = dataset.to_table(filter=where).to_pylist()
     for row in rows:

@@ -54,7 +54,7 @@ def set_aside_torn_files(root: Root, is_whole: Callable[[Root, str | None, int],
     """
     if root.scheme is not Scheme.LOCAL or not Path(root.child(names.MANIFEST)).is_dir():
         return SetAside()
-    marker = Path(root.child(names.boot_marker(boot_id() or "unknown")))
+    marker = _marker(root)
     if _is_marked(marker):
         return SetAside()
     try:
@@ -70,6 +70,10 @@ def mark_boot(root: Root) -> None:
         marker = Path(root.child(names.boot_marker(boot_id())))
         marker.parent.mkdir(exist_ok=True)
         marker.touch()
+
+
+def _marker(root: Root) -> Path:
+    return Path(root.child(names.boot_marker(boot_id() or "unknown")))
 
 
 def _is_marked(marker: Path) -> bool:
@@ -99,8 +103,12 @@ def _settled(
 def newest_whole_version(
     root: Root, fork: str | None, is_whole: Callable[[Root, str | None, int], bool]
 ) -> int | None:
-    """The newest version of the manifest that no power cut tore; None if there is none."""
-    if root.scheme is not Scheme.LOCAL:
+    """The newest version of the manifest that no power cut tore; None if there is none.
+
+    Once the graph was looked at since the machine was started, nothing torn by a power cut is left:
+    what cannot be read is damaged in another way, and readers do not step back over it.
+    """
+    if root.scheme is not Scheme.LOCAL or _is_marked(_marker(root)):
         return None
     try:
         versions = _versions(root, names.MANIFEST, fork)

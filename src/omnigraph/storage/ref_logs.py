@@ -112,7 +112,7 @@ def append_to(
         OutcomeUnknownError: the store fell silent at an entry that everybody would see.
     """
     path = names.ref_entry(kind.directory, log.name, log.last + 1)
-    content = encoded(ref, state)
+    content = encoded(ref, state, path)
     make_durable(objects.root)  # what the entry speaks of
     try:
         # A store may repeat a put whose answer was lost, and then find our own object.
@@ -146,16 +146,18 @@ def free_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT] |
     return log if log.claimed is None else None
 
 
-def encoded(ref: RefT, state: RefState) -> bytes:
+def encoded(ref: RefT, state: RefState, path: str) -> bytes:
+    """An entry for a path; its digest tells it from an entry that belongs elsewhere."""
     fields = {**asdict(ref), "state": state.value}
-    return json.dumps({**fields, _DIGEST: digest_of_values(fields)}, sort_keys=True).encode()
+    digest = digest_of_values([path, fields])
+    return json.dumps({**fields, _DIGEST: digest}, sort_keys=True).encode()
 
 
 def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, RefT]:
     """What an entry says; one that is older than the states is ready."""
     try:
         fields = dict(json.loads(content))
-        _require_digest(fields.pop(_DIGEST, None), fields)
+        _require_digest(fields.pop(_DIGEST, None), path, fields)
         state = RefState(fields.pop("state", RefState.READY))
         return state, kind.decoded(fields)
     except (ValueError, KeyError, TypeError) as error:
@@ -184,9 +186,9 @@ def broken_entries(objects: Objects, kind: RefKind[RefT]) -> Iterator[tuple[str,
             yield path, f"entry {number} of {kind.thing} {name!r} is missing"
 
 
-def _require_digest(expected: object, fields: Mapping[str, Any]) -> None:
+def _require_digest(expected: object, path: str, fields: Mapping[str, Any]) -> None:
     """Entries of formats before 7 have no digest."""
-    digest = digest_of_values(fields)
+    digest = digest_of_values([path, fields])
     if expected not in (None, digest):
         raise ValueError(f"its digest is {digest}, expected {expected!r:.80}")
 
