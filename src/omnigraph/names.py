@@ -219,16 +219,22 @@ def holds_rows(path: str) -> bool:
     return "/data/" in path
 
 
-def checksum_list(place: str, version: int, made_at: str) -> str:
-    """Where the checksums of one version of a table are, in the folder of its line."""
-    moment = "".join(character for character in made_at if character.isdigit())
-    return f"{place}/{_CHECKSUMS_DIR}/{version}-{moment}.json"
+def checksum_list(place: str, version: int, made_at: str, digest: str) -> str:
+    """Where the checksums of one version of a table are, in the folder of its line.
+
+    A writer and a recovery may both list a version, in different words: each list has its own name.
+    """
+    return f"{place}/{_CHECKSUMS_DIR}/{version}-{checksum_moment(made_at)}-{digest}.json"
 
 
-def checksum_list_at(path: str) -> tuple[int, str]:
-    """The version and the moment in the name of a list; the inverse of `checksum_list`."""
-    version, _, moment = path.rpartition("/")[2].removesuffix(".json").partition("-")
-    return int(version), moment
+def checksum_moment(made_at: str) -> str:
+    return "".join(character for character in made_at if character.isdigit())
+
+
+def checksum_list_at(path: str) -> tuple[int, str, str]:
+    """The version, moment and digest in the name of a list; the inverse of `checksum_list`."""
+    version, moment, digest = path.rpartition("/")[2].removesuffix(".json").split("-")
+    return int(version), moment, digest
 
 
 def checksum_lists(place: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from omnigraph.operations.deep_check import (
     list_findings,
     unexplained,
 )
+from omnigraph.storage.checksum_recording import record_version
 from omnigraph.storage.checksums import BLOCK
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
@@ -192,6 +194,20 @@ def test_a_file_is_compared_again_when_it_is_another(graph: Graph) -> None:
     path.write_bytes(content)
 
     assert first.branch("dev").edges("E").read_all().num_rows == 2
+
+
+def test_a_version_that_is_listed_twice_stays_readable(graph: Graph) -> None:
+    """A recovery and a writer that wakes up list the same version, in different words."""
+    root = parse_root(graph.root)
+    entry = read_manifest(root).snapshot().tables["node:P"]
+
+    again = record_version(root, replace(entry, checksums=None), entry.version)
+
+    assert again is not None
+    assert entry.checksums is not None
+    assert again.digest != entry.checksums.digest
+    assert in_new_process(graph, "graph.nodes('P').read_all().num_rows") == "299"
+    require_complete(graph)
 
 
 def test_a_missing_list_is_damage(graph: Graph) -> None:

@@ -199,9 +199,10 @@ def _forks(root: Root, entry: TableEntry) -> Iterator[str | None]:
 def _store(root: Root, entry: TableEntry, stored: ChecksumList, made: Made) -> ChecksumRef:
     body = stored.to_bytes()
     digest = digest_of(body)
-    path = names.checksum_list(place_of(entry.location, entry.fork), made.version, made.made_at)
-    stored_objects(root).replace(path, body + b"\n" + digest.encode())
-    keep_list(root, path, digest, stored)
+    place = place_of(entry.location, entry.fork)
+    path = names.checksum_list(place, made.version, made.made_at, digest)
+    stored_objects(root).replace(path, body)
+    keep_list(root, path, stored)
     return ChecksumRef(entry.fork, made.version, made.made_at, digest)
 
 

@@ -4,8 +4,9 @@ Each published version has one small list: the files that it added, and the name
 uses. A list points at the list of the version before it, so a version costs as much as its change;
 at every block of version numbers, and at the first version of a fork, a list is complete.
 
-Invariant: a list is stored before the manifest row that carries its digest. Its name holds the
-moment its version was made, so a list never speaks of another version of the same number.
+Invariant: a list is stored before the manifest row that carries its digest, and never changes: its
+name holds that digest. It also holds the moment its version was made, so a list never speaks of
+another version of the same number.
 
 On a local disk a checksum is a digest of the content. An object store compares what it keeps by
 itself: lists are made there only when asked for, of entity tags, and nothing is read back.
@@ -14,7 +15,8 @@ itself: lists are made there only when asked for, of entity tags, and nothing is
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -76,29 +78,46 @@ _COMPLETE: Final[UsedLast[Mapping[str, FileChecksum]]] = UsedLast(_COMPLETE_KEPT
 
 
 def read_list(root: Root, location: str, ref: ChecksumRef) -> ChecksumList | None:
-    """A stored list; None if there is none, and nothing says that there must be one.
+    """A whole list of a version; None if there is none, and nothing says that there must be one.
 
     Raises:
         DamagedGraphError: it is gone although the manifest knows its digest, or it is not what was
-            stored.
+            stored, and there is no other of the same version.
     """
-    path = names.checksum_list(place_of(location, ref.fork), ref.version, ref.made_at)
-    key = (root.uri, path, ref.digest)
-    stored = _LISTS.get(key)
+    damage: DamagedGraphError | None = None
+    for digest in _digests(root, location, ref):
+        try:
+            return _read_whole(root, location, ref, digest)
+        except DamagedGraphError as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    return None
+
+
+def _digests(root: Root, location: str, ref: ChecksumRef) -> Iterator[str]:
+    """The list that is asked for, then others of the same version: any is as good as another."""
+    if ref.digest is not None:
+        yield ref.digest
+    moment = names.checksum_moment(ref.made_at)
+    for listed in lists_on_disk(root, location, ref.fork):
+        is_of_version = (listed.version, listed.made_at) == (ref.version, moment)
+        if is_of_version and listed.digest is not None and listed.digest != ref.digest:
+            yield listed.digest
+
+
+def _read_whole(root: Root, location: str, ref: ChecksumRef, digest: str) -> ChecksumList:
+    path = names.checksum_list(place_of(location, ref.fork), ref.version, ref.made_at, digest)
+    stored = _LISTS.get((root.uri, path))
     if stored is not None:
         return stored
     content = stored_objects(root).read(path)
     if content is None:
-        if ref.digest is None:
-            return None
         raise _damaged_list(root, path, "it is missing")
-    body, _, own = content.rpartition(b"\n")
-    expected = ref.digest or own.decode(errors="replace")
-    if digest_of(body) != expected:
-        raise _damaged_list(root, path, f"its digest is {digest_of(body)}, expected {expected}")
-    stored = ChecksumList.from_bytes(body)
-    if ref.digest is not None:
-        _LISTS.keep(key, stored)
+    if digest_of(content) != digest:
+        raise _damaged_list(root, path, f"its digest is {digest_of(content)}")
+    stored = ChecksumList.from_bytes(content)
+    keep_list(root, path, stored)
     return stored
 
 
@@ -109,10 +128,13 @@ def forget_lists() -> None:
 
 
 def recorded_digest(root: Root, location: str, *, version: int, made_at: str) -> str | None:
-    """The digest of the list of a version on a table's main line; None if there is no whole one."""
-    path = names.checksum_list(location, version, made_at)
-    body, _, own = (stored_objects(root).read(path) or b"").rpartition(b"\n")
-    return digest_of(body) if digest_of(body) == own.decode(errors="replace") else None
+    """The digest of a whole list of a version on a table's main line; None if there is none."""
+    ref = ChecksumRef(None, version, made_at, None)
+    for digest in _digests(root, location, ref):
+        with suppress(DamagedGraphError):
+            _read_whole(root, location, ref, digest)
+            return digest
+    return None
 
 
 def recorded_files(
@@ -148,10 +170,9 @@ def _complete(root: Root, location: str, ref: ChecksumRef) -> Mapping[str, FileC
 
 
 def lists_on_disk(root: Root, location: str, fork: str | None) -> tuple[ChecksumRef, ...]:
-    """Every list of one line of a table, oldest version first; their digests are not known."""
+    """Every list of one line of a table, oldest version first."""
     paths = stored_objects(root).list(names.checksum_lists(place_of(location, fork)))
-    versions = (names.checksum_list_at(path) for path in paths)
-    return tuple(ChecksumRef(fork, *version, None) for version in sorted(versions))
+    return tuple(ChecksumRef(fork, *named) for named in sorted(map(names.checksum_list_at, paths)))
 
 
 def is_version(name: str) -> bool:
@@ -171,9 +192,9 @@ def without_versions(files: Mapping[str, FileChecksum]) -> dict[str, FileChecksu
     return {name: checksum for name, checksum in files.items() if not is_version(name)}
 
 
-def keep_list(root: Root, path: str, digest: str, stored: ChecksumList) -> None:
+def keep_list(root: Root, path: str, stored: ChecksumList) -> None:
     """Remember a list that this process has just stored."""
-    _LISTS.keep((root.uri, path, digest), stored)
+    _LISTS.keep((root.uri, path), stored)
 
 
 def place_of(location: str, fork: str | None) -> str:

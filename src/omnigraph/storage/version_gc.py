@@ -90,9 +90,9 @@ def remove_checksums(root: Root, line: Line) -> None:
     lists = lists_on_disk(root, line.location, line.fork)
     blocks = {version // BLOCK for version in versions_of(root, line)}
     for ref in lists:
-        if ref.version // BLOCK not in blocks:
+        if ref.version // BLOCK not in blocks and ref.digest is not None:
             place = place_of(line.location, line.fork)
-            path = names.checksum_list(place, ref.version, ref.made_at)
+            path = names.checksum_list(place, ref.version, ref.made_at, ref.digest)
             stored_objects(root).delete(path)
 
 
