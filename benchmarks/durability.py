@@ -1,10 +1,10 @@
 """What durable commits cost, beside the bare syncs that they need: `just bench durability`.
 
 One row per commit, by one writer and by eight threads of a process. Rounds of commits with and
-without syncs take turns on two graphs, and so do rounds of the bare form: it writes as many files
-into as many folders as a commit does, and makes the same calls of sync, which its threads share as
-commits do. The median of a difference is that of pairs of rounds, so that a slow minute of the
-machine is in both.
+without syncs take turns on two graphs, and so do rounds of the bare form: it writes the files of a
+commit, as large and into as many folders, and makes the same calls of sync, which its threads share
+as commits do. What earlier rounds left is synced before each round, outside of its time. The
+median of a difference is that of pairs of rounds, so that a slow minute of the machine is in both.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import omnigraph
+from omnigraph import names
 from omnigraph.graph import Graph
 from omnigraph.storage import durability
 from omnigraph.storage.location import Durability, Root, Scheme
 
 SCHEMA: Final = "node P { k: String @key  n: I64 }"
-FOLDERS_BEFORE: Final = ("recovery", "data", "transactions", "versions", "checksums")
-"""A commit writes these before its swap: sidecar, rows, transaction, version, checksums."""
-FOLDERS_OF_SWAP: Final = ("manifest-data", "manifest-transactions", "manifest-versions")
+COMMITS_BEFORE: Final = 50
+"""The manifest lists recent commits: its size is taken where it has some."""
+SIDECAR_BYTES: Final = 1000
+"""A commit's sidecar is gone when the commit ends, so its size is not found afterwards."""
 
 
 def main(arguments: list[str]) -> None:
@@ -63,7 +65,8 @@ class Cost(NamedTuple):
 def _measured(place: str, writers: int, rounds: int) -> Cost:
     plain = omnigraph.init(f"{place}/os", schema=SCHEMA, durability="os")
     durable = omnigraph.init(f"{place}/commit", schema=SCHEMA, durability="commit")
-    files = _Files(place)
+    root = Root(scheme=Scheme.LOCAL, uri=place, durability=Durability.COMMIT)
+    files = _Files(f"{place}/bare", _files_of_a_commit(durable, Path(place, "commit")))
     took: dict[str, list[float]] = {"os": [], "commit": [], "unsynced": [], "synced": []}
     syncs = 0
 
@@ -79,6 +82,7 @@ def _measured(place: str, writers: int, rounds: int) -> Cost:
             ("synced", files.writing(number, is_synced=True)),
         ]
         for name, act in parts[number % 4 :] + parts[: number % 4]:
+            durability.sync(root)
             before = durability.syncs_made()
             took[name].append(_round(writers, act))
             syncs += durability.syncs_made() - before if name == "commit" else 0
@@ -99,24 +103,40 @@ def _commit(graph: Graph, key: str) -> None:
     graph.write({"P": [{"k": key, "n": 1}]})
 
 
-class _Files:
-    """As many small files in as many folders as a commit makes."""
+def _files_of_a_commit(graph: Graph, root: Path) -> dict[Path, int]:
+    """The sizes of the files that one commit adds, by their paths below the root."""
+    for number in range(COMMITS_BEFORE):
+        _commit(graph, f"before-{number}")
+    known = set(root.rglob("*"))
+    _commit(graph, "listed")
+    return {
+        path.relative_to(root): path.stat().st_size
+        for path in set(root.rglob("*")) - known
+        if path.is_file()
+    } | {Path("__recovery", "sidecar"): SIDECAR_BYTES}
 
-    def __init__(self, place: str) -> None:
-        self._root = Root(scheme=Scheme.LOCAL, uri=f"{place}/bare", durability=Durability.COMMIT)
-        self._parts = tuple(
-            tuple(Path(self._root.uri, name) for name in names)
-            for names in (FOLDERS_BEFORE, FOLDERS_OF_SWAP)
+
+class _Files:
+    """Files like those of a commit: those before its swap of the manifest, and of the swap."""
+
+    def __init__(self, place: str, sizes: dict[Path, int]) -> None:
+        self._root = Root(scheme=Scheme.LOCAL, uri=place, durability=Durability.COMMIT)
+        files = [(Path(place, path), b"x" * size) for path, size in sizes.items()]
+        swap = Path(place, names.MANIFEST)
+        self._parts = (
+            [(path, content) for path, content in files if not path.is_relative_to(swap)],
+            [(path, content) for path, content in files if path.is_relative_to(swap)],
         )
-        for folders in self._parts:
-            for folder in folders:
-                folder.mkdir(parents=True)
+        for path, _ in files:
+            path.parent.mkdir(parents=True, exist_ok=True)
 
     def writing(self, number: int, *, is_synced: bool) -> Callable[[int], None]:
         def write(writer: int) -> None:
-            for folders in self._parts:
-                for folder in folders:
-                    (folder / f"{is_synced}-{writer}-{number}").write_bytes(b"x" * 1000)
+            for files in self._parts:
+                for path, content in files:
+                    path.with_name(f"{is_synced}-{writer}-{number}-{path.name}").write_bytes(
+                        content
+                    )
                 if is_synced:
                     durability.sync(self._root)
 

@@ -14,17 +14,23 @@ import omnigraph
 
 COMMAND = str(Path(sys.executable).parent / "omnigraph")
 SCHEMA = Path(__file__).parent.parent / "examples" / "people.pg"
+RECORD = (
+    '{"type": "Person", "data": {"email": "ann@example.com", "name": "Ann", "status": "active"}}\n'
+)
 
 
 def main(rounds: int = 7) -> None:
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
         root = f"{folder}/graph"
         omnigraph.init(root, schema=SCHEMA.read_text())
+        records = Path(folder, "one.jsonl")
+        records.write_text(RECORD)
         runs = {
             "import lance": [sys.executable, "-c", "import lance"],
             "omnigraph --help": [COMMAND, "--help"],
             "omnigraph lint": [COMMAND, "lint", str(SCHEMA)],
             "omnigraph status": [COMMAND, "status", root],
+            "omnigraph load": [COMMAND, "load", root, str(records), "--mode", "merge"],
         }
         seconds = {name: median_seconds(command, rounds) for name, command in runs.items()}
     bare = seconds["import lance"]

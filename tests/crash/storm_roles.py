@@ -23,6 +23,7 @@ from omnigraph.commit.fold import fold
 from omnigraph.errors import NothingWrittenError, OmnigraphError
 from omnigraph.storage.manifest import forget_old_versions, read_manifest
 from tests.crash.bank import any_transfer, carry_out
+from tests.gate.seeds import run_seed
 
 HOST: Final = "OMNIGRAPH_STORM_HOST"
 _IMPATIENCE_SECONDS = 1.5
@@ -42,7 +43,7 @@ class Claims:
 
 
 def write(root: str, log: str, number: str) -> None:
-    chance = random.Random()
+    chance = random.Random(f"{run_seed()} {number}")
     graph = omnigraph.open(root)
     with Path(log).open("a") as file:
 
