@@ -10,7 +10,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.storage import durability, manifest, power_cuts
+from omnigraph.storage import accepted_schemas, durability, manifest, power_cuts
 from omnigraph.storage.known_manifests import KNOWN
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
@@ -132,6 +132,51 @@ def test_a_manifest_that_was_not_synced_is_believed_only_if_what_it_names_is_the
 
     assert keys(writer) == ["a", "c"]
     assert writer.check().ok
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"model": "{'], ids=["gone", "empty", "torn"])
+def test_a_manifest_that_was_not_synced_is_believed_only_if_its_schema_is_there(
+    graph_root: str, content: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA, durability="os")
+    graph.write({"P": [{"k": "a"}]})
+    at_root = {path: path.read_bytes() for path in Path(graph_root).iterdir() if path.is_file()}
+    graph.apply_schema("node P { k: String @key  n: I64? }")
+    accepted = Path(
+        graph_root, names.accepted_schema(read_manifest(parse_root(graph_root)).head.schema_hash)
+    )
+    accepted.unlink()
+    if content is not None:
+        accepted.write_bytes(content)
+    for path, before in at_root.items():
+        path.write_bytes(before)
+    restart(monkeypatch)
+
+    assert keys(omnigraph.open(graph_root, mode="r")) == ["a"]
+    writer = omnigraph.open(graph_root)
+    writer.apply_schema("node P { k: String @key  n: I64? }")
+    writer.write({"P": [{"k": "b", "n": 1}]})
+
+    assert keys(writer) == ["a", "b"]
+    assert writer.check().ok
+
+
+def test_the_copy_at_the_root_is_replaced_only_when_what_it_copies_is_synced(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA, durability="os")
+    state = Path(graph_root, names.SCHEMA_STATE)
+    first = state.read_bytes()
+    was_first: list[bool] = []
+
+    def note(_: object) -> None:
+        was_first.append(state.read_bytes() == first)
+
+    monkeypatch.setattr(accepted_schemas, "sync", note)
+    graph.apply_schema("node P { k: String @key  n: I64? }")
+
+    assert was_first == [True]
+    assert state.read_bytes() != first
 
 
 def test_damage_is_not_stepped_over(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

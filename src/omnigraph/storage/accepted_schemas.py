@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.failpoints import reach
-from omnigraph.storage.objects import read_all
+from omnigraph.storage.durability import sync
+from omnigraph.storage.location import Scheme
+from omnigraph.storage.objects import Put, read_all
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
@@ -37,9 +39,19 @@ class StoredSchema:
 
 
 def keep_schema(objects: Objects, model_hash: str, stored: StoredSchema) -> None:
-    """Store an accepted schema for good; one of the same hash means the same and stays."""
+    """Store an accepted schema for good; one of the same hash means the same and stays.
+
+    One that a power cut tore is written again: the hash says what it was.
+    """
+    path = names.accepted_schema(model_hash)
     content = json.dumps(asdict(stored), sort_keys=True, indent=1).encode()
-    objects.put_if_absent(names.accepted_schema(model_hash), content)
+    is_new = objects.put_if_absent(path, content) is Put.CREATED
+    if is_new or objects.root.scheme is not Scheme.LOCAL:
+        return
+    try:
+        kept_schema(objects, model_hash)
+    except DamagedGraphError:
+        objects.replace(path, content)
 
 
 def kept_schema(objects: Objects, model_hash: str) -> StoredSchema | None:
@@ -69,11 +81,33 @@ def schema_at_root(objects: Objects) -> StoredSchema | str:
     return StoredSchema(text=texts[0], model=texts[1], state=texts[2])
 
 
+def is_schema_there(objects: Objects, model_hash: str) -> bool:
+    """Whether an accepted schema survived a power cut, under its hash or as the copy at the root.
+
+    The copy is replaced only when the schema that it had is safe under its hash.
+    """
+    try:
+        if kept_schema(objects, model_hash) is not None:
+            return True
+    except DamagedGraphError:
+        return False
+    try:
+        state = json.loads(objects.read(names.SCHEMA_STATE) or b"")
+    except ValueError:
+        return False
+    return isinstance(state, dict) and state.get("model_hash") == model_hash
+
+
 def promote_schema(objects: Objects, model_hash: str) -> None:
-    """Copy an accepted schema to the root."""
+    """Copy an accepted schema to the root.
+
+    The copy that it replaces may be the only synced one of the schema before: so whatever a graph
+    promises of its commits, the manifest and the schemas are synced first.
+    """
     stored = kept_schema(objects, model_hash)
     if stored is None:
         return
+    sync(objects.root)
     for path, content in stored.at_root().items():
         objects.replace(path, content)
         reach("schema.post_promote_file")

@@ -26,6 +26,7 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.failpoints import left_out, reach
+from omnigraph.storage.accepted_schemas import is_schema_there
 from omnigraph.storage.checksum_recording import record_version
 from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import (
@@ -57,6 +58,7 @@ from omnigraph.storage.manifest_rows import (
     facts_of,
 )
 from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.objects import stored_objects
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.power_cuts import (
     is_torn,
@@ -382,7 +384,10 @@ def is_whole(root: Root, fork: str | None, version: int) -> bool:
     except (OmnigraphError, OSError, ValueError):
         return True
     pinned = [row for row in rows if isinstance(row, TableVersion)]
-    return all(_is_there(root, row) for row in pinned)
+    heads = [row for row in rows if isinstance(row, GraphHead)]
+    return all(_is_there(root, row) for row in pinned) and all(
+        is_schema_there(stored_objects(root), head.schema_hash) for head in heads
+    )
 
 
 def _is_there(root: Root, row: TableVersion) -> bool:
