@@ -5,8 +5,8 @@ not synced survives, vanishes, or is torn, each by itself: a file system keeps n
 files of a commit. Every process dies, and processes that start later find what is left.
 
 Manifest versions are slots, filled by put-if-absent. A slot that was torn blocks its number, so
-writers set it aside. A slot holds all rows, so it needs no older slot; but it names tables, which
-may be lost. A slot is *sound* if everything it names was synced before it was put; only of others
+writers set it aside. A slot holds all rows, so it needs no older slot; but it names tables and a
+schema, which may be lost; `tables` stands for all that an operation wrote. A slot is *sound* if everything it names was synced before it was put; only of others
 do readers look for what they name.
 
 - **S1** A durable writer syncs after it has read the state it publishes on, and before it puts:
