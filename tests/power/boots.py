@@ -11,6 +11,7 @@ from omnigraph.storage.durability import boot_id
 
 _CLONE_NEWNS: Final = 0x00020000
 _MS_BIND: Final = 4096
+_MNT_DETACH: Final = 2
 _MS_REC_PRIVATE: Final = 0x4000 | (1 << 18)
 
 
@@ -20,9 +21,21 @@ def pretend_boot(name: str, file: Path) -> None:
     file.write_text(name)
     _checked(libc.unshare(_CLONE_NEWNS))
     _checked(libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None))
+    _leave_other_disks(libc, file)
     target = b"/proc/sys/kernel/random/boot_id"
     _checked(libc.mount(os.fsencode(file), target, None, _MS_BIND, None))
     assert boot_id() == name
+
+
+def _leave_other_disks(libc: ctypes.CDLL, file: Path) -> None:
+    """Let go of the disks of storms beside this one, whose power cuts wait until none has them.
+
+    The disk of a storm is mounted in a folder that the file is below.
+    """
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        device, mounted, *_ = line.split()
+        if device.startswith("/dev/loop") and Path(mounted).parent not in file.parents:
+            _checked(libc.umount2(os.fsencode(mounted), _MNT_DETACH))
 
 
 def processes_beside(pid: int) -> list[int]:
