@@ -245,6 +245,11 @@ def fork_location(location: str, fork: str) -> str:
     return f"{forks_folder(location)}/{fork}"
 
 
+def dataset_of_place(place: str) -> str:
+    """The location of the dataset that a place belongs to, which is the dataset's or a fork's."""
+    return place.partition(f"/{_FORKS}/")[0]
+
+
 def fork_at(location: str, path: str) -> str:
     """The fork that a path below `forks_folder` belongs to."""
     return path.removeprefix(f"{forks_folder(location)}/").partition("/")[0]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import lance
 
 from omnigraph import names
+from omnigraph.storage.base_paths import below_root, names_former_root
 from omnigraph.storage.failures import answered, was_silent
 from omnigraph.storage.location import Scheme
 from omnigraph.storage.objects import StoredObjects
@@ -50,15 +51,34 @@ def opened(
     root: Root, uri: str, version: int | None, *, caches: Caches = Caches.NOTHING
 ) -> LanceDataset:
     """A handle on a dataset below the root; on S3 through the client of its bucket."""
+    handle, session = _as_stored(root, uri, version, caches)
+    return below_root(root, handle, session=session)
+
+
+def is_moved(root: Root, place: str, version: int) -> bool:
+    """Whether a version names files at an address that the graph had before; not if it is gone."""
+    try:
+        handle, _ = _as_stored(root, root.child(place), version, Caches.NOTHING)
+    except (ValueError, OSError) as error:
+        if "not found" in str(error).lower():
+            return False
+        raise
+    return names_former_root(root, handle)
+
+
+def _as_stored(
+    root: Root, uri: str, version: int | None, caches: Caches
+) -> tuple[LanceDataset, Any]:
+    """What Lance opens, and the session that it is in, if it shares one."""
     options = for_one_request(root.storage_options) or None
     _require_answer(root)
     if caches is Caches.OF_ITS_OWN or root.scheme is Scheme.LOCAL:
-        return lance.dataset(uri, version=version, storage_options=options)
+        return lance.dataset(uri, version=version, storage_options=options), None
     session = _session(_bytes_kept(caches))
     handle = lance.dataset(uri, version=version, storage_options=options, session=session)
     bucket = root.uri.removeprefix("s3://").split("/")[0]
     _KEPT.keep((caches, bucket, tuple(sorted(root.storage_options.items()))), handle)
-    return handle
+    return handle, session
 
 
 def _require_answer(root: Root) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import lance
 import pyarrow as pa
 
+from omnigraph.storage.base_paths import below_root, names_former_root
 from omnigraph.storage.datasets import dataset_uri, is_not_found, made_at, translated
 from omnigraph.storage.s3_options import for_one_request
 from omnigraph.storage.tables import open_pinned, streamed
@@ -60,7 +61,8 @@ def keep_next(root: Root, entry: TableEntry, made: LanceDataset) -> None:
     It shares the caches of the version it was made from, all of whose fragments it has or replaced
     by some with numbers of their own.
     """
-    _KEPT.keep(_key(root, entry, int(made.version), made_at(made)), made)
+    if not names_former_root(root, made):
+        _KEPT.keep(_key(root, entry, int(made.version), made_at(made)), made)
 
 
 def _key(root: Root, entry: TableEntry, version: int, made: str) -> Hashable:
@@ -70,19 +72,22 @@ def _key(root: Root, entry: TableEntry, version: int, made: str) -> Hashable:
 
 def _opened(root: Root, entry: TableEntry) -> LanceDataset:
     verify_table(root, entry, with_indexes=True)
+    session = _session()
     try:
         dataset = lance.dataset(
             dataset_uri(root, entry.location, entry.fork),
             version=entry.version,
             storage_options=for_one_request(root.storage_options) or None,
-            session=_session(),
+            session=session,
         )
     except (ValueError, OSError) as error:
         if is_not_found(error):
             return open_pinned(root, entry)
         with translated(root, f"open {entry.location}"):
             raise
-    return dataset if made_at(dataset) == entry.made_at else open_pinned(root, entry)
+    if made_at(dataset) != entry.made_at:
+        return open_pinned(root, entry)
+    return below_root(root, dataset, session=session)
 
 
 def look_up(

@@ -127,8 +127,7 @@ def read_manifest(
     raise StorageUnavailableError(
         f"the manifest of {root} moved {_READ_ATTEMPTS} times while it was being read, or files of "
         "it are missing",
-        next_step="Run it again. Branches read files at the address where they were made: a copy "
-        "of the graph elsewhere has none of them.",
+        next_step=f"Run it again. If it stays so, run `omnigraph check {root}`.",
     )
 
 

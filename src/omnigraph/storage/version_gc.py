@@ -3,6 +3,9 @@
 Invariant: exactly the versions named go, and the files that no version left needs. Lance itself
 keeps HEAD and every version that a fork starts from, and leaves alone files that are younger than
 seven days and named by nobody: somebody may be about to commit them.
+
+Lance tells by its address whether a fork needs a file. In a graph that was moved it would take the
+files for nobody's, so there what forks start from is kept as long as a fork names a former address.
 """
 
 from __future__ import annotations
@@ -15,15 +18,16 @@ from typing import TYPE_CHECKING
 
 from omnigraph import names
 from omnigraph.storage.checksums import BLOCK, lists_on_disk, place_of
-from omnigraph.storage.datasets import made_at, open_dataset, translated
+from omnigraph.storage.connections import is_moved
+from omnigraph.storage.datasets import lance_branches, made_at, open_dataset, translated
 from omnigraph.storage.durability import sync
 from omnigraph.storage.objects import stored_objects
+from omnigraph.storage.retention import Line
 
 if TYPE_CHECKING:
     from lance.lance import CleanupStats
 
     from omnigraph.storage.location import Root
-    from omnigraph.storage.retention import Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,7 @@ def older_than(
 
 def preview_removal(root: Root, line: Line, versions: Sequence[int]) -> Removal:
     dataset = open_dataset(root, line.location, fork=line.fork)
+    versions = _not_shared(root, line, versions)
     if dataset is None or not versions:
         return Removal()
     with translated(root, f"look at old versions of {line.location}"):
@@ -73,6 +78,7 @@ def preview_removal(root: Root, line: Line, versions: Sequence[int]) -> Removal:
 
 def remove_versions(root: Root, line: Line, versions: Sequence[int]) -> Removal:
     dataset = open_dataset(root, line.location, fork=line.fork)
+    versions = _not_shared(root, line, versions)
     if dataset is None or not versions:
         return Removal()
     sync(root)  # after a power cut the older ones would be needed again
@@ -94,6 +100,35 @@ def remove_checksums(root: Root, line: Line) -> None:
             place = place_of(line.location, line.fork)
             path = names.checksum_list(place, ref.version, ref.made_at, ref.digest)
             stored_objects(root).delete(path)
+
+
+def _not_shared(root: Root, line: Line, versions: Sequence[int]) -> Sequence[int]:
+    """The versions without those that forks start from, if Lance would not see that they do.
+
+    A fork shares with its line only what the version had that it started from, and so do forks of
+    that fork.
+    """
+    main = open_dataset(root, line.location) if versions else None
+    if main is None:
+        return versions
+    with translated(root, f"list the forks of {line.location}"):
+        forks = lance_branches(main)
+    starts = {
+        fork["parent_version"] for fork in forks.values() if fork["parent_branch"] == line.fork
+    }
+    if starts.isdisjoint(versions) or not any(
+        _names_former_root(root, Line(line.location, fork)) for fork in forks
+    ):
+        return versions
+    return [version for version in versions if version not in starts]
+
+
+def _names_former_root(root: Root, line: Line) -> bool:
+    """Whether any version of a fork names files at an address that the graph had before."""
+    return any(
+        is_moved(root, place_of(line.location, line.fork), version)
+        for version in versions_of(root, line)
+    )
 
 
 def _made_at(root: Root, line: Line, version: int) -> datetime:

@@ -1,0 +1,148 @@
+"""Where a version of a table says that its files are, and where they are since the graph was moved.
+
+A fork shares files with what it was forked from, and Lance names those by the full address they had
+when the fork was made. Everything that it shares lies in the folder of the same dataset, so what an
+address says below that folder is true wherever the graph is now.
+
+Invariant: a handle reads files below the root that it was opened at, and no others: not even those
+of an original that is still there. Nothing is written for that; a version that is made from such a
+handle names the new address by itself, and a version that names the old one is read in the same
+way again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lance import LanceDataset
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from omnigraph.storage.location import Root
+
+_BASE_PATHS: Final = 18
+"""The field of a version that has one message for each place with files of its own."""
+_ADDRESS: Final = 4
+"""The field of such a message that names the place."""
+
+
+def below_root(root: Root, handle: LanceDataset, *, session: Any = None) -> LanceDataset:
+    """The handle, or one of the same version whose shared files are below this root.
+
+    Raises:
+        DamagedGraphError: it names files that are in no folder of its dataset.
+    """
+    moved = _moved(root, handle)
+    if not moved:
+        return handle
+    return LanceDataset(
+        handle.uri,
+        version=handle.version,
+        storage_options=handle._storage_options,  # noqa: SLF001
+        serialized_manifest=_exchanged(_stored_version(handle), moved),
+        session=session,
+    )
+
+
+def names_former_root(root: Root, handle: LanceDataset) -> bool:
+    """Whether a version, opened by Lance itself, names an address that the graph had before."""
+    return bool(_moved(root, handle))
+
+
+def place_of_base(root: Root, handle: LanceDataset, base_id: int | None) -> str:
+    """The folder, relative to the root, that holds a file of a version."""
+    address = handle.uri if base_id is None else handle.base_paths()[base_id].path
+    return _relative(root, handle, address)
+
+
+def _moved(root: Root, handle: LanceDataset) -> dict[str, str]:
+    """The addresses that a version names and that are not below the root, with what they are."""
+    addresses = [base.path for base in handle.base_paths().values()]
+    current = {address: root.child(_relative(root, handle, address)) for address in addresses}
+    return {old: new for old, new in current.items() if old != new}
+
+
+def _relative(root: Root, handle: LanceDataset, address: str) -> str:
+    place = str(handle.uri).removeprefix(f"{root.uri}/")
+    location = names.dataset_of_place(place)
+    if address == handle.uri:
+        return place
+    if address.endswith(f"/{location}"):
+        return location
+    _, is_fork, fork = address.rpartition(f"/{names.forks_folder(location)}/")
+    if is_fork and not {"", ".", ".."}.intersection(fork.split("/")):
+        return names.fork_location(location, fork)
+    raise DamagedGraphError(
+        f"version {handle.version} of {handle.uri} names files at {address}, which is no folder of "
+        f"{location}; nothing there was read",
+        next_step=f"Restore {location} from a backup, or run `omnigraph check {root}`.",
+    )
+
+
+def _stored_version(handle: LanceDataset) -> bytes:
+    """The version as Lance sends it to another process."""
+    return bytes(handle._ds.serialized_manifest())  # noqa: SLF001
+
+
+def _exchanged(version: bytes, moved: dict[str, str]) -> bytes:
+    """The message of a version with other addresses, and everything else as it is."""
+    exchanged = bytearray()
+    for number, whole, content in _fields(version):
+        if number != _BASE_PATHS:
+            exchanged += whole
+            continue
+        base = bytearray()
+        for part, whole_part, value in _fields(content):
+            address = value.decode() if part == _ADDRESS else ""
+            base += _field(part, moved[address].encode()) if address in moved else whole_part
+        exchanged += _field(number, bytes(base))
+    return bytes(exchanged)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """The number, all bytes and the content of every field of a protobuf message."""
+    position = 0
+    while position < len(message):
+        start = position
+        tag, position = _number_at(message, position)
+        content_at = position
+        match tag & 7:
+            case 0:
+                _, position = _number_at(message, position)
+            case 1:
+                position += 8
+            case 2:
+                length, content_at = _number_at(message, position)
+                position = content_at + length
+            case 5:
+                position += 4
+            case kind:
+                raise ValueError(f"a version has a field of kind {kind}")
+        yield tag >> 3, message[start:position], message[content_at:position]
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _as_varint(number << 3 | 2) + _as_varint(len(content)) + content
+
+
+def _number_at(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position
+
+
+def _as_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
