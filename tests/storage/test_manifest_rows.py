@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from omnigraph.storage.manifest_rows import (
     ManifestRow,
     Operation,
     Outcome,
+    SchemaChange,
     Table,
     TableVersion,
     Tombstone,
@@ -27,19 +30,20 @@ from tests.drawing import drawn
 pytestmark = pytest.mark.unit
 
 texts = st.text(min_size=1, max_size=12).filter(lambda text: "\x00" not in text)
+paths = st.from_regex(r"[\w-]{1,6}(/[\w-]{1,6})?", fullmatch=True)
 keys = st.sampled_from(["node:Person", "node:Company", "edge:Knows"])
 branches = st.sampled_from([None, "dev", "feat/x"])
 versions = st.integers(1, 2**63)
 
 rows: st.SearchStrategy[ManifestRow] = st.one_of(
-    st.builds(Table, table_key=keys, location=texts, type_number=st.none() | st.integers(1, 99)),
+    st.builds(Table, table_key=keys, location=paths, type_number=st.none() | st.integers(1, 99)),
     st.builds(
         TableVersion,
         table_key=keys,
         version=versions,
         branch=branches,
         row_count=st.integers(0, 2**63),
-        fork=st.none() | texts,
+        fork=st.none() | paths,
     ),
     st.builds(Tombstone, table_key=keys, version=versions, branch=branches),
     st.builds(
@@ -47,8 +51,8 @@ rows: st.SearchStrategy[ManifestRow] = st.one_of(
         branch=branches,
         sequence=versions,
         commit_id=texts,
-        incarnation=texts,
-        schema_hash=texts,
+        incarnation=paths,
+        schema_hash=paths,
         parent_branch=branches,
     ),
     st.builds(
@@ -81,6 +85,29 @@ def test_rows_survive_encoding(written: list[ManifestRow], stamp: int) -> None:
     assert sorted(map(repr, decode(table))) == sorted(map(repr, written))
     assert facts_of(table.schema) == facts
     assert (names.DIGEST_KEY.encode() in table.schema.metadata) == (stamp >= 7)
+
+
+OUTSIDE = ["../x", "/x", "nodes/../../x", "nodes//x", "./x", "", "a%2e%2e/x", "x?y", "x#y", "a\nb"]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_a_row_that_names_a_path_outside_the_root_is_refused(path: str) -> None:
+    tables = (("node:A", path, 1, None),)
+    change = SchemaChange(before="a", after="b", tables=tables)
+    commit = GraphCommit(
+        commit_id="c", branch=None, operation_id="o", actor="", created_at="", schema_change=change
+    )
+    hostile: list[ManifestRow] = [Table(table_key="node:A", location=path), commit]
+    if path:
+        version = TableVersion(table_key="node:A", version=1, row_count=0)
+        hostile += [replace(version, location=path), replace(version, fork=path)]
+        hostile += [replace(commit, schema_change=None, tables=(("node:A", 1, path),))]
+
+    for row in hostile:
+        table = encode([row], ManifestFacts())
+        with pytest.raises(DamagedGraphError, match="not below the root") as refused:
+            decode(table)
+        assert str(table["object_id"][0]) in refused.value.what
 
 
 def test_object_ids_are_unique_across_kinds_branches_and_versions() -> None:

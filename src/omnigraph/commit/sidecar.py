@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import RecoveryRequiredError
+from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import Objects, Put
 from omnigraph.storage.snapshot import Pin
 
@@ -289,4 +290,20 @@ def _decoded(path: str, content: bytes) -> Sidecar:
             f"the sidecar named {operation_id} belongs to operation {sidecar.operation_id}",
             next_step=look,
         )
+    for part in _paths_in(sidecar):
+        stored_path(part, said_by=path)
     return sidecar
+
+
+def _paths_in(sidecar: Sidecar) -> Iterator[str]:
+    """What a sidecar says that becomes a part of a path."""
+    forks = [pin.fork for pin in (*sidecar.floor.values(), *sidecar.pins.values())]
+    hashes = [sidecar.schema_hash, *(table.checksums for table in sidecar.pointed)]
+    for table in sidecar.tables:
+        yield table.location
+        yield from table.files
+    if sidecar.schema_move is not None:
+        hashes += [sidecar.schema_move.before, sidecar.schema_move.after]
+        yield from (table.location for table in sidecar.schema_move.created)
+    forks += [table.fork for table in sidecar.moved]
+    yield from (part for part in (sidecar.branch, *forks, *hashes) if part)

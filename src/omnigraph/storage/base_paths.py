@@ -18,6 +18,7 @@ from lance import LanceDataset
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.containment import require_bases_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,15 +38,16 @@ def below_root(root: Root, handle: LanceDataset, *, session: Any = None) -> Lanc
         DamagedGraphError: it names files that are in no folder of its dataset.
     """
     moved = _moved(root, handle)
-    if not moved:
-        return handle
-    return LanceDataset(
-        handle.uri,
-        version=handle.version,
-        storage_options=handle._storage_options,  # noqa: SLF001
-        serialized_manifest=_exchanged(_stored_version(handle), moved),
-        session=session,
-    )
+    if moved:
+        handle = LanceDataset(
+            handle.uri,
+            version=handle.version,
+            storage_options=handle._storage_options,  # noqa: SLF001
+            serialized_manifest=_exchanged(_stored_version(handle), moved),
+            session=session,
+        )
+    require_bases_inside(root, handle)
+    return handle
 
 
 def names_former_root(root: Root, handle: LanceDataset) -> bool:

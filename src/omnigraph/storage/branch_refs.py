@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
 from omnigraph.storage.objects import Objects, claim
-from omnigraph.storage.pinned_tables import PinnedTables
+from omnigraph.storage.pinned_tables import PinnedTables, paths_in
 from omnigraph.storage.pinned_tables import decoded as pinned
 from omnigraph.storage.ref_logs import (
     RefKind,
@@ -155,9 +155,21 @@ def _branch_ref(fields: Mapping[str, Any]) -> BranchRef:
     )
 
 
+def _paths(ref: BranchRef) -> Iterator[str]:
+    yield ref.branch
+    yield from ref.creates
+    yield from (ref.incarnation,) if ref.incarnation else ()
+    origin = ref.forked_from
+    if origin is not None:
+        named = (origin.branch, origin.lance_branch, origin.schema_hash)
+        yield from (part for part in named if part)
+        yield from paths_in(origin.tables or ())
+
+
 _BRANCHES: Final = RefKind(
     thing="branch",
     directory=names.BRANCH_REFS_DIR,
     post_abandon="branch.post_abandon",
     decoded=_branch_ref,
+    paths=_paths,
 )

@@ -24,7 +24,8 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph import names
 from omnigraph.storage.checksum_recording import staged_checksums
-from omnigraph.storage.datasets import dataset_uri, translated
+from omnigraph.storage.containment import require_inside
+from omnigraph.storage.datasets import translated
 from omnigraph.storage.kept_open import kept_open
 from omnigraph.storage.s3_options import for_one_request
 from omnigraph.storage.staging import Change, Checksums, StagedChange
@@ -114,9 +115,10 @@ def _reader(
     root: Root, entry: TableEntry, fragment: StagedFragment, columns: Sequence[str]
 ) -> LanceFileReader:
     (file,) = json.loads(fragment.description)["files"]
-    path = f"{dataset_uri(root, entry.location, entry.fork)}/data/{file['path']}"
+    path = names.lance_data(_folder(entry), file["path"])
+    require_inside(root, path)
     return LanceFileReader(
-        path,
+        root.child(path),
         storage_options=for_one_request(root.storage_options) or None,
         columns=list(columns),
     )

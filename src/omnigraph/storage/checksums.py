@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.digests import digest_of
+from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import stored_objects
 from omnigraph.storage.snapshot import ChecksumRef
 from omnigraph.storage.used_last import UsedLast
@@ -117,6 +118,8 @@ def _read_whole(root: Root, location: str, ref: ChecksumRef, digest: str) -> Che
     if digest_of(content) != digest:
         raise _damaged_list(root, path, f"its digest is {digest_of(content)}")
     stored = ChecksumList.from_bytes(content)
+    for name, checksum in stored.added.items():
+        stored_path(checksum.path(location, name), said_by=path)
     keep_list(root, path, stored)
     return stored
 

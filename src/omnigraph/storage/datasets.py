@@ -15,7 +15,9 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.errors import ConflictError
 from omnigraph.storage.connections import Caches, opened
+from omnigraph.storage.containment import require_line_inside
 from omnigraph.storage.failures import Failure, damaged, failure_of, is_damage, unavailable
+from omnigraph.storage.location import stored_path
 from omnigraph.storage.s3_options import for_one_request
 
 if TYPE_CHECKING:
@@ -105,7 +107,10 @@ def creator_of(dataset: LanceDataset) -> str | None:
 
 
 def dataset_uri(root: Root, location: str, fork: str | None) -> str:
-    return root.child(names.fork_location(location, fork) if fork else location)
+    """The address of one line of a dataset, after a look at where its files are."""
+    place = names.fork_location(location, fork) if fork else location
+    require_line_inside(root, place)
+    return root.child(place)
 
 
 def lance_branches(dataset: LanceDataset) -> Mapping[str, Branch]:
@@ -116,11 +121,18 @@ def lance_branches(dataset: LanceDataset) -> Mapping[str, Branch]:
     """
     for _ in range(_LISTINGS_MAX - 1):
         try:
-            return dataset.branches.list()
+            return _named_below(dataset, dataset.branches.list())
         except (ValueError, OSError) as error:
             if not is_not_found(error):
                 raise
-    return dataset.branches.list()
+    return _named_below(dataset, dataset.branches.list())
+
+
+def _named_below(dataset: LanceDataset, listed: Mapping[str, Branch]) -> Mapping[str, Branch]:
+    """A branch is a folder of its name: one that would lie elsewhere is not touched."""
+    for name in listed:
+        stored_path(name, said_by=f"a branch of {dataset.uri}")
+    return listed
 
 
 def made_at(dataset: LanceDataset) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import threading
 from contextlib import suppress
 from functools import cache
@@ -108,8 +109,11 @@ def _file_systems(root: str) -> dict[int, str]:
     devices = {os.stat(root).st_dev: root}  # noqa: PTH116 - asked by every commit
     with os.scandir(root) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # removed meanwhile, or a link to nothing
-                devices.setdefault(entry.stat().st_dev, entry.path)
+            with suppress(FileNotFoundError):  # removed meanwhile
+                # A link is not followed: nothing that it leads to was written.
+                facts = entry.stat(follow_symlinks=False)
+                if not stat.S_ISLNK(facts.st_mode):
+                    devices.setdefault(facts.st_dev, entry.path)
     return devices
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from omnigraph.storage.containment import require_tree_inside
 from omnigraph.storage.datasets import is_not_found, lance_branches, open_dataset, translated
 from omnigraph.storage.snapshot import Pin
 
@@ -64,6 +65,7 @@ def forks_of(root: Root, location: str) -> tuple[str, ...]:
 
 def drop_fork(root: Root, location: str, fork: str) -> bool:
     """Delete a fork; False if it has to stay because another was forked from it."""
+    require_tree_inside(root, location)
     with translated(root, f"delete fork {fork} of {location}"):
         dataset = open_dataset(root, location)
         try:

@@ -18,7 +18,14 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.datasets import create_dataset, open_dataset, translated
 from omnigraph.storage.digests import digest_of_values
-from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, SchemaChange
+from omnigraph.storage.location import stored_path
+from omnigraph.storage.manifest_rows import (
+    GraphCommit,
+    Operation,
+    Outcome,
+    SchemaChange,
+    paths_in,
+)
 from omnigraph.storage.retention import Line
 from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
@@ -186,6 +193,9 @@ def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
         )
         for row in _rows(root, names.COMMITS)
     }
+    for commit in commits.values():
+        for path in paths_in(commit):
+            stored_path(path, said_by=f"commit {commit.commit_id} of {names.COMMITS}")
     return tuple(sorted(commits.values(), key=lambda commit: commit.manifest_version))
 
 

@@ -1,7 +1,9 @@
 """Where a graph lives: one root, as a canonical URI, and the paths below it.
 
-Invariant: every path handed to Lance or to the object store is made here, below the root.
-Local roots become absolute paths without dot segments; `s3://bucket/prefix` stays a URI.
+Invariant: every path handed to Lance or to the object store is made here, below the root: one that
+is absolute or has dot segments is refused, wherever it was read. Where links lead is looked at in
+`containment.py`. Local roots become absolute paths without dot segments; `s3://bucket/prefix` stays
+a URI.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.storage.s3_options import s3_options
 
 
@@ -45,6 +47,7 @@ class Verify(StrEnum):
 
 DURABILITY_VARIABLE: Final = "OMNIGRAPH_DURABILITY"
 VERIFY_VARIABLE: Final = "OMNIGRAPH_VERIFY"
+_NOT_IN_ADDRESSES: Final = frozenset("%?#\\")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,12 @@ class Root:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def child(self, relative: str) -> str:
-        """The Lance URI of something below the root."""
+        """The Lance URI of something below the root.
+
+        Raises:
+            DamagedGraphError: the path would leave the root.
+        """
+        require_relative(self, relative)
         return f"{self.uri}/{relative}"
 
     def __str__(self) -> str:
@@ -75,6 +83,56 @@ def parse_root(
     """Understand a local path, `file://` or `s3://` root."""
     located = _located(root, storage_options)
     return replace(located, durability=_durability(durability), verify=_verify(verify))
+
+
+def require_relative(root: Root, path: str) -> None:
+    """Refuse a path that its spelling takes out of the root.
+
+    Raises:
+        DamagedGraphError: it is absolute, or has dot segments.
+    """
+    fault = _fault_of(path) or (_fault_in_address(path) if root.scheme is Scheme.S3 else None)
+    if fault is not None:
+        raise outside(str(root), path, fault)
+
+
+def stored_path(path: str, *, said_by: str) -> str:
+    """A path, or a part of one, as it was read from storage.
+
+    Raises:
+        DamagedGraphError: it could not be the name of something below a root.
+    """
+    if not isinstance(path, str):
+        raise outside(said_by, path, "it is no text")
+    fault = _fault_of(path) or _fault_in_address(path)
+    if fault is not None:
+        raise outside(said_by, path, fault)
+    return path
+
+
+def outside(said_by: str, path: object, fault: str) -> DamagedGraphError:
+    """The error of a path that is not below the root."""
+    return DamagedGraphError(
+        f"{said_by} names {path!r:.200}, which is not below the root: {fault}. Nothing was read "
+        "or changed there",
+        next_step="Do not use this folder unless you know who filled it; restore it from a backup, "
+        "or run `omnigraph repair GRAPH --rebuild-manifest` to see what can be brought back.",
+    )
+
+
+def _fault_of(path: str) -> str | None:
+    if path.startswith("/"):
+        return "it is absolute"
+    if any(segment in {"", ".", ".."} for segment in path.split("/")):
+        return "it has empty or dot segments"
+    return "it has a null character" if "\0" in path else None
+
+
+def _fault_in_address(path: str) -> str | None:
+    """What an address would read otherwise than as a name: escapes, queries and fragments."""
+    if not path.isprintable() or any(character in _NOT_IN_ADDRESSES for character in path):
+        return "it has characters that no name of a graph has"
+    return None
 
 
 def is_durability_given(given: str | None) -> bool:

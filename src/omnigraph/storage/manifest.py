@@ -29,6 +29,7 @@ from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.accepted_schemas import is_schema_there
 from omnigraph.storage.checksum_recording import record_version
 from omnigraph.storage.connections import Caches
+from omnigraph.storage.containment import require_tree_inside
 from omnigraph.storage.datasets import (
     create_dataset,
     is_not_found,
@@ -274,6 +275,7 @@ def drop_manifest_branch(root: Root, name: str) -> bool:
     to learn whether it is gone.
     """
     handle = _open_main(root)
+    require_tree_inside(root, names.MANIFEST)
     with translated(root, f"delete branch {name} of {names.MANIFEST}"):
         try:
             handle.branches.delete(name)

@@ -17,10 +17,10 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.digests import digest_of_values
-from omnigraph.storage.location import Durability
+from omnigraph.storage.location import Durability, stored_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 KEY_COLUMN: Final = "object_id"
 _COLUMNS: Final = [
@@ -134,6 +134,13 @@ class SchemaChange:
     before: str
     after: str
     tables: tuple[tuple[str, str, int, str | None], ...]
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """What it says that becomes a part of a path."""
+        yield from (self.before, self.after)
+        for _, location, _, fork in self.tables:
+            yield from (location,) if fork is None else (location, fork)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -390,12 +397,16 @@ def _row(*values: object) -> ManifestRow:
     try:
         object_type = ObjectType(record["object_type"])
         metadata = json.loads(str(record["metadata"] or "{}"))
-        return _typed_row(object_type, record, metadata)
+        row = _typed_row(object_type, record, metadata)
+        paths = tuple(paths_in(row))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedGraphError(
             f"manifest row {record.get('object_id')!r} cannot be understood: {error!r}",
             next_step="Run `omnigraph check` on the graph.",
         ) from error
+    for path in paths:
+        stored_path(path, said_by=f"{names.MANIFEST} row {record['object_id']!r:.200}")
+    return row
 
 
 def _typed_row(
@@ -450,6 +461,33 @@ def _typed_row(
             )
         case _:
             assert_never(object_type)
+
+
+def paths_in(row: ManifestRow) -> Iterator[str]:
+    """What a row says that becomes a part of a path."""
+    match row:
+        case Table():
+            yield row.location
+            yield from _present(row.made_by)
+        case TableVersion():
+            yield from _present(row.location, row.fork, row.checksums, row.branch)
+        case Tombstone():
+            yield from _present(row.branch)
+        case GraphHead():
+            yield from _present(row.branch, row.incarnation, row.schema_hash)
+            yield from _present(row.parent_branch, row.initial_schema)
+        case GraphCommit():
+            yield from _present(row.branch, *(fork for _, _, fork in row.tables))
+            if row.schema_change is not None:
+                yield from row.schema_change.paths
+        case Operation():
+            yield from _present(row.branch)
+        case _:
+            assert_never(row)
+
+
+def _present(*paths: str | None) -> Iterator[str]:
+    return (path for path in paths if path)
 
 
 def _text(record: Mapping[str, Any], column: str) -> str:

@@ -17,6 +17,7 @@ from lance.file import LanceFileReader
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, OmnigraphError, StorageUnavailableError
+from omnigraph.storage.containment import require_inside
 from omnigraph.storage.datasets import translated
 from omnigraph.storage.failures import Failure, failure_of
 from omnigraph.storage.location import Scheme
@@ -125,6 +126,7 @@ def _salvaged(objects: Objects, version: int) -> Salvaged | None:
     path = names.lance_data(names.MANIFEST, offered.pop())
     try:
         with translated(root, f"read {path}"):
+            require_inside(root, path)
             reader = LanceFileReader(
                 root.child(path), storage_options=for_one_request(root.storage_options) or None
             )

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from omnigraph.storage.containment import require_inside
 from omnigraph.storage.durability import sync
 from omnigraph.storage.failures import unavailable
 from omnigraph.storage.location import Scheme
@@ -26,6 +27,8 @@ def move_aside(objects: Objects, paths: Iterable[str], where: str) -> tuple[str,
 
 def _moved(objects: Objects, path: str, target: str) -> str:
     root = objects.root
+    require_inside(root, path)
+    require_inside(root, target)
     if root.scheme is Scheme.LOCAL:
         try:
             Path(root.child(target)).parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Plain objects below the root: put-if-absent, read, list, delete.
 
 Invariant: a claim is decided by the store in one conditional put; nothing here checks first and
-writes afterwards.
+writes afterwards. No path leaves the root, and on a local disk no link on the way to it does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurati
 from obstore.store import LocalStore, S3Store
 
 from omnigraph.errors import InvalidInputError, UnsafeStoreError
+from omnigraph.storage.containment import require_inside, require_tree_inside
 from omnigraph.storage.digests import digest_of_file
 from omnigraph.storage.failures import Failure, failure_of, unavailable
 from omnigraph.storage.location import Root, Scheme
@@ -81,6 +82,7 @@ class StoredObjects:
         self._store = _connect(root, create=create)
 
     def put_if_absent(self, path: str, content: bytes) -> Put:
+        require_inside(self.root, path)
         with _translated(self.root, f"create {path}"):
             count(RequestKind.PUT, sent=len(content))
             try:
@@ -90,12 +92,14 @@ class StoredObjects:
             return Put.CREATED
 
     def replace(self, path: str, content: bytes) -> None:
+        require_inside(self.root, path)
         with _translated(self.root, f"write {path}"):
             count(RequestKind.PUT, sent=len(content))
             obstore.put(self._store, path, content)
 
     def read(self, path: str) -> bytes | None:
         """The object's content, or None if there is no such object."""
+        require_inside(self.root, path)
         with _translated(self.root, f"read {path}"):
             try:
                 content = bytes(obstore.get(self._store, path).bytes())
@@ -109,6 +113,7 @@ class StoredObjects:
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """Every path below the prefix, sorted."""
+        self._require_tree_inside(prefix)
         with _translated(self.root, f"list {prefix}"):
             paths = tuple(sorted(_paths(self._store, prefix)))
             count_listing(len(paths))
@@ -116,6 +121,7 @@ class StoredObjects:
 
     def sizes(self, prefix: str) -> Mapping[str, int]:
         """The number of bytes of every object below the prefix, by path."""
+        self._require_tree_inside(prefix)
         with _translated(self.root, f"list {prefix}"):
             pages = obstore.list(self._store, prefix)
             found = {entry["path"]: int(entry["size"]) for page in pages for entry in page}
@@ -124,6 +130,8 @@ class StoredObjects:
 
     def folders(self, prefix: str) -> tuple[str, ...]:
         """What has something below it right under the prefix, sorted."""
+        if prefix:
+            require_inside(self.root, prefix)
         with _translated(self.root, f"list {prefix}"):
             found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
             count_listing(len(found))
@@ -131,6 +139,7 @@ class StoredObjects:
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is already gone is fine."""
+        require_inside(self.root, path)
         with _translated(self.root, f"delete {path}"):
             count(RequestKind.DELETE)
             try:
@@ -143,6 +152,7 @@ class StoredObjects:
 
         On a local disk that is a digest, for which all of it is read. A store has a tag for it.
         """
+        require_inside(self.root, path)
         with _translated(self.root, f"read {path}"):
             if self.root.scheme is Scheme.LOCAL:
                 return digest_of_file(Path(self.root.child(path)))
@@ -154,6 +164,11 @@ class StoredObjects:
                     raise
                 return None
             return int(facts["size"]), f"{ENTITY_TAG}{facts['e_tag']}"
+
+    def _require_tree_inside(self, prefix: str) -> None:
+        """A listing follows links; all of a root is listed only where a caller chose the folder."""
+        if prefix:
+            require_tree_inside(self.root, prefix.rstrip("/"))
 
 
 def stored_objects(root: Root) -> StoredObjects:

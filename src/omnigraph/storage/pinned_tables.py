@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.storage.snapshot import ChecksumRef, TableEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from omnigraph.storage.snapshot import Snapshot
 
@@ -49,6 +49,13 @@ def entries(tables: PinnedTables, *, branch: str | None) -> Mapping[str, TableEn
         )
         for key, location, version, fork, rows, made_at, digest in tables
     }
+
+
+def paths_in(tables: PinnedTables) -> Iterator[str]:
+    """What written down tables say that becomes a part of a path."""
+    for _, location, _, fork, _, _, digest in tables:
+        yield location
+        yield from (part for part in (fork, digest) if part is not None)
 
 
 def decoded(values: Iterable[Any]) -> PinnedTables:

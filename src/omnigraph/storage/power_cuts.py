@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
+from omnigraph.storage.containment import require_inside, require_line_inside, require_tree_inside
 from omnigraph.storage.durability import boot_id, sync
 from omnigraph.storage.failures import unavailable
-from omnigraph.storage.location import Scheme
+from omnigraph.storage.location import Scheme, stored_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,9 +55,11 @@ def set_aside_torn_files(root: Root, is_whole: Callable[[Root, str | None, int],
     """
     if root.scheme is not Scheme.LOCAL or not Path(root.child(names.MANIFEST)).is_dir():
         return SetAside()
+    require_tree_inside(root, names.BOOTS_DIR)
     marker = _marker(root)
     if _is_marked(marker):
         return SetAside()
+    require_tree_inside(root, names.QUARANTINE_DIR)
     try:
         with _locked(root):
             return SetAside() if _is_marked(marker) else _settled(root, marker, is_whole)
@@ -67,6 +70,7 @@ def set_aside_torn_files(root: Root, is_whole: Callable[[Root, str | None, int],
 def mark_boot(root: Root) -> None:
     """Say that a graph that was just made has no torn files."""
     if root.scheme is Scheme.LOCAL and boot_id():
+        require_inside(root, names.boot_marker(boot_id()))
         marker = Path(root.child(names.boot_marker(boot_id())))
         marker.parent.mkdir(exist_ok=True)
         marker.touch()
@@ -135,14 +139,16 @@ def lost_files(root: Root, location: str, dataset: LanceDataset) -> Iterator[str
 
     A fork names files of what it was forked from, in whose folder they stay.
     """
+    require_tree_inside(root, location)
     main = Path(root.child(location))
     forks = (Path(names.fork_location(str(main), fork)) for fork in _forks(main))
     folders = [Path(dataset.uri), main, *forks]
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
         for file in metadata.files:
-            if not _is_there(folders, f"data/{file.path}", file.file_size_bytes):
-                yield f"data/{file.path}"
+            path = stored_path(f"data/{file.path}", said_by=dataset.uri)
+            if not _is_there(folders, path, file.file_size_bytes):
+                yield path
         if metadata.deletion_file is not None:
             path = metadata.deletion_file.path(metadata.id)
             if not _is_there(folders, path, None):
@@ -156,6 +162,7 @@ def lost_files(root: Root, location: str, dataset: LanceDataset) -> Iterator[str
 
 def version_file(root: Root, location: str, fork: str | None, version: int) -> Path:
     place = names.fork_location(location, fork) if fork else location
+    require_line_inside(root, place)
     return Path(root.child(f"{place}/{names.lance_version(version)}"))
 
 
@@ -198,7 +205,8 @@ def _torn_files(root: Path) -> Iterator[Path]:
             folders[:] = [name for name in folders if name not in own]
         for name in files:
             path = Path(folder, name)
-            if name.endswith((_VERSION_SUFFIX, *_SMALL_SUFFIXES)) and is_torn(path):
+            is_looked_at = name.endswith((_VERSION_SUFFIX, *_SMALL_SUFFIXES))
+            if is_looked_at and not path.is_symlink() and is_torn(path):
                 yield path
 
 

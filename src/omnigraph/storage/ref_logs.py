@@ -26,6 +26,7 @@ from omnigraph.failpoints import reach
 from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.durability import make_durable
 from omnigraph.storage.failures import Failure, failure_of
+from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import Objects, Put, read_all
 
 
@@ -57,6 +58,8 @@ class RefKind(Generic[RefT]):
     directory: str
     post_abandon: str
     decoded: Callable[[Mapping[str, Any]], RefT]
+    paths: Callable[[RefT], Iterable[str]]
+    """What an entry says that becomes a part of a path."""
 
 
 @dataclass(frozen=True, kw_only=True)  # `RefLog[Tag](...)` fails on frozen slots in Python 3.11
@@ -159,13 +162,17 @@ def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, R
         fields = dict(json.loads(content))
         _require_digest(fields.pop(_DIGEST, None), path, fields)
         state = RefState(fields.pop("state", RefState.READY))
-        return state, kind.decoded(fields)
+        ref = kind.decoded(fields)
+        paths = tuple(kind.paths(ref))
     except (ValueError, KeyError, TypeError) as error:
         name, _ = names.ref_entry_at(kind.directory, path)
         raise DamagedGraphError(
             f"the claim of {kind.thing} {name!r} cannot be understood: {error!r}",
             next_step=f"Restore {path} from a backup of the graph's root.",
         ) from error
+    for part in paths:
+        stored_path(part, said_by=path)
+    return state, ref
 
 
 def broken_entries(objects: Objects, kind: RefKind[RefT]) -> Iterator[tuple[str, str]]:

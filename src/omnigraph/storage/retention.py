@@ -19,6 +19,7 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.failpoints import left_out
 from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import Objects
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _decoded(number: int, content: bytes) -> dict[Line, int]:
         rows, digest = fields["floors"], fields.get("digest")
         if digest not in (None, digest_of_values(rows)):  # entries before format 7 have none
             raise ValueError(f"their digest is {digest_of_values(rows)}, expected {digest!r:.80}")  # noqa: TRY301
-        return {
+        floors = {
             Line(str(location), None if fork is None else str(fork)): int(floor)
             for location, fork, floor in rows
         }
@@ -121,3 +122,7 @@ def _decoded(number: int, content: bytes) -> dict[Line, int]:
             f"the floors of retention entry {number} cannot be understood: {error!r}",
             next_step=f"Restore {names.retention_entry(number)} from a backup of the root.",
         ) from error
+    for line in floors:
+        for part in (line.location,) if line.fork is None else (line.location, line.fork):
+            stored_path(part, said_by=names.retention_entry(number))
+    return floors

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from omnigraph import names
 from omnigraph.storage.objects import Objects
-from omnigraph.storage.pinned_tables import PinnedTables, decoded, entries
+from omnigraph.storage.pinned_tables import PinnedTables, decoded, entries, paths_in
 from omnigraph.storage.ref_logs import (
     RefKind,
     RefLog,
@@ -101,9 +101,15 @@ def _tag(fields: Mapping[str, Any]) -> Tag:
     return Tag(**{**fields, "tables": decoded(fields["tables"])})
 
 
+def _paths(tag: Tag) -> Iterator[str]:
+    yield from (part for part in (tag.branch, tag.incarnation, tag.schema_hash) if part)
+    yield from paths_in(tag.tables)
+
+
 _TAGS: Final = RefKind(
     thing="tag",
     directory=names.TAG_REFS_DIR,
     post_abandon="tag.post_abandon",
     decoded=_tag,
+    paths=_paths,
 )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from omnigraph import names
 from omnigraph.storage.checksums import BLOCK, lists_on_disk, place_of
 from omnigraph.storage.connections import is_moved
+from omnigraph.storage.containment import require_tree_inside
 from omnigraph.storage.datasets import lance_branches, made_at, open_dataset, translated
 from omnigraph.storage.durability import sync
 from omnigraph.storage.objects import stored_objects
@@ -69,6 +70,7 @@ def preview_removal(root: Root, line: Line, versions: Sequence[int]) -> Removal:
     versions = _not_shared(root, line, versions)
     if dataset is None or not versions:
         return Removal()
+    require_tree_inside(root, line.location)
     with translated(root, f"look at old versions of {line.location}"):
         explained = dataset.explain_cleanup_old_versions(
             versions=list(versions), error_if_tagged_old_versions=False
@@ -81,6 +83,7 @@ def remove_versions(root: Root, line: Line, versions: Sequence[int]) -> Removal:
     versions = _not_shared(root, line, versions)
     if dataset is None or not versions:
         return Removal()
+    require_tree_inside(root, line.location)
     sync(root)  # after a power cut the older ones would be needed again
     with translated(root, f"remove old versions of {line.location}"):
         return _removal(
