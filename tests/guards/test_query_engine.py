@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
 
 import duckdb
 import numpy as np
@@ -174,47 +170,6 @@ def test_sums_do_not_wrap_around(connection: duckdb.DuckDBPyConnection) -> None:
     assert connection.sql("SELECT sum(w) FROM given").fetchall() == [(2**63,)]
     with pytest.raises(duckdb.ConversionException):
         connection.sql("SELECT sum(w)::BIGINT FROM given").fetchall()
-
-
-SORTING: Final = """
-import sys, threading
-import duckdb
-
-found = {}
-
-def run(memory):
-    config = {"memory_limit": memory, "temp_directory": sys.argv[1], "threads": "2"}
-    each = duckdb.connect(config=config)
-    each.sql("SET enable_progress_bar = false")
-    text = '''
-        SELECT count(*), bool_and(a >= before), sum(n)::BIGINT FROM (
-            SELECT a, n, lag(a, 1, '') OVER () AS before FROM (
-                SELECT md5(range::VARCHAR) AS a, repeat('x', 40) AS b, range AS n
-                FROM range(400000) ORDER BY a))
-        '''
-    found[memory] = each.sql(text).fetchall()
-
-threads = [threading.Thread(target=run, args=(each,)) for each in ("90MB", "91MB")]
-for each in threads:
-    each.start()
-for each in threads:
-    each.join()
-print(*found.values())
-"""
-
-
-def test_instances_spill_into_one_directory_without_meeting(tmp_path: Path) -> None:
-    """Relied on by: one temporary directory for engines of several sizes and processes."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SORTING, str(tmp_path)], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
-    answers = [each.communicate(timeout=120)[0].strip() for each in processes]
-
-    right = [(400_000, True, 400_000 * 399_999 // 2)]
-    assert answers == [f"{right} {right}"] * 2
 
 
 def test_a_stable_sort_of_numbers_keeps_equal_ones_in_order() -> None:

@@ -7,10 +7,8 @@ empty; DuckDB consumes the streams, so Python never holds the rows of a table.
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import duckdb
@@ -19,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph.errors import OmnigraphError
+from omnigraph.local.databases import open_database, silenced
 from omnigraph.local.pinned import PinnedTables
 
 PROBE_VALUES_MAX: Final = 2_000
@@ -105,24 +104,14 @@ def _noting(stream: pa.RecordBatchReader, failures: list[OmnigraphError]) -> pa.
 
 
 def database() -> duckdb.DuckDBPyConnection:
-    """A connection of one's own; its progress bar would go to stdout, where results are."""
-    opened = _engine().cursor()
-    opened.sql("SET enable_progress_bar = false")
-    return opened
+    """A connection of one's own."""
+    return silenced(_engine().cursor())
 
 
 @functools.cache
 def _engine() -> duckdb.DuckDBPyConnection:
     """One DuckDB per process: starting it costs 30 ms, a cursor of it nothing."""
-    return duckdb.connect(
-        config={
-            # In the current directory otherwise, which may be read-only or somebody's repository.
-            "temp_directory": str(Path(tempfile.gettempdir(), "omnigraph-duckdb")),
-            # A check never goes to the network, and sees only the tables it was given.
-            "autoinstall_known_extensions": "false",
-            "python_enable_replacements": "false",
-        }
-    )
+    return open_database()
 
 
 def can_probe(kind: pa.DataType) -> bool:

@@ -39,6 +39,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
+from omnigraph.local.databases import open_database
 from omnigraph.names import ID_COLUMN
 from omnigraph.storage.row_changes import RowChanges, plan_row_changes, read_gone, read_new
 
@@ -57,12 +58,7 @@ _PLACES: Final = """
     coalesce(b.size, 0) + coalesce(a.size, 0) AS size
 """
 _NOTED: Final = pa.schema([("id", pa.string()), ("place", pa.int64()), ("size", pa.int64())])
-_SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "memory_limit": "256MB",
-    "threads": str(min(4, os.cpu_count() or 1)),
-    "autoinstall_known_extensions": "false",
-    "python_enable_replacements": "false",
-}
+_SETTINGS: Final = {"memory_limit": "256MB", "threads": str(min(4, os.cpu_count() or 1))}
 
 
 class Op(StrEnum):
@@ -203,9 +199,8 @@ def _meeting(diff: TableDiff) -> Iterator[_Meeting]:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="omnigraph-diff-") as home,
-            duckdb.connect(Path(home, "ids"), config=_SETTINGS) as database,
+            open_database(Path(home, "ids"), _SETTINGS) as database,
         ):
-            database.sql("SET enable_progress_bar = false")
             yield _Meeting(diff, Path(home), database)
     except (duckdb.Error, OSError) as error:
         raise StorageUnavailableError(

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final, assert_never
 
-import duckdb
 import pyarrow as pa
 from pyspark.sql import functions as f
 
 from omnigraph import names
 from omnigraph.errors import OmnigraphError, StorageUnavailableError
+from omnigraph.local.databases import open_database
 from omnigraph.local.integrity import BrokenRule
 from omnigraph.rules.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
 from omnigraph.rules.reasons import Reason
@@ -296,7 +296,7 @@ def _texts(graph: SparkGraph, question: _Repeated, values: DataFrame) -> tuple[s
     with without_noise():
         rows = values.toArrow().cast(schema.remove_metadata())
     listed = ", ".join('"' + column.replace('"', '""') + '"' for column in question.columns)
-    with duckdb.connect() as database:
+    with open_database() as database:
         database.register("these", rows)
         found = database.sql(f"SELECT concat_ws(', ', {listed}) FROM these").fetchall()  # noqa: S608
     return tuple(text for (text,) in found)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import OmnigraphError, StorageUnavailableError
+from omnigraph.local.databases import open_database
 from omnigraph.local.evolving.future_values import columns_read, future_values, sources_of
 from omnigraph.local.row_checks import check_rows
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
@@ -373,24 +374,19 @@ class _Comparison:
 @contextmanager
 def _comparing(table_key: str, memory_bytes: int) -> Iterator[_Comparison]:
     threads = max(1, min(_THREADS_MAX, os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
-    with tempfile.TemporaryDirectory(prefix="omnigraph-checks-") as home:
-        settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{memory_bytes}B",
-            "temp_directory": home,
-            "threads": str(threads),
-            "preserve_insertion_order": "false",
-            "autoinstall_known_extensions": "false",
-            "python_enable_replacements": "false",
-        }
-        with duckdb.connect(config=settings) as database:
-            database.sql("SET enable_progress_bar = false")
-            compared = _Comparison(database)
-            try:
-                yield compared
-            except duckdb.Error as error:
-                if compared.failure is not None:
-                    raise compared.failure from error
-                raise StorageUnavailableError(
-                    f"could not compare the rows of {table_key}: {str(error).splitlines()[0]}",
-                    next_step=f"Check the space in {tempfile.gettempdir()}, or set TMPDIR.",
-                ) from error
+    settings = {
+        "memory_limit": f"{memory_bytes}B",
+        "threads": str(threads),
+        "preserve_insertion_order": "false",
+    }
+    with open_database(settings=settings) as database:
+        compared = _Comparison(database)
+        try:
+            yield compared
+        except duckdb.Error as error:
+            if compared.failure is not None:
+                raise compared.failure from error
+            raise StorageUnavailableError(
+                f"could not compare the rows of {table_key}: {str(error).splitlines()[0]}",
+                next_step=f"Check the space in {tempfile.gettempdir()}, or set TMPDIR.",
+            ) from error

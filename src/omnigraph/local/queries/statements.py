@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from omnigraph.errors import QueryFailedError
+from omnigraph.local.databases import open_database, silenced
 from omnigraph.local.queries.chunks import Column
 from omnigraph.local.queries.run import out_of_memory, out_of_time
 from omnigraph.local.queries.sql_expressions import refusal
@@ -209,8 +208,7 @@ class _Engines:
             if spare:
                 return spare.pop()
             opened = self._engine(memory).cursor()
-        opened.sql("SET enable_progress_bar = false")
-        opened.sql("SET TimeZone = 'UTC'")
+        silenced(opened).sql("SET TimeZone = 'UTC'")
         return opened
 
     def give_back(self, memory: int, connections: list[duckdb.DuckDBPyConnection]) -> None:
@@ -220,14 +218,11 @@ class _Engines:
 
     def _engine(self, memory: int) -> duckdb.DuckDBPyConnection:
         if memory not in self._engines:
-            self._engines[memory] = duckdb.connect(
-                config={
+            self._engines[memory] = open_database(
+                settings={
                     "memory_limit": f"{memory}B",
                     # Each holds blocks of its own: with little memory few of them can work at all.
                     "threads": str(max(1, min(os.cpu_count() or 1, memory // _MEMORY_PER_THREAD))),
-                    "temp_directory": str(Path(tempfile.gettempdir(), "omnigraph-duckdb")),
-                    "autoinstall_known_extensions": "false",
-                    "python_enable_replacements": "false",
                 }
             )
         self._engines.move_to_end(memory)

@@ -1,0 +1,67 @@
+"""Opening DuckDB: the one place that does.
+
+Invariant: a database sees the tables it was given and nothing else. It cannot open files, load
+extensions or reach the network, and nothing that it is asked can change that. What does not fit
+into memory is spilled to a folder of its own, in one that only this user can enter, that no other
+process uses and that goes with the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import duckdb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+    # What connections say for themselves, each once; the progress bar would go to stdout.
+    "allowed_configs": "[enable_progress_bar, TimeZone]",
+}
+_NUMBERS: Final = itertools.count(1)
+_LOCKED: Final = "SET enable_external_access = false; SET lock_configuration = true"
+
+
+def open_database(
+    file: Path | None = None, settings: Mapping[str, str] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """A database in memory, or in a file beside which it spills."""
+    spill = {"temp_directory": str(Path(_spill_folder(), str(next(_NUMBERS))))}
+    opened = duckdb.connect(
+        ":memory:" if file is None else file,
+        config={**_SETTINGS, **({} if file else spill), **(settings or {})},
+    )
+    opened.execute(_LOCKED)  # only now: afterwards no folder for spilling can be named
+    return silenced(opened)
+
+
+def silenced(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """The connection without a progress bar; each cursor begins with one."""
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+@functools.cache
+def _spill_folder() -> str:
+    """Where the folders are that databases of this process make when they spill."""
+    folder = tempfile.mkdtemp(prefix="omnigraph-duckdb-")
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # a fork leaves the folder to its parent
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+os.register_at_fork(after_in_child=_spill_folder.cache_clear)
