@@ -1,6 +1,7 @@
 """What a person or a script sees: tables and sentences, or one JSON object.
 
 Invariant: results on stdout, notes and errors on stderr; JSON keys are a contract, tables are not.
+Control characters of what is told never reach a terminal (`terminal.py`).
 Rich is loaded only when a table is drawn.
 """
 
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, cast
 
+from omnigraph.cli.terminal import VisibleBytes, visible
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.names import MAIN
 
@@ -36,17 +38,17 @@ if TYPE_CHECKING:
 
 def line(message: str) -> None:
     """A result of one line."""
-    sys.stdout.write(f"{message}\n")
+    sys.stdout.write(f"{visible(message)}\n")
 
 
 def text(content: str) -> None:
-    """A result that is printed exactly as it is."""
-    sys.stdout.write(content)
+    """A result that is printed exactly as it is, unless a terminal would obey it."""
+    sys.stdout.write(visible(content) if sys.stdout.isatty() else content)
 
 
 def note(message: str) -> None:
     """Something worth knowing that is not the result."""
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{visible(message)}\n")
 
 
 class _CompleteWrites(io.RawIOBase):
@@ -75,11 +77,16 @@ class _CompleteWrites(io.RawIOBase):
 
 @contextmanager
 def rows_to_stdout() -> Iterator[IO[bytes]]:
-    """Standard output for rows: all bytes of them are written, or the command fails."""
+    """Standard output for rows: all bytes of them are written, or the command fails.
+
+    A terminal gets control characters as escapes.
+    """
     raw = sys.stdout.buffer
     stream: IO[bytes] = raw
     if isinstance(raw, io.RawIOBase):
         stream = cast("IO[bytes]", _CompleteWrites(raw))
+    if sys.stdout.isatty():
+        stream = cast("IO[bytes]", VisibleBytes(stream))
     try:
         yield stream
         stream.flush()
@@ -272,6 +279,7 @@ def draw(
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     # What is listed first is what gets copied: never cut it.
@@ -284,5 +292,6 @@ def draw(
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*row)
+        # As texts: a name in brackets is no markup.
+        table.add_row(*(Text(visible(cell)) for cell in row))
     Console(soft_wrap=not sys.stdout.isatty()).print(table)
