@@ -21,6 +21,7 @@
     │   │   ├── OperationRolledBackError     somebody else decided against it
     │   │   └── MergeConflictError           carries every conflict as a table
     │   ├── ReadOnlyError                exit 6
+    │   ├── ForkedProcessError           exit 1   a fork of a process that has used a graph
     │   ├── StorageUnavailableError      exit 7
     │   │   └── UnsafeStoreError             the store ignores put-if-absent
     │   ├── SparkUnavailableError        exit 1   no Spark to run on: what to install or start
@@ -259,6 +260,18 @@ class ReadOnlyError(NothingWrittenError):
     """A write through a handle that was opened for reading."""
 
     exit_code = 6
+
+
+class ForkedProcessError(NothingWrittenError):
+    """The process is a fork of one that has used a graph, whose threads it did not inherit."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(
+            f"process {pid} is a fork of a process that had used a graph, and Lance does not work "
+            "in a fork: a read or a write could wait for ever",
+            next_step="Start processes with the `spawn` method: "
+            '`multiprocessing.get_context("spawn")`; or fork before the first graph is opened.',
+        )
 
 
 class StorageUnavailableError(NothingWrittenError):

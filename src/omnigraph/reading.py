@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, overload
 from omnigraph import names
 from omnigraph.errors import InvalidInputError
 from omnigraph.operations.read import read_type
+from omnigraph.storage.processes import use_storage
 from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -40,13 +41,19 @@ class Readable:
     """Reads of one snapshot of a graph."""
 
     def __init__(self, objects: Objects, contracts: Contracts, contract: SchemaContract) -> None:
-        self._objects = objects
+        self._held = objects
         self._contracts = contracts
         self._contract = contract
 
     @property
+    def _objects(self) -> Objects:
+        """Every verb comes by here, so none begins in a process that would wait for ever."""
+        use_storage()
+        return self._held
+
+    @property
     def root(self) -> str:
-        return self._objects.root.uri
+        return self._held.root.uri
 
     @property
     def catalog(self) -> Catalog:

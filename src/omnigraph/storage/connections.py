@@ -20,6 +20,7 @@ from omnigraph.storage.base_paths import below_root, names_former_root
 from omnigraph.storage.failures import answered, was_silent
 from omnigraph.storage.location import Scheme
 from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.processes import use_storage
 from omnigraph.storage.s3_options import RETRY_SECONDS, TIMEOUT, for_one_request, seconds
 from omnigraph.storage.used_last import UsedLast
 
@@ -70,6 +71,7 @@ def _as_stored(
     root: Root, uri: str, version: int | None, caches: Caches
 ) -> tuple[LanceDataset, Any]:
     """What Lance opens, and the session that it is in, if it shares one."""
+    use_storage()
     options = for_one_request(root.storage_options) or None
     _require_answer(root)
     if caches is Caches.OF_ITS_OWN or root.scheme is Scheme.LOCAL:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from omnigraph.storage.base_paths import below_root, names_former_root
 from omnigraph.storage.datasets import dataset_uri, is_not_found, made_at, translated
+from omnigraph.storage.processes import use_storage
 from omnigraph.storage.s3_options import for_one_request
 from omnigraph.storage.tables import open_pinned, streamed
 from omnigraph.storage.used_last import UsedLast
@@ -45,6 +46,7 @@ def _session() -> Any:
 
 def kept_open(root: Root, entry: TableEntry) -> LanceDataset:
     """The table exactly as the snapshot pins it, opened once."""
+    use_storage()
     if entry.made_at is None:
         return open_pinned(root, entry)
     key = _key(root, entry, entry.version, entry.made_at)

@@ -23,6 +23,7 @@ from omnigraph.storage.containment import require_inside, require_tree_inside
 from omnigraph.storage.digests import digest_of_file
 from omnigraph.storage.failures import Failure, failure_of, unavailable
 from omnigraph.storage.location import Root, Scheme
+from omnigraph.storage.processes import use_storage
 from omnigraph.storage.request_counts import RequestKind, count, count_listing
 from omnigraph.storage.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT, for_one_request
 from omnigraph.storage.used_last import UsedLast
@@ -265,6 +266,7 @@ def _paths(store: LocalStore | S3Store, prefix: str) -> Iterator[str]:
 @contextmanager
 def _translated(root: Root, action: str) -> Iterator[None]:
     """Turn the store's own errors into ours, naming the root and what was tried."""
+    use_storage()
     try:
         yield
     except (BaseError, OSError) as error:

@@ -1,0 +1,41 @@
+"""Which process may use Lance: never a fork of one that has used it.
+
+Invariant: the threads that Lance works with do not survive a fork, so a fork would wait for them
+for ever, in a new handle as in an inherited one. It is told at once instead, reads included.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from omnigraph.errors import ForkedProcessError
+
+
+@dataclass(slots=True)
+class _Process:
+    has_used_storage: bool = False
+    is_fork: bool = False
+    """Whether it is a fork of a process that had used storage."""
+
+
+_PROCESS: Final = _Process()
+
+
+def use_storage() -> None:
+    """Say that this process reads or writes a graph.
+
+    Raises:
+        ForkedProcessError: it is a fork of a process that did so before.
+    """
+    if _PROCESS.is_fork:
+        raise ForkedProcessError(os.getpid())
+    _PROCESS.has_used_storage = True
+
+
+def _notice_fork() -> None:
+    _PROCESS.is_fork = _PROCESS.has_used_storage
+
+
+os.register_at_fork(after_in_child=_notice_fork)
