@@ -45,7 +45,7 @@ class Maintained(Versioned):
                 this process.
 
         Raises:
-            RecoveryRequiredError: a dead writer's work is undecided; open the graph again.
+            RecoveryRequiredError: a dead writer's work is undecided; `recover` settles it.
             MaintenanceIncompleteError: some tables failed; `report` tells about all.
         """
         # Whoever only reads or writes does not pay for loading it.
@@ -101,7 +101,7 @@ class Maintained(Versioned):
             actor: Who the commit is attributed to.
 
         Raises:
-            RecoveryRequiredError: a dead writer left something; open the graph again first.
+            RecoveryRequiredError: a dead writer left something; `recover` settles it.
         """
         # Whoever only reads or writes does not pay for loading it.
         from omnigraph.maintenance.repair import RepairRequest, repair_graph

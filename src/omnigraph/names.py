@@ -78,6 +78,8 @@ LANCE_COLUMNS: Final = (
 
 _SLUG_MAX: Final = 60
 _FORKS: Final = "tree"
+_ULID: Final = "[0-9A-HJKMNP-TV-Z]{26}"
+_SIDECAR: Final = re.compile(rf"{RECOVERY_DIR}/{_ULID}(@[^/]+)?\.json")
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _U64: Final = 0xFFFFFFFFFFFFFFFF
@@ -303,6 +305,11 @@ def sidecar_owner(path: str) -> tuple[str, str | None]:
     name = path.removeprefix(f"{RECOVERY_DIR}/").removesuffix(".json")
     operation_id, _, incarnation = name.partition("@")
     return operation_id, incarnation or None
+
+
+def is_sidecar(path: str) -> bool:
+    """Whether a file of the recovery folder has the name of a sidecar; others are not ours."""
+    return _SIDECAR.fullmatch(path) is not None
 
 
 def quarantine(operation_id: str) -> str:

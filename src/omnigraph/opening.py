@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph import names
-from omnigraph.commit.recover import sweep
+from omnigraph.commit.recover import Swept, sweep
 from omnigraph.errors import InvalidInputError
 from omnigraph.graph import Graph, OpenMode
 from omnigraph.maintenance.migrate import migrate
@@ -110,12 +110,18 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
         location = replace(location, durability=state.facts.durability)
     objects = StoredObjects(location)
     if open_mode is OpenMode.READ_WRITE:
-        require_newest(objects, state)
-        _prepare_for_writing(objects, state)
-        _record(set_aside, objects)
-        sweep(objects, SYSTEM_CLOCK)
+        _made_writable(objects, state, set_aside)
     contract = read_contract(objects, state.schema_hash)
     return Graph(objects, mode=open_mode, contract=contract)
+
+
+def recover(root: str, *, also_living: bool = False) -> Swept:
+    """Make a graph fit for writing, as opening it does, and tell what was settled."""
+    location = parse_root(root)
+    state = existing_graph(location)
+    set_aside = set_aside_torn_files(location, is_whole)
+    objects = StoredObjects(replace(location, durability=state.facts.durability))
+    return _made_writable(objects, state, set_aside, also_living=also_living)
 
 
 def rebuild_manifest(
@@ -143,20 +149,30 @@ def rebuild_manifest(
     return rebuild(objects, SYSTEM_CLOCK, confirm=confirm)
 
 
-def _record(set_aside: SetAside, objects: Objects) -> None:
-    if set_aside.files:
-        record_recovery(
-            objects.root,
-            Recovery(
-                operation_id=new_id(),
-                commit_id=None,
-                kind="power_cut",
-                original_actor="",
-                writer_kind="",
-                tables=set_aside.files,
-                recovered_at=SYSTEM_CLOCK.timestamp(),
-            ),
-        )
+def _made_writable(
+    objects: Objects, state: ManifestState, set_aside: SetAside, *, also_living: bool = False
+) -> Swept:
+    require_newest(objects, state)
+    _prepare_for_writing(objects, state)
+    torn = _recorded(set_aside, objects)
+    swept = sweep(objects, SYSTEM_CLOCK, also_living=also_living)
+    return replace(swept, settled=(*torn, *swept.settled))
+
+
+def _recorded(set_aside: SetAside, objects: Objects) -> tuple[Recovery, ...]:
+    if not set_aside.files:
+        return ()
+    recovery = Recovery(
+        operation_id=new_id(),
+        commit_id=None,
+        kind="power_cut",
+        original_actor="",
+        writer_kind="",
+        tables=set_aside.files,
+        recovered_at=SYSTEM_CLOCK.timestamp(),
+    )
+    record_recovery(objects.root, recovery)
+    return (recovery,)
 
 
 def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:

@@ -50,6 +50,7 @@ def test_init_then_status_as_a_table_and_as_json(graph_root: str, schema: str) -
         "manifest_version",
         "pending_sidecars",
         "root",
+        "stray_files",
         "tables",
         "without_checksums",
     }

@@ -54,6 +54,10 @@ class Running:
         os.kill(self.pid, signal.SIGINT)
         os.kill(self.pid, signal.SIGCONT)
 
+    def go_on(self) -> None:
+        """Wake it from the stop of a failpoint."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def finish(self) -> Finished:
         try:
             code = self.exit_code()

@@ -591,7 +591,7 @@ def test_a_repair_is_refused_while_a_dead_writer_is_unsettled(graph: Graph) -> N
     disarm_all()
 
     for confirm in (False, True):
-        with pytest.raises(RecoveryRequiredError, match="Open the graph again"):
+        with pytest.raises(RecoveryRequiredError, match="omnigraph recovery run"):
             graph.repair(confirm=confirm)
     assert omnigraph.open(graph.root).repair(confirm=True).tables
 

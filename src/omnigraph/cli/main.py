@@ -230,8 +230,10 @@ def recovery_run(
     as_json: JsonFlag = False,
 ) -> None:
     """Settle unfinished writes now; opening for writing does this for dead writers anyway."""
-    swept = omnigraph.open(graph).recover(also_living=also_living)
-    output.recoveries(swept.settled, as_json=as_json)
+    # Commands that do not need it start without it.
+    from omnigraph.opening import recover
+
+    output.swept(recover(graph, also_living=also_living), as_json=as_json)
 
 
 request_stats.offer_everywhere(app)

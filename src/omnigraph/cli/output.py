@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from omnigraph.commit.recover import Swept
     from omnigraph.errors import OmnigraphError
     from omnigraph.graph import Graph
     from omnigraph.maintenance.scrub import ScrubReport
@@ -165,6 +166,12 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
             f"{len(report.pending_sidecars)} write(s) in progress or unfinished: "
             f"{', '.join(report.pending_sidecars)}"
         )
+    note_strays(report.root, report.stray_files)
+
+
+def note_strays(root: str, paths: Sequence[str]) -> None:
+    for path in paths:
+        note(f"{root}/{path}: not a file of Omnigraph, nothing reads it; it may be deleted")
 
 
 def check(report: CheckReport, *, as_json: bool) -> None:
@@ -180,6 +187,7 @@ def check(report: CheckReport, *, as_json: bool) -> None:
             f"files     {report.files_compared:,} compared with their checksums, "
             f"{report.files_unrecorded:,} without one"
         )
+    note_strays(report.root, report.stray_files)
     for finding in report.findings:
         line(f"BROKEN    {finding.thing}: {finding.message} [{finding.problem.value}]")
     line("ok" if report.ok else f"{len(report.findings)} promises are not kept")
@@ -221,9 +229,37 @@ def recoveries(found: Sequence[Recovery], *, as_json: bool) -> None:
     if as_json:
         json_object({"recoveries": [asdict(recovery) for recovery in found]})
         return
-    if not found:
+    if found:
+        _draw_recoveries(found)
+    else:
         line("no recoveries")
+
+
+def swept(done: Swept, *, as_json: bool) -> None:
+    if as_json:
+        settled = [asdict(recovery) for recovery in done.settled]
+        json_object({"recoveries": settled, "ended": done.ended, "left_alone": done.left_alone})
         return
+    if done.settled:
+        _draw_recoveries(done.settled)
+    line(f"settled {_writes(len(done.settled))}" if done.settled else "there was nothing to settle")
+    if done.ended:
+        line(
+            f"removed the record of {_writes(len(done.ended))} that had come to an end before: "
+            f"{', '.join(done.ended)}"
+        )
+    if done.left_alone:
+        note(
+            f"left {_writes(len(done.left_alone))} to living writers: {', '.join(done.left_alone)}"
+            "; --also-living settles these, too"
+        )
+
+
+def _writes(count: int) -> str:
+    return f"{count:,} write{'s'[: count != 1]}"
+
+
+def _draw_recoveries(found: Sequence[Recovery]) -> None:
     draw(
         ("operation", "kind", "writer", "of", "when", "tables"),
         [

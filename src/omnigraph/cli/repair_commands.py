@@ -49,7 +49,7 @@ def repair(  # noqa: PLR0913 - options of a command
             )
         rebuild(graph, confirm=confirm, as_json=as_json)
         return
-    opened = omnigraph.open(graph).branch(branch)
+    opened = omnigraph.open(graph, mode="rw" if confirm else "r").branch(branch)
     report = opened.repair(confirm=confirm, force=force, actor=actor)
     if as_json:
         output.json_object(asdict(report))

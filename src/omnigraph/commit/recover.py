@@ -61,10 +61,14 @@ BRANCH_DELETED: Final = "branch_deleted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a sweep did: settled operations, and those it left to their living writers."""
+    """What a sweep did: settled operations, and those it left to their living writers.
+
+    `ended` are operations whose writer had got to a decision; only their sidecars were removed.
+    """
 
     settled: tuple[Recovery, ...]
     left_alone: tuple[str, ...]
+    ended: tuple[str, ...] = ()
 
 
 def sweep(objects: Objects, clock: Clock, *, also_living: bool = False) -> Swept:
@@ -75,6 +79,7 @@ def sweep(objects: Objects, clock: Clock, *, also_living: bool = False) -> Swept
     """
     settled: list[Recovery] = []
     left_alone: list[str] = []
+    ended: list[str] = []
     for path in pending_sidecars(objects):
         sidecar = read_sidecar(objects, path)
         if sidecar is None:
@@ -83,9 +88,11 @@ def sweep(objects: Objects, clock: Clock, *, also_living: bool = False) -> Swept
             left_alone.append(sidecar.operation_id)
             continue
         recovery = _settle(objects, sidecar, clock)
-        if recovery is not None:
+        if recovery is None:
+            ended.append(sidecar.operation_id)
+        else:
             settled.append(recovery)
-    return Swept(settled=tuple(settled), left_alone=tuple(left_alone))
+    return Swept(settled=tuple(settled), left_alone=tuple(left_alone), ended=tuple(ended))
 
 
 def _settle(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery | None:

@@ -164,14 +164,35 @@ def delete_sidecar(objects: Objects, path: str) -> None:
     objects.delete(path)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryFolder:
+    """What lies where sidecars are: theirs by path, oldest first, and files of somebody else."""
+
+    sidecars: tuple[str, ...]
+    strays: tuple[str, ...]
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        return tuple(names.sidecar_owner(path)[0] for path in self.sidecars)
+
+
+def recovery_folder(objects: Objects) -> RecoveryFolder:
+    """Sidecars, and files that something else than Omnigraph put beside them: no writer waits."""
+    paths = objects.list(names.RECOVERY_DIR)
+    return RecoveryFolder(
+        sidecars=tuple(path for path in paths if names.is_sidecar(path)),
+        strays=tuple(path for path in paths if not names.is_sidecar(path)),
+    )
+
+
 def pending_sidecars(objects: Objects) -> tuple[str, ...]:
     """The paths of all sidecars, oldest operation first."""
-    return objects.list(names.RECOVERY_DIR)
+    return recovery_folder(objects).sidecars
 
 
 def pending_operations(objects: Objects) -> tuple[str, ...]:
     """The operations that have a sidecar, oldest first."""
-    return tuple(names.sidecar_owner(path)[0] for path in pending_sidecars(objects))
+    return recovery_folder(objects).operations
 
 
 _active: set[str] = set()

@@ -54,6 +54,6 @@ def require_settled(objects: Objects, clock: Clock, *, verb: str) -> None:
             raise RecoveryRequiredError(
                 f"{verb} needs a settled graph, and operation {sidecar.operation_id} "
                 f"({sidecar.kind.value}, begun {sidecar.started_at}) was left unfinished",
-                next_step=f"Open the graph again, which settles it, then {verb} again: "
-                f"`omnigraph {verb} {objects.root}` does both.",
+                next_step=f"Run `omnigraph recovery run {objects.root}`, which settles it, then "
+                f"{verb} again.",
             )

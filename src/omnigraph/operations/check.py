@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.publish import decision_in
-from omnigraph.commit.sidecar import pending_operations
+from omnigraph.commit.sidecar import recovery_folder
 from omnigraph.errors import DamagedGraphError, OmnigraphError
 from omnigraph.local.integrity import BrokenRule, broken_rules
 from omnigraph.rules.constraints import TypeRules, table_rules
@@ -63,7 +63,8 @@ class Finding:
 class CheckReport:
     """What was checked and what was found.
 
-    Pending operations and orphan files are no findings: writers in progress leave both.
+    Pending operations and orphan files are no findings: writers in progress leave both. Nor are
+    stray files, which lie among the sidecars and are none: nothing reads them.
     """
 
     root: str
@@ -75,6 +76,7 @@ class CheckReport:
     orphan_files: int
     orphan_bytes: int
     findings: tuple[Finding, ...]
+    stray_files: tuple[str, ...] = ()
     files_compared: int = 0
     """Files that were compared with their checksums, by a deep check."""
     files_unrecorded: int = 0
@@ -108,13 +110,15 @@ def check_graph(
         findings += _rules(engine, catalog)
     findings += _chain(root, state)
     orphans = [orphan for entry in snapshot.tables.values() for orphan in _orphans(root, entry)]
+    recovery = recovery_folder(objects)
     return CheckReport(
         root=root.uri,
         branch=snapshot.branch_name,
         commits=len(branch_commits(root, state)),
         tables=len(snapshot.tables),
         rows=sum(entry.row_count for entry in snapshot.tables.values()),
-        pending_operations=pending_operations(objects),
+        pending_operations=recovery.operations,
+        stray_files=recovery.strays,
         orphan_files=len(orphans),
         orphan_bytes=sum(size for _, size in orphans),
         findings=tuple(findings),

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
-from omnigraph.commit.sidecar import pending_operations
+from omnigraph.commit.sidecar import recovery_folder
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.location import Scheme
 from omnigraph.storage.tables import IndexCoverage, table_health
@@ -66,11 +66,14 @@ class GraphStatus:
     """What an acknowledged write of this handle survives."""
     without_checksums: tuple[str, ...] = ()
     """Tables on a local disk whose published versions are older than checksums."""
+    stray_files: tuple[str, ...] = ()
+    """Files among the sidecars that are none; nothing reads them."""
 
 
 def graph_status(
     objects: Objects, catalog: Catalog, snapshot: Snapshot, *, stamp: int
 ) -> GraphStatus:
+    recovery = recovery_folder(objects)
     declared = {key: declared_indexes(entity) for key, entity in catalog.tables().items()}
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         tables = pool.map(
@@ -83,7 +86,8 @@ def graph_status(
             commit_id=snapshot.head.commit_id if snapshot.head else None,
             manifest_version=snapshot.manifest_version,
             format_stamp=stamp,
-            pending_sidecars=pending_operations(objects),
+            pending_sidecars=recovery.operations,
+            stray_files=recovery.strays,
             tables=tuple(sorted(tables, key=lambda table: (table.kind != "node", table.type_name))),
             durability=objects.root.durability.value,
             without_checksums=tuple(

@@ -1,0 +1,141 @@
+"""Unfinished writes at the command line: what was settled is told, no advice goes in circles."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+
+import omnigraph as package
+from omnigraph import names
+from omnigraph.graph import Graph
+from tests.behaviours.histories import small_graph
+from tests.cli.commands import answer, omnigraph
+from tests.forking.programs import start_command
+from tests.forking.waiting import wait_for_stop
+from tests.stores import folder_of
+
+pytestmark = pytest.mark.unit
+
+INSERT = 'query i() { insert Person { name: "eve" } }'
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return small_graph(graph_root)
+
+
+def dies(graph: Graph, at: str) -> None:
+    """A writer of one row is killed at a point."""
+    killed = omnigraph(
+        "mutate", graph.root, "-e", INSERT, env={"OMNIGRAPH_FAILPOINTS": f"{at}=kill"}
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
+def people(root: str) -> set[str]:
+    return set(package.open(root, mode="r").nodes("Person").read_all()["name"].to_pylist())
+
+
+def test_recovery_run_tells_what_it_finished(graph: Graph) -> None:
+    dies(graph, "publish.pre_manifest")
+
+    done = omnigraph("recovery", "run", graph.root)
+
+    assert done.returncode == 0, done.stderr
+    assert "rolled_forward" in done.stdout
+    assert "settled 1 write\n" in done.stdout
+    assert "eve" in people(graph.root)
+    again = omnigraph("recovery", "run", graph.root)
+    assert again.stdout == "there was nothing to settle\n"
+
+
+def test_recovery_run_tells_what_it_undid_and_as_json(graph: Graph) -> None:
+    dies(graph, "mutation.post_sidecar")
+
+    found = answer("recovery", "run", graph.root)
+
+    assert [recovery["kind"] for recovery in found["recoveries"]] == ["rolled_back"]
+    assert (found["ended"], found["left_alone"]) == ([], [])
+    assert "eve" not in people(graph.root)
+
+
+def test_recovery_run_tells_whose_records_it_only_removed(graph: Graph) -> None:
+    dies(graph, "publish.post_manifest")
+    (operation,) = graph.status().pending_sidecars
+
+    done = omnigraph("recovery", "run", graph.root)
+
+    assert f"come to an end before: {operation}" in done.stdout
+    assert "there was nothing to settle\n" in done.stdout
+    assert graph.status().pending_sidecars == ()
+
+
+@pytest.mark.local_disk("tells a living writer by its process")
+def test_recovery_run_tells_whom_it_left_alone(graph: Graph) -> None:
+    writer = start_command(
+        *("mutate", graph.root, "-e", INSERT),
+        env={"OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=stop"},
+    )
+    assert wait_for_stop(writer.pid, 60)
+
+    done = omnigraph("recovery", "run", graph.root)
+
+    writer.go_on()
+    assert writer.finish().returncode == 0
+    (operation, *_) = [commit.operation_id for commit in graph.commits()]
+    assert "there was nothing to settle\n" in done.stdout
+    assert f"left 1 write to living writers: {operation}; --also-living" in done.stderr
+
+
+PREVIEWS = {
+    "cleanup": ("--keep", "3"),
+    "repair": (),
+    "reconcile": (),
+    "load": ("ROWS", "--dry-run"),
+}
+
+
+@pytest.mark.parametrize("command", PREVIEWS)
+def test_the_advice_of_a_preview_beside_a_dead_write_gets_further(
+    graph: Graph, tmp_path: Path, command: str
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"type": "Person", "data": {"name": "fay"}}\n')
+    preview = [command, graph.root, *(str(rows) if a == "ROWS" else a for a in PREVIEWS[command])]
+    dies(graph, "publish.pre_manifest")
+
+    first = omnigraph(*preview)
+    if first.returncode:
+        (advised,) = re.findall(r"`omnigraph ([^`]*)`", first.stderr)
+        assert shlex.split(advised)[0] != command
+        assert omnigraph(*shlex.split(advised)).returncode == 0
+
+    assert omnigraph(*preview).returncode == 0
+
+
+@pytest.mark.local_disk("puts files where the store keeps them")
+@pytest.mark.parametrize("name", ["x.txt", "notes.json", ".DS_Store", "old/01J0000000000000.json"])
+def test_a_stray_file_among_the_sidecars_is_told_and_blocks_nothing(
+    graph: Graph, name: str
+) -> None:
+    stray = folder_of(graph.root, f"{names.RECOVERY_DIR}/{name}")
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    stray.write_text("put here by somebody else")
+
+    opened = package.open(graph.root)
+    opened.write({"Person": [{"name": "eve"}]})
+    opened.optimize()
+    opened.cleanup(keep_versions=3, confirm=True)
+    opened.repair(confirm=True)
+
+    assert stray.exists()
+    for command in ("status", "check"):
+        told = omnigraph(command, graph.root)
+        assert told.returncode == 0, told.stderr
+        assert f"{names.RECOVERY_DIR}/{name}: not a file of Omnigraph" in told.stderr
+        listed = answer(command, graph.root)["stray_files"]
+        assert listed == [f"{names.RECOVERY_DIR}/{name}"]
