@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from omnigraph.commit.orphans import Reconciled, reconcile_forks
+from omnigraph.commit.orphans import Reconciled, preview_reconcile, reconcile_forks
 from omnigraph.errors import InvalidInputError
 from omnigraph.operations.arguments import acting
 from omnigraph.system_clock import SYSTEM_CLOCK
@@ -56,10 +56,17 @@ class Maintained(Versioned):
         with self._working(spark) as (workers, _):
             return optimize_graph(self._objects, workers, SYSTEM_CLOCK, options=options)
 
-    def reconcile(self) -> Reconciled:
-        """Delete forks of tables and manifests that no branch, tag or writer needs."""
+    def reconcile(self, *, confirm: bool = False, also_foreign: bool = False) -> Reconciled:
+        """Delete forks that no branch, tag or writer needs; without `confirm` only tell which.
+
+        Args:
+            confirm: Whether to do it. What is deleted cannot be brought back.
+            also_foreign: Whether Lance branches that something else than Omnigraph made go, too.
+        """
+        if not confirm:
+            return preview_reconcile(self._objects, also_foreign=also_foreign)
         self._require_writable("reconcile")
-        return reconcile_forks(self._objects)
+        return reconcile_forks(self._objects, also_foreign=also_foreign)
 
     def cleanup(
         self,

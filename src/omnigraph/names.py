@@ -80,6 +80,7 @@ _SLUG_MAX: Final = 60
 _FORKS: Final = "tree"
 _ULID: Final = "[0-9A-HJKMNP-TV-Z]{26}"
 _SIDECAR: Final = re.compile(rf"{RECOVERY_DIR}/{_ULID}(@[^/]+)?\.json")
+_FORK: Final = re.compile(rf"[A-Za-z0-9_-]*\.{_ULID}(\.{_ULID}(-[0-9]+)?)?")
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _U64: Final = 0xFFFFFFFFFFFFFFFF
@@ -265,6 +266,11 @@ def fork_owner(fork: str) -> tuple[str, str]:
     _, _, rest = fork.partition(".")
     incarnation, _, operation = rest.rpartition(".")
     return incarnation, operation.partition("-")[0]
+
+
+def is_fork(name: str) -> bool:
+    """Whether a Lance branch has a name that only Omnigraph gives."""
+    return _FORK.fullmatch(name) is not None
 
 
 def _slug(branch: str) -> str:

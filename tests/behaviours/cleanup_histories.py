@@ -172,7 +172,7 @@ def _kept_up(graph: Graph, step: Step) -> dict[str, Any]:
         skipped = [str(each.skipped) for each in graph.optimize() if each.skipped is not None]
         return {"failed": skipped}
     if step.verb is Verb.RECONCILE:
-        return {"failed": [list(each) for each in graph.reconcile().failures]}
+        return {"failed": [list(each) for each in graph.reconcile(confirm=True).failures]}
     if step.verb is Verb.SWEEP:
         return {"settled": len(graph.recover(also_living=True).settled)}
     report = graph.cleanup(

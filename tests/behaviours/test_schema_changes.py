@@ -799,7 +799,7 @@ def test_a_type_that_one_branch_drops_stays_for_the_other_through_cleanup(graph:
 
     graph.optimize()
     graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
-    graph.reconcile()
+    graph.reconcile(confirm=True)
 
     assert content(branch)["Knows"] == EDGES
     assert sorted(content(branch)["Human"]) == ["ann", "bob", "cyd", "dan"]

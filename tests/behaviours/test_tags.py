@@ -96,11 +96,11 @@ def test_a_tag_that_is_not_ready_protects_what_it_names(branched: Graph) -> None
     half_made(branched, "early", at="dev")
     branched.delete_branch("dev")
 
-    branched.reconcile()
+    branched.reconcile(confirm=True)
     assert fork_fates(branched) == ["legitimate"]
 
     branched.tag("early")
-    branched.reconcile()
+    branched.reconcile(confirm=True)
     assert fork_fates(branched) == []
 
 

@@ -194,11 +194,36 @@ def test_reconcile_counts_what_it_reclaimed(graph: Graph) -> None:
     put(graph.create_branch("gone"), Doc=[doc(1, 100)])
     assert killed("branch", "delete", graph.root, "gone", at="branch.post_delete")
 
-    found = answer("reconcile", graph.root)
+    shown = omnigraph("reconcile", graph.root)
+    found = answer("reconcile", graph.root, "--confirm")
 
+    assert "would reclaim 2 orphaned forks\n" in shown.stdout
+    assert "Nothing was deleted. Say --confirm" in shown.stderr
     assert [each["fate"] for each in found["reclaimed"]] == ["orphan", "orphan"]
-    done = omnigraph("reconcile", graph.root)
+    done = omnigraph("reconcile", graph.root, "--confirm")
     assert (done.returncode, done.stdout) == (0, "reclaimed 0 orphaned forks\n")
+
+
+@pytest.mark.parametrize("confirm", [(), ("--confirm",)], ids=["preview", "confirmed"])
+def test_reconcile_ends_with_1_if_something_failed(graph: Graph, confirm: tuple[str, ...]) -> None:
+    found = answer(
+        *("reconcile", graph.root, *confirm),
+        code=1,
+        env={"OMNIGRAPH_FAILPOINTS": "cleanup.resolve_branch_snapshot=error"},
+    )
+
+    assert found["failures"] == [["main", "cleanup.resolve_branch_snapshot"]]
+
+
+def test_reconcile_names_lance_branches_that_are_not_ours(graph: Graph) -> None:
+    lance.dataset(uri(graph, DOC)).create_branch("mine")
+
+    done = omnigraph("reconcile", graph.root, "--confirm")
+
+    assert done.returncode == 0
+    assert f"{DOC}: kept the Lance branch 'mine'" in done.stderr
+    asked = answer("reconcile", graph.root, "--confirm", "--also-foreign")
+    assert [each["fork"] for each in asked["reclaimed"]] == ["mine"]
 
 
 POLICY = """

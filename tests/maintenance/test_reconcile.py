@@ -71,13 +71,13 @@ def test_what_a_deleted_branch_left_goes(graph: Graph) -> None:
     assert forks(graph)
     assert forks(graph, TAG)
 
-    done = graph.reconcile()
+    done = graph.reconcile(confirm=True)
 
     tables = graph.snapshot().tables
     assert reclaimed(done) == {tables[DOC].location, tables[TAG].location, names.MANIFEST}
     assert done.failures == ()
     assert forks(graph) == forks(graph, TAG) == set()
-    assert graph.reconcile() == Reconciled()
+    assert graph.reconcile(confirm=True) == Reconciled()
 
 
 def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> None:
@@ -87,7 +87,7 @@ def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> N
     assert forks(graph)
 
     omnigraph.open(graph.root)
-    done = graph.reconcile()
+    done = graph.reconcile(confirm=True)
 
     assert reclaimed(done) == {graph.snapshot().tables[DOC].location}
     assert forks(graph) == set()
@@ -98,7 +98,7 @@ def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> N
 def test_the_fork_of_a_writer_at_work_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def rival() -> None:
         assert forks(graph)
-        assert graph.reconcile() == Reconciled()
+        assert graph.reconcile(confirm=True) == Reconciled()
         looked.append(forks(graph))
 
     looked: list[set[str]] = []
@@ -115,7 +115,7 @@ def test_a_write_after_a_dead_first_write_needs_no_reconcile(graph: Graph) -> No
     die_after_first_fork(branch, Doc=[doc(1, 100)])
 
     put(omnigraph.open(graph.root).branch("side"), Doc=[doc(2, 200)])
-    graph.reconcile()
+    graph.reconcile(confirm=True)
 
     assert {key: row["n"] for key, row in content(branch)["Doc"].items() if row["n"] > 9} == {
         "d2": 200
@@ -131,13 +131,13 @@ def test_forks_that_living_branches_and_tags_read_stay(graph: Graph) -> None:
     before, tagged = content(branch), content(branch_of_gone)
     delete_halfway(graph, "gone")
 
-    graph.reconcile()
+    graph.reconcile(confirm=True)
 
     assert content(branch) == before
     assert content(graph.at("kept")) == tagged
     assert len(forks(graph)) == 2
     graph.delete_tag("kept")
-    graph.reconcile()
+    graph.reconcile(confirm=True)
     assert len(forks(graph)) == 1
 
 
@@ -149,7 +149,7 @@ def test_what_was_merged_stays_known_when_its_branch_is_gone(graph: Graph) -> No
     delete_halfway(graph, "side")
     known = {commit.commit_id for commit in graph.commits()}
 
-    graph.reconcile()
+    graph.reconcile(confirm=True)
 
     assert {commit.commit_id for commit in graph.commits()} == known
     assert content(graph)["Doc"]["d1"]["n"] == 100
@@ -164,7 +164,7 @@ def test_children_go_before_their_parents_whatever_their_names(graph: Graph) -> 
     delete_halfway(graph, "z")
     delete_halfway(graph, "a-parent-with-a-long-name")
 
-    done = graph.reconcile()
+    done = graph.reconcile(confirm=True)
 
     assert done.failures == ()
     assert forks(graph) == set()
@@ -181,7 +181,7 @@ def test_a_parent_whose_child_lives_stays(graph: Graph) -> None:
     put(child, Doc=[doc(2, 200)])
     before = content(child)
 
-    graph.reconcile()
+    graph.reconcile(confirm=True)
 
     assert content(child) == before
     assert len(forks(graph)) == 2
@@ -197,12 +197,12 @@ def test_a_branch_that_cannot_be_read_is_told_once_and_nothing_goes(
     before = forks(graph) | forks(graph, TAG)
 
     with armed("cleanup.resolve_branch_snapshot", visit=visit):
-        done = graph.reconcile()
+        done = graph.reconcile(confirm=True)
 
     assert done.failures == ((name, "cleanup.resolve_branch_snapshot"),)
     assert done.reclaimed == ()
     assert forks(graph) | forks(graph, TAG) == before
-    assert len(graph.reconcile().reclaimed) == 3
+    assert len(graph.reconcile(confirm=True).reclaimed) == 3
 
 
 def test_a_table_whose_forks_cannot_be_listed_is_told_by_name_and_harms_no_other(
@@ -214,7 +214,7 @@ def test_a_table_whose_forks_cannot_be_listed_is_told_by_name_and_harms_no_other
     head = folder_of(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest")
     head.write_bytes(b"junk" * 10)
 
-    done = graph.reconcile()
+    done = graph.reconcile(confirm=True)
 
     assert [name for name, _ in done.failures] == [TAG]
     assert forks(graph) == set()
@@ -225,9 +225,9 @@ def test_a_fork_that_cannot_be_dropped_is_told_and_tried_again(graph: Graph) -> 
     delete_halfway(graph, "gone")
     for visit in (1, 2):
         with armed("reconcile.check", visit=visit):
-            graph.reconcile()
+            graph.reconcile(confirm=True)
 
-    assert graph.reconcile().failures == ()
+    assert graph.reconcile(confirm=True).failures == ()
     assert forks(graph) == set()
 
 
@@ -236,7 +236,7 @@ def test_a_fork_that_goes_at_the_second_attempt_is_no_failure(graph: Graph) -> N
     delete_halfway(graph, "gone")
 
     with armed("cleanup.reconcile_fork"):
-        done = graph.reconcile()
+        done = graph.reconcile(confirm=True)
 
     assert len(done.reclaimed) == 3
     assert done.failures == ()
@@ -252,11 +252,11 @@ def test_a_branch_made_while_forks_are_looked_at_loses_nothing(
         put(graph.create_branch("new"), Doc=[doc(2, 200)])
 
     act_at(monkeypatch, orphans, "reconcile.post_pins", rival)
-    done = graph.reconcile()
+    done = graph.reconcile(confirm=True)
 
     assert done == Reconciled()
     assert content(graph.branch("new"))["Doc"]["d2"]["n"] == 200
-    assert len(graph.reconcile().reclaimed) == 2
+    assert len(graph.reconcile(confirm=True).reclaimed) == 2
     assert content(graph.branch("new"))["Doc"]["d2"]["n"] == 200
 
 
@@ -270,7 +270,7 @@ def test_a_first_write_while_forks_are_looked_at_keeps_its_fork(
         put(branch, Doc=[doc(2, 200)])
 
     act_at(monkeypatch, orphans, point, rival)
-    graph.reconcile()
+    graph.reconcile(confirm=True)
 
     assert content(branch)["Doc"]["d2"]["n"] == 200
     assert branch.check().ok
@@ -281,7 +281,7 @@ def test_main_and_system_branches_are_never_candidates(graph: Graph) -> None:
     dataset = lance.dataset(uri(graph, QUIET))
     dataset.create_branch(names.SCHEMA_APPLY_LOCK)
 
-    graph.reconcile()
+    graph.reconcile(confirm=True)
 
     assert "main" not in {each.fork for each in listed_forks(graph._objects)}
     assert forks(graph, QUIET) == {names.SCHEMA_APPLY_LOCK}
@@ -301,4 +301,62 @@ def test_a_survey_says_what_would_become_of_every_fork(graph: Graph) -> None:
 
 def test_a_reading_handle_may_not_reconcile(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError, match="cannot reconcile"):
-        omnigraph.open(graph.root, mode="r").reconcile()
+        omnigraph.open(graph.root, mode="r").reconcile(confirm=True)
+
+
+def test_without_confirm_it_tells_what_would_go_and_deletes_nothing(graph: Graph) -> None:
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    delete_halfway(graph, "gone")
+    before = forks(graph) | forks(graph, TAG)
+
+    told = omnigraph.open(graph.root, mode="r").reconcile()
+
+    assert forks(graph) | forks(graph, TAG) == before
+    assert not told.confirmed
+    assert told.reclaimed == tuple(
+        listed for listed in listed_forks(graph._objects) if listed.fate is Fate.ORPHAN
+    )
+    assert graph.reconcile(confirm=True).reclaimed == told.reclaimed
+
+
+def everything_that_removes(graph: Graph) -> None:
+    graph.reconcile(confirm=True)
+    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    graph.delete_branch("gone")
+    graph.optimize()
+    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.maintain()
+
+
+def test_a_lance_branch_that_omnigraph_did_not_make_stays_whole(graph: Graph) -> None:
+    lance.dataset(uri(graph, DOC)).create_branch("mine")
+    put(graph, Doc=[doc(1, 100)])
+    mine = lance.dataset(uri(graph, DOC)).checkout_version(("mine", None)).to_table()
+
+    everything_that_removes(graph)
+
+    assert lance.dataset(uri(graph, DOC)).checkout_version(("mine", None)).to_table() == mine
+    assert [listed.fork for listed in graph.reconcile().foreign] == ["mine"]
+    assert [listed.fork for listed in graph.reconcile(also_foreign=True).reclaimed] == ["mine"]
+    assert forks(graph) == {"mine"}
+
+
+def test_a_foreign_lance_branch_goes_when_that_is_asked_for(graph: Graph) -> None:
+    lance.dataset(uri(graph, DOC)).create_branch("mine")
+
+    done = graph.reconcile(confirm=True, also_foreign=True)
+
+    assert [(listed.fork, listed.fate) for listed in done.reclaimed] == [("mine", Fate.FOREIGN)]
+    assert forks(graph) == set()
+
+
+def test_a_dropped_table_with_a_foreign_lance_branch_is_not_removed(graph: Graph) -> None:
+    place = uri(graph, QUIET)
+    lance.dataset(place).create_branch("mine")
+    text = graph.schema_text
+    without = "\n".join(line for line in text.splitlines() if QUIET.split(":")[1] not in line)
+
+    graph.apply_schema(without, hard=True)
+    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+
+    assert lance.dataset(place).checkout_version(("mine", None)).count_rows() == 0

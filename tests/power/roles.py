@@ -248,7 +248,7 @@ class Worker:
         return name
 
     def _reconcile(self, graph: Graph) -> dict[str, Any]:
-        graph.reconcile()
+        graph.reconcile(confirm=True)
         return {}
 
     def _scrub(self, graph: Graph) -> dict[str, Any]:

@@ -211,7 +211,7 @@ def _maintain(_: Spot, graph: Handle, __: int) -> object:
 
 def _reconcile(_: Spot, graph: Handle, __: int) -> object:
     assert graph is not None
-    return graph.reconcile()
+    return graph.reconcile(confirm=True)
 
 
 def _scrub(_: Spot, graph: Handle, __: int) -> object:

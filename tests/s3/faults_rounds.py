@@ -287,7 +287,7 @@ class _Verdict:
             assert self._writer.on_fresh_root
             return
         graph.recover(also_living=True)
-        graph.reconcile()
+        graph.reconcile(confirm=True)
 
     def _marks_agree(self) -> list[str]:
         if self._writer.marks is None or self.ended is None:

@@ -276,7 +276,7 @@ def test_files_of_a_branch_that_is_deleted_during_a_deep_check_are_not_missed(
     states = manifest_states(objects)
     whole = stored_files(objects, states)
     graph.delete_branch("dev")
-    graph.reconcile()
+    graph.reconcile(confirm=True)
 
     compared = [(file, compare(objects.root, file)) for file in whole.files.values()]
     halved = stored_files(objects, states)

@@ -47,14 +47,27 @@ def optimize(
     _show_optimized(stats, as_json=as_json)
 
 
-def reconcile(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
-    """Delete forks that no branch, tag or writer needs."""
-    done = omnigraph.open(graph).reconcile()
+def reconcile(
+    graph: GraphArgument,
+    *,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Do it; without this only show what would go.")
+    ] = False,
+    also_foreign: Annotated[
+        bool,
+        typer.Option("--also-foreign", help="Also Lance branches that Omnigraph did not make."),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Delete forks that no branch, tag or writer needs; shows them unless confirmed."""
+    opened = omnigraph.open(graph, mode="rw" if confirm else "r")
+    done = opened.reconcile(confirm=confirm, also_foreign=also_foreign)
     if as_json:
         output.json_object(asdict(done))
-        return
-    output.line(f"reclaimed {_forks(len(done.reclaimed))}")
-    _note_failures(done)
+    else:
+        _show_reconciled(done)
+    if done.failures:
+        raise typer.Exit(MaintenanceIncompleteError.exit_code)
 
 
 def cleanup(
@@ -193,6 +206,19 @@ def _show_optimized(stats: tuple[TableOptimizeStats, ...], *, as_json: bool) -> 
             output.note(f"{each.table_key}.{pending.column}: index pending, {pending.reason}")
 
 
+def _show_reconciled(done: Reconciled) -> None:
+    if done.reclaimed:
+        output.draw(
+            ("owner", "fork", "fate"),
+            [(listed.owner, listed.fork, listed.fate.value) for listed in done.reclaimed],
+        )
+    verb = "reclaimed" if done.confirmed else "would reclaim"
+    output.line(f"{verb} {_forks(len(done.reclaimed))}")
+    _note_failures(done)
+    if done.reclaimed and not done.confirmed:
+        output.note("Nothing was deleted. Say --confirm to do it; it cannot be undone.")
+
+
 def _show_cleanup(report: CleanupReport) -> None:
     rows = [
         (
@@ -244,6 +270,11 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _note_failures(done: Reconciled) -> None:
     for owner, reason in done.failures:
         output.note(f"{owner}: could not be reconciled, will be tried again: {reason}")
+    for listed in done.foreign:
+        output.note(
+            f"{listed.owner}: kept the Lance branch {listed.fork!r}, which Omnigraph did not make; "
+            "reconcile --also-foreign --confirm deletes it"
+        )
 
 
 def _forks(count: int) -> str:

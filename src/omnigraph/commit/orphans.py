@@ -9,6 +9,7 @@ and its floor is raised in between.
 |---|---|
 | a branch or a tag names it, now or in a commit that the branch descends from | legitimate |
 | the operation it is named after has a sidecar | legitimate |
+| it has a name that Omnigraph does not give | foreign: goes only if that is asked for |
 | a manifest could not be read, or a log changed | indeterminate |
 | otherwise | orphan |
 
@@ -54,6 +55,8 @@ class Fate(StrEnum):
     """Whether a Lance branch is needed."""
 
     ORPHAN = "orphan"
+    FOREIGN = "foreign"
+    """Made with Lance itself: whoever did so may need it."""
     LEGITIMATE = "legitimate"
     INDETERMINATE = "indeterminate"
 
@@ -79,10 +82,16 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What was deleted, and what failed: where, and why. The next run tries again."""
+    """What was deleted, and what failed: where, and why. The next run tries again.
+
+    `foreign` are Lance branches that something else than Omnigraph made, and that stay.
+    """
 
     reclaimed: tuple[ListedFork, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
+    foreign: tuple[ListedFork, ...] = ()
+    confirmed: bool = True
+    """Whether it was done; otherwise it is what would be."""
 
 
 def listed_forks(objects: Objects) -> tuple[ListedFork, ...]:
@@ -118,15 +127,20 @@ def survey_forks(objects: Objects) -> Survey:
     reach("reconcile.post_pins")
     steady = not unread and (branch_logs(objects) == logs or left_out("reconcile_logs_once"))
     reach("reconcile.verify")
-    unneeded = Fate.ORPHAN if steady else Fate.INDETERMINATE
+    judge = _Judge(
+        unneeded=Fate.ORPHAN if steady else Fate.INDETERMINATE,
+        names_of_old=frozenset(
+            log.ref.branch
+            for log in logs.values()
+            if log.ref is not None and log.ref.forked_from is None
+        ),
+    )
     found = [
         ListedFork(
             owner=locations[place],
             location=place,
             fork=fork,
-            fate=Fate.LEGITIMATE
-            if (place, fork) in named or _is_claimed(fork, pending)
-            else unneeded,
+            fate=judge.fate(fork, is_needed=(place, fork) in named or _is_claimed(fork, pending)),
         )
         for place, fork in forks
     ]
@@ -136,31 +150,68 @@ def survey_forks(objects: Objects) -> Survey:
             owner=names.MANIFEST,
             location=names.MANIFEST,
             fork=fork,
-            fate=Fate.LEGITIMATE if fork in needed else unneeded,
+            fate=judge.fate(fork, is_needed=fork in needed),
         )
         for fork in manifests
     ]
     return Survey(forks=tuple(found), failures=(*failures, *unread))
 
 
-def reconcile_forks(objects: Objects) -> Reconciled:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judge:
+    """What becomes of Lance branches, as far as all of them have it in common."""
+
+    unneeded: Fate
+    names_of_old: frozenset[str]
+    """Branches of the first formats, whose forks had the same name and nothing else."""
+
+    def fate(self, fork: str, *, is_needed: bool) -> Fate:
+        if is_needed:
+            return Fate.LEGITIMATE
+        is_ours = names.is_fork(fork) or fork in self.names_of_old
+        return self.unneeded if is_ours else Fate.FOREIGN
+
+
+def preview_reconcile(objects: Objects, *, also_foreign: bool = False) -> Reconciled:
+    """What `reconcile_forks` would do now; writes nothing."""
+    survey = survey_forks(objects)
+    unneeded = _unneeded(also_foreign=also_foreign)
+    return Reconciled(
+        reclaimed=tuple(listed for listed in survey.forks if listed.fate in unneeded),
+        failures=survey.failures,
+        foreign=_foreign(survey, unneeded),
+        confirmed=False,
+    )
+
+
+def _unneeded(*, also_foreign: bool) -> frozenset[Fate]:
+    return frozenset({Fate.ORPHAN, Fate.FOREIGN} if also_foreign else {Fate.ORPHAN})
+
+
+def _foreign(survey: Survey, unneeded: frozenset[Fate]) -> tuple[ListedFork, ...]:
+    staying = {Fate.FOREIGN} - unneeded
+    return tuple(listed for listed in survey.forks if listed.fate in staying)
+
+
+def reconcile_forks(objects: Objects, *, also_foreign: bool = False) -> Reconciled:
     """Delete what nobody needs, beside living writers; one failure stops no other deletion.
 
     Forks of tables get a floor first and are looked at again: whoever takes an old commit over that
     only they know, claims it before looking at the floor. What others were forked from goes last.
     """
+    unneeded = _unneeded(also_foreign=also_foreign)
     survey = survey_forks(objects)
     lines = [
         Line(each.location, each.fork)
         for each in survey.forks
-        if each.fate is Fate.ORPHAN and each.location != names.MANIFEST
+        if each.fate in unneeded and each.location != names.MANIFEST
     ]
     if lines:
         raise_floors(objects, dict.fromkeys(lines, WHOLE_LINE))
         survey = survey_forks(objects)
     dropped: list[ListedFork] = []
     failures: dict[ListedFork, str] = {}
-    left = [listed for listed in survey.forks if listed.fate is Fate.ORPHAN]
+    left = [listed for listed in survey.forks if listed.fate in unneeded]
     while left:
         gone: list[ListedFork] = []
         for listed in left:
@@ -175,7 +226,11 @@ def reconcile_forks(objects: Objects) -> Reconciled:
         left = [listed for listed in left if listed not in gone]
     forget_lines(objects, [Line(each.location, each.fork) for each in dropped])
     failed = tuple((listed.owner, reason) for listed, reason in failures.items())
-    return Reconciled(reclaimed=tuple(dropped), failures=(*survey.failures, *failed))
+    return Reconciled(
+        reclaimed=tuple(dropped),
+        failures=(*survey.failures, *failed),
+        foreign=_foreign(survey, unneeded),
+    )
 
 
 def _drop(objects: Objects, listed: ListedFork) -> bool:

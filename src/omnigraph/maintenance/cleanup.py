@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.commit.orphans import Fate, Reconciled, reconcile_forks, survey_forks
+from omnigraph.commit.orphans import ListedFork, Reconciled, preview_reconcile, reconcile_forks
 from omnigraph.commit.politeness import began_at
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
@@ -135,6 +135,7 @@ class _TablePlan:
     location: str
     listed: Mapping[Line, tuple[int, ...]]
     floors: Mapping[Line, int]
+    has_foreign_forks: bool = False
 
     def victims(self, protection: Protection) -> dict[Line, tuple[int, ...]]:
         """What may go of every line; forks first, because they keep what they start from."""
@@ -150,11 +151,15 @@ class _TablePlan:
     def is_gone(self, protection: Protection) -> bool:
         """Whether nobody reads any version of any line, so that the table goes whole."""
         victims = self.victims(protection)
-        return bool(self.listed) and all(
-            victims.get(line) == versions
-            and line not in protection.tops
-            and not protection.is_being_made(line)
-            for line, versions in self.listed.items()
+        return (
+            bool(self.listed)
+            and not self.has_foreign_forks
+            and all(
+                victims.get(line) == versions
+                and line not in protection.tops
+                and not protection.is_being_made(line)
+                for line, versions in self.listed.items()
+            )
         )
 
     def is_dropped(self, line: Line, victims: Sequence[int], protection: Protection) -> bool:
@@ -170,17 +175,14 @@ class _TablePlan:
 def preview_cleanup(objects: Objects, policy: CleanupPolicy, clock: Clock) -> CleanupReport:
     """What a confirmed cleanup would remove now; writes nothing."""
     require_ready(objects, read_manifest(objects.root), clock, verb=VERB)
-    survey = survey_forks(objects)
+    reconciled = preview_reconcile(objects)
     protection = _protection(objects)
-    plans, failed = _plans(objects, policy, protection, clock)
+    plans, failed = _plans(objects, policy, protection, clock, foreign=reconciled.foreign)
     return CleanupReport(
         root=objects.root.uri,
         confirmed=False,
         tables=_each_table(plans, failed, partial(_previewed, objects.root, protection)),
-        reconciled=Reconciled(
-            reclaimed=tuple(each for each in survey.forks if each.fate is Fate.ORPHAN),
-            failures=survey.failures,
-        ),
+        reconciled=reconciled,
         leftovers=find_leftovers(objects, clock),
     )
 
@@ -195,7 +197,7 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
     _require_young_writers(objects, clock)
     abandon_stale_creations(objects, clock)
     reconciled = reconcile_forks(objects)
-    plans, failed = _plans(objects, policy, _protection(objects), clock)
+    plans, failed = _plans(objects, policy, _protection(objects), clock, foreign=reconciled.foreign)
     if not left_out("no_floors"):
         raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})
     reach("retention.post_floor")
@@ -218,7 +220,8 @@ def forget_older_versions(objects: Objects, locations: frozenset[str], clock: Cl
         ConflictError: branches come and go too fast to tell what they need.
     """
     policy = CleanupPolicy(keep_versions=1)
-    plans, _ = _plans(objects, policy, _protection(objects), clock, locations)
+    foreign = preview_reconcile(objects).foreign
+    plans, _ = _plans(objects, policy, _protection(objects), clock, foreign=foreign, only=locations)
     raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})
     protection = _protection(objects)
     return sum((_removed(objects, protection, plan) for plan in plans), start=Removal())
@@ -241,6 +244,8 @@ def _plans(
     policy: CleanupPolicy,
     protection: Protection,
     clock: Clock,
+    *,
+    foreign: Sequence[ListedFork],
     only: frozenset[str] | None = None,
 ) -> tuple[list[_TablePlan], dict[str, OmnigraphError]]:
     """What the policy gives up of every table, and the tables that cannot be looked at.
@@ -252,6 +257,7 @@ def _plans(
         keep=policy.keep_versions or 1,
         before=None if policy.older_than is None else clock.now() - policy.older_than,
         protection=protection,
+        foreign=frozenset(Line(listed.location, listed.fork) for listed in foreign),
     )
     tables = registered_tables(objects)
     chosen = [entry for entry in tables if only is None or entry.location in only]
@@ -268,10 +274,13 @@ class _Surrender:
     keep: int
     before: datetime | None
     protection: Protection
+    foreign: frozenset[Line]
+    """Lance branches of somebody else, which stay whole."""
 
     def plan(self, entry: TableEntry) -> _TablePlan:
         place = entry.location
-        lines = [Line(place, None), *(Line(place, fork) for fork in forks_of(self.root, place))]
+        forks = [Line(place, fork) for fork in forks_of(self.root, place)]
+        lines = [Line(place, None), *(line for line in forks if line not in self.foreign)]
         versions = {line: versions_of(self.root, line) for line in lines}
         listed = {line: found for line, found in versions.items() if found}
         floors = {line: self.floor(line, versions) for line, versions in listed.items()}
@@ -280,6 +289,7 @@ class _Surrender:
             location=place,
             listed=listed,
             floors={line: floor for line, floor in floors.items() if floor},
+            has_foreign_forks=not self.foreign.isdisjoint(forks),
         )
 
     def floor(self, line: Line, versions: Sequence[int]) -> int:
