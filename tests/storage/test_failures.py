@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.storage.failures import Failure, failure_of, unavailable
+from omnigraph.storage.failures import Failure, failure_of, is_damage, unavailable
 from omnigraph.storage.location import parse_root
 
 pytestmark = pytest.mark.unit
@@ -59,3 +59,32 @@ def test_a_secret_that_a_store_repeats_is_hidden() -> None:
     error = unavailable(root, "read x", OSError(f"{GET}hush was wrong"))
 
     assert "hush" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "sign", "step"),
+    [
+        (OSError(28, "x"), "the disk is full", "Free space"),
+        (OSError(122, "x"), "the disk is full", "Free space"),
+        (OSError(13, "x"), "this user may not do it", "Run it as a user"),
+        (OSError(1, "x"), "this user may not do it", "Run it as a user"),
+        (OSError(30, "x"), "mounted for reading only", "Mount it for writing"),
+        (OSError(24, "x"), "too many files are open", "ulimit -n"),
+        (OSError(23, "x"), "too many files are open", "ulimit -n"),
+        (OSError(36, "x"), "longer than the system allows", "Choose a shorter path"),
+        (ValueError("Lance: decoding: x (os error 24), y.rs:1:2"), "too many files", "ulimit -n"),
+        (OSError("no number"), "no number", "Check that the root exists"),
+    ],
+)
+def test_every_number_of_the_system_has_a_step_of_its_own(
+    error: Exception, sign: str, step: str
+) -> None:
+    told = unavailable(parse_root("/data/g"), "read x", error)
+
+    assert sign in told.what
+    assert step in told.next_step
+
+
+def test_a_file_that_could_not_be_opened_is_no_damage() -> None:
+    assert is_damage(ValueError("failed to get index statistics: unexpected end"))
+    assert not is_damage(ValueError("failed to get index statistics: x (os error 24)"))

@@ -24,6 +24,7 @@ from omnigraph.local.named_types import type_named
 from omnigraph.names import EDGE_PREFIX, NODE_PREFIX
 from omnigraph.rules.violations import shown
 from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.paths import require_path
 
 _ENDINGS: Final = {
     ".jsonl": FileFormat.JSONL,
@@ -79,6 +80,7 @@ def find_sources(
 def _paths(name: str) -> list[str]:
     """The files one name stands for, in order."""
     path = _local(name)
+    require_path(path, argument="the source")
     if Path(path).exists():
         matches = [path]
     elif glob.has_magic(path):

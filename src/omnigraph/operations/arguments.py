@@ -7,6 +7,7 @@ was expected instead.
 from __future__ import annotations
 
 import getpass
+import os
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -52,7 +53,15 @@ def checked_id(operation_id: str, *, now: datetime) -> str:
 
 def acting(given: str | None) -> str:
     """Who a commit is attributed to: the name given, else the user of this process."""
-    return getpass.getuser() if given is None else checked_actor(given)
+    return _user() if given is None else checked_actor(given)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a number that has no name.
+        return f"uid:{os.getuid()}"
 
 
 def checked_actor(actor: object) -> str:

@@ -28,7 +28,6 @@ from omnigraph.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
-    StorageUnavailableError,
 )
 from omnigraph.local.table_diff import (
     BATCH_ROWS,
@@ -39,6 +38,7 @@ from omnigraph.local.table_diff import (
     diff_table,
 )
 from omnigraph.operations.json_values import json_values
+from omnigraph.storage.paths import cannot_write, checked_path
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class GraphDiff:
         Raises:
             ConflictError: the directory exists and is not empty.
         """
-        target = Path(directory).absolute()
+        target = checked_path(directory, argument="directory").absolute()
         if self._write is not None:
             self._write(target)
             return tuple(sorted(target.rglob("*.parquet")))
@@ -143,9 +143,7 @@ class GraphDiff:
                 target.rmdir()
             unfinished.replace(target)
         except OSError as error:
-            raise StorageUnavailableError(
-                f"cannot write {target}: {error}", next_step="Check the path and its space."
-            ) from error
+            raise cannot_write(target, error) from error
         finally:
             with suppress(OSError):
                 shutil.rmtree(unfinished)

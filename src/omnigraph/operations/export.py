@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph import names
-from omnigraph.errors import ConflictError, InvalidInputError, StorageUnavailableError
+from omnigraph.errors import ConflictError, InvalidInputError
 from omnigraph.load.ledger import type_labels
 from omnigraph.load.spelling import record_lines
 from omnigraph.local.named_types import declared_types, table_key_named
 from omnigraph.operations.arguments import one_of
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.catalog import Scalar, ScalarType
+from omnigraph.storage.paths import cannot_write, checked_path
 from omnigraph.storage.tables import whole_rows
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def _target(path: object, chosen: ExportFormat) -> Target:
                 f"cannot export to {text!r:.200}: only local paths can be written",
                 next_step="Export to a local path and copy it.",
             )
-        return Path(str(text).removeprefix("file://")).absolute()
+        plain = text.removeprefix("file://") if isinstance(text, str) else text
+        return checked_path(plain, argument="path").absolute()
     if isinstance(path, io.RawIOBase | io.BufferedIOBase) and path.writable():
         if chosen is ExportFormat.JSONL:
             return cast("IO[bytes]", path)
@@ -238,9 +240,7 @@ def _appearing(target: Path) -> Iterator[Path]:
             target.rmdir()
         partial.replace(target)
     except OSError as error:
-        raise StorageUnavailableError(
-            f"cannot write {target}: {error}", next_step="Check the path and the space behind it."
-        ) from error
+        raise cannot_write(target, error) from error
     finally:
         with suppress(OSError):
             if partial.is_dir():

@@ -19,6 +19,7 @@ from omnigraph.query.binding import BoundParameters, bind
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.parser import QUERY_BYTES_MAX
 from omnigraph.query.planning import plan_query
+from omnigraph.storage.paths import checked_path
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _read(given: object) -> tuple[str, str]:
             )
         return given, "query"
     if isinstance(given, os.PathLike):
-        path = Path(given)
+        path = checked_path(given, argument="the query")
         return read_query_file(path), str(path)
     raise InvalidInputError(
         f"the query is {type(given).__name__}, expected its text or the path of a file",

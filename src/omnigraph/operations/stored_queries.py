@@ -15,6 +15,7 @@ from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.operations.query_text import QUERY_SUFFIX, QueryText, compiled, query_text
 from omnigraph.query.lint import QueryDescriptor, describe
 from omnigraph.query.types import show_with_null
+from omnigraph.storage.paths import checked_path
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def stored_queries(
         QueryInvalidError: a file has errors.
         InvalidInputError: two files have a query of the same name.
     """
-    folder = Path(directory)
+    folder = checked_path(directory, argument="directory")
     if not folder.is_dir():
         raise NotFoundError(
             f"there is no directory {folder}",

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import DamagedGraphError, StorageUnavailableError
+from omnigraph.storage.disk_errors import disk_error_of, disk_step
 from omnigraph.storage.location import Root, Scheme
 from omnigraph.storage.s3_options import ENDPOINT, without_secrets
 
@@ -148,12 +149,20 @@ def unavailable(root: Root, action: str, error: BaseException) -> StorageUnavail
         _SILENT[_store(root)] = time.monotonic()
     return StorageUnavailableError(
         f"could not {action} under {root}: {_shown(root, error)}",
-        next_step=_NEXT_STEPS[failure_of(error)] if on_s3 else _NEXT_STEP_LOCALLY,
+        next_step=_NEXT_STEPS[failure_of(error)] if on_s3 else _local_step(root, error),
     )
+
+
+def _local_step(root: Root, error: BaseException) -> str:
+    kind = disk_error_of(error)
+    return _NEXT_STEP_LOCALLY if kind is None else disk_step(kind, root.uri)
 
 
 def is_damage(error: BaseException) -> bool:
     """Whether what was read cannot be what was written: Lance met it while it decoded a file."""
+    if disk_error_of(error) is not None:
+        # Nothing was decoded: a file could not even be opened.
+        return False
     text = str(error).lower()
     return failure_of(error) is Failure.OTHER and any(sign in text for sign in _SIGNS_OF_DAMAGE)
 
@@ -196,5 +205,7 @@ def _shown(root: Root, error: BaseException) -> str:
     said = f"{answered[1]}: {html.unescape(answered[2])}" if answered else first
     said = without_secrets(said, root.storage_options)[:_LONGEST].rstrip(". ")
     failure = failure_of(error)
-    known = root.scheme is Scheme.S3 and failure is not Failure.OTHER
-    return f"{failure.value} ({said})" if known else said
+    if root.scheme is Scheme.S3:
+        return said if failure is Failure.OTHER else f"{failure.value} ({said})"
+    kind = disk_error_of(error)
+    return said if kind is None else f"{kind.value} ({said})"

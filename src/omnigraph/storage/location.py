@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from omnigraph.errors import DamagedGraphError, InvalidInputError
+from omnigraph.storage.paths import require_path
 from omnigraph.storage.s3_options import s3_options
 
 
@@ -207,6 +208,7 @@ def _file_path(text: str, parts: SplitResult) -> str:
 def _absolute(path: str) -> str:
     if not path.isprintable():
         raise _refused(path, "it has control characters or is not valid Unicode")
+    require_path(path, argument="the root")
     try:
         expanded = Path(path).expanduser()
     except RuntimeError as error:
