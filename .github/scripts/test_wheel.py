@@ -4,8 +4,9 @@
     python .github/scripts/test_wheel.py dist/*.whl
 
 The wheel is installed without extras into an environment of its own. It must import, say its
-version, and run every snippet of the README in order, in a folder where there is nothing else.
-Standard library only, because nothing else is installed where it runs.
+version, run every snippet of the README in order, in a folder where there is nothing else, and run
+every command (tests/adversary/plain_install.py). Standard library only, because nothing else is
+installed where it runs.
 """
 # ruff: noqa: T201, S603 - a script that prints, and runs the commands of the README
 
@@ -73,6 +74,11 @@ def main() -> None:
         run(["omnigraph", "--version"], environment, folder)
         for command in commands_of((CHECKOUT / "README.md").read_text(), folder):
             run(command, environment, folder)
+        run(
+            ["python", "-m", "tests.adversary.plain_install", str(folder / "desk")],
+            environment,
+            CHECKOUT,
+        )
     print(f"{arguments.wheel.name} works on Python {sys.version.split()[0]}")
 
 

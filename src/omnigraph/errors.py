@@ -9,6 +9,7 @@
     │   │   ├── SchemaRefusedError           carries the plan of a change that is not made
     │   │   └── ValidationFailedError        carries the report of broken rules
     │   │       └── LoadRefusedError             carries the account of a whole load
+    │   │   └── InputTooLargeError           more rows than this process has memory for
     │   ├── NotFoundError                exit 3
     │   ├── ConflictError                exit 4
     │   │   ├── AlreadyInitialisedError
@@ -134,6 +135,18 @@ class LoadRefusedError(ValidationFailedError):
 
     def __str__(self) -> str:
         return f"{self.what}; {self.effect}.\n{self.details}\n{self.next_step}"
+
+
+class InputTooLargeError(InvalidInputError):
+    """More rows at once than this process has memory for."""
+
+    def __init__(self, what: str, *, needed: int, allowed: int) -> None:
+        super().__init__(
+            f"{what} need at least {needed:,} bytes of memory at once, and {allowed:,} are allowed",
+            next_step="Write or load in smaller parts; load files on Spark, which takes any size "
+            "(`pip install 'omnigraph[spark]'`, `--engine spark`); or allow more with "
+            "OMNIGRAPH_ROWS_MEMORY=8GB.",
+        )
 
 
 class NotFoundError(NothingWrittenError):

@@ -33,6 +33,9 @@ class _Hiding:
         spec: ModuleSpec | None = self._finder.find_spec(name, path, target)
         return spec
 
+    def find_distributions(self, context: Any = None) -> Any:
+        return getattr(self._finder, "find_distributions", lambda _: ())(context)
+
 
 def hide_optional_packages() -> None:
     sys.meta_path[:] = [_Hiding(finder) for finder in sys.meta_path]

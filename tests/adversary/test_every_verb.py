@@ -56,7 +56,7 @@ def test_every_verb_of_a_graph_has_arguments() -> None:
 
 
 def test_every_command_has_arguments() -> None:
-    commands = set(_leaves(typer.main.get_command(app), ()))
+    commands = set(leaves(typer.main.get_command(app), ()))
     known = {command_of(entry) for entry in COMMANDS}
 
     assert not commands - known, f"add {sorted(commands - known)} to COMMANDS in {TABLES}"
@@ -148,9 +148,9 @@ def test_every_command_ends_with_an_exit_code_of_ours_in_a_process_of_its_own(
     assert not faults, "\n\n".join(faults)
 
 
-def _leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     children: Mapping[str, Any] = getattr(command, "commands", {})
     if not children:
         yield words
     for name, child in children.items():
-        yield from _leaves(child, (*words, name))
+        yield from leaves(child, (*words, name))

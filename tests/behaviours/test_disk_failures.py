@@ -18,8 +18,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import OmnigraphError
 from tests.behaviours.histories import SCHEMA, small_graph
-from tests.cli.commands import omnigraph as command
-from tests.forking.programs import run_code
+from tests.forking.programs import run_code, run_command
 
 pytestmark = [
     pytest.mark.behaviour,
@@ -202,7 +201,7 @@ def test_a_command_with_a_path_that_is_too_long_says_so(tmp_path: Path, long: st
         ("query", root, f"{path}.gq"),
         ("schema", "plan", root, f"{path}.pg"),
     ):
-        done = command(*arguments)
+        done = run_command(*arguments)
         assert done.returncode == 5, (arguments[0], done.stderr[-300:])
         assert "Traceback" not in done.stderr
 

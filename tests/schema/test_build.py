@@ -39,7 +39,7 @@ pytestmark = pytest.mark.unit
         *((f"[{each.value}]", ListType(item=each)) for each in Scalar if each is not Scalar.BLOB),
         ("enum(b, a, c-1)", EnumType(values=("a", "b", "c-1"))),
         ("Vector(1)", VectorType(size=1)),
-        ("Vector(2147483647)", VectorType(size=2**31 - 1)),
+        ("Vector(65536)", VectorType(size=65_536)),
     ],
 )
 def test_every_type_resolves_with_and_without_question_mark(

@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.errors import InputTooLargeError
 from omnigraph.load.frames import parse_batches
 from omnigraph.load.ledger import frame_name
 from omnigraph.load.parse import parse_split
 from omnigraph.load.quarantine import QUARANTINE_SCHEMA
 from omnigraph.load.raw import raw_records, shown_at
 from omnigraph.load.records import REFUSED_SCHEMA, Parsed, ParsedRows, RefusedRecords, SplitEnd
+from omnigraph.local.memory import COPIES_OF_A_LOAD, rows_bytes_max
 from omnigraph.local.named_types import declared_types
 from omnigraph.local.sources import read_table, without_views
 from omnigraph.rules.constraints import rules_of
@@ -134,6 +136,8 @@ class _Held:
         self._row_places: dict[str, list[npt.NDArray[np.uint32]]] = {}
         self._refused: list[pa.Table] = [_LISTED.empty_table()]
         self._records = 0
+        self._bytes = 0
+        self._bytes_max = rows_bytes_max(copies=COPIES_OF_A_LOAD)
 
     def begin(self, part: Part) -> None:
         self._parts.append(part)
@@ -147,12 +151,14 @@ class _Held:
             case ParsedRows():
                 key = parsed.table_key
                 count = len(parsed.places)
+                self._require_room(parsed.rows.nbytes)
                 self._rows.setdefault(key, []).append(parsed.rows)
                 self._row_parts.setdefault(key, []).append(np.full(count, number, np.int32))
                 self._row_places.setdefault(key, []).append(parsed.places.to_numpy())
             case RefusedRecords():
                 count = len(parsed.table)
                 numbers = pa.array(np.full(count, number, np.int32))
+                self._require_room(parsed.table.nbytes)
                 columns = [numbers, *parsed.table.columns]
                 self._refused.append(pa.Table.from_arrays(columns, schema=_LISTED))
             case SplitEnd():
@@ -161,6 +167,15 @@ class _Held:
             case _:
                 assert_never(parsed)
         return count
+
+    def _require_room(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._bytes_max:
+            raise InputTooLargeError(
+                f"the records of {self._parts[-1].file} and of what was read before it",
+                needed=self._bytes,
+                allowed=self._bytes_max,
+            )
 
     def gathered(self) -> Gathered:
         rows = {key: [each for each in held if len(each)] for key, held in self._rows.items()}

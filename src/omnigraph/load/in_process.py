@@ -3,8 +3,8 @@
 Invariant: files are read once, before anything is staged; a lost race settles the same rows again
 on the new pins. Nothing is staged before the account of every record has been accepted.
 
-All rows are held in memory, which takes about five times the size of JSON lines. Larger inputs are
-for Spark.
+All rows are held in memory, which takes about five times the size of JSON lines. An input that does
+not fit is refused while it is read; it is for Spark.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.local.casts import Fault
 from omnigraph.local.columns import cast_column
+from omnigraph.local.memory import require_room
 from omnigraph.local.sources import RawColumn, RawRows, read_source
 from omnigraph.names import (
     ID_COLUMN,
@@ -67,6 +68,7 @@ def take_in(declared: NodeType | EdgeType, source: object, *, new_ids: NewIds) -
     raw = read_source(source, type_name=declared.name)
     schema = node_schema(declared) if isinstance(declared, NodeType) else edge_schema(declared)
     wanted = _wanted(declared)
+    require_room(raw.row_count, wanted.values(), type_name=declared.name)
     columns: dict[str, pa.ChunkedArray] = {}
     faults: dict[str, list[Fault]] = {}
     for name, kind in wanted.items():

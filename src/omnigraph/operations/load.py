@@ -1,7 +1,8 @@
 """Loading files and frames as one commit: check the wish, find the input, pick the engine.
 
 Invariant: either engine gives the same graph, the same account and the same quarantine, so size
-alone decides between them. A load that is not published leaves no quarantine behind.
+alone decides between them where both are installed. A load that is not published leaves no
+quarantine behind.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
 
 LOCAL_BYTES_MAX: Final = 64 << 20
-"""Up to this much input a load runs in this process, if nobody says otherwise."""
+"""Up to this much input a load runs in this process, if nobody says otherwise.
+
+Larger ones run on Spark where that is installed.
+"""
 
 _LOCAL_SPLIT_BYTES: Final = 4 << 20
 _UNPACKED: Final = 8
@@ -213,8 +217,16 @@ def engine_for(wanted: Engine, files: Iterable[SourceFile], *, spark: object | N
     """Where files are loaded: as wanted, or by what they hold once they are unpacked."""
     if wanted is not Engine.AUTO:
         return wanted
+    if spark is not None:
+        return Engine.SPARK
     large = sum(file.size * _expansion(file) for file in files) > LOCAL_BYTES_MAX
-    return Engine.SPARK if large or spark is not None else Engine.LOCAL
+    return Engine.SPARK if large and _has_spark() else Engine.LOCAL
+
+
+def _has_spark() -> bool:
+    from omnigraph.spark.session import is_installed  # few loads are that large
+
+    return is_installed("pyspark", "polars")
 
 
 def _engine_of_frames(wanted: Engine, frames: Mapping[str, object]) -> Engine:

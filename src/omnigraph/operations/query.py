@@ -6,16 +6,13 @@ read. Which engine runs depends on what the caller says, never on the data.
 
 from __future__ import annotations
 
-import functools
 import math
-import os
-import re
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from omnigraph.errors import InvalidInputError, SchemaChangedError
+from omnigraph.local.memory import MEMORY_LEAST, bytes_in, half_of_this_machine
 from omnigraph.local.queries.run import Limits
 from omnigraph.operations.arguments import one_of
 from omnigraph.operations.query_result import QueryResult
@@ -34,19 +31,6 @@ if TYPE_CHECKING:
     from omnigraph.spark.scan import SparkGraph
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Snapshot
-
-_MEMORY_LEAST: Final = 16 << 20
-_MEMORY_UNKNOWN: Final = 2 << 30
-_MEMORY_SHARE: Final = 2
-"""A query may use one in so many bytes of the machine, unless told."""
-_SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]*)", re.ASCII)
-_UNITS: Final = {
-    "": 1,
-    "b": 1,
-    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", start=1)},
-    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", start=1)},
-}
-_GROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 class QueryEngine(StrEnum):
@@ -72,7 +56,7 @@ def chosen_engine(engine: str, *, spark: object | None) -> QueryEngine:
 def query_limits(memory: object, timeout: object) -> Limits:
     """What a caller allows: bytes or a text such as "2GB", and seconds."""
     return Limits(
-        memory_bytes=_half_of_this_machine() if memory is None else _bytes(memory),
+        memory_bytes=half_of_this_machine() if memory is None else _bytes(memory),
         seconds=None if timeout is None else _seconds(timeout),
     )
 
@@ -174,12 +158,10 @@ def _distances(plan: Plan) -> Iterator[Distance]:
 def _bytes(given: object) -> int:
     size = given
     if isinstance(given, str):
-        found = _SIZE.fullmatch(given.strip())
-        factor = _UNITS.get(found["unit"].lower()) if found else None
-        size = int(float(found["number"]) * factor) if found and factor else None
-    if not isinstance(size, int) or isinstance(size, bool) or size < _MEMORY_LEAST:
+        size = bytes_in(given)
+    if not isinstance(size, int) or isinstance(size, bool) or size < MEMORY_LEAST:
         raise InvalidInputError(
-            f"memory is {given!r:.80}, expected bytes from {_MEMORY_LEAST:,} on",
+            f"memory is {given!r:.80}, expected bytes from {MEMORY_LEAST:,} on",
             next_step='Give a number of bytes, or a text such as "2GB" or "512MiB".',
         )
     return size
@@ -197,19 +179,3 @@ def _seconds(given: object) -> float:
             next_step="Leave it out for no limit.",
         )
     return float(seconds)
-
-
-@functools.cache
-def _half_of_this_machine() -> int:
-    """Half of the memory of the machine, or of the container if that is less."""
-    try:
-        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return _MEMORY_UNKNOWN
-    try:
-        group = _GROUP_LIMIT.read_text(encoding="ascii").strip()
-    except OSError:
-        group = ""
-    if group.isdecimal():
-        available = min(available, int(group))
-    return max(_MEMORY_LEAST, available // _MEMORY_SHARE)

@@ -46,7 +46,8 @@ from omnigraph.schema.catalog import (
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.syntax import Diagnostic, Span, did_you_mean
 
-VECTOR_SIZE_MAX: Final = 2**31 - 1
+VECTOR_SIZE_MAX: Final = 65_536
+"""A row needs room for all numbers of a vector, also for a null."""
 NUMBER_CHARACTERS_MAX: Final = 400
 VECTOR: Final = "Vector"
 METRIC: Final = "metric"

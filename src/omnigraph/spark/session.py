@@ -148,6 +148,12 @@ def given_spark(given: object | None) -> AbstractContextManager[SparkSession]:
     return spark_for_a_while(given)  # type: ignore[arg-type]
 
 
+def is_installed(*packages: str) -> bool:
+    """Whether Spark could be started here, or be reached: these packages, and Java or a server."""
+    has_packages = all(find_spec(package) is not None for package in packages)
+    return has_packages and (_java() is not None or "SPARK_REMOTE" in os.environ)
+
+
 def require_installed(*packages: str) -> None:
     """Refuse work whose packages are not installed, before a module is imported that needs them.
 

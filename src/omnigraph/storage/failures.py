@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import DamagedGraphError, StorageUnavailableError
-from omnigraph.storage.disk_errors import disk_error_of, disk_step
+from omnigraph.storage.disk_failures import disk_failure_of, disk_step
 from omnigraph.storage.location import Root, Scheme
 from omnigraph.storage.s3_options import ENDPOINT, without_secrets
 
@@ -154,13 +154,13 @@ def unavailable(root: Root, action: str, error: BaseException) -> StorageUnavail
 
 
 def _local_step(root: Root, error: BaseException) -> str:
-    kind = disk_error_of(error)
+    kind = disk_failure_of(error)
     return _NEXT_STEP_LOCALLY if kind is None else disk_step(kind, root.uri)
 
 
 def is_damage(error: BaseException) -> bool:
     """Whether what was read cannot be what was written: Lance met it while it decoded a file."""
-    if disk_error_of(error) is not None:
+    if disk_failure_of(error) is not None:
         # Nothing was decoded: a file could not even be opened.
         return False
     text = str(error).lower()
@@ -207,5 +207,5 @@ def _shown(root: Root, error: BaseException) -> str:
     failure = failure_of(error)
     if root.scheme is Scheme.S3:
         return said if failure is Failure.OTHER else f"{failure.value} ({said})"
-    kind = disk_error_of(error)
+    kind = disk_failure_of(error)
     return said if kind is None else f"{kind.value} ({said})"

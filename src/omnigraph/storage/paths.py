@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph.errors import InvalidInputError, StorageUnavailableError
-from omnigraph.storage.disk_errors import DiskError, disk_error_of, disk_step
+from omnigraph.storage.disk_failures import DiskFailure, disk_failure_of, disk_step
 
 _NAME_BYTES_MAX: Final = 255
 _PATH_BYTES_MAX: Final = 4095
-_SHORTEN: Final = disk_step(DiskError.NAME_TOO_LONG, "")
+_SHORTEN: Final = disk_step(DiskFailure.NAME_TOO_LONG, "")
 
 
 def checked_path(given: object, *, argument: str) -> Path:
@@ -57,7 +57,7 @@ def require_path(text: str, *, argument: str) -> None:
 
 def cannot_write(target: Path, error: OSError) -> StorageUnavailableError:
     """The error of a target, outside of any graph, that could not be written."""
-    kind = disk_error_of(error)
+    kind = disk_failure_of(error)
     reason = error.strerror or str(error)
     return StorageUnavailableError(
         f"cannot write {target}: {reason if kind is None else f'{kind.value} ({reason})'}",

@@ -14,7 +14,7 @@ from typing import Final, assert_never
 _NUMBER: Final = re.compile(r"\(os error (\d+)\)|\[Errno (\d+)\]")
 
 
-class DiskError(StrEnum):
+class DiskFailure(StrEnum):
     """The kinds of failure of a disk that call for different steps."""
 
     FULL = "the disk is full"
@@ -25,18 +25,18 @@ class DiskError(StrEnum):
 
 
 _KINDS: Final = {
-    errno.ENOSPC: DiskError.FULL,
-    errno.EDQUOT: DiskError.FULL,
-    errno.EACCES: DiskError.FORBIDDEN,
-    errno.EPERM: DiskError.FORBIDDEN,
-    errno.EROFS: DiskError.READ_ONLY,
-    errno.EMFILE: DiskError.TOO_MANY_FILES,
-    errno.ENFILE: DiskError.TOO_MANY_FILES,
-    errno.ENAMETOOLONG: DiskError.NAME_TOO_LONG,
+    errno.ENOSPC: DiskFailure.FULL,
+    errno.EDQUOT: DiskFailure.FULL,
+    errno.EACCES: DiskFailure.FORBIDDEN,
+    errno.EPERM: DiskFailure.FORBIDDEN,
+    errno.EROFS: DiskFailure.READ_ONLY,
+    errno.EMFILE: DiskFailure.TOO_MANY_FILES,
+    errno.ENFILE: DiskFailure.TOO_MANY_FILES,
+    errno.ENAMETOOLONG: DiskFailure.NAME_TOO_LONG,
 }
 
 
-def disk_error_of(error: BaseException) -> DiskError | None:
+def disk_failure_of(error: BaseException) -> DiskFailure | None:
     """The kind of a failure, None if it is another one."""
     if isinstance(error, OSError) and error.errno in _KINDS:
         return _KINDS[error.errno]
@@ -47,24 +47,24 @@ def disk_error_of(error: BaseException) -> DiskError | None:
     return None
 
 
-def disk_step(kind: DiskError, place: str) -> str:
+def disk_step(kind: DiskFailure, place: str) -> str:
     """What to do about a failure at a place, which is a path."""
     match kind:
-        case DiskError.FULL:
+        case DiskFailure.FULL:
             return f"Free space on that disk (`df -h {place}` shows it), then run it again."
-        case DiskError.FORBIDDEN:
+        case DiskFailure.FORBIDDEN:
             return (
                 f"Run it as a user who may (`ls -ld {place}` shows who), or change the "
                 'permissions; who may only read opens a graph with mode="r".'
             )
-        case DiskError.READ_ONLY:
+        case DiskFailure.READ_ONLY:
             return 'Mount it for writing, or only read: open the graph with mode="r".'
-        case DiskError.TOO_MANY_FILES:
+        case DiskFailure.TOO_MANY_FILES:
             return (
                 "Raise the limit of open files (`ulimit -n 4096`, or LimitNOFILE= of a service), "
                 "then run it again."
             )
-        case DiskError.NAME_TOO_LONG:
+        case DiskFailure.NAME_TOO_LONG:
             return "Choose a shorter path; one name has at most 255 bytes, a path 4,095."
         case _:
             assert_never(kind)

@@ -1,0 +1,67 @@
+"""What does not fit into memory is refused before it is allocated; the process lives on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import InputTooLargeError, InvalidInputError, SchemaInvalidError
+from omnigraph.graph import Graph
+
+pytestmark = pytest.mark.behaviour
+
+SIZE = 65_536
+SCHEMA = f"node Doc {{ name: String @key  place: Vector({SIZE})? }}"
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return omnigraph.init(graph_root, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("size", [65_537, 2_000_000_000, 2**31 - 1])
+def test_a_vector_longer_than_the_limit_is_refused_by_the_schema(
+    graph_root: str, graph: Graph, size: int
+) -> None:
+    text = SCHEMA.replace(str(SIZE), str(size))
+
+    with pytest.raises(SchemaInvalidError, match="between 1 and 65536 numbers") as refused:
+        omnigraph.init(f"{graph_root}-2", schema=text)
+
+    assert [each.rule for each in refused.value.diagnostics] == ["vector-size"]
+    with pytest.raises(SchemaInvalidError, match="vector-size"):
+        graph.plan_schema(text)
+
+
+def test_the_longest_vector_can_be_written_null_and_read(graph: Graph) -> None:
+    graph.write({"Doc": [{"name": "a"}, {"name": "b", "place": [0.5] * SIZE}]})
+
+    rows = {row["name"]: row["place"] for row in graph.nodes("Doc").read_all().to_pylist()}
+    assert rows == {"a": None, "b": [0.5] * SIZE}
+
+
+def test_rows_whose_nulls_would_not_fit_are_refused_before_they_are_made(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_ROWS_MEMORY", "8MiB")
+    names = [{"name": f"d{number}"} for number in range(33)]
+    source = tmp_path / "docs.jsonl"
+    source.write_text("".join(json.dumps({"type": "Doc", "data": row}) + "\n" for row in names))
+
+    for write in (lambda: graph.write({"Doc": names}), lambda: graph.load(source)):
+        with pytest.raises(InputTooLargeError, match="33 rows of Doc with vectors of 65,536") as no:
+            write()
+        assert "need at least 8,650,752 bytes" in no.value.what
+    assert graph.nodes("Doc").read_all().num_rows == 0
+    graph.write({"Doc": names[:30]})
+    assert graph.nodes("Doc").read_all().num_rows == 30
+
+
+def test_a_nonsensical_limit_is_told(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_ROWS_MEMORY", "much")
+
+    with pytest.raises(InvalidInputError, match="OMNIGRAPH_ROWS_MEMORY is 'much'"):
+        graph.write({"Doc": [{"name": "a"}]})
