@@ -314,4 +314,4 @@ def test_an_interrupted_query_ends_with_130(graph: Graph) -> None:
         running.stdout.read()
         said = running.stderr.read()
     assert running.returncode == 130, said
-    assert said == "interrupted\n"
+    assert said == "interrupted; nothing was written\n"

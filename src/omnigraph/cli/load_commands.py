@@ -1,7 +1,6 @@
 """Getting data into a graph and out of it again: `omnigraph load` and `omnigraph export`.
 
 Invariant: one JSON object, or the exported rows, on stdout; progress and everything else on stderr.
-An interrupted load says what became of it.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, assert_never
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,16 +17,14 @@ from omnigraph import names
 from omnigraph.cli import output
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
-from omnigraph.errors import LoadRefusedError, OmnigraphError
+from omnigraph.errors import LoadRefusedError
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
     from omnigraph.load.ledger import LoadReport
     from omnigraph.load.progress import Progress
     from omnigraph.operations.export import ExportReport
 
 STDOUT: Final = "-"
-INTERRUPTED: Final = 130
 
 Files = Annotated[
     list[str], typer.Argument(metavar="FILE...", help="Files, patterns or directories to load.")
@@ -108,7 +105,6 @@ def load(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Load files as one commit that accounts for every record."""
     opened = omnigraph.open(graph, mode="r" if dry_run else "rw")
-    operation_id = _new_operation()
     try:
         report = opened.load(
             files,
@@ -122,7 +118,6 @@ def load(  # noqa: PLR0913 - one parameter per option
             spark=spark_target(master, remote),
             dry_run=dry_run,
             actor=actor,
-            operation_id=operation_id,
             branch=branch,
             from_=base,
             merge_into=merge_into,
@@ -134,9 +129,6 @@ def load(  # noqa: PLR0913 - one parameter per option
         if as_json:
             output.line(_report_of(error).to_json())
         raise
-    except KeyboardInterrupt:
-        output.note(_fate(opened, operation_id))
-        raise typer.Exit(INTERRUPTED) from None
     _show_load(report, as_json=as_json)
 
 
@@ -182,42 +174,12 @@ def _progress(*, silent: bool) -> Progress | None:
     return watching(sys.stderr)
 
 
-def _new_operation() -> str:
-    # Commands that do not need it start without it.
-    from ulid import ULID
-
-    return str(ULID())
-
-
 def _report_of(error: LoadRefusedError) -> LoadReport:
     # Commands that do not need it start without it.
     from omnigraph.load.ledger import LoadReport
 
     assert isinstance(error.report, LoadReport)
     return error.report
-
-
-def _fate(opened: Graph, operation_id: str) -> str:
-    """What an interrupted load left behind, in one sentence."""
-    # Commands that do not need it start without it.
-    from omnigraph.operations.outcome import OperationStatus
-
-    try:
-        status = opened.outcome(operation_id)
-    except OmnigraphError:
-        status = OperationStatus.PENDING
-    match status:
-        case OperationStatus.PUBLISHED:
-            return f"interrupted; operation {operation_id} had been published already"
-        case OperationStatus.PENDING:
-            return (
-                f"interrupted; operation {operation_id} is not decided yet\n"
-                f"Run `omnigraph recovery run {opened.root}` to settle it."
-            )
-        case OperationStatus.ROLLED_BACK | OperationStatus.UNKNOWN:
-            return "interrupted; nothing was written"
-        case _:
-            assert_never(status)
 
 
 def _show_load(report: LoadReport, *, as_json: bool) -> None:

@@ -16,6 +16,7 @@ import omnigraph
 from omnigraph.cli import (
     branch_commands,
     diff_commands,
+    interruption,
     load_commands,
     maintenance_commands,
     output,
@@ -237,18 +238,23 @@ def recovery_run(
 
 
 request_stats.offer_everywhere(app)
+interruption.tell_everywhere(app)
 
 
 def main() -> NoReturn:
     """Run the command line; every Omnigraph error becomes a message and an exit code."""
+    interruption.listen()
     try:
         app()
     except OmnigraphError as error:
         output.failure(error)
         sys.exit(error.exit_code)
+    except interruption.Terminated:
+        output.note("terminated; nothing was written")
+        sys.exit(interruption.TERMINATED)
     except KeyboardInterrupt:
-        output.note("interrupted")
-        sys.exit(130)
+        output.note("interrupted; nothing was written")
+        sys.exit(interruption.INTERRUPTED)
     sys.exit(0)
 
 

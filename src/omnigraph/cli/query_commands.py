@@ -7,7 +7,6 @@ cancelled.
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -18,10 +17,9 @@ import omnigraph
 from omnigraph.cli import output
 from omnigraph.cli.options import ActorOption, BranchOption, GraphArgument, JsonFlag
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
-from omnigraph.errors import QueryCancelledError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -130,7 +128,7 @@ def query(  # noqa: PLR0913 - one parameter per option
         given = asked.given if analyze else None
         output.text(pinned.explain(asked.text, given, name=asked.name, analyze=analyze))
         return
-    with _interruptible(), output.rows_to_stdout() as stream:
+    with output.rows_to_stdout() as stream:
         found = pinned.query(
             asked.text,
             asked.given,
@@ -262,15 +260,6 @@ def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Readable)
     from omnigraph.spark.row_stream import FrameRows
 
     return FrameRows(found, arrow_schema(typed.columns, readable.catalog))
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        output.note("interrupted")
-        raise typer.Exit(QueryCancelledError.exit_code) from None
 
 
 def _show_mutation(name: str, done: MutationResult, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SIDECAR_FORMAT: Final = 4
 _STALE_AFTER_SECONDS: Final = 60.0
+_BEGUN_KEPT: Final = 16
 
 
 class WriterKind(StrEnum):
@@ -140,6 +142,7 @@ def put_sidecar(objects: Objects, sidecar: Sidecar) -> bool:
     A store may repeat a put whose answer was lost and then report our own object as existing, so
     the nonce tells whose it is.
     """
+    _begun.append((objects, sidecar.path))
     if objects.put_if_absent(sidecar.path, _encoded(sidecar)) is Put.CREATED:
         return True
     existing = read_sidecar(objects, sidecar.path)
@@ -196,6 +199,18 @@ def pending_operations(objects: Objects) -> tuple[str, ...]:
 
 
 _active: set[str] = set()
+_begun: deque[tuple[Objects, str]] = deque(maxlen=_BEGUN_KEPT)
+
+
+def begun_operations() -> tuple[tuple[Objects, str], ...]:
+    """The sidecars of the newest operations that this process began, whatever became of them."""
+    return tuple(_begun)
+
+
+def can_be_published(objects: Objects, path: str) -> bool:
+    """Whether the operation of a sidecar may still be published: never one that was not armed."""
+    sidecar = read_sidecar(objects, path)
+    return sidecar is not None and sidecar.state is not SidecarState.STAGING
 
 
 @contextmanager

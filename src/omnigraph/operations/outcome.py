@@ -33,7 +33,7 @@ def operation_status(objects: Objects, operation_id: str) -> OperationStatus:
     """
     # The sidecar first: a decision made while we look is then found, never missed.
     pending = operation_id in pending_operations(objects)
-    decided = _decided(objects, operation_id)
+    decided = decided_operation(objects, operation_id)
     if decided is None:
         return OperationStatus.PENDING if pending else OperationStatus.UNKNOWN
     match decided.outcome:
@@ -45,7 +45,7 @@ def operation_status(objects: Objects, operation_id: str) -> OperationStatus:
             assert_never(decided.outcome)
 
 
-def _decided(objects: Objects, operation_id: str) -> Operation | None:
+def decided_operation(objects: Objects, operation_id: str) -> Operation | None:
     """The decision, looked for on main and then on every other branch."""
     branches = [None, *living_branches(objects).values()]
     for branch in branches:

@@ -23,7 +23,7 @@ from omnigraph.storage.containment import require_inside, require_tree_inside
 from omnigraph.storage.digests import digest_of_file
 from omnigraph.storage.failures import Failure, failure_of, unavailable
 from omnigraph.storage.location import Root, Scheme
-from omnigraph.storage.processes import use_storage
+from omnigraph.storage.processes import note_change, use_storage
 from omnigraph.storage.request_counts import RequestKind, count, count_listing
 from omnigraph.storage.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT, for_one_request
 from omnigraph.storage.used_last import UsedLast
@@ -90,12 +90,14 @@ class StoredObjects:
                 obstore.put(self._store, path, content, mode="create")
             except AlreadyExistsError:
                 return Put.EXISTED
+            note_change(self.root.uri, path)
             return Put.CREATED
 
     def replace(self, path: str, content: bytes) -> None:
         require_inside(self.root, path)
         with _translated(self.root, f"write {path}"):
             count(RequestKind.PUT, sent=len(content))
+            note_change(self.root.uri, path)
             obstore.put(self._store, path, content)
 
     def read(self, path: str) -> bytes | None:

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph import names
 from omnigraph.errors import ForkedProcessError
 
 
@@ -17,10 +18,18 @@ from omnigraph.errors import ForkedProcessError
 class _Process:
     has_used_storage: bool = False
     is_fork: bool = False
+    changed_root: str | None = None
     """Whether it is a fork of a process that had used storage."""
 
 
 _PROCESS: Final = _Process()
+_DECIDING: Final = (
+    names.BRANCH_REFS_DIR,
+    names.TAG_REFS_DIR,
+    names.RETENTION_DIR,
+    names.REBUILDS_DIR,
+)
+"""What changes a graph by itself; everything else waits for a manifest that names it."""
 
 
 def use_storage() -> None:
@@ -32,6 +41,17 @@ def use_storage() -> None:
     if _PROCESS.is_fork:
         raise ForkedProcessError(os.getpid())
     _PROCESS.has_used_storage = True
+
+
+def note_change(root: str, path: str) -> None:
+    """Say that an object was written; some change the graph without a commit."""
+    if path.startswith(_DECIDING):
+        _PROCESS.changed_root = root
+
+
+def changed_root() -> str | None:
+    """The root of the graph that this process changed last in such a way."""
+    return _PROCESS.changed_root
 
 
 def _notice_fork() -> None:

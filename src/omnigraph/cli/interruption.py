@@ -1,0 +1,96 @@
+"""Commands that are interrupted or terminated: each says whether something was written.
+
+Invariant: whoever stops a command learns what became of it, and the exit code is the conventional
+one. A second signal ends the process at once.
+"""
+
+from __future__ import annotations
+
+import signal
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from omnigraph.cli import output
+from omnigraph.errors import OmnigraphError
+from omnigraph.names import sidecar_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INTERRUPTED: Final = 128 + signal.SIGINT
+TERMINATED: Final = 128 + signal.SIGTERM
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: whatever is undone on Ctrl-C is undone then, too."""
+
+
+def listen() -> None:
+    """Let SIGTERM end a command as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(_signal: int, _frame: object) -> None:
+    raise Terminated
+
+
+def tell_everywhere(app: typer.Typer) -> None:
+    """Let every command of an app, and of the groups below it, tell how it was stopped."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            command.callback = _telling(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            tell_everywhere(group.typer_instance)
+
+
+def _telling(command: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(command)
+    def telling_command(*positional: Any, **named: Any) -> Any:
+        try:
+            return command(*positional, **named)
+        except KeyboardInterrupt as stopped:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            terminated = isinstance(stopped, Terminated)
+            output.note(f"{'terminated' if terminated else 'interrupted'}; {_fate()}")
+            raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from None
+
+    return telling_command
+
+
+def _fate() -> str:
+    """What the command left behind, in one sentence, and what to do if that is not known."""
+    # Commands that are not stopped do not need it.
+    from omnigraph.commit.sidecar import begun_operations, can_be_published
+    from omnigraph.operations.outcome import decided_operation
+    from omnigraph.storage.processes import changed_root
+
+    commits: list[str] = []
+    for objects, sidecar in begun_operations():
+        operation_id, _ = sidecar_owner(sidecar)
+        try:
+            is_open = can_be_published(objects, sidecar)
+            decided = decided_operation(objects, operation_id)
+        except OmnigraphError:
+            is_open, decided = True, None
+        if is_open and decided is None:
+            return (
+                f"operation {operation_id} may have been written\n"
+                f"Run `omnigraph recovery run {objects.root}`, then "
+                f"`omnigraph commit list {objects.root}`."
+            )
+        if decided is not None and decided.commit_id is not None:
+            commits.append(decided.commit_id)
+    if commits:
+        return f"it was committed as {', '.join(commits)}"
+    root = changed_root()
+    if root is not None:
+        return (
+            "a part may have been written\n"
+            f"Look with `omnigraph status {root}` and `omnigraph commit list {root}`; the same "
+            "command can be run again."
+        )
+    return "nothing was written"
