@@ -9,6 +9,7 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
+from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
 from omnigraph.errors import MergeConflictError
 
@@ -63,8 +64,11 @@ def branch_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
 
 
 @branch_app.command("delete")
-def branch_delete(graph: GraphArgument, name: BranchName, *, as_json: JsonFlag = False) -> None:
+def branch_delete(
+    graph: GraphArgument, name: BranchName, *, yes: YesFlag = False, as_json: JsonFlag = False
+) -> None:
     """Delete a branch; what was merged elsewhere stays there."""
+    require_confirmation(graph, f"delete branch {name!r:.80}", yes=yes)
     omnigraph.open(graph).delete_branch(name)
     if as_json:
         output.json_object({"deleted": name})
@@ -113,8 +117,11 @@ def tag_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
 
 
 @tag_app.command("delete")
-def tag_delete(graph: GraphArgument, name: TagName, *, as_json: JsonFlag = False) -> None:
+def tag_delete(
+    graph: GraphArgument, name: TagName, *, yes: YesFlag = False, as_json: JsonFlag = False
+) -> None:
     """Delete a tag; what only it kept may be cleaned up afterwards."""
+    require_confirmation(graph, f"delete tag {name!r:.80}", yes=yes)
     omnigraph.open(graph).delete_tag(name)
     if as_json:
         output.json_object({"deleted": name})

@@ -15,6 +15,7 @@ import typer
 import omnigraph
 from omnigraph import names
 from omnigraph.cli import output
+from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
 from omnigraph.errors import LoadRefusedError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.operations.export import ExportReport
 
 STDOUT: Final = "-"
+OVERWRITE: Final = "overwrite"
 
 Files = Annotated[
     list[str], typer.Argument(metavar="FILE...", help="Files, patterns or directories to load.")
@@ -100,10 +102,13 @@ def load(  # noqa: PLR0913 - one parameter per option
     master: MasterOption = None,
     remote: RemoteOption = None,
     actor: ActorOption = None,
+    yes: YesFlag = False,
     as_json: JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:
     """Load files as one commit that accounts for every record."""
+    if mode == OVERWRITE and not dry_run:
+        require_confirmation(graph, "replace all rows of the types that are loaded", yes=yes)
     opened = omnigraph.open(graph, mode="r" if dry_run else "rw")
     try:
         report = opened.load(

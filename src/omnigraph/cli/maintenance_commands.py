@@ -10,6 +10,7 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
+from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import GraphArgument, JsonFlag
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, SparkFlag, spark_target
 from omnigraph.errors import DamagedGraphError, InvalidInputError, MaintenanceIncompleteError
@@ -57,9 +58,12 @@ def reconcile(
         bool,
         typer.Option("--also-foreign", help="Also Lance branches that Omnigraph did not make."),
     ] = False,
+    yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Delete forks that no branch, tag or writer needs; shows them unless confirmed."""
+    if confirm:
+        require_confirmation(graph, "delete forks", yes=yes)
     opened = omnigraph.open(graph, mode="rw" if confirm else "r")
     done = opened.reconcile(confirm=confirm, also_foreign=also_foreign)
     if as_json:
@@ -70,7 +74,7 @@ def reconcile(
         raise typer.Exit(MaintenanceIncompleteError.exit_code)
 
 
-def cleanup(
+def cleanup(  # noqa: PLR0913 - each is an option
     graph: GraphArgument,
     *,
     keep: Annotated[
@@ -87,9 +91,12 @@ def cleanup(
     allow_unsafe_keep: Annotated[
         bool, typer.Option("--allow-unsafe-keep", help="Keep fewer than 3 versions.")
     ] = False,
+    yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Remove versions and files that nobody needs any more; shows them unless confirmed."""
+    if confirm:
+        require_confirmation(graph, "remove old versions and their files", yes=yes)
     # Commands that do not need it start without it.
     from omnigraph.maintenance.ages import parse_age
 

@@ -9,6 +9,7 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
+from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import ActorOption, BranchOption, GraphArgument, JsonFlag
 from omnigraph.cli.rebuild_output import rebuild
 from omnigraph.errors import DriftNeedsRepairError, InvalidInputError
@@ -38,9 +39,13 @@ def repair(  # noqa: PLR0913 - options of a command
         ),
     ] = False,
     actor: ActorOption = None,
+    yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Show versions that something else than Omnigraph made, and publish them if told to."""
+    if confirm:
+        act = "rebuild the manifest" if rebuild_manifest else "publish foreign versions"
+        require_confirmation(graph, act, yes=yes)
     if rebuild_manifest:
         if force or actor is not None or branch != MAIN:
             raise InvalidInputError(

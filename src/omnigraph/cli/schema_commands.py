@@ -8,6 +8,7 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
+from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import (
     ActorOption,
     BranchOption,
@@ -83,9 +84,12 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     master: MasterOption = None,
     remote: RemoteOption = None,
     actor: ActorOption = None,
+    yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Change the schema of a graph to a file, as one commit."""
+    if hard:
+        require_confirmation(graph, "drop for good what the schema no longer has", yes=yes)
     from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
 
     opened = omnigraph.open(graph).branch(branch)
