@@ -429,8 +429,16 @@ class OutcomeUnknownError(OmnigraphError):
         self.operation_id = operation_id
 
     @classmethod
-    def of(cls, operation_id: str, root: str) -> OutcomeUnknownError:
-        """The usual case: a publish whose answer could not be read back."""
+    def of(cls, operation_id: str, root: str, *, upgraded: bool = False) -> OutcomeUnknownError:
+        """A publish whose answer could not be read back; `upgraded` if the format was changed."""
+        if upgraded:
+            return cls(
+                f"{root} was upgraded to a newer internal format while operation {operation_id} "
+                "was on its way; the newer Omnigraph finishes or undoes it",
+                next_step="Upgrade omnigraph (`pip install --upgrade omnigraph`), open the graph, "
+                f"and ask `graph.outcome({operation_id!r})`.",
+                operation_id=operation_id,
+            )
         return cls(
             f"the store stopped answering while {root} decided operation {operation_id}",
             next_step=f"Ask `graph.outcome({operation_id!r})` when the store answers again.",

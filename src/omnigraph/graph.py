@@ -307,6 +307,7 @@ class Graph(Branching):
     def recover(self, *, also_living: bool = False) -> Swept:
         """Settle unfinished writes of dead writers; with `also_living`, of all."""
         self._require_writable("recover")
+        self._manifest()  # settling some writes asks no manifest whose format would be refused
         return sweep(self._objects, SYSTEM_CLOCK, also_living=also_living)
 
     def check(self, *, deep: bool = False, spark: SparkSession | None = None) -> CheckReport:

@@ -37,13 +37,15 @@ SCHEMA_APPLY_LOCK: Final = "__schema_apply_lock__"
 LANCE_VERSION_MOST: Final = 2**64 - 1
 """Lance counts the names of version files down from here, so that the newest is listed first."""
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
-STAMP: Final = 7
+STAMP: Final = 8
 STAMP_OF_HEADS: Final = 4
 """From here on a manifest has a row for the head of its branch."""
 DURABILITY_KEY: Final = "omnigraph:durability"
 DIGEST_KEY: Final = "omnigraph:digest"
 STAMP_OF_DIGESTS: Final = 7
 """From here on a manifest without the digest of its rows is damaged."""
+STAMP_OF_MARKERS: Final = 8
+"""From here on each format adds a row of a kind of its own, which earlier programs refuse."""
 UNSYNCED_KEY: Final = "omnigraph:unsynced_boot"
 MANIFEST_VERSIONS_KEPT: Final = 100
 """How many of its newest versions `__manifest` always keeps: part of the format, never a setting.
@@ -92,6 +94,11 @@ def fnv1a64_hex(text: str) -> str:
     for byte in text.encode():
         digest = ((digest ^ byte) * _FNV_PRIME) & _U64
     return f"{digest:016x}"
+
+
+def format_marker(stamp: int) -> str:
+    """The kind of the row that a format adds to every manifest."""
+    return f"format_{stamp}"
 
 
 def node_table_key(type_name: str) -> str:

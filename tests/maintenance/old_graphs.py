@@ -45,7 +45,7 @@ def old_graph(
     Only graphs from stamp 4 on can have people in them.
     """
     graph = omnigraph.init(root, schema=SCHEMA)
-    if stamp in (4, 5, 6):
+    if stamp >= names.STAMP_OF_HEADS:
         if people:
             graph.write({"Person": [{"name": name} for name in people]})
         _stamped(graph, branches, stamp)
@@ -66,16 +66,19 @@ def old_graph(
 
 
 def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
-    """Everything is as today, but nothing has a checksum, and no manifest says if it was synced.
+    """Everything is as today but for what a later stamp brought.
 
-    Before stamp 5 no commit recorded a change of the schema either.
+    That is the row of stamp 8, the checksums of stamp 7, the sync of stamp 6, and the record of
+    changes of the schema of stamp 5.
     """
     root = graph._objects.root
     refs = [graph.create_branch(branch)._ref() for branch in branches]
     for ref in (*refs, None):
         state = read_manifest(root, branch=ref)
         rows = [
-            replace(row, checksums=None) if isinstance(row, TableVersion) else row
+            replace(row, checksums=None)
+            if isinstance(row, TableVersion) and stamp < names.STAMP_OF_DIGESTS
+            else row
             for row in state.rows
         ]
         content = encode(rows, ManifestFacts(stamp=stamp))
@@ -86,6 +89,8 @@ def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
             ),
             read_version=state.version,
         )
+    if stamp >= names.STAMP_OF_DIGESTS:
+        return
     for lists in folder_of(root.uri).glob("*/*/_checksums"):
         shutil.rmtree(lists)
     for location in HISTORY:

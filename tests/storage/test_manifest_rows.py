@@ -120,7 +120,8 @@ def test_object_ids_are_unique_across_kinds_branches_and_versions() -> None:
         Tombstone(table_key="node:A", version=2, branch="dev"),
     ]
 
-    assert len(set(encode(written, ManifestFacts())["object_id"].to_pylist())) == len(written)
+    object_ids = encode(written, ManifestFacts())["object_id"].to_pylist()
+    assert len(set(object_ids)) == len(object_ids) > len(written)
 
 
 def test_the_key_column_carries_the_annotation_lance_uses_for_conflicts() -> None:
@@ -179,12 +180,3 @@ def test_what_a_manifest_says_beside_its_rows_is_covered_by_its_digest(key: str)
 
     with pytest.raises(DamagedGraphError, match="their digest is"):
         decode(good.replace_schema_metadata(metadata))
-
-
-def test_the_digest_of_a_newer_format_is_not_asked_for() -> None:
-    newer = encode([], ManifestFacts(stamp=names.STAMP + 1)).schema.metadata
-    table = encode([], ManifestFacts()).replace_schema_metadata(
-        {**newer, names.DIGEST_KEY.encode(): b"made otherwise"}
-    )
-
-    assert decode(table) == ()

@@ -18,6 +18,7 @@ from omnigraph.commit.schema_move import SchemaMove, recorded, rows_after, with_
 from omnigraph.errors import (
     DamagedGraphError,
     ExpectedVersionMismatchError,
+    FormatTooNewError,
     OutcomeUnknownError,
     SchemaChangedError,
     StorageUnavailableError,
@@ -90,7 +91,8 @@ def publish(
     Raises:
         ExpectedVersionMismatchError: a pin moved; this decision can no longer be published.
         SchemaChangedError: nor can it, because the schema is another one now.
-        OutcomeUnknownError: the store stopped answering before the outcome could be read.
+        OutcomeUnknownError: the store stopped answering before the outcome could be read, or the
+            graph was upgraded meanwhile: then a newer program finishes or undoes the operation.
     """
     operation = decision.operation
     state = believed
@@ -119,10 +121,12 @@ def publish(
             if answer is SwapAnswer.UNKNOWN:
                 reach("publish.ambiguous")
             state = None
-    except (DamagedGraphError, StorageUnavailableError) as error:
+    except (DamagedGraphError, FormatTooNewError, StorageUnavailableError) as error:
         if isinstance(error, DamagedGraphError) and answer is None:
             raise
-        raise OutcomeUnknownError.of(operation.operation_id, root.uri) from error
+        raise OutcomeUnknownError.of(
+            operation.operation_id, root.uri, upgraded=isinstance(error, FormatTooNewError)
+        ) from error
     raise OutcomeUnknownError.of(operation.operation_id, root.uri)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.errors import FormatTooNewError, StorageUnavailableError
+from omnigraph.errors import StorageUnavailableError
 from omnigraph.failpoints import reach
 from omnigraph.maintenance.migrations import (
     v0002_annotate_object_id,
@@ -19,6 +19,7 @@ from omnigraph.maintenance.migrations import (
     v0005_record_schema_changes,
     v0006_sync_manifests,
     v0007_record_checksums,
+    v0008_mark_formats,
 )
 from omnigraph.storage.branch_refs import BranchRef
 from omnigraph.storage.manifest import manifest_branches, read_manifest
@@ -38,6 +39,7 @@ STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = 
     4: v0005_record_schema_changes.migrate,
     5: v0006_sync_manifests.migrate,
     6: v0007_record_checksums.migrate,
+    7: v0008_mark_formats.migrate,
 }
 _ATTEMPTS: Final = 50
 
@@ -64,7 +66,6 @@ def _walk(context: MigrationContext, branch: str | None) -> Migrated:
     reached: list[int] = []
     for _ in range(_ATTEMPTS):
         state = read_manifest(context.objects.root, branch=_as_before(branch))
-        _refuse_newer(context.objects.root, state.stamp)
         if reached and state.stamp > reached[-1]:
             reached.append(state.stamp)
         if state.stamp == names.STAMP:
@@ -86,11 +87,4 @@ def _as_before(branch: str | None) -> BranchRef | None:
 
 
 def _stamp(root: Root, branch: str | None) -> int:
-    stamp = read_manifest(root, branch=_as_before(branch)).stamp
-    _refuse_newer(root, stamp)
-    return stamp
-
-
-def _refuse_newer(root: Root, found: int) -> None:
-    if found > names.STAMP:
-        raise FormatTooNewError(root.uri, found=found, supported=names.STAMP)
+    return read_manifest(root, branch=_as_before(branch)).stamp

@@ -26,7 +26,6 @@ from omnigraph.commit.sidecar import WriterKind, pending_sidecars
 from omnigraph.errors import (
     ConflictError,
     DamagedGraphError,
-    FormatTooNewError,
     NotFoundError,
     OmnigraphError,
 )
@@ -256,8 +255,6 @@ def _plan_of_version(
     """
     content = survey.salvaged or survey.whole
     assert content is not None
-    if content.facts.stamp > names.STAMP:
-        raise FormatTooNewError(objects.root.uri, found=content.facts.stamp, supported=names.STAMP)
     operation_id, base = clock.new_id(), survey.whole
     snapshot = take_snapshot(content.rows, branch=None, manifest_version=content.version)
     head, later = snapshot.head, later_state(objects, snapshot, remains)

@@ -14,7 +14,6 @@ from omnigraph.errors import (
     AlreadyInitialisedError,
     ConflictError,
     DamagedGraphError,
-    FormatTooNewError,
     InitialisationClaimedError,
     NotFoundError,
     NothingWrittenError,
@@ -310,8 +309,6 @@ def existing_graph(location: Root) -> ManifestState:
     except (DamagedGraphError, StorageUnavailableError) as error:
         refuse_damage(StoredObjects(location), error)
         raise
-    if state.stamp > names.STAMP:
-        raise FormatTooNewError(location.uri, found=state.stamp, supported=names.STAMP)
     return state
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from omnigraph import names
 from omnigraph.errors import (
     ConflictError,
-    FormatTooNewError,
     InvalidInputError,
     NotFoundError,
 )
@@ -93,8 +92,6 @@ def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
             next_step=f"Run `omnigraph branch list {objects.root}`.",
         )
     reach("read.verify")
-    if state.stamp > names.STAMP:
-        raise FormatTooNewError(objects.root.uri, found=state.stamp, supported=names.STAMP)
     return state
 
 

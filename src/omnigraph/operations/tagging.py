@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import ConflictError, NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.operations.reference_names import checked_tag
-from omnigraph.operations.references import require_source_lives
+from omnigraph.operations.references import branch_state, require_source_lives
 from omnigraph.operations.retained import require_retained
 from omnigraph.storage.branch_refs import find_branch, free_branch_log
 from omnigraph.storage.pinned_tables import written_down
@@ -84,6 +84,7 @@ def remove_tag(objects: Objects, name: str) -> None:
         NotFoundError: there is no such tag.
     """
     checked = checked_tag(name)
+    branch_state(objects, None)  # a graph of a newer format is left alone
     log = read_tag_log(objects, checked)
     if log.living is None:
         hint = did_you_mean(checked, [tag.tag for tag in all_tags(objects)])

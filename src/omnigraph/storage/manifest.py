@@ -4,6 +4,8 @@ Invariant: a swap is one strict overwrite. It writes all rows as the version rig
 they were made from, or nothing; Lance neither rebases nor retries it. No answer of a swap is
 believed: whoever swaps reads again.
 
+A manifest of a format that this program does not know is never decoded and never replaced.
+
 A read is believed only while its version is among the newest `MANIFEST_VERSIONS_KEPT`: older slots
 may have been cleaned and taken by a late write between finding the version and reading it.
 """
@@ -21,6 +23,7 @@ from lance.fragment import write_fragments
 from omnigraph import names
 from omnigraph.errors import (
     DamagedGraphError,
+    FormatTooNewError,
     NotFoundError,
     OmnigraphError,
     StorageUnavailableError,
@@ -162,12 +165,13 @@ def stored_version(root: Root, version: int, *, branch: BranchRef | None = None)
     handle = open_dataset(root, names.MANIFEST, fork=_lance_branch(branch), version=version)
     if handle is None or KEY_COLUMN not in handle.schema.names:
         raise DamagedGraphError(f"version {version} of {names.MANIFEST} in {root} has no rows")
+    facts = _known_facts(root, handle)
     with translated(root, f"read version {version} of {names.MANIFEST}"):
         table = handle.to_table()
     return ManifestState(
         ref=branch,
         version=version,
-        facts=facts_of(handle.schema),
+        facts=facts,
         root=root,
         rows=decode(table),
         handle=handle,
@@ -199,7 +203,11 @@ def swap_manifest(
 
     If commits are durable, everything that the rows name is on stable storage before they are put,
     and the rows are when this returns.
+
+    Raises:
+        FormatTooNewError: `base` has a format that this program does not know.
     """
+    _refuse_newer(base.root, base.stamp)
     rows = _with_checksums(base.root, tuple(rows), base)
     make_durable(base.root)  # whatever these rows name, whichever process wrote it
     is_synced = base.root.durability is Durability.COMMIT
@@ -260,7 +268,10 @@ def commits_of_fork(root: Root, lance_branch: str | None) -> tuple[GraphCommit, 
     with translated(root, f"read {names.MANIFEST}"):
         try:
             handle = _opened(root, lance_branch)
-            rows = () if handle is None else decode(handle.to_table())
+            if handle is None:
+                return ()
+            _known_facts(root, handle)
+            rows = decode(handle.to_table())
         except (ValueError, OSError) as error:
             if not is_not_found(error):
                 raise
@@ -405,6 +416,7 @@ def _is_there(root: Root, row: TableVersion) -> bool:
 def _read_whole(
     root: Root, branch: BranchRef | None, handle: LanceDataset, point: str | None
 ) -> ManifestState | None:
+    facts = _known_facts(root, handle)
     with translated(root, f"read {names.MANIFEST}"):
         try:
             table = handle.to_table()
@@ -422,13 +434,25 @@ def _read_whole(
     state = ManifestState(
         ref=branch,
         version=handle.version,
-        facts=facts_of(handle.schema),
+        facts=facts,
         root=root,
         rows=rows if branch is None else _with_head(rows, branch),
         handle=handle,
     )
     remember(state)
     return state
+
+
+def _known_facts(root: Root, handle: LanceDataset) -> ManifestFacts:
+    """What a manifest says beside its rows; asked first, because its rows may be of new kinds."""
+    facts = facts_of(handle.schema)
+    _refuse_newer(root, facts.stamp)
+    return facts
+
+
+def _refuse_newer(root: Root, stamp: int) -> None:
+    if stamp > names.STAMP:
+        raise FormatTooNewError(root.uri, found=stamp, supported=names.STAMP)
 
 
 def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[ManifestRow, ...]:

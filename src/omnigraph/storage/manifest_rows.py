@@ -7,6 +7,7 @@ rows written in an older spelling decode too and are written back in ours.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -35,6 +36,7 @@ _COLUMNS: Final = [
     pa.field("row_count", pa.uint64()),
 ]
 _DECODED: Final = tuple(field.name for field in _COLUMNS if field.name != "base_objects")
+_STAMP: Final = re.compile("[1-9][0-9]{0,8}")
 # Between two publishes almost every row stays the same: converting it once is enough.
 _REMEMBERED_ROWS: Final = 4096
 
@@ -208,7 +210,8 @@ class ManifestFacts:
 
 def encode(rows: Iterable[ManifestRow], facts: ManifestFacts) -> pa.Table:
     """All rows as one Arrow table that carries the format stamp."""
-    records = sorted((_record(row) for row in rows), key=lambda record: record["object_id"])
+    records = [*map(_record, rows), *map(_marker, _markers(facts.stamp))]
+    records.sort(key=lambda record: record["object_id"])
     metadata = facts.metadata()
     if facts.stamp >= names.STAMP_OF_DIGESTS:
         columns = [[record.get(name) for record in records] for name in _DECODED]
@@ -217,6 +220,7 @@ def encode(rows: Iterable[ManifestRow], facts: ManifestFacts) -> pa.Table:
 
 
 def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
+    """The rows of a manifest whose format is not newer than this program."""
     missing = set(_DECODED) - set(table.schema.names)
     if missing:
         raise DamagedGraphError(
@@ -224,8 +228,31 @@ def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
             next_step="Restore its files from a backup.",
         )
     columns = [table[name].to_pylist() for name in _DECODED]
-    _require_digest(columns, _texts(table.schema))
-    return tuple(_row(*values) for values in zip(*columns, strict=True))
+    metadata = _texts(table.schema)
+    _require_digest(columns, metadata)
+    kinds = table["object_type"].to_pylist()
+    markers = _markers(_stamp(metadata))
+    missing_markers = sorted(set(markers).difference(kinds))
+    if missing_markers:
+        raise DamagedGraphError(
+            f"{names.MANIFEST} has no row {missing_markers[0]!r}, which its format has",
+            next_step="Restore its files from a backup.",
+        )
+    rows = zip(kinds, zip(*columns, strict=True), strict=True)
+    return tuple(_row(*values) for kind, values in rows if kind not in markers)
+
+
+def _markers(stamp: int) -> tuple[str, ...]:
+    """The kinds of rows that say nothing but which formats the manifest went through.
+
+    A program that was started before an upgrade does not look at the stamp again, and an earlier
+    one replaced it without a look. None decodes a row of a kind that it does not know.
+    """
+    return tuple(map(names.format_marker, range(names.STAMP_OF_MARKERS, stamp + 1)))
+
+
+def _marker(kind: str) -> dict[str, Any]:
+    return {"object_id": kind, "object_type": kind}
 
 
 def _digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, str]) -> str:
@@ -236,8 +263,8 @@ def _digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, str]) ->
 
 def _require_digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, str]) -> None:
     stamp, expected = _stamp(metadata), metadata.get(names.DIGEST_KEY)
-    if stamp > names.STAMP or (expected is None and stamp < names.STAMP_OF_DIGESTS):
-        return  # a newer format is refused elsewhere, whatever its digest covers
+    if expected is None and stamp < names.STAMP_OF_DIGESTS:
+        return
     digest = _digest(columns, metadata)
     if digest != expected:
         raise DamagedGraphError(
@@ -260,8 +287,11 @@ def _texts(schema: pa.Schema) -> dict[str, str]:
 
 def _stamp(metadata: Mapping[str, str]) -> int:
     stamp = metadata.get(names.STAMP_KEY, "1")
-    if not stamp.isdecimal():
-        raise DamagedGraphError(f"the manifest's format stamp is {stamp!r}, expected a number")
+    if _STAMP.fullmatch(stamp) is None:
+        raise DamagedGraphError(
+            f"the format stamp of {names.MANIFEST} is {stamp!r:.80}, expected a number from 1",
+            next_step="Restore its files from a backup.",
+        )
     return int(stamp)
 
 

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Final
 from lance.file import LanceFileReader
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError, OmnigraphError, StorageUnavailableError
+from omnigraph.errors import (
+    DamagedGraphError,
+    FormatTooNewError,
+    OmnigraphError,
+    StorageUnavailableError,
+)
 from omnigraph.storage.containment import require_inside
 from omnigraph.storage.datasets import translated
 from omnigraph.storage.failures import Failure, failure_of
@@ -134,6 +139,8 @@ def _salvaged(objects: Objects, version: int) -> Salvaged | None:
         facts = facts_of(table.schema)
         if facts.stamp < names.STAMP_OF_DIGESTS:
             return None
+        if facts.stamp > names.STAMP:
+            raise FormatTooNewError(root.uri, found=facts.stamp, supported=names.STAMP)
         return Salvaged(version=version, facts=facts, rows=decode(table))
     except (DamagedGraphError, StorageUnavailableError) as error:
         if not is_damage(error):

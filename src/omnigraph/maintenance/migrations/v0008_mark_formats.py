@@ -1,0 +1,20 @@
+"""Stamp 8: a manifest has a row of a new kind for this format, as it will for every later one.
+
+A stamp alone stops only those who look at it. A program that opened the graph before an upgrade
+reads the manifest again for every verb, and decodes no row of a kind that it does not know: so it
+stops before it reads or replaces anything. The swap writes row and stamp together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph.storage.manifest import swap_manifest
+from omnigraph.storage.manifest_state import ManifestState
+
+if TYPE_CHECKING:
+    from omnigraph.maintenance.migrations.context import MigrationContext
+
+
+def migrate(state: ManifestState, context: MigrationContext) -> None:
+    swap_manifest(state, state.rows, operation_id=context.operation_id, stamp=8)

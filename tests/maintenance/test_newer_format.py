@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.fragment import write_fragments
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import (
+    AlreadyInitialisedError,
+    DamagedGraphError,
+    FormatTooNewError,
+    OutcomeUnknownError,
+)
+from omnigraph.graph import Graph
+from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.manifest import read_manifest, swap_manifest
+from omnigraph.storage.manifest_rows import ManifestFacts, decode, encode
+from tests.behind import meanwhile
+from tests.maintenance import open_handles
+from tests.maintenance.open_handles import ANSWERED, PERSON, READS, SCHEMA, WRITES, Handles, build
+from tests.stores import files_of
+
+pytestmark = [pytest.mark.unit, pytest.mark.local_disk("compares files byte by byte")]
+
+STAMP = names.STAMP_KEY.encode()
+NEXT = str(names.STAMP + 1).encode()
+
+
+@pytest.fixture(scope="module")
+def handles(tmp_path_factory: pytest.TempPathFactory) -> Handles:
+    """Handles that were opened before the graph was upgraded to the next format."""
+    folder = tmp_path_factory.mktemp("upgraded")
+    root = str(folder / "g")
+    build(root)
+    opened = open_handles.open_handles(root, folder / "rows.jsonl")
+    upgrade(root)
+    return opened
+
+
+def test_every_verb_of_a_graph_is_called() -> None:
+    verbs = {name.partition(" ")[0] for name in (*WRITES, *READS)}
+
+    assert verbs | ANSWERED == {name for name in dir(Graph) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("verb", [*WRITES, *READS])
+def test_a_handle_opened_before_an_upgrade_is_refused_and_writes_nothing(
+    handles: Handles, verb: str
+) -> None:
+    before = contents(handles.main.root)
+
+    with pytest.raises(FormatTooNewError, match="Upgrade omnigraph first"):
+        {**WRITES, **READS}[verb](handles)
+
+    assert contents(handles.main.root) == before
+
+
+def test_a_view_of_the_past_goes_on_reading_what_it_pinned(handles: Handles) -> None:
+    assert handles.past.nodes("Person").read_all().num_rows == 2
+
+
+def test_a_manifest_of_an_unknown_format_is_never_replaced(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    omnigraph.init(root, schema=SCHEMA)
+    state = read_manifest(parse_root(root))
+    newer = replace(state, facts=replace(state.facts, stamp=names.STAMP + 1))
+    before = contents(root)
+
+    with pytest.raises(FormatTooNewError):
+        swap_manifest(newer, newer.rows, operation_id="op")
+
+    assert contents(root) == before
+
+
+def test_an_upgrade_in_the_middle_of_a_write_leaves_it_to_the_newer_program(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    graph = omnigraph.init(root, schema=SCHEMA)
+
+    with (
+        meanwhile("publish.pre_manifest", lambda: upgrade(root)),
+        pytest.raises(OutcomeUnknownError, match="the newer Omnigraph finishes or undoes it"),
+    ):
+        graph.write(PERSON)
+
+    assert (tmp_path / "g" / names.RECOVERY_DIR).exists()
+    assert lance.dataset(f"{root}/{names.MANIFEST}").schema.metadata[STAMP] == NEXT
+
+
+@pytest.mark.parametrize("stamp", ["0", "-1", "", "abc", "7.0", "007", "\u0667", "9" * 5000])
+def test_a_stamp_that_no_program_wrote_is_damage(tmp_path: Path, stamp: str) -> None:
+    root = str(tmp_path / "g")
+    omnigraph.init(root, schema=SCHEMA)
+    restamp(root, stamp)
+    before = contents(root)
+
+    for mode in ("r", "rw"):
+        with pytest.raises(DamagedGraphError, match="format stamp"):
+            omnigraph.open(root, mode=mode)
+    with pytest.raises(AlreadyInitialisedError):
+        omnigraph.init(root, schema=SCHEMA, force=True)
+
+    assert contents(root) == before
+
+
+def test_a_manifest_that_lost_the_row_of_its_format_is_damaged() -> None:
+    content = encode((), ManifestFacts(stamp=names.STAMP))
+    metadata = {names.STAMP_KEY: str(names.STAMP), names.DIGEST_KEY: digest_of_values("")}
+
+    with pytest.raises(DamagedGraphError):
+        decode(content.slice(0, 0).replace_schema_metadata(metadata))
+
+
+def upgrade(root: str) -> None:
+    """What the next release will do: a row of a kind that this one does not know, and the stamp."""
+    manifest = lance.dataset(f"{root}/{names.MANIFEST}")
+    for lance_branch in (*manifest.branches.list(), None):
+        branch = (
+            manifest if lance_branch is None else manifest.checkout_version((lance_branch, None))
+        )
+        kind = names.format_marker(names.STAMP + 1)
+        rows = branch.to_table().to_pylist()
+        rows.append(dict.fromkeys(branch.schema.names) | {"object_id": kind, "object_type": kind})
+        metadata = {**branch.schema.metadata, STAMP: NEXT}
+        overwrite(branch, pa.Table.from_pylist(rows, branch.schema.with_metadata(metadata)))
+
+
+def restamp(root: str, stamp: str) -> None:
+    manifest = lance.dataset(f"{root}/{names.MANIFEST}")
+    metadata = {**manifest.schema.metadata, STAMP: stamp.encode()}
+    overwrite(manifest, manifest.to_table().replace_schema_metadata(metadata))
+
+
+def overwrite(manifest: lance.LanceDataset, content: pa.Table) -> None:
+    fragments = write_fragments(content, manifest, mode="overwrite")
+    operation = lance.LanceOperation.Overwrite(content.schema, fragments)
+    lance.LanceDataset.commit(manifest, operation, read_version=manifest.version)
+
+
+def contents(root: str) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in files_of(root)}
