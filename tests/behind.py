@@ -90,6 +90,18 @@ def fragment_count(graph: Readable, table_key: str) -> int:
     return len(dataset.get_fragments())
 
 
+def behind_the_back(graph: Readable, table_key: str) -> lance.LanceDataset:
+    """A table as something else than Omnigraph would open it to write to it."""
+    root = objects_of(graph).root
+    location = graph.snapshot().tables[table_key].location
+    return lance.dataset(root.child(location), storage_options=dict(root.storage_options) or None)
+
+
+def head_of(graph: Readable, table_key: str) -> int:
+    """The newest version of a table, published or not."""
+    return int(behind_the_back(graph, table_key).version)
+
+
 def pinned_versions(graph: Readable) -> set[tuple[Line, int]]:
     """The line of versions and the version that every table is read at."""
     return {(line_of(entry), entry.version) for entry in graph.snapshot().tables.values()}

@@ -31,6 +31,7 @@ SCHEMAS_DIR: Final = "_schemas"
 
 MAIN: Final = "main"
 SYSTEM_PREFIX: Final = "__"
+SYSTEM_ACTOR_PREFIX: Final = "omnigraph:"
 LEGACY_RUN_PREFIX: Final = "__run__"
 SCHEMA_APPLY_LOCK: Final = "__schema_apply_lock__"
 
@@ -59,6 +60,10 @@ BLOB_KEY: Final = "lance-encoding:blob"
 OPERATION_PROPERTY: Final = "omnigraph:operation"
 ROLE_PROPERTY: Final = "omnigraph:role"
 PIN_PROPERTY: Final = "omnigraph:pin"
+CHECKSUMS_PROPERTY: Final = "omnigraph:checksums"
+
+LANCE_AUTO_CLEANUP: Final = "lance.auto_cleanup."
+"""How the settings of a table begin by which Lance deletes old versions after commits."""
 
 INDEX_KINDS: Final = ("btree", "inverted", "vector")
 

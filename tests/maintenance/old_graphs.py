@@ -29,6 +29,10 @@ node Company { name: String @key }
 edge WorksAt: Person -> Company
 """
 TABLE_KEYS = ("node:Person", "node:Company", "edge:WorksAt")
+AUTO_CLEANUP: dict[str, str | None] = {
+    f"{names.LANCE_AUTO_CLEANUP}interval": "1",
+    f"{names.LANCE_AUTO_CLEANUP}older_than": "0s",
+}
 OLD_COMMIT = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
 
 
@@ -39,10 +43,12 @@ def old_graph(
     annotated: bool | None = None,
     branches: tuple[str, ...] = (),
     people: tuple[str, ...] = (),
+    auto_cleanup: bool = False,
 ) -> None:
     """A graph whose manifest has the shape of `stamp`; stamp 1 carries none.
 
-    Only graphs from stamp 4 on can have people in them.
+    Only graphs from stamp 4 on can have people in them. With `auto_cleanup` its tables are such as
+    Lance once made unless it was told otherwise: it deletes their old versions by itself.
     """
     graph = omnigraph.init(root, schema=SCHEMA)
     if stamp >= names.STAMP_OF_HEADS:
@@ -52,9 +58,11 @@ def old_graph(
         return
     shutil.rmtree(folder_of(root, names.MANIFEST))
     folder_of(root, names.branch_ref(names.MAIN)).unlink()
+    if auto_cleanup:
+        _make_tables_again(root)
     is_annotated = stamp >= 2 if annotated is None else annotated
     manifest = lance.write_dataset(
-        _old_rows(annotated=is_annotated, stamp=stamp),
+        _old_rows(root, annotated=is_annotated, stamp=stamp),
         f"{root}/{names.MANIFEST}",
         mode="create",
         enable_stable_row_ids=True,
@@ -63,6 +71,9 @@ def old_graph(
         parent, _, _ = branch.rpartition("/")
         manifest.create_branch(branch, (parent, None) if parent in branches else manifest.version)
     _write_history(root)
+    if auto_cleanup:
+        for location in (names.MANIFEST, *HISTORY):
+            lance.dataset(f"{root}/{location}").update_config(AUTO_CLEANUP)
 
 
 def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
@@ -99,7 +110,7 @@ def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
         lance.dataset(f"{root}/{names.COMMITS}").drop_columns(["schema_change"])
 
 
-def _old_rows(*, annotated: bool, stamp: int) -> pa.Table:
+def _old_rows(root: str, *, annotated: bool, stamp: int) -> pa.Table:
     key = {names.PRIMARY_KEY_KEY: "true"} if annotated else None
     schema = pa.schema(
         [
@@ -130,7 +141,7 @@ def _old_rows(*, annotated: bool, stamp: int) -> pa.Table:
                 "object_id": f"{table_key}$00000001",
                 "object_type": "table_version",
                 "table_key": table_key,
-                "table_version": 1,
+                "table_version": lance.dataset(f"{root}/{names.table_location(table_key)}").version,
                 "row_count": 0,
             }
         )
@@ -143,6 +154,18 @@ def _old_rows(*, annotated: bool, stamp: int) -> pa.Table:
         }
     )
     return pa.Table.from_pylist(records, schema=schema)
+
+
+def _make_tables_again(root: str) -> None:
+    for table_key in TABLE_KEYS:
+        location = f"{root}/{names.table_location(table_key)}"
+        schema = lance.dataset(location).schema
+        shutil.rmtree(location)
+        lance.write_dataset(
+            schema.empty_table(),
+            location,
+            enable_stable_row_ids=True,
+        ).update_config(AUTO_CLEANUP)
 
 
 def _write_history(root: str) -> None:

@@ -47,6 +47,7 @@ ALLOWED = {
     ("storage/history.py", "compact_files"): "history is derived; nobody pins a version of it",
     ("storage/table_versions.py", "commit"): "turns a staged change or a restore into a version",
     ("storage/history.py", "execute"): "history is derived and only added to",
+    ("storage/history.py", "commit"): "switches off Lance's automatic cleanup; rows stay",
     ("storage/history.py", "add_columns"): "gives older history tables today's columns",
     ("local/integrity.py", "execute"): "a DuckDB query, not a Lance call",
     ("local/lookups.py", "execute"): "a DuckDB query, not a Lance call",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from omnigraph import names
 from omnigraph.commit.publish import Decision
 from omnigraph.commit.schema_move import all_created
 from omnigraph.commit.sidecar import PlannedTable, Sidecar, SidecarState
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest_state import ManifestState
 
-RECOVERY_ACTOR: Final = "omnigraph:recovery"
+RECOVERY_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}recovery"
 
 
 def commit_of(

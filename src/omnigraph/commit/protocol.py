@@ -3,7 +3,7 @@
     begin      read one manifest state; put the sidecar, before any data file exists
     prepare    validate and stage on that state's pins; HEADs do not move. What validation reads may
                be read while the sidecar is on its way
-    arm        the sidecar learns which tables will move, from which pins
+    arm        the sidecar learns which tables will move, from which pins; meanwhile HEADs are seen
     move       each table, to exactly one version past its pin
     publish    one swap of the manifest decides; read back, then acknowledge
     finish     delete the sidecar, best effort
@@ -17,6 +17,7 @@ more: either it was never armed, or an `aborted` row for it was read back.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -49,7 +50,7 @@ from omnigraph.commit.sidecar import (
     read_sidecar,
     replace_sidecar,
 )
-from omnigraph.commit.table_moves import Contended, move_tables
+from omnigraph.commit.table_moves import Contended, move_tables, see_heads
 from omnigraph.errors import (
     BranchGoneError,
     ContentionError,
@@ -249,13 +250,16 @@ class _Attempts:
 
     def _attempt(self, state: ManifestState, prepared: Prepared) -> Decided | None:
         root = self._objects.root
-        self._arm(state, prepared)
+        with ThreadPoolExecutor(1) as beside:
+            heads = beside.submit(see_heads, root, prepared.changes)
+            self._arm(state, prepared)
         moved = move_tables(
             root,
             prepared.changes,
             branch=self._request.branch,
             expected=self._sidecar.pins,
             operation_id=self._request.operation_id,
+            heads=heads.result(),
         )
         if isinstance(moved, Contended):
             return None

@@ -145,7 +145,7 @@ def decision_in(root: Root, state: ManifestState, operation_id: str) -> Operatio
             operation_id=operation_id,
             branch=state.branch,
             outcome=Outcome.ROLLED_BACK,
-            decided_by="omnigraph:pruned",
+            decided_by=f"{names.SYSTEM_ACTOR_PREFIX}pruned",
             decided_at="",
         )
     return None

@@ -3,7 +3,8 @@
 Invariant: a move is reported only if the new version holds the pinned content plus our change and
 nothing else. Most moves need one commit on the pinned handle; what stands between the pin and HEAD
 otherwise is either our own kind's unpublished work, which is healed by putting the pin's content
-back on top, or foreign, and then nothing is touched.
+back on top, or foreign, and then nothing is touched. HEAD is looked at first, so that a refused
+move leaves no version behind; what comes in between the look and the commit is found afterwards.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from omnigraph.commit.publish import pins_of
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.checksum_recording import record_change
+from omnigraph.storage.datasets import cleans_by_itself, open_dataset
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
 from omnigraph.storage.table_versions import (
     commit_staged,
     head_version,
+    latest_version,
     restore_pin,
+    switch_off_cleanup,
     version_records,
 )
 
@@ -51,10 +55,12 @@ def move_tables(
     branch: BranchRef | None,
     expected: Mapping[str, Pin],
     operation_id: str,
+    heads: Mapping[str, int],
 ) -> tuple[TableVersion, ...] | Contended:
     """Move every table, several at a time; all threads have ended when this returns.
 
-    `expected` tells what was published of each table when the changes were staged.
+    `expected` tells what was published of each table when the changes were staged, `heads` where
+    its HEAD was seen since.
     """
 
     def move(change: StagedChange) -> TableVersion | Contended:
@@ -64,7 +70,7 @@ def move_tables(
             branch=branch,
             expected=expected[change.table_key],
             operation_id=operation_id,
-        ).run()
+        ).run(head=heads[change.table_key])
         if isinstance(made, Contended):
             return made
         checksums = record_change(root, change, made)
@@ -91,6 +97,13 @@ def move_tables(
     return tuple(moved)
 
 
+def see_heads(root: Root, staged: Sequence[StagedChange]) -> Mapping[str, int]:
+    """HEAD of every table that changes were staged for, several at a time."""
+    with ThreadPoolExecutor(min(_TABLES_AT_ONCE, max(1, len(staged)))) as pool:
+        heads = pool.map(lambda change: latest_version(root, change), staged)
+        return dict(zip((change.table_key for change in staged), heads, strict=True))
+
+
 def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str) -> None:
     """Refuse if a version between the pin and `below` was made by nobody we know."""
     if left_out("ignore_foreign"):
@@ -113,8 +126,10 @@ class _Move:
     expected: Pin
     operation_id: str
 
-    def run(self) -> Made | Contended:
+    def run(self, *, head: int) -> Made | Contended:
         pin = self.change.entry.version
+        if head != pin or cleans_by_itself(self.change.base):
+            return self._run_after_healing()
         reach("mutation.pre_direct_commit")
         made = self._commit(on_version=pin)
         reach("mutation.post_direct_commit")
@@ -147,16 +162,27 @@ class _Move:
 def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
     """A version at HEAD with exactly the pinned content, made now if need be."""
     head = head_version(root, entry)
-    if head is None or head == entry.version or left_out("no_heal"):
+    if head is None or left_out("no_heal"):
         return head
+    if head == entry.version:
+        return _without_cleanup(root, entry, head, operation_id)
     require_no_foreign(root, entry, below=head + 1, point="mutation")
     records = version_records(root, entry, above=head - 1)
     if records and records[-1].version == head and records[-1].restores == entry.version:
-        return head
+        return _without_cleanup(root, entry, head, operation_id)
     reach("mutation.pre_heal")
     healed = restore_pin(root, entry, head=head, operation_id=operation_id)
     reach("mutation.post_heal")
     if healed is None:
         return None
     require_no_foreign(root, entry, below=healed.version, point="mutation")
-    return healed.version
+    return _without_cleanup(root, entry, healed.version, operation_id)
+
+
+def _without_cleanup(root: Root, entry: TableEntry, stand: int, operation_id: str) -> int | None:
+    """The version to stand on, or one like it if Lance would clean up after a commit on it."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=stand)
+    if dataset is None or not cleans_by_itself(dataset):
+        return stand
+    made = switch_off_cleanup(root, entry, head=stand, operation_id=operation_id)
+    return None if made is None else made.version

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from omnigraph import names
 from omnigraph.commit.begin import begin, new_sidecar
 from omnigraph.commit.effects import commit_of, moved_by
 from omnigraph.commit.heartbeat import beating
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
 
-UPKEEP_ACTOR: Final = "omnigraph:maintenance"
+UPKEEP_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}maintenance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ from omnigraph.maintenance.migrations import (
     v0008_mark_formats,
 )
 from omnigraph.storage.branch_refs import BranchRef
-from omnigraph.storage.manifest import manifest_branches, read_manifest
+from omnigraph.storage.datasets import cleans_by_itself
+from omnigraph.storage.manifest import keep_manifest_versions, manifest_branches, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,6 +72,9 @@ def _walk(context: MigrationContext, branch: str | None) -> Migrated:
         if state.stamp == names.STAMP:
             return Migrated(branch=branch, stamps=tuple(reached))
         reached = reached or [state.stamp]
+        if cleans_by_itself(state.handle):
+            keep_manifest_versions(state)
+            continue
         reach("migration.pre_step")
         STEPS[state.stamp](state, context)
         reach("migration.post_step")

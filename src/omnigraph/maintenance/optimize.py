@@ -50,6 +50,7 @@ from omnigraph.storage.history import compact_history
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit
 from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.table_versions import switch_off_cleanup
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -200,7 +201,8 @@ def _healthy(
         for key in refused & tables.keys()
     }
     drifts, errors = by_table(
-        partial(_drift, objects.root), [e for key, e in tables.items() if key not in skipped]
+        partial(_drift, objects.root, clock.new_id()),
+        [e for key, e in tables.items() if key not in skipped],
     )
     undone: dict[str, Pin] = {}
     for key, drift in drifts.items():
@@ -226,8 +228,15 @@ def _healthy(
     return _Healthy(state=state, skipped=skipped, errors=errors)
 
 
-def _drift(root: Root, entry: TableEntry) -> TableDrift:
+def _drift(root: Root, operation_id: str, entry: TableEntry) -> TableDrift:
+    """Look at a HEAD; a table that Lance would clean up by itself gets one without that first.
+
+    Such a HEAD is undone work of ours, which becomes the new pin.
+    """
     drift = table_drift(root, entry)
+    if drift.cleans_by_itself:
+        switch_off_cleanup(root, entry, head=entry.version, operation_id=operation_id)
+        drift = table_drift(root, entry)
     if drift.head is None or drift.head < entry.version:
         raise DamagedGraphError(
             f"{entry.table_key} is published at version {entry.version}, but {drift.reason}",

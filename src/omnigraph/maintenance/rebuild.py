@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
 
-ACTOR: Final = "omnigraph:repair"
+ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}repair"
 MANIFEST_REBUILT: Final = "manifest_rebuilt"
 
 

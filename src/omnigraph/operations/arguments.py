@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from omnigraph import names
 from omnigraph.errors import InvalidInputError
 
 _ACTOR_BYTES_MAX: Final = 1024
@@ -53,7 +54,7 @@ def checked_id(operation_id: str, *, now: datetime) -> str:
 
 def acting(given: str | None) -> str:
     """Who a commit is attributed to: the name given, else the user of this process."""
-    return _user() if given is None else checked_actor(given)
+    return checked_actor(_user() if given is None else given)
 
 
 def _user() -> str:
@@ -65,7 +66,16 @@ def _user() -> str:
 
 
 def checked_actor(actor: object) -> str:
-    """Who a commit is attributed to: printable, and not too long to be shown."""
+    """Who a commit is attributed to: printable, not too long to be shown, and none of our own.
+
+    Recovery, upkeep and migrations sign with names of their own, and nobody else may.
+    """
+    if isinstance(actor, str) and actor.strip().casefold().startswith(names.SYSTEM_ACTOR_PREFIX):
+        raise InvalidInputError(
+            f"actor is {actor!r:.80}: names that begin with {names.SYSTEM_ACTOR_PREFIX!r} are "
+            "Omnigraph's own",
+            next_step="Name the person or the program that writes.",
+        )
     if (
         isinstance(actor, str)
         and actor.strip()

@@ -23,7 +23,7 @@ from omnigraph.storage.commit_graph import commit_graph
 from omnigraph.storage.manifest_rows import Operation, Outcome
 from omnigraph.storage.past import branch_commits
 from omnigraph.storage.snapshot import Snapshot, TableEntry
-from omnigraph.storage.table_versions import head_version, version_records
+from omnigraph.storage.table_versions import automatic_cleanup_at, head_version, version_records
 from omnigraph.storage.tables import open_pinned, orphan_files
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Problem(StrEnum):
     DAMAGED_FILE = "damaged_file"
     UNKNOWN_OPERATION = "unknown_operation"
     WRONG_INDEX = "wrong_index"
+    AUTOMATIC_CLEANUP = "automatic_cleanup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +181,7 @@ def _pins(root: Root, state: ManifestState, engine: _Engine) -> Iterator[Finding
             )
         if belongs_to(entry, state.ref):
             yield from _head(root, entry)
+            yield from _automatic_cleanup(root, entry)
 
 
 def _read_through(root: Root, entry: TableEntry) -> int:
@@ -203,6 +205,19 @@ def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
                 message=f"version {record.version} was written by something else than Omnigraph; "
                 f"published is {entry.version}. Run `omnigraph repair {root}`.",
             )
+
+
+def _automatic_cleanup(root: Root, entry: TableEntry) -> Iterator[Finding]:
+    settings = automatic_cleanup_at(root, entry)
+    if settings:
+        said = ", ".join(f"{key}={value}" for key, value in settings.items())
+        yield Finding(
+            problem=Problem.AUTOMATIC_CLEANUP,
+            thing=entry.table_key,
+            message=f"Lance deletes old versions of it by itself ({said}), whatever tags and "
+            f"branches name. Run `omnigraph repair {root} --confirm` if it drifted, then "
+            f"`omnigraph optimize {root}`: that switches it off.",
+        )
 
 
 def _rules(engine: _Engine, catalog: Catalog) -> Iterator[Finding]:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.location import Root
 
-ACTOR: Final = "omnigraph:init"
+ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}init"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _DELETION_SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _READ_ROWS: Final = 65_536
-_CHECKSUMS: Final = "omnigraph:checksums"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +255,7 @@ def _with_deletions(
 def _staged(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFragment:
     """Checksums go with the description, so that the driver need not read what tasks wrote."""
     checksums = staged_checksums(root, entry, written)
-    description = json.dumps({**written.to_json(), _CHECKSUMS: checksums})
+    description = json.dumps({**written.to_json(), names.CHECKSUMS_PROPERTY: checksums})
     return StagedFragment(description=description, rows=int(written.physical_rows))
 
 
@@ -264,7 +263,9 @@ def _checksums(fragments: Iterable[StagedFragment]) -> Checksums:
     return {
         name: (size, digest)
         for fragment in fragments
-        for name, (size, digest) in json.loads(fragment.description).get(_CHECKSUMS, {}).items()
+        for name, (size, digest) in json.loads(fragment.description)
+        .get(names.CHECKSUMS_PROPERTY, {})
+        .items()
     }
 
 
@@ -274,7 +275,7 @@ def _described(fragment: FragmentMetadata) -> str:
 
 def _metadata(description: str | Mapping[str, Any]) -> FragmentMetadata:
     fields = json.loads(description) if isinstance(description, str) else dict(description)
-    fields.pop(_CHECKSUMS, None)
+    fields.pop(names.CHECKSUMS_PROPERTY, None)
     return FragmentMetadata.from_json(json.dumps(fields))
 
 

@@ -66,6 +66,19 @@ def open_dataset(
             raise
 
 
+def cleans_by_itself(dataset: LanceDataset) -> bool:
+    """Whether Lance deletes old versions of a table after commits, whoever needs them."""
+    return any(key.startswith(names.LANCE_AUTO_CLEANUP) for key in dataset.config())
+
+
+def without_cleanup(dataset: LanceDataset) -> lance.LanceOperation.BaseOperation:
+    """The operation that takes the settings away by which Lance deletes old versions by itself."""
+    keys = [key for key in dataset.config() if key.startswith(names.LANCE_AUTO_CLEANUP)]
+    return lance.LanceOperation.UpdateConfig(
+        config_updates=lance.LanceOperation.UpdateMap(updates=dict.fromkeys(keys), replace=False)
+    )
+
+
 def create_dataset(
     root: Root, location: str, content: pa.Table, *, operation_id: str
 ) -> LanceDataset:

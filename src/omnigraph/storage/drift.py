@@ -20,12 +20,12 @@ rows whose writer was told that nothing was written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import DamagedGraphError, StorageUnavailableError
-from omnigraph.storage.datasets import is_not_found, open_dataset, translated
+from omnigraph.storage.datasets import cleans_by_itself, is_not_found, open_dataset, translated
 from omnigraph.storage.table_versions import VersionRecord, version_records
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class TableDrift:
     foreign: tuple[ForeignVersion, ...]
     candidate: Candidate | None
     reason: str
+    cleans_by_itself: bool = False
+    """Whether HEAD is the published version, and Lance would clean up after a commit on it."""
 
 
 def table_drift(root: Root, entry: TableEntry) -> TableDrift:
@@ -102,7 +104,7 @@ def table_drift(root: Root, entry: TableEntry) -> TableDrift:
             head, f"HEAD is version {head}, behind the published version {entry.version}"
         )
     if head == entry.version:
-        return _undrifted(head, "")
+        return replace(_undrifted(head, ""), cleans_by_itself=cleans_by_itself(dataset))
     return _Above(root, entry, dataset).drift()
 
 

@@ -13,10 +13,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from lance import LanceDataset
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.datasets import create_dataset, open_dataset, translated
+from omnigraph.storage.datasets import (
+    cleans_by_itself,
+    create_dataset,
+    open_dataset,
+    translated,
+    without_cleanup,
+)
 from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.location import stored_path
 from omnigraph.storage.manifest_rows import (
@@ -31,8 +38,6 @@ from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from lance import LanceDataset
 
     from omnigraph.storage.location import Root
 
@@ -113,6 +118,9 @@ def ensure_history(root: Root, *, operation_id: str) -> None:
         if missing:
             with translated(root, f"add columns to {location}"):
                 dataset.add_columns(pa.schema(missing))
+        if cleans_by_itself(dataset):
+            with translated(root, f"switch off the automatic cleanup of {location}"):
+                LanceDataset.commit(dataset, without_cleanup(dataset), read_version=dataset.version)
 
 
 def record_commits(root: Root, commits: Sequence[GraphCommit]) -> None:

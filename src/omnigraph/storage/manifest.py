@@ -39,6 +39,7 @@ from omnigraph.storage.datasets import (
     lance_branches,
     open_dataset,
     translated,
+    without_cleanup,
 )
 from omnigraph.storage.durability import boot_id, make_durable, sync
 from omnigraph.storage.known_manifests import (
@@ -231,6 +232,22 @@ def swap_manifest(
     make_durable(base.root)
     remember(replace(base, version=int(made.version), facts=facts, rows=rows, handle=made))
     return SwapAnswer.ACCEPTED
+
+
+def keep_manifest_versions(base: ManifestState) -> None:
+    """Try to switch off Lance's automatic cleanup, as the version right after `base`.
+
+    It would take versions that readers believe, and that branches were forked from.
+    """
+    with translated(base.root, f"switch off the automatic cleanup of {names.MANIFEST}"):
+        try:
+            LanceDataset.commit(
+                base.handle,
+                Transaction(read_version=base.version, operation=without_cleanup(base.handle)),
+                max_retries=0,
+            )
+        except CommitConflictError:
+            return  # somebody wrote it meanwhile; whoever reads again sees whether it is needed
 
 
 def forget_old_versions(root: Root, *, branch: BranchRef | None = None) -> Removal:

@@ -6,10 +6,16 @@ made for, so that anybody can tell our unpublished versions from foreign ones.
 Lance rebases most commits in silence and for some kinds even records the version it rebased onto,
 so a commit proves nothing by itself: the caller compares version numbers, and a reader of history
 compares the recorded pin.
+
+After a commit Lance deletes old versions by itself if the new version has the settings for that.
+What tags and branches of the graph name is nothing to it. So no version with these settings is ever
+made here: they are taken away first, and a pin that has them is put back from a version without.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -20,11 +26,13 @@ from lance.commit import CommitConflictError
 from omnigraph import names
 from omnigraph.storage.datasets import (
     Made,
+    cleans_by_itself,
     is_lost_or_unknown,
     is_not_found,
     made_at,
     open_dataset,
     translated,
+    without_cleanup,
 )
 from omnigraph.storage.kept_open import keep_next
 
@@ -36,6 +44,10 @@ if TYPE_CHECKING:
     from omnigraph.storage.staging import StagedChange
 
 _PRESERVING: Final = (LanceOperation.Rewrite, LanceOperation.CreateIndex)
+
+
+_OLDEST: Final = "omnigraph-oldest"
+"""The Lance tag on a line's oldest version while a version with automatic cleanup is restored."""
 
 
 class Role(StrEnum):
@@ -80,6 +92,42 @@ def head_version(root: Root, entry: TableEntry) -> int | None:
     return None if dataset is None else int(dataset.version)
 
 
+def latest_version(root: Root, staged: StagedChange) -> int:
+    """HEAD of the line that a change was staged on, asked of the handle it was staged with."""
+    with translated(root, f"look at {staged.table_key}"):
+        return int(staged.base.latest_version)
+
+
+def automatic_cleanup_at(root: Root, entry: TableEntry) -> Mapping[str, str]:
+    """The settings by which Lance deletes old versions by itself, at HEAD and at a pin."""
+    settings: dict[str, str] = {}
+    for version in (entry.version, None):
+        dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+        settings |= {} if dataset is None else dataset.config()
+    return {
+        key: settings[key] for key in sorted(settings) if key.startswith(names.LANCE_AUTO_CLEANUP)
+    }
+
+
+def switch_off_cleanup(
+    root: Root, entry: TableEntry, *, head: int, operation_id: str
+) -> Made | None:
+    """Make a version like HEAD, without automatic cleanup; None if it does not follow HEAD."""
+    handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
+    if handle is None:
+        return None
+    with translated(root, f"switch off the automatic cleanup of {entry.table_key}"):
+        made = _commit(
+            handle,
+            Transaction(
+                read_version=head,
+                operation=without_cleanup(handle),
+                transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
+            ),
+        )
+    return None if made is None or made.version != head + 1 else _made(made)
+
+
 def commit_staged(
     root: Root, staged: StagedChange, *, on_version: int, operation_id: str
 ) -> Made | None:
@@ -113,18 +161,54 @@ def commit_staged(
 def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) -> Made | None:
     """Make a new version with exactly the pinned content; None if refused or not known."""
     handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
-    if handle is None:
+    pinned = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
+    if handle is None or pinned is None:
         return None
-    with translated(root, f"restore {entry.table_key}"):
+    restored = pinned if not cleans_by_itself(pinned) else _same_without_cleanup(root, entry, head)
+    with (
+        translated(root, f"restore {entry.table_key}"),
+        nullcontext() if restored is not None else _keeping_versions(root, entry),
+    ):
         made = _commit(
             handle,
             Transaction(
                 read_version=head,
-                operation=LanceOperation.Restore(entry.version),
+                operation=LanceOperation.Restore((restored or pinned).version),
                 transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
             ),
         )
     return None if made is None else _made(made)
+
+
+def _same_without_cleanup(root: Root, entry: TableEntry, head: int) -> LanceDataset | None:
+    """A version with the pinned content that has no automatic cleanup, if one was made."""
+    for record in version_records(root, entry, above=entry.version, below=head + 1):
+        if record.restores == entry.version:
+            dataset = open_dataset(root, entry.location, fork=entry.fork, version=record.version)
+            if dataset is not None and not cleans_by_itself(dataset):
+                return dataset
+    return None
+
+
+@contextmanager
+def _keeping_versions(root: Root, entry: TableEntry) -> Iterator[None]:
+    """Keep Lance from its automatic cleanup, which the version that is restored would start.
+
+    Lance refuses to clean a table at all while it would delete a version that has a tag.
+    """
+    table = open_dataset(root, entry.location)
+    line = open_dataset(root, entry.location, fork=entry.fork)
+    if table is None or line is None:
+        yield  # whoever restores says so
+        return
+    oldest = min(int(each["version"]) for each in line.version_refs())
+    with suppress(OSError, ValueError):  # one that another process, or a dead one, left will do
+        table.tags.create(_OLDEST, oldest if entry.fork is None else (entry.fork, oldest))
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            table.tags.delete(_OLDEST)
 
 
 def version_records(
@@ -210,28 +294,59 @@ def _record(
         return _unknown(version)
     properties = transaction.transaction_properties or {}
     operation = transaction.operation
+    role = Role(properties[names.ROLE_PROPERTY]) if names.ROLE_PROPERTY in properties else None
+    pin = _number(properties.get(names.PIN_PROPERTY))
     return VersionRecord(
         version=version,
         operation_id=properties.get(names.OPERATION_PROPERTY),
-        role=Role(properties[names.ROLE_PROPERTY]) if names.ROLE_PROPERTY in properties else None,
-        made_for_pin=_number(properties.get(names.PIN_PROPERTY)),
-        restores=operation.version if isinstance(operation, LanceOperation.Restore) else None,
+        role=role,
+        made_for_pin=pin,
+        restores=_restored_by(root, entry, operation, version, pin if role is Role.HEAL else None),
         preserves_content=isinstance(operation, _PRESERVING)
+        or _only_settings(operation)
         or _only_reserves(root, entry, operation, version),
     )
+
+
+def _restored_by(
+    root: Root, entry: TableEntry, operation: object, version: int, healed_pin: int | None
+) -> int | None:
+    """The version whose content a version was given; for our own ones the pin they were made for.
+
+    One that only took settings away stands for the pin if it has the files of the pin: Lance may
+    have put it on top of something else.
+    """
+    if isinstance(operation, LanceOperation.Restore):
+        return operation.version if healed_pin is None else healed_pin
+    if healed_pin is None or not _only_settings(operation):
+        return None
+    return healed_pin if _same_fragments(root, entry, healed_pin, version) else None
+
+
+def _only_settings(operation: object) -> bool:
+    """Whether rows and columns are as they were: only settings of the table are others."""
+    return (
+        isinstance(operation, LanceOperation.UpdateConfig)
+        and operation.schema_metadata_updates is None
+        and not operation.field_metadata_updates
+    )
+
+
+def _same_fragments(root: Root, entry: TableEntry, one: int, other: int) -> bool:
+    before = open_dataset(root, entry.location, fork=entry.fork, version=one)
+    after = open_dataset(root, entry.location, fork=entry.fork, version=other)
+    if before is None or after is None:
+        return False
+    return [f.metadata for f in before.get_fragments()] == [
+        f.metadata for f in after.get_fragments()
+    ]
 
 
 def _only_reserves(root: Root, entry: TableEntry, operation: object, version: int) -> bool:
     """The first half of a compaction: a bare operation that leaves the fragments as they were."""
     if type(operation) is not LanceOperation.BaseOperation:
         return False
-    before = open_dataset(root, entry.location, fork=entry.fork, version=version - 1)
-    after = open_dataset(root, entry.location, fork=entry.fork, version=version)
-    if before is None or after is None:
-        return False
-    return [f.metadata for f in before.get_fragments()] == [
-        f.metadata for f in after.get_fragments()
-    ]
+    return _same_fragments(root, entry, version - 1, version)
 
 
 def _upkeep(version: int) -> VersionRecord:

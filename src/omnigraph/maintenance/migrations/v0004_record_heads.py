@@ -19,7 +19,7 @@ from omnigraph.storage.manifest_state import ManifestState
 if TYPE_CHECKING:
     from omnigraph.maintenance.migrations.context import MigrationContext
 
-ACTOR: Final = "omnigraph:migration"
+ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}migration"
 
 
 def migrate(state: ManifestState, context: MigrationContext) -> None:

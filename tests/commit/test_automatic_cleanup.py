@@ -1,0 +1,113 @@
+"""Lance's own cleanup after commits, which knows nothing of what tags and branches name."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph.operations.check import Problem
+from omnigraph.reading import Readable
+from omnigraph.storage.history import HISTORY
+from tests.maintenance.old_graphs import AUTO_CLEANUP, SCHEMA, old_graph
+
+pytestmark = [pytest.mark.unit, pytest.mark.local_disk("makes tables with bare Lance")]
+
+PERSON = names.table_location("node:Person")
+
+
+def test_a_graph_of_tables_with_automatic_cleanup_keeps_what_tags_and_branches_name(
+    graph_root: str,
+) -> None:
+    old_graph(graph_root, stamp=3, auto_cleanup=True)
+    assert lance.dataset(f"{graph_root}/{PERSON}").config() == AUTO_CLEANUP
+    before = versions(graph_root)
+    graph = omnigraph.open(graph_root)
+    graph.write({"Person": [{"name": "ann"}]})
+    graph.tag("t1")
+    dev = graph.create_branch("dev")
+    dev.write({"Person": [{"name": "eve"}]})
+
+    for name in ("bob", "cid"):
+        graph.write({"Person": [{"name": name}]})
+        dev.write({"Person": [{"name": f"dev {name}"}]})
+
+    assert people(graph.at("t1")) == ["ann"]
+    assert set(before) <= set(versions(graph_root))
+    assert people(graph) == ["ann", "bob", "cid"]
+    assert len(people(dev)) == 4
+    assert lance.dataset(f"{graph_root}/{PERSON}").config() == {}
+    for location in (names.MANIFEST, *HISTORY):
+        assert lance.dataset(f"{graph_root}/{location}").config() == {}
+    assert people(graph.at(graph.commits()[-3].commit_id)) == ["ann"]
+
+
+@pytest.mark.parametrize("verb", ["write", "optimize", "delete", "apply_schema"])
+def test_automatic_cleanup_that_something_else_switched_on_never_runs(
+    graph_root: str, verb: str
+) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": "ann"}]})
+    graph.write({"Person": [{"name": "bob"}]})
+    switch_on(graph_root)
+    before = versions(graph_root)
+
+    match verb:
+        case "write":
+            graph.write({"Person": [{"name": "cid"}]})
+        case "optimize":
+            graph.optimize()
+        case "delete":
+            graph.delete({"Person": ["ann"]})
+        case _:
+            graph.apply_schema(SCHEMA.replace("Person {", "Person { note: String? "))
+
+    assert set(before) <= set(versions(graph_root))
+
+
+def test_a_pin_that_has_automatic_cleanup_is_put_back_without_running_it(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": "ann"}], "Company": [{"name": "acme"}]})
+    switch_on(graph_root)
+    graph.repair(confirm=True)
+    assert graph.check().findings
+    before = versions(graph_root)
+    arm("publish.pre_manifest", Armed(action=Action.ERROR))
+    with pytest.raises(FailpointReached):
+        graph.write({"Person": [{"name": "bob"}]})
+    disarm_all()
+
+    graph.recover(also_living=True)
+    graph.write({"Person": [{"name": "cid"}]})
+
+    assert set(before) <= set(versions(graph_root))
+
+
+def test_check_tells_of_automatic_cleanup(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": "ann"}]})
+    switch_on(graph_root)
+    (drifted,) = graph.check().findings
+    graph.repair(confirm=True)
+
+    (finding,) = graph.check().findings
+
+    assert (finding.problem, finding.thing) == (Problem.AUTOMATIC_CLEANUP, "node:Person")
+    assert "interval=1" in finding.message
+    assert drifted == finding
+    graph.optimize()
+    assert graph.check().ok
+
+
+def switch_on(root: str) -> None:
+    lance.dataset(f"{root}/{PERSON}").update_config(AUTO_CLEANUP)
+
+
+def versions(root: str) -> list[int]:
+    return [each["version"] for each in lance.dataset(f"{root}/{PERSON}").versions()]
+
+
+def people(graph: Readable) -> list[str]:
+    return sorted(graph.nodes("Person").read_all()["name"].to_pylist())
