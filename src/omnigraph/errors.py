@@ -11,6 +11,7 @@
     │   │       └── LoadRefusedError             carries the account of a whole load
     │   │   └── InputTooLargeError           more rows than this process has memory for
     │   ├── NotFoundError                exit 3
+    │   │   └── NoLongerKeptError            it was there, and a cleanup gave it up
     │   ├── ConflictError                exit 4
     │   │   ├── AlreadyInitialisedError
     │   │   ├── InitialisationClaimedError
@@ -153,6 +154,10 @@ class NotFoundError(NothingWrittenError):
     """A graph, type, branch or version that does not exist."""
 
     exit_code = 3
+
+
+class NoLongerKeptError(NotFoundError):
+    """What was read was there once, and a cleanup has given it up since."""
 
 
 class ConflictError(NothingWrittenError):

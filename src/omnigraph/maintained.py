@@ -179,6 +179,3 @@ class Maintained(Versioned):
 
         with given_spark(spark) as session:
             yield on_spark(session, root), session
-
-    def _require_writable(self, verb: str) -> None:
-        raise NotImplementedError

@@ -19,6 +19,7 @@ _CHECKSUMS_DIR: Final = "_checksums"
 _REFS_DIR: Final = "_refs"
 BRANCH_REFS_DIR: Final = f"{_REFS_DIR}/branches"
 TAG_REFS_DIR: Final = f"{_REFS_DIR}/tags"
+HOLDS_DIR: Final = f"{_REFS_DIR}/holds"
 RETENTION_DIR: Final = f"{_REFS_DIR}/retention"
 REBUILDS_DIR: Final = f"{_REFS_DIR}/rebuilds"
 COMMITS: Final = "_graph_commits.lance"
@@ -301,6 +302,16 @@ def retention_entry(number: int) -> str:
 
 def retention_number(path: str) -> int:
     return int(path.removeprefix(f"{RETENTION_DIR}/").removesuffix(".json"))
+
+
+def hold(hold_id: str) -> str:
+    """What a reader holds; exists until it is released, or removed when its time is over."""
+    return f"{HOLDS_DIR}/{hold_id}.json"
+
+
+def hold_at(path: str) -> str:
+    """The id of the hold at a path; the inverse of `hold`."""
+    return path.removeprefix(f"{HOLDS_DIR}/").removesuffix(".json")
 
 
 def rebuild_entry(number: int) -> str:

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
-    from typing import IO, Any
+    from typing import IO, Any, Self
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from omnigraph.operations.export import ExportReport
+    from omnigraph.operations.holding import LiveHold
     from omnigraph.operations.query_result import QueryResult
     from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.operations.schema_contract import Contracts, SchemaContract
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.schema.evolution.planning import Evolution
     from omnigraph.spark.scan import SparkGraph
+    from omnigraph.storage.manifest_rows import GraphHead
     from omnigraph.storage.objects import Objects
-    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 _OPTIONS: Final = frozenset({"engine", "spark", "memory", "timeout"})
 
@@ -77,9 +79,10 @@ class Readable:
         _, contract = self._view()
         return evolve(contract.catalog, text, filename=filename, hard=hard)
 
-    def snapshot(self) -> Snapshot:
-        """The version of every table that is read."""
-        return self._view()[0]
+    def snapshot(self) -> PastGraph:
+        """What is read now, pinned: several reads through it are of one moment."""
+        snapshot, contract = self._view()
+        return PastGraph(self._objects, self._contracts, contract, _name_of(snapshot), snapshot)
 
     def _view(self) -> tuple[Snapshot, SchemaContract]:
         """What is read now, and the schema it belongs to: both of one moment."""
@@ -90,14 +93,14 @@ class Readable:
     ) -> pa.RecordBatchReader:
         """Stream the nodes of a type, batch by batch."""
         key = names.node_table_key(type_name)
-        return read_type(self._objects.root, self.snapshot(), key, columns=columns)
+        return read_type(self._objects.root, self._view()[0], key, columns=columns)
 
     def edges(
         self, type_name: str, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader:
         """Stream the edges of a type, batch by batch."""
         key = names.edge_table_key(type_name)
-        return read_type(self._objects.root, self.snapshot(), key, columns=columns)
+        return read_type(self._objects.root, self._view()[0], key, columns=columns)
 
     @overload
     def query(
@@ -269,7 +272,7 @@ class Readable:
         Raises:
             SparkUnavailableError: Spark or Java is not installed.
         """
-        return self._on_spark(spark, self.snapshot())
+        return self._on_spark(spark, self._view()[0])
 
     def _on_spark(self, spark: SparkSession | None, snapshot: Snapshot) -> SparkGraph:
         from omnigraph.spark.session import spark_session  # few graphs are read with Spark
@@ -299,7 +302,10 @@ class Readable:
 
 
 class PastGraph(Readable):
-    """A graph as it was: pinned, and only to be read."""
+    """A graph as it was: pinned, and only to be read. Two are equal if they pin the same versions.
+
+    With a hold, what it reads is kept until the hold ends, or the `with` block does.
+    """
 
     def __init__(
         self,
@@ -308,10 +314,49 @@ class PastGraph(Readable):
         contract: SchemaContract,
         name: str,
         snapshot: Snapshot,
+        hold: LiveHold | None = None,
     ) -> None:
         super().__init__(objects, contracts, contract)
         self._name = name
         self._snapshot = snapshot
+        self._hold = hold
+
+    @property
+    def pinned(self) -> Snapshot:
+        """The version of every table that is read."""
+        return self._snapshot
+
+    @property
+    def contract(self) -> SchemaContract:
+        """The schema that what is read belongs to."""
+        return self._contract
+
+    @property
+    def hold(self) -> LiveHold | None:
+        """What keeps it readable, and until when; None if nothing was asked for."""
+        return self._hold
+
+    @property
+    def branch_name(self) -> str:
+        return self._snapshot.branch_name
+
+    @property
+    def head(self) -> GraphHead | None:
+        """The head of the branch, if this is what it stood on when it was read."""
+        return self._snapshot.head
+
+    @property
+    def manifest_version(self) -> int:
+        return self._snapshot.manifest_version
+
+    @property
+    def schema_hash(self) -> str | None:
+        return self._snapshot.schema_hash
+
+    @property
+    def tables(self) -> Mapping[str, TableEntry]:
+        """Where each table is read, by its key."""
+        return self._snapshot.tables
 
     @property
     def commit_id(self) -> str | None:
@@ -321,8 +366,32 @@ class PastGraph(Readable):
     def _view(self) -> tuple[Snapshot, SchemaContract]:
         return self._snapshot, self._contract
 
+    def release(self) -> None:
+        """Let go of what is held; it may be cleaned up from now on."""
+        if self._hold is not None:
+            self._hold.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PastGraph):
+            return NotImplemented
+        return (self.root, self._snapshot) == (other.root, other._snapshot)
+
+    def __hash__(self) -> int:
+        return hash((self.root, self._snapshot.branch, self._snapshot.manifest_version))
+
     def __repr__(self) -> str:
-        return f"<PastGraph {self.root} at {self._name!r}>"
+        held = f" until {self._hold.expires_at:%Y-%m-%d %H:%M:%S}" if self._hold else ""
+        return f"<PastGraph {self.root} at {self._name!r}{held}>"
+
+
+def _name_of(snapshot: Snapshot) -> str:
+    return snapshot.commit_id or snapshot.branch_name
 
 
 def _chosen(

@@ -1,17 +1,27 @@
-"""What can be asked about a graph on one of its branches and its past; nothing here writes.
+"""What can be asked about a graph on one of its branches and its past.
 
-Invariant: every call reads the latest state of the branch, and that state to its end.
+Invariant: every call reads the latest state of the branch, and that state to its end. Nothing here
+writes but holds, and those only where the graph was opened for writing.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.operations.arguments import checked_id
+from omnigraph.errors import NoLongerKeptError
+from omnigraph.operations.arguments import acting, checked_id
 from omnigraph.operations.branches import BranchInfo, list_branches
 from omnigraph.operations.commits import list_commits
+from omnigraph.operations.holding import (
+    LiveHold,
+    checked_time,
+    hold_versions,
+    list_holds,
+    release_hold,
+)
 from omnigraph.operations.outcome import OperationStatus, operation_status
 from omnigraph.operations.parting import Parting, partings
 from omnigraph.operations.references import Reference, branch_ref, branch_state
@@ -23,6 +33,7 @@ from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -32,10 +43,13 @@ if TYPE_CHECKING:
     from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
     from omnigraph.operations.schema_contract import Contracts, SchemaContract
     from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.holds import Hold
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot
+
+_SNAPSHOTS_TRIED_MAX: Final = 5
 
 
 class Versioned(Readable):
@@ -69,17 +83,77 @@ class Versioned(Readable):
     def tags(self) -> tuple[Tag, ...]:
         return all_tags(self._objects)
 
-    def at(self, reference: Reference) -> PastGraph:
-        """The graph as a branch, tag, commit, manifest version or point in time has it, pinned."""
+    def at(self, reference: Reference, *, hold: str | timedelta | None = None) -> PastGraph:
+        """The graph as a branch, tag, commit, manifest version or point in time has it, pinned.
+
+        Args:
+            reference: What to read.
+            hold: For how long it is to be kept although a cleanup may run, such as `"1h"`; until
+                `release()` is called, or a `with` block over it ends, if that comes first.
+
+        Raises:
+            NoLongerKeptError: what it left has been cleaned up.
+            ReadOnlyError: there is something to hold, and the graph was opened for reading only.
+        """
         found = found_reference(self._objects, reference, branch=self._branch)
         schema = found.snapshot.schema_hash or found.state.head.first_schema
+        snapshot = replace(found.snapshot, schema_hash=schema)
         return PastGraph(
             self._objects,
             self._contracts,
             self._contracts.of(schema),
             found.name,
-            replace(found.snapshot, schema_hash=schema),
+            snapshot,
+            self._held(snapshot, hold, thing=found.name),
         )
+
+    def snapshot(self, *, hold: str | timedelta | None = None) -> PastGraph:
+        """What is read now, pinned: several reads through it are of one moment.
+
+        Args:
+            hold: For how long it is to be kept, as in `at`.
+        """
+        for _ in range(_SNAPSHOTS_TRIED_MAX):
+            with suppress(NoLongerKeptError):
+                # A cleanup that comes in between has left something newer.
+                return self._snapshot_now(hold)
+        return self._snapshot_now(hold)
+
+    def _snapshot_now(self, hold: str | timedelta | None) -> PastGraph:
+        view = super().snapshot()
+        name = view.commit_id or view.branch_name
+        held = self._held(view.pinned, hold, thing=name)
+        return PastGraph(self._objects, self._contracts, view.contract, name, view.pinned, held)
+
+    def holds(self) -> tuple[Hold, ...]:
+        """What readers hold, oldest first."""
+        return list_holds(self._objects)
+
+    def release_hold(self, hold_id: str) -> None:
+        """End a hold, of whoever it is: its reader may then find that what it reads is gone."""
+        self._require_writable("release a hold")
+        release_hold(self._objects, hold_id)
+
+    def _held(
+        self, snapshot: Snapshot, hold: str | timedelta | None, *, thing: str
+    ) -> LiveHold | None:
+        if hold is None:
+            return None
+        time = checked_time(hold)
+        self._require_writable("hold what is read")
+        return hold_versions(
+            self._objects,
+            tuple(snapshot.tables.values()),
+            SYSTEM_CLOCK,
+            time=time,
+            thing=thing,
+            actor=acting(None),
+            purpose="view",
+            commit_id=snapshot.commit_id,
+        )
+
+    def _require_writable(self, verb: str) -> None:
+        raise NotImplementedError
 
     def diff(
         self,

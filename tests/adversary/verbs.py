@@ -128,6 +128,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "export as Parquet": _reads(
         lambda graph, desk: graph.export(desk.output("parquet"), format="parquet")
     ),
+    "holds": _reads(lambda graph, _: graph.holds()),
     "load": _writes(lambda graph, desk: graph.load(desk.file("rows.jsonl"), actor=MARK)),
     "load on Spark": _writes(
         lambda graph, desk: graph.load(desk.file("rows.jsonl"), engine="spark", actor=MARK)
@@ -158,6 +159,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "reconcile confirmed": _writes(lambda graph, _: graph.reconcile(confirm=True)),
     "recover": _writes(lambda graph, _: graph.recover(also_living=True)),
     "recoveries": _reads(lambda graph, _: graph.recoveries()),
+    "release_hold": _writes(lambda graph, _: graph.release_hold(OPERATION)),
     "repair": _reads(lambda graph, _: graph.repair()),
     "repair confirmed": _writes(lambda graph, _: graph.repair(confirm=True, force=True)),
     "root": _reads(lambda graph, _: graph.root),
@@ -165,6 +167,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "scrub": _writes(lambda graph, _: graph.scrub()),
     "scrub on Spark": _writes(lambda graph, _: graph.scrub(spark=True)),
     "snapshot": _reads(lambda graph, _: graph.snapshot()),
+    "snapshot held": _writes(lambda graph, _: graph.snapshot(hold="1h").release()),
     "spark": _reads(lambda graph, _: graph.spark()),
     "status": _reads(lambda graph, _: graph.status()),
     "tag": _writes(lambda graph, _: graph.tag(f"{MARK}-new", actor=MARK)),
@@ -212,6 +215,8 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "repair of the manifest": (_ROOT, "--rebuild-manifest"),
     "repair of the manifest confirmed": (_ROOT, "--rebuild-manifest", "--confirm"),
     "maintain": (_ROOT,),
+    "hold list": (_ROOT,),
+    "hold release": (_ROOT, OPERATION),
     "schema show": (_ROOT,),
     "schema plan": (_ROOT, "FILE:new.pg"),
     "schema apply": (_ROOT, "FILE:new.pg", "--actor", MARK),

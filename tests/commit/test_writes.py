@@ -55,7 +55,7 @@ def test_rows_of_several_types_become_visible_in_one_commit(graph: Graph) -> Non
 
 def test_a_snapshot_taken_before_a_write_stays_what_it_was(graph: Graph) -> None:
     graph.write({"Account": [account("a", 1)]})
-    earlier = graph.snapshot()
+    earlier = graph.snapshot().pinned
     graph.write({"Account": [account("a", 5)]}, mode="merge")
 
     from omnigraph.operations.read import read_type

@@ -230,7 +230,7 @@ def look_at(graph: Graph, base: Content, *, only: Collection[str] | None = None)
         if only is None or name in only:
             contents[name] = content_of(graph.branch(name))
     for each in graph.tags() if only is None else ():
-        contents[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot())
+        contents[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot().pinned)
     picture = {name: marks_in(content, base) for name, content in contents.items()}
     for name, marks in picture.items():
         whole = contents[name] == content_with(base, marks)

@@ -19,6 +19,7 @@ from tests.crash import (
     cases,
     schema_cases,
     schema_sleeps,
+    test_hold_crashes,
     upkeep_cases,
     zombies,
 )
@@ -29,8 +30,14 @@ from tests.operations import test_load_crash
 
 pytestmark = pytest.mark.crash
 
-KILLED_BY_A_TEST_OF_ITS_OWN = frozenset({"recovery.restore_publish_refused"})
-"""test_a_sweep_whose_restored_version_came_too_late_changes_nothing."""
+KILLED_BY_A_TEST_OF_ITS_OWN = frozenset(
+    {
+        "recovery.restore_publish_refused",
+        *test_hold_crashes.READER_POINTS,
+        test_hold_crashes.CLEANER_POINT,
+    }
+)
+"""The first by test_a_sweep_whose_restored_version_came_too_late_changes_nothing."""
 ONLY_ON_A_CLUSTER = frozenset({"load.staged", TASK_POINT})
 SHOWN_BY_THE_MODEL = frozenset({"no_verify"})
 """Guards that no script can show to be needed; test_guards_are_needed.py says why."""

@@ -146,7 +146,7 @@ def look(graph: Graph) -> Contents:
         name: content_of(graph.branch(name)) for name in (MAIN, *living_branches(graph._objects))
     }
     for each in graph.tags():
-        found[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot())
+        found[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot().pinned)
     return found
 
 

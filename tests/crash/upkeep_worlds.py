@@ -99,7 +99,7 @@ class UpkeepWorlds:
 
     def _look(self, old_commit: str) -> Laid:
         graph = omnigraph.open(self.root, mode="r")
-        old = content_of(graph, graph.at(old_commit).snapshot())
+        old = content_of(graph, graph.at(old_commit).snapshot().pinned)
         return Laid(contents=look(graph), old_commit=old_commit, old=old)
 
 

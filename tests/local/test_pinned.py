@@ -39,7 +39,7 @@ def pinned(graph_root: str) -> SnapshotTables:
         {"email": "böb", "nickName": None, "rank": 7},
         {"email": "cid", "nickName": "c", "rank": None},
     ]
-    tables = SnapshotTables(root=parse_root(graph_root), snapshot=graph.snapshot())
+    tables = SnapshotTables(root=parse_root(graph_root), snapshot=graph.snapshot().pinned)
     write = checked(graph, tables, {"Person": people, "Knows": [edge("k1", "ann", "cid")]})
     assert write.report.ok
     return with_rows(tables, write)

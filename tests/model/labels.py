@@ -127,6 +127,7 @@ RetentionStepName = Literal[
     "retention.post_floor",
     "retention.post_logs",
     "retention.post_tags",
+    "retention.post_holds",
     "retention.verify",
     "cleanup.table_gc",
     # whoever takes a version over: after reading the floor, and after asking who else pins it
@@ -134,6 +135,13 @@ RetentionStepName = Literal[
     # a tag is a log, as a branch is
     "tag.post_abandon",
     "tag.post_delete",
+    # a reader who holds a version; whoever removes a hold whose time is over
+    "hold.begin",
+    "hold.post_put",
+    "hold.verify",
+    "hold.post_renew",
+    "hold.post_release",
+    "hold.post_remove",
 ]
 """Steps of retention: the code takes these names over as it comes to them."""
 

@@ -8,6 +8,7 @@ lower than the one before.
 What must hold in every state:
 
 - UNREADABLE: what main, a ready branch or a ready tag pins exists, as it was published.
+- UNREADABLE: so is what a reader holds, until it is released or its time is over.
 - BASE: so does the base of a writer whose sidecar was put while main pinned it, until its decision.
 - WRONG ANSWER: a reader answers from the version that was published, or says that it is gone.
 - LIVENESS: if everybody else stopped here, one more cleanup would delete every version below the
@@ -22,6 +23,7 @@ from functools import partial
 from tests.model.checker import Model
 from tests.model.retention_claims import abandon_steps, claimer_steps, ending_steps
 from tests.model.retention_cleaner import cleaner_steps
+from tests.model.retention_holds import RELIED_ON, STORED, hold_ending_steps, holder_steps
 from tests.model.retention_reader import reader_steps
 from tests.model.retention_scope import RetentionScope
 from tests.model.retention_state import Cleaner, RetentionState, RetentionStep, initial_state
@@ -45,6 +47,9 @@ def _all_steps(scope: RetentionScope, state: RetentionState) -> Iterator[Retenti
     yield from abandon_steps(scope, state)
     for number in range(len(scope.readers)):
         yield from reader_steps(scope, state, number)
+    for number in range(len(scope.holders)):
+        yield from holder_steps(scope, state, number)
+        yield from hold_ending_steps(scope, state, number)
     for number in range(len(state.writers)):
         yield from writer_steps(state, number)
     for number in range(scope.cleaners):
@@ -60,14 +65,16 @@ class _Judge:
 
     def violation(self, state: RetentionState) -> str | None:
         """The first rule that this state breaks, as a sentence."""
-        if not state.holds(state.pin):
+        if not state.holds_version(state.pin):
             return f"UNREADABLE: v{state.pin}, the pin of main"
-        for name, claims in (("branch", state.branches), ("tag", state.tags)):
+        kinds = (("branch", state.branches), ("tag", state.tags), ("holder", state.holds))
+        for name, claims in kinds:
             for number, claim in enumerate(claims):
-                if claim.state == "ready" and not claim.forked and not state.holds(claim.version):
+                relied_on = claim.state in RELIED_ON and not claim.forked
+                if relied_on and not state.holds_version(claim.version):
                     return f"UNREADABLE: v{claim.version}, pinned by {name}{number}"
         for number, writer in enumerate(state.writers):
-            if writer.protected and not state.holds(writer.base):
+            if writer.protected and not state.holds_version(writer.base):
                 return f"BASE: v{writer.base} was deleted under W{number}"
         for number, reader in enumerate(state.readers):
             version, content = reader.version, reader.content
@@ -76,7 +83,8 @@ class _Judge:
         return self._liveness_violation(state)
 
     def _liveness_violation(self, state: RetentionState) -> str | None:
-        key = (state.versions, state.pin, state.floor, state.branches, state.tags, state.sidecars)
+        pins = (state.pin, state.branches, state.tags, state.holds, state.sidecars)
+        key = (state.versions, state.floor, pins)
         if key not in self._known:
             self._known[key] = self._left_by_a_cleanup(state)
         return self._known[key]
@@ -87,6 +95,7 @@ class _Judge:
             state = steps[-1][1]
         claims = (*state.branches, *state.tags)
         needed = {claim.version for claim in claims if claim.state in ("creating", "ready")}
+        needed |= {hold.version for hold in state.holds if hold.state in STORED}
         lowest = min((floor for floor in state.sidecars if floor), default=state.floor)
         for version, _ in sorted(state.versions):
             if version < min(lowest, state.floor) and version not in {state.pin, *needed}:

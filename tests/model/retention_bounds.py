@@ -76,6 +76,21 @@ QUICK_RETENTION: Final[tuple[RetentionBound, ...]] = (
         Counts(states=22_115, transitions=60_129, depth=24),
     ),
     RetentionBound(
+        "retention: a reader holds a tag that is deleted",
+        RetentionScope(tags=(2,), holders=(THE_TAG,), endings=(("tag", 0),)),
+        Counts(states=1_204, transitions=3_204, depth=18),
+    ),
+    RetentionBound(
+        "retention: a reader holds a branch that is deleted",
+        RetentionScope(branches=(2,), holders=(THE_BRANCH,), endings=(("branch", 0),)),
+        Counts(states=1_371, transitions=3_555, depth=18),
+    ),
+    RetentionBound(
+        "retention: a reader holds an old commit that is tagged",
+        RetentionScope(holders=(OLD_COMMIT,), taggers=(OLD_COMMIT,)),
+        Counts(states=3_959, transitions=12_137, depth=22),
+    ),
+    RetentionBound(
         "retention: branch of main, writer, 2 runs",
         RetentionScope(pin=2, creators=(FROM_MAIN,), writers=1, cleanup_runs=2),
         Counts(states=9_443, transitions=21_489, depth=29),
@@ -93,6 +108,21 @@ QUICK_RETENTION: Final[tuple[RetentionBound, ...]] = (
 )
 
 FULL_RETENTION: Final[tuple[RetentionBound, ...]] = (
+    RetentionBound(
+        "retention: a reader holds an old commit, 2 cleanups at once",
+        RetentionScope(holders=(OLD_COMMIT,), cleaners=2),
+        Counts(states=20_452, transitions=65_150, depth=26),
+    ),
+    RetentionBound(
+        "retention: a reader holds main, writer",
+        RetentionScope(pin=2, holders=(FROM_MAIN,), writers=1),
+        Counts(states=9_131, transitions=26_766, depth=24),
+    ),
+    RetentionBound(
+        "retention: a reader holds an old commit, late put",
+        RetentionScope(holders=(OLD_COMMIT,), late_puts=(2,)),
+        Counts(states=4_374, transitions=13_574, depth=22),
+    ),
     RetentionBound(
         "retention: branch of a tag that is deleted, 2 cleanups at once",
         RetentionScope(tags=(2,), creators=(THE_TAG,), endings=(("tag", 0),), cleaners=2),
@@ -140,6 +170,7 @@ FULL_RETENTION: Final[tuple[RetentionBound, ...]] = (
 _CREATE: Final = RetentionScope(creators=(OLD_COMMIT,))
 _WRITE: Final = RetentionScope(pin=2, writers=2)
 _FROM_TAG: Final = RetentionScope(tags=(2,), creators=(THE_TAG,), endings=(("tag", 0),))
+_HOLD: Final = RetentionScope(holders=(OLD_COMMIT,))
 _READ: Final = RetentionScope(tags=(2,), late_puts=(2,), readers=(THE_TAG,), endings=(("tag", 0),))
 
 RETENTION_MUTANT_BOUNDS: Final[dict[RetentionMutant, CaughtRetention]] = {
@@ -166,6 +197,15 @@ RETENTION_MUTANT_BOUNDS: Final[dict[RetentionMutant, CaughtRetention]] = {
     "floor_above_pin": CaughtRetention(_WRITE, steps=18),
     "read_unchecked": CaughtRetention(_READ, steps=15),
     "read_check_first": CaughtRetention(_READ, steps=16),
+    "hold_unchecked": CaughtRetention(_HOLD, steps=15),
+    "hold_check_first": CaughtRetention(_HOLD, steps=15),
+    "holds_first": CaughtRetention(_HOLD, steps=15),
+    "holds_early": CaughtRetention(
+        RetentionScope(tags=(2,), holders=(THE_TAG,), endings=(("tag", 0),)), steps=17
+    ),
+    "no_holds": CaughtRetention(_HOLD, steps=15),
+    "hold_clock_early": CaughtRetention(_HOLD, steps=16),
+    "hold_renewed_late": CaughtRetention(_HOLD, steps=17),
 }
 
 LISTED_LATE: Final = RetentionBound(

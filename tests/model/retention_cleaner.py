@@ -2,7 +2,7 @@
 
 The floor is put before anybody is asked what they pin: whoever claims a version later reads it.
 The logs are read again at the end: whoever claimed a version in between may have had it from a tag
-that was gone when tags were read.
+that was gone when tags were read. Holds are read after the tags for the same reason.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.model.labels import RetentionName
+from tests.model.retention_holds import STORED
 from tests.model.retention_scope import RetentionMutant, RetentionScope
 from tests.model.retention_state import (
     Cleaner,
@@ -28,6 +29,7 @@ ORDER: Final[tuple[CleanerPhase, ...]] = (
     "sides",
     "pins",
     "tags",
+    "holds",
     "verify",
     "choose",
 )
@@ -35,6 +37,8 @@ OTHER_ORDERS: Final[dict[RetentionMutant, tuple[CleanerPhase, ...]]] = {
     "claims_first": ("list", "logs", "sides", "pins", "tags", "verify", "floor", "choose"),
     "sides_first": ("sides", "list", "floor", "logs", "pins", "tags", "verify", "choose"),
     "tags_first": ("list", "floor", "tags", "logs", "sides", "pins", "verify", "choose"),
+    "holds_first": ("holds", "list", "floor", "logs", "sides", "pins", "tags", "verify", "choose"),
+    "holds_early": ("list", "floor", "logs", "sides", "pins", "holds", "tags", "verify", "choose"),
     "list_late": ("floor", "logs", "sides", "pins", "tags", "verify", "list", "choose"),
 }
 
@@ -45,6 +49,7 @@ READ_NAMES: Final[dict[CleanerPhase, RetentionName]] = {
     "sides": "cleanup.post_sides",
     "pins": "cleanup.post_pins",
     "tags": "retention.post_tags",
+    "holds": "retention.post_holds",
 }
 
 
@@ -54,6 +59,8 @@ def cleaner_steps(
     """Everything that a cleaner can do next."""
     cleaner = state.cleaners[number]
     order = ORDER if scope.mutant is None else OTHER_ORDERS.get(scope.mutant, ORDER)
+    if not scope.holders:
+        order = tuple(phase for phase in order if phase != "holds")
     phase = cleaner.phase
     if phase == "idle":
         if not cleaner.runs_left:
@@ -109,6 +116,9 @@ def _read(
     if phase == "pins":
         pinned = _pinned(scope, state, cleaner)
         return cleaner._replace(pinned=pinned), f"{sorted(pinned)}"
+    if phase == "holds":
+        held = frozenset(hold.version for hold in state.holds if hold.state in STORED)
+        return cleaner._replace(held=held), f"{sorted(held)}"
     tagged = _tagged(scope, state)
     return cleaner._replace(tagged=tagged), f"{sorted(tagged)}"
 
@@ -139,8 +149,9 @@ def _tagged(scope: RetentionScope, state: RetentionState) -> frozenset[int]:
 
 def _victims(scope: RetentionScope, cleaner: Cleaner) -> tuple[int, ...]:
     sides = () if scope.mutant == "no_sides" else cleaner.sides
+    held = frozenset() if scope.mutant == "no_holds" else cleaner.held
     return tuple(
         version
-        for version in sorted(cleaner.listed - cleaner.pinned - cleaner.tagged)
+        for version in sorted(cleaner.listed - cleaner.pinned - cleaner.tagged - held)
         if version < cleaner.floor and all(version < floor for floor in sides)
     )

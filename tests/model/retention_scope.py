@@ -37,6 +37,13 @@ RetentionMutant = Literal[
     "floor_above_pin",
     "read_unchecked",
     "read_check_first",
+    "hold_unchecked",
+    "hold_check_first",
+    "holds_first",
+    "holds_early",
+    "no_holds",
+    "hold_clock_early",
+    "hold_renewed_late",
     "list_late",
 ]
 
@@ -61,6 +68,14 @@ RETENTION_MUTANTS: Final[dict[RetentionMutant, str]] = {
     # readers
     "read_unchecked": "a reader believes the version it opened",
     "read_check_first": "a reader reads the floor, and who pins, before it opens the version",
+    # readers who hold a version
+    "hold_unchecked": "a version that exists may be held, whatever the floor is",
+    "hold_check_first": "the holder reads the floor, and who pins, before it puts its hold",
+    "holds_first": "cleanup reads holds before it puts its floor",
+    "holds_early": "cleanup reads holds before tags",
+    "no_holds": "holds are ignored",
+    "hold_clock_early": "cleanup adds no margin: it takes a hold for over before its holder does",
+    "hold_renewed_late": "a holder renews its hold without asking whether its time was over",
 }
 """Every guard of retention, by the mutant that removes it. Each one must be caught."""
 
@@ -77,6 +92,7 @@ class RetentionScope:
     tags: tuple[int, ...] = ()  # the versions that tags pin at the start
     creators: tuple[Source, ...] = ()
     taggers: tuple[Source, ...] = ()
+    holders: tuple[Source, ...] = ()
     endings: tuple[Ending, ...] = ()
     abandons: int = 0  # claims of living claimers that somebody else may abandon
     readers: tuple[Source, ...] = ()

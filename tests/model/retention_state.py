@@ -10,7 +10,8 @@ from tests.model.retention_scope import RetentionScope, Source
 Content = int
 """What a version holds: the number of the writer that made it, -1 if it was there before."""
 
-ClaimState = Literal["absent", "creating", "ready", "abandoned", "deleted"]
+ClaimState = Literal["absent", "creating", "ready", "abandoned", "deleted", "lapsed", "lost"]
+"""The last two are of holds: whose time is over, and removed although its holder relies on it."""
 
 
 class Claim(NamedTuple):
@@ -48,7 +49,7 @@ class Writer(NamedTuple):
 
 
 CleanerPhase = Literal[
-    "idle", "list", "floor", "logs", "sides", "pins", "tags", "verify", "choose", "delete"
+    "idle", "list", "floor", "logs", "sides", "pins", "tags", "holds", "verify", "choose", "delete"
 ]
 
 
@@ -63,6 +64,7 @@ class Cleaner(NamedTuple):
     sides: tuple[int, ...] = ()
     pinned: frozenset[int] = frozenset()
     tagged: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()
     victims: tuple[int, ...] = ()
 
 
@@ -93,11 +95,13 @@ class RetentionState(NamedTuple):
     readers: tuple[Reader, ...]
     ended: tuple[bool, ...]
     abandons_left: int
+    holders: tuple[Claimer, ...] = ()
+    holds: tuple[Claim, ...] = ()
 
     def content(self, version: int) -> Content | None:
         return dict(self.versions).get(version)
 
-    def holds(self, version: int) -> bool:
+    def holds_version(self, version: int) -> bool:
         """The version exists, with what was published under its number."""
         return self.content(version) == dict(self.published)[version]
 
@@ -127,6 +131,8 @@ def initial_state(scope: RetentionScope) -> RetentionState:
         readers=(Reader("idle"),) * len(scope.readers),
         ended=(False,) * len(scope.endings),
         abandons_left=scope.abandons,
+        holders=(Claimer("idle"),) * len(scope.holders),
+        holds=(ABSENT,) * len(scope.holders),
     )
 
 

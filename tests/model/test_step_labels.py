@@ -107,6 +107,7 @@ RETENTION_SCOPES: Final = (
         branches=(2,), taggers=(OLD_COMMIT,), endings=(("branch", 0), ("fork", 0)), abandons=1
     ),
     RetentionScope(creators=(OLD_COMMIT,)),
+    RetentionScope(holders=(OLD_COMMIT,)),
     RetentionScope(pin=2, writers=1, late_puts=(2,), readers=(FROM_MAIN,), cleaners=0),
 )
 

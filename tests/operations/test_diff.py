@@ -49,7 +49,7 @@ def graph(graph_root: str) -> Graph:
 
 def changed(graph: Graph) -> tuple[Snapshot, Snapshot]:
     """Snapshots around three commits that insert, update and delete, also by cascade."""
-    before = graph.snapshot()
+    before = graph.snapshot().pinned
     graph.write({"Person": [{"name": "ann", "age": 2}, {"name": "dan"}]}, mode="merge")
     graph.write(
         {
@@ -59,7 +59,7 @@ def changed(graph: Graph) -> tuple[Snapshot, Snapshot]:
         mode="merge",
     )
     graph.delete({"Person": ["bob"]})
-    return before, graph.snapshot()
+    return before, graph.snapshot().pinned
 
 
 def diffed(graph: Graph, before: Snapshot, after: Snapshot, **more: Any) -> GraphDiff:
@@ -113,11 +113,11 @@ def test_types_that_did_not_move_are_not_opened(graph: Graph) -> None:
 
 
 def test_rows_that_changed_and_changed_back_are_no_difference(graph: Graph) -> None:
-    before = graph.snapshot()
+    before = graph.snapshot().pinned
     for age in (2, 1):
         graph.write({"Person": [{"name": "ann", "age": age}]}, mode="merge")
 
-    assert not diffed(graph, before, graph.snapshot()).tables
+    assert not diffed(graph, before, graph.snapshot().pinned).tables
 
 
 @pytest.mark.parametrize("types", [["Knows", "Zoo"], ["edge:Knows", "node:Zoo", "Zoo"]])
@@ -136,7 +136,7 @@ def test_only_the_types_asked_for_are_compared(graph: Graph, types: list[str]) -
     ],
 )
 def test_types_that_mean_nothing_are_refused(graph: Graph, types: Any, said: str) -> None:
-    snapshot = graph.snapshot()
+    snapshot = graph.snapshot().pinned
 
     with pytest.raises(InvalidInputError, match=said):
         diffed(graph, snapshot, snapshot, types=types)
@@ -159,7 +159,7 @@ def with_tables(snapshot: Snapshot, **tables: Any) -> Snapshot:
 
 
 def test_a_type_that_is_new_or_gone_is_compared_with_nothing(graph: Graph) -> None:
-    snapshot = graph.snapshot()
+    snapshot = graph.snapshot().pinned
     without = with_tables(snapshot, Person=None)
 
     come = diffed(graph, without, snapshot).tables["node:Person"]
@@ -181,7 +181,7 @@ def test_a_renamed_type_shows_what_else_changed(graph: Graph) -> None:
 
 
 def test_a_type_made_anew_is_compared_by_the_ids_of_its_rows(graph: Graph) -> None:
-    snapshot = graph.snapshot()
+    snapshot = graph.snapshot().pinned
     graph.write({"Quiet": [{"name": "ann"}, {"name": "new"}]})
     quiet = graph.snapshot().tables["node:Quiet"]
     anew = with_tables(snapshot, Quiet=None, Person=quiet)
@@ -194,7 +194,7 @@ def test_a_type_made_anew_is_compared_by_the_ids_of_its_rows(graph: Graph) -> No
 
 
 def test_a_name_taken_over_from_a_type_that_is_gone_is_compared_by_name(graph: Graph) -> None:
-    before = graph.snapshot()
+    before = graph.snapshot().pinned
     taken = with_tables(before, Person=None, Quiet=before.tables["node:Person"])
 
     diff = diffed(graph, before, taken)
@@ -204,7 +204,7 @@ def test_a_name_taken_over_from_a_type_that_is_gone_is_compared_by_name(graph: G
 
 
 def test_lines_of_json_spell_every_value(graph: Graph) -> None:
-    before = graph.snapshot()
+    before = graph.snapshot().pinned
     moment = dt.datetime(2020, 2, 29, 23, 59, 59, 123456, tzinfo=dt.UTC)
     graph.write(
         {
@@ -218,7 +218,7 @@ def test_lines_of_json_spell_every_value(graph: Graph) -> None:
     graph.delete({"Knows": ["k1"]})
     stream = io.BytesIO()
 
-    lines = diffed(graph, before, graph.snapshot()).to_json_lines(stream)
+    lines = diffed(graph, before, graph.snapshot().pinned).to_json_lines(stream)
 
     written = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert lines == len(written) == 3

@@ -263,7 +263,7 @@ class Worker:
         """One state, which agrees with itself, with earlier ones and with what was promised."""
         logs = self._log.parent
         promised = read_lines(logs)
-        snapshot = graph.snapshot()
+        snapshot = graph.snapshot().pinned
         assert snapshot.commit_id is not None
         pinned = graph.at(snapshot.commit_id)
         content = content_of(pinned)

@@ -124,7 +124,7 @@ def locally(asked: Asked) -> pa.Table:
     answer = run_query(
         asked.plan,
         root=parse_root(asked.graph.root),
-        snapshot=asked.graph.snapshot(),
+        snapshot=asked.graph.snapshot().pinned,
         catalog=asked.graph.catalog,
         parameters=asked.parameters,
         limits=asked.variant.limits,

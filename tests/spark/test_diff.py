@@ -85,9 +85,9 @@ def test_counts_and_files_are_those_of_one_process(
     seed: int, graph: Graph, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge_buckets, "ROWS_PER_BUCKET", 7)
-    before = graph.snapshot()
+    before = graph.snapshot().pinned
     change_something(graph, random.Random(case_seeds("diff", 3)[seed]))
-    pairs = pairs_of(before, graph.snapshot())
+    pairs = pairs_of(before, graph.snapshot().pinned)
     here = {key: diff_table(graph._objects.root, *pair) for key, pair in pairs.items()}
     expected = {key: count_changes(diff) for key, diff in here.items()}
 
@@ -115,8 +115,8 @@ def test_a_branch_is_compared_with_another_and_back(graph: Graph, spark: SparkSe
     change_something(dev, random.Random(7))
     graph.write({"Doc": [doc(1, 3)]}, mode="merge")
 
-    there = on_spark(graph, spark, pairs_of(graph.snapshot(), dev.snapshot()))
-    back = on_spark(graph, spark, pairs_of(dev.snapshot(), graph.snapshot()))
+    there = on_spark(graph, spark, pairs_of(graph.snapshot().pinned, dev.snapshot().pinned))
+    back = on_spark(graph, spark, pairs_of(dev.snapshot().pinned, graph.snapshot().pinned))
 
     assert there.keys() == back.keys()
     for key, each in there.items():
@@ -131,7 +131,7 @@ def test_a_branch_is_compared_with_another_and_back(graph: Graph, spark: SparkSe
 def test_equal_versions_have_no_changes_and_a_full_directory_is_refused(
     graph: Graph, spark: SparkSession, tmp_path: Path
 ) -> None:
-    pairs = pairs_of(graph.snapshot(), graph.snapshot())
+    pairs = pairs_of(graph.snapshot().pinned, graph.snapshot().pinned)
     (tmp_path / "kept").write_text("mine")
 
     assert on_spark(graph, spark, pairs) == {}

@@ -95,7 +95,7 @@ def by_spark(graph: Graph, spark: SparkSession) -> list[BrokenRule]:
 
 def in_process(graph: Graph) -> list[BrokenRule]:
     root = parse_root(graph.root)
-    return list(broken_rules(root, graph.snapshot(), table_rules(graph.catalog)))
+    return list(broken_rules(root, graph.snapshot().pinned, table_rules(graph.catalog)))
 
 
 def comparable(found: list[BrokenRule]) -> list[tuple[object, ...]]:

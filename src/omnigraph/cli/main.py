@@ -17,6 +17,7 @@ from omnigraph.cli import (
     branch_commands,
     diff_commands,
     interruption,
+    hold_commands,
     load_commands,
     maintenance_commands,
     output,
@@ -49,6 +50,7 @@ app.add_typer(commit_app, name="commit", help="Look at what was committed, and b
 recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(recovery_app, name="recovery", help="Unfinished writes: what became of them.")
 app.add_typer(branch_commands.branch_app, name="branch", help="Make, list and delete branches.")
+app.add_typer(hold_commands.hold_app, name="hold", help="What readers hold, and until when.")
 app.add_typer(branch_commands.tag_app, name="tag", help="Name commits, and keep what they left.")
 
 LintedFile = Annotated[

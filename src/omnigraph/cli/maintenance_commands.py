@@ -98,7 +98,7 @@ def cleanup(  # noqa: PLR0913 - each is an option
     if confirm:
         require_confirmation(graph, "remove old versions and their files", yes=yes)
     # Commands that do not need it start without it.
-    from omnigraph.maintenance.ages import parse_age
+    from omnigraph.operations.ages import parse_age
 
     opened = omnigraph.open(graph, mode="rw" if confirm else "r")
     report = opened.cleanup(
@@ -243,6 +243,11 @@ def _show_cleanup(report: CleanupReport) -> None:
     output.line(
         f"{verb} {_size(report.bytes_removed)}, {_forks(forks)} and {left:,} leftover files"
     )
+    if report.holds:
+        output.line(
+            f"kept {report.held_versions:,} versions only because {len(report.holds):,} reader(s) "
+            f"hold them, the last until {max(hold.ends for hold in report.holds):%Y-%m-%d %H:%M}"
+        )
     _note_failures(report.reconciled)
     if not report.confirmed:
         output.note("Nothing was removed. Say --confirm to do it; it cannot be undone.")

@@ -161,6 +161,12 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
             f"{len(report.without_checksums)} table(s) have no checksums: "
             f"run `omnigraph scrub {report.root} --record`"
         )
+    if report.holds:
+        note(
+            f"{len(report.holds)} reader(s) hold what they read, the last until "
+            f"{max(hold.ends for hold in report.holds):%Y-%m-%d %H:%M}: "
+            f"run `omnigraph hold list {report.root}`"
+        )
     if report.pending_sidecars:
         note(
             f"{len(report.pending_sidecars)} write(s) in progress or unfinished: "

@@ -62,7 +62,7 @@ def schema_plan(
 
     opened = omnigraph.open(graph, mode="r").branch(branch)
     planned = opened.plan_schema(text_of(file), filename=str(file), hard=hard)
-    schema_output.plan(planned, opened.snapshot(), opened.partings(), as_json=as_json)
+    schema_output.plan(planned, opened.snapshot().pinned, opened.partings(), as_json=as_json)
     if not planned.plan.supported:
         raise typer.Exit(SchemaInvalidError.exit_code)
 

@@ -1,13 +1,13 @@
 """Which Lance branches are still somebody's: forks of tables, and manifests of graph branches.
 
-Invariant: nothing is deleted that a living branch, one being created, a tag or a writer at work may
+Invariant: nothing is deleted that a living branch, one being created, a tag, a hold or a writer may
 still need. The order of looking matters: forks, logs, sidecars, what names forks, and the logs once
 more; if a log has changed meanwhile, nothing is deleted this time. An orphan is looked at twice,
 and its floor is raised in between.
 
 | Fork of a table | Fate |
 |---|---|
-| a branch or a tag names it, now or in a commit that the branch descends from | legitimate |
+| a branch names it, now or in a commit that it descends from; a tag or a hold does | legitimate |
 | the operation it is named after has a sidecar | legitimate |
 | it has a name that Omnigraph does not give | foreign: goes only if that is asked for |
 | a manifest could not be read, or a log changed | indeterminate |
@@ -32,6 +32,7 @@ from omnigraph.storage.branch_refs import BranchLog, BranchRef, BranchState, bra
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.forks import drop_fork, forks_of
 from omnigraph.storage.history import record_commits
+from omnigraph.storage.holds import stored_holds
 from omnigraph.storage.manifest import (
     commits_of_fork,
     drop_manifest_branch,
@@ -277,7 +278,7 @@ def _needed_manifests(logs: Mapping[str, BranchLog]) -> set[str]:
 def _named(
     objects: Objects, logs: Mapping[str, BranchLog]
 ) -> tuple[frozenset[tuple[str, str]], tuple[tuple[str, str], ...]]:
-    """The forks that branches and tags name, and the branches whose manifest was not readable."""
+    """The forks that branches, tags and holds name, and branches whose manifest is unreadable."""
     found: set[tuple[str, str]] = set()
     states: list[ManifestState] = []
     unread: list[tuple[str, str]] = []
@@ -299,6 +300,8 @@ def _named(
     for tag in claimed_tags(objects):
         tagged = tag.snapshot().tables.values()
         found.update((entry.location, entry.fork) for entry in tagged if entry.fork)
+    for hold in stored_holds(objects):
+        found.update((held.location, held.fork) for held in hold.versions if held.fork)
     return frozenset(found), tuple(unread)
 
 

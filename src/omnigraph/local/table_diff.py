@@ -105,6 +105,11 @@ class TableDiff:
     columns: tuple[DiffColumn, ...]
 
     @property
+    def entries(self) -> tuple[TableEntry | None, TableEntry | None]:
+        """The two versions."""
+        return self.plan.before, self.plan.after
+
+    @property
     def table_key(self) -> str:
         entry = self.plan.after or self.plan.before
         return entry.table_key if entry else ""

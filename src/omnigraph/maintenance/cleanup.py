@@ -1,16 +1,16 @@
 """Cleanup: an end to versions, forks and files that nobody needs. What is removed is gone.
 
 Invariant: the manifest decides. A version goes only if the policy gives it up, no branch, tag,
-merge to come or writer at work needs it, and its floor was raised before any of these was looked
-at. Tables are removed from one by one; what goes wrong in one is told and harms no other, and the
-next run takes up what is left.
+hold, merge to come or writer at work needs it, and its floor was raised before any of these was
+looked at. Tables are removed from one by one; what goes wrong in one is told and harms no other,
+and the next run takes up what is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,9 @@ from omnigraph.failpoints import left_out, reach
 from omnigraph.maintenance.leftovers import (
     Leftovers,
     abandon_stale_creations,
+    ended_holds,
     find_leftovers,
+    remove_ended_holds,
     remove_leftovers,
 )
 from omnigraph.maintenance.preconditions import require_ready
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from omnigraph.commit.clock import Clock
+    from omnigraph.storage.holds import Hold
     from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import TableEntry
@@ -116,6 +119,10 @@ class CleanupReport:
     tables: tuple[TableCleanupStats, ...]
     reconciled: Reconciled
     leftovers: Leftovers
+    holds: tuple[Hold, ...] = ()
+    """The readers that hold something."""
+    held_versions: int = 0
+    """How many versions stay only because readers hold them."""
 
     @property
     def bytes_removed(self) -> int:
@@ -148,6 +155,15 @@ class _TablePlan:
             for line, floor in sorted(self.floors.items(), key=lambda item: item[0].fork is None)
         }
 
+    def held(self, protection: Protection) -> int:
+        """How many versions stay only because a reader holds them."""
+        return sum(
+            protection.is_held(line, version) and not protection.is_needed(line, version)
+            for line, floor in self.floors.items()
+            for version in self.listed[line]
+            if version < floor
+        )
+
     def is_gone(self, protection: Protection) -> bool:
         """Whether nobody reads any version of any line, so that the table goes whole."""
         victims = self.victims(protection)
@@ -177,6 +193,9 @@ def preview_cleanup(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Cl
     require_ready(objects, read_manifest(objects.root), clock, verb=VERB)
     reconciled = preview_reconcile(objects)
     protection = _protection(objects)
+    ended = ended_holds(objects, clock)
+    holds = tuple(hold for hold in protection.holds if hold.hold_id not in ended)
+    protection = replace(protection, holds=holds)
     plans, failed = _plans(objects, policy, protection, clock, foreign=reconciled.foreign)
     return CleanupReport(
         root=objects.root.uri,
@@ -184,6 +203,8 @@ def preview_cleanup(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Cl
         tables=_each_table(plans, failed, partial(_previewed, objects.root, protection)),
         reconciled=reconciled,
         leftovers=find_leftovers(objects, clock),
+        holds=holds,
+        held_versions=sum(plan.held(protection) for plan in plans),
     )
 
 
@@ -196,6 +217,7 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
     require_ready(objects, read_manifest(objects.root), clock, verb=VERB)
     _require_young_writers(objects, clock)
     abandon_stale_creations(objects, clock)
+    remove_ended_holds(objects, clock)
     reconciled = reconcile_forks(objects)
     plans, failed = _plans(objects, policy, _protection(objects), clock, foreign=reconciled.foreign)
     if not left_out("no_floors"):
@@ -210,6 +232,8 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
         tables=(*tables, *_system_tables(objects)),
         reconciled=reconciled,
         leftovers=remove_leftovers(objects, clock),
+        holds=protection.holds,
+        held_versions=sum(plan.held(protection) for plan in plans),
     )
 
 

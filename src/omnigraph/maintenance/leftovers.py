@@ -16,9 +16,17 @@ from omnigraph import names
 from omnigraph.commit.politeness import began_at
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import NotFoundError, OmnigraphError
+from omnigraph.failpoints import reach
 from omnigraph.maintenance.registered import registered_tables
 from omnigraph.storage.branch_refs import append_entry, branch_logs
 from omnigraph.storage.forks import forks_of
+from omnigraph.storage.holds import (
+    CLOCK_MARGIN,
+    HOLD_MAX,
+    readable_holds,
+    remove_hold,
+    stored_holds,
+)
 from omnigraph.storage.manifest import manifest_branches, read_manifest
 from omnigraph.storage.manifest_rows import Table
 from omnigraph.storage.ref_logs import RefState
@@ -76,6 +84,28 @@ def abandon_stale_creations(objects: Objects, clock: Clock) -> tuple[str, ...]:
     return tuple(abandoned)
 
 
+def remove_ended_holds(objects: Objects, clock: Clock) -> tuple[str, ...]:
+    """Remove the holds of readers whose time is over, and those too old to be anybody's."""
+    ended = ended_holds(objects, clock)
+    for hold_id in ended:
+        remove_hold(objects, hold_id)
+        reach("hold.post_remove")
+    return ended
+
+
+def ended_holds(objects: Objects, clock: Clock) -> tuple[str, ...]:
+    now = clock.now()
+    return tuple(
+        hold_id
+        for hold_id, hold in readable_holds(objects)
+        if (
+            hold.is_over(now)
+            if hold is not None
+            else _is_over(hold_id, now=now, grace=HOLD_MAX + CLOCK_MARGIN)
+        )
+    )
+
+
 def _is_stale(state: RefState | None, claimed_at: str, clock: Clock) -> bool:
     age = clock.now() - datetime.fromisoformat(claimed_at)
     return state is RefState.CREATING and age > _CREATION_MAX
@@ -112,6 +142,7 @@ def _unregistered_tables(objects: Objects) -> Iterator[_Found]:
     working = set(pending_operations(objects))
     known = {entry.location for entry in registered_tables(objects)}
     known |= {location for tag in claimed_tags(objects) for _, location, *_ in tag.tables}
+    known |= {held.location for hold in stored_holds(objects) for held in hold.versions}
     for log in branch_logs(objects).values():
         origin = None if log.ref is None else log.ref.forked_from
         known |= {location for _, location, *_ in (origin and origin.tables) or ()}

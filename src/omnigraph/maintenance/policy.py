@@ -24,9 +24,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.maintenance.ages import parse_age
 from omnigraph.maintenance.cleanup import CleanupPolicy
 from omnigraph.maintenance.optimize import OptimizeOptions
+from omnigraph.operations.ages import parse_age
 from omnigraph.syntax import did_you_mean
 
 _WORDS: Final[Mapping[str, Mapping[str, type]]] = {

@@ -1,8 +1,9 @@
-"""What must not be removed: what branches and tags name, and what writers at work may need.
+"""What must not be removed: what branches, tags and holds name, and what writers may need.
 
 Invariant: everything here is read after the floors were raised, in an order that matters: logs of
-branches, sidecars, manifests, tags, and the logs once more. If a branch came or went meanwhile,
-there is no answer this time. Nothing is guessed: a manifest that cannot be read stops everything.
+branches, sidecars, manifests, tags, holds, and the logs once more. If a branch came or went
+meanwhile, there is no answer this time. Nothing is guessed: a manifest or a hold that cannot be
+read stops everything.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from omnigraph.errors import NotFoundError
 from omnigraph.failpoints import left_out, reach
 from omnigraph.storage.branch_refs import BranchLog, BranchRef, BranchState, branch_logs
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
+from omnigraph.storage.holds import Hold, stored_holds
 from omnigraph.storage.manifest import read_manifest, read_manifest_version
 from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.past import moves_up_to
@@ -46,11 +48,25 @@ class Protection:
     begun: Mapping[Line, int]
     claimed: frozenset[tuple[str, str | None]]
     """Operations with a sidecar, and their incarnations: their forks may be written right now."""
+    holds: tuple[Hold, ...]
+    """What readers hold, also those whose time is over."""
 
     def protects(self, line: Line, version: int) -> bool:
+        return self.is_needed(line, version) or self.is_held(line, version)
+
+    def is_needed(self, line: Line, version: int) -> bool:
+        """Whether a branch, a tag or a writer needs a version."""
         if self.is_being_made(line) or (line, version) in self.named:
             return True
         return version >= self.begun.get(line, version + 1)
+
+    def is_held(self, line: Line, version: int) -> bool:
+        """Whether a reader holds a version."""
+        return any(
+            held.line == line and held.first <= version <= held.last
+            for hold in self.holds
+            for held in hold.versions
+        )
 
     def is_being_made(self, line: Line) -> bool:
         """Whether a line is a fork that its operation may be about to publish."""
@@ -70,6 +86,8 @@ def read_protection(objects: Objects) -> Protection | None:
     reach("cleanup.post_pins")
     tags = [] if left_out("cl_no_tags") else claimed_tags(objects)
     reach("retention.post_tags")
+    holds = () if left_out("cl_no_holds") else stored_holds(objects)
+    reach("retention.post_holds")
     if read is None or (branch_logs(objects) != logs and not left_out("cl_logs_once")):
         return None
     reach("retention.verify")
@@ -89,6 +107,7 @@ def read_protection(objects: Objects) -> Protection | None:
         tops=tops,
         begun=_begun(sidecars, read.locations),
         claimed=frozenset((each.operation_id, each.incarnation) for each in sidecars),
+        holds=holds,
     )
 
 

@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError, InvalidInputError, NotFoundError
+from omnigraph.errors import (
+    DamagedGraphError,
+    InvalidInputError,
+    NoLongerKeptError,
+    NotFoundError,
+)
 from omnigraph.operations.cursors import Cursor, mark_of, require_same_choice
 from omnigraph.operations.reference_names import is_commit_id
 from omnigraph.operations.references import branch_ref, branch_state
@@ -128,7 +133,7 @@ class BranchLine:
         commits = self._back_to(cursor.commit_id)
         if commits is None:
             self._require_this_graph(cursor)
-            raise NotFoundError(
+            raise NoLongerKeptError(
                 f"commit {cursor.commit_id or 'the first'} that the cursor stands at is not on the "
                 f"line of {self.branch} any more",
                 next_step="Take a baseline and go on from its cursor.",
@@ -165,8 +170,8 @@ class BranchLine:
                 moves.append(TableMove(before=before, after=known[key]))
             yield CommitMoves(commit=commit, moves=tuple(moves))
 
-    def unreadable(self, commit: GraphCommit, why: str) -> NotFoundError:
-        return NotFoundError(
+    def unreadable(self, commit: GraphCommit, why: str) -> NoLongerKeptError:
+        return NoLongerKeptError(
             f"the changes of commit {commit.commit_id} on {self.branch} cannot be read any more: "
             f"{why}",
             next_step="Take a baseline with `graph.baseline()` and go on from its cursor.",

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
+from omnigraph.errors import InvalidInputError
 from omnigraph.local.named_types import table_key_named
 from omnigraph.local.one_sided import is_one_sided, one_sided_parts, one_sided_rows
 from omnigraph.local.table_diff import (
@@ -35,6 +35,13 @@ from omnigraph.local.table_diff import (
 )
 from omnigraph.operations.branch_line import NOW, BranchLine, CommitMoves, TableMove
 from omnigraph.operations.cursors import decode, encode
+from omnigraph.storage.kept import (
+    MAYBE_GONE,
+    gone_if_removed,
+    not_kept,
+    streamed_unless_removed,
+)
+from omnigraph.storage.objects import stored_objects
 from omnigraph.storage.table_versions import facts_at
 
 if TYPE_CHECKING:
@@ -45,7 +52,6 @@ if TYPE_CHECKING:
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 _HELD_BYTES_MAX: Final = 1 << 20
-_MAYBE_GONE: Final = (DamagedGraphError, StorageUnavailableError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,7 @@ class TableChanges:
             return
         try:
             yield from self._diff.reader(batch_rows=batch_rows)
-        except _MAYBE_GONE as error:
+        except MAYBE_GONE as error:
             raise self._explain(error) from error
 
 
@@ -215,7 +221,8 @@ class BaselineTable:
         return pa.RecordBatchReader.from_batches(self.schema, self._rows())
 
     def _rows(self) -> Batches:
-        yield from one_sided_rows(self._diff, one_sided_parts(self._diff))
+        rows = one_sided_rows(self._diff, one_sided_parts(self._diff))
+        yield from streamed_unless_removed(rows, self._diff.root, *self._diff.entries)
         self._consumed(self.table_key)
 
 
@@ -242,7 +249,8 @@ class Baseline(Iterator[BaselineTable | BaselineEnd]):
     def __next__(self) -> BaselineTable | BaselineEnd:
         entry = next(self._entries, None)
         if entry is not None:
-            diff = diff_table(self._line.root, None, entry)
+            with gone_if_removed(self._line.root, entry):
+                diff = diff_table(self._line.root, None, entry)
             if not diff.unchanged:
                 self._unread.add(entry.table_key)
             return BaselineTable(
@@ -290,7 +298,7 @@ def planned_move(line: BranchLine, commit: GraphCommit, move: TableMove) -> Tabl
     """
     try:
         return diff_table(line.root, move.before, move.after)
-    except _MAYBE_GONE as error:
+    except MAYBE_GONE as error:
         raise _explained(line, commit, move, error) from error
 
 
@@ -300,7 +308,7 @@ def _table_changes(line: BranchLine, commit: GraphCommit, move: TableMove) -> Ta
     try:
         held = _few_rows(diff)
         counts = count_changes(diff) if held is None else _counted(held)
-    except _MAYBE_GONE as error:
+    except MAYBE_GONE as error:
         raise _explained(line, commit, move, error) from error
     found = TableChanges(
         table_key=move.after.table_key,
@@ -340,8 +348,11 @@ def _explained(
     line: BranchLine, commit: GraphCommit, move: TableMove, error: Exception
 ) -> Exception:
     """A failure because a version was cleaned up, said as such; any other as it is."""
-    for entry in (move.before, move.after):
-        if entry is not None and facts_at(line.root, entry, entry.version) is None:
+    entries = [entry for entry in (move.before, move.after) if entry is not None]
+    removed = not_kept(stored_objects(line.root), entries)
+    for entry in entries:
+        # Files of a version go after the version itself, or before: either may be met first.
+        if entry in removed or facts_at(line.root, entry, entry.version) is None:
             why = f"version {entry.pin} of {entry.table_key} is not kept"
             return line.unreadable(commit, why)
     return error

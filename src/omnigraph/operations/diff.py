@@ -39,6 +39,7 @@ from omnigraph.local.table_diff import (
 )
 from omnigraph.operations.json_values import json_values
 from omnigraph.storage.paths import cannot_write, checked_path
+from omnigraph.storage.kept import gone_if_removed, streamed_unless_removed
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ class TypeDiff:
 
     def rows(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Stream the rows that changed, in the order of ids, as they were and as they are."""
-        return self._diff.reader(batch_rows=batch_rows)
+        rows = self._diff.reader(batch_rows=batch_rows)
+        batches = streamed_unless_removed(rows, self._diff.root, *self._diff.entries)
+        return pa.RecordBatchReader.from_batches(rows.schema, batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +191,13 @@ def diff_snapshots(
     counted = None if on_spark is None else on_spark(pairs, None)
     found = {}
     for key, (old, new) in pairs.items():
-        diff = diff_table(root, old, new)
+        with gone_if_removed(root, old, new):
+            diff = diff_table(root, old, new)
+            counts = count_changes(diff) if counted is None else counted.get(key, ChangeCounts())
         table = TypeDiff(
             table_key=key,
             renamed_from=old.table_key if old is not None and old.table_key != key else None,
-            counts=count_changes(diff) if counted is None else counted.get(key, ChangeCounts()),
+            counts=counts,
             columns=diff.columns,
             _diff=diff,
         )

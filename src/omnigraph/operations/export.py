@@ -28,6 +28,7 @@ from omnigraph.operations.arguments import one_of
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.catalog import Scalar, ScalarType
 from omnigraph.storage.paths import cannot_write, checked_path
+from omnigraph.storage.kept import streamed_unless_removed
 from omnigraph.storage.tables import whole_rows
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ class _Table:
         heavy = any(each.type == blob for each in self.declared.properties.values())
         entry = self._snapshot.tables[self.key]
         batch_rows = _BLOB_BATCH_ROWS if heavy else _BATCH_ROWS
-        for batch in whole_rows(self._root, entry, batch_rows=batch_rows):
+        rows = whole_rows(self._root, entry, batch_rows=batch_rows)
+        for batch in streamed_unless_removed(rows, self._root, entry):
             self.exported += batch.num_rows
             yield batch
 

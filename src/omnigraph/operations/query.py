@@ -19,13 +19,16 @@ from omnigraph.operations.query_result import QueryResult
 from omnigraph.query.expressions import Distance, walk
 from omnigraph.query.plan import Mutation
 from omnigraph.query.rewrites import expressions_of, inputs_of
+from omnigraph.storage.kept import gone_if_removed, streamed_unless_removed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from omnigraph.operations.query_result import Answer
     from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.query.plan import Plan
     from omnigraph.spark.scan import SparkGraph
@@ -72,17 +75,41 @@ def query_graph(
     from omnigraph.local.queries.execute import run_query  # DuckDB, as in `check`
 
     plan = _reading_plan(chosen, snapshot)
-    answer = run_query(
-        plan,
-        root=root,
-        snapshot=snapshot,
-        catalog=chosen.source.catalog,
-        parameters=chosen.bound(now),
-        limits=limits,
-    )
+    with gone_if_removed(root, *snapshot.tables.values()):
+        answer = run_query(
+            plan,
+            root=root,
+            snapshot=snapshot,
+            catalog=chosen.source.catalog,
+            parameters=chosen.bound(now),
+            limits=limits,
+        )
     return QueryResult(
-        answer, query=chosen.typed, catalog=chosen.source.catalog, commit_id=snapshot.commit_id
+        _Told(answer, root, snapshot),
+        query=chosen.typed,
+        catalog=chosen.source.catalog,
+        commit_id=snapshot.commit_id,
     )
+
+
+class _Told:
+    """An answer that says so if a cleanup removes what it still has to read."""
+
+    def __init__(self, answer: Answer, root: Root, snapshot: Snapshot) -> None:
+        self._answer = answer
+        self._root = root
+        self._snapshot = snapshot
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._answer.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        entries = self._snapshot.tables.values()
+        return streamed_unless_removed(self._answer.batches(), self._root, *entries)
+
+    def cancel(self) -> None:
+        self._answer.cancel()
 
 
 def explain_query(
@@ -97,15 +124,16 @@ def explain_query(
     """How a query runs in this process: expected rows, and with `analyze` the real ones."""
     from omnigraph.local.queries.explaining import explain_run  # DuckDB, as in `check`
 
-    return explain_run(
-        _reading_plan(chosen, snapshot),
-        root=root,
-        snapshot=snapshot,
-        catalog=chosen.source.catalog,
-        parameters=chosen.bound(now),
-        limits=limits,
-        analyze=analyze,
-    )
+    with gone_if_removed(root, *snapshot.tables.values()):
+        return explain_run(
+            _reading_plan(chosen, snapshot),
+            root=root,
+            snapshot=snapshot,
+            catalog=chosen.source.catalog,
+            parameters=chosen.bound(now),
+            limits=limits,
+            analyze=analyze,
+        )
 
 
 def query_on_spark(graph: SparkGraph, chosen: ChosenQuery, *, now: datetime) -> DataFrame:

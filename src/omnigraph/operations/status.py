@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph.commit.sidecar import recovery_folder
+from omnigraph.operations.holding import list_holds
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.location import Scheme
 from omnigraph.storage.tables import IndexCoverage, table_health
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.holds import Hold
     from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
@@ -68,6 +70,8 @@ class GraphStatus:
     """Tables on a local disk whose published versions are older than checksums."""
     stray_files: tuple[str, ...] = ()
     """Files among the sidecars that are none; nothing reads them."""
+    holds: tuple[Hold, ...] = ()
+    """What readers hold."""
 
 
 def graph_status(
@@ -90,6 +94,7 @@ def graph_status(
             stray_files=recovery.strays,
             tables=tuple(sorted(tables, key=lambda table: (table.kind != "node", table.type_name))),
             durability=objects.root.durability.value,
+            holds=list_holds(objects),
             without_checksums=tuple(
                 entry.table_key
                 for entry in snapshot.tables.values()

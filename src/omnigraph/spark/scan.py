@@ -21,6 +21,7 @@ from omnigraph.spark.session import without_noise
 from omnigraph.spark.types import carried_schema, spark_schema, to_spark
 from omnigraph.spark.views import chosen_keys, columns_by_key, view_names
 from omnigraph.storage.fragments import grouped, plan_scan, scan_fragments
+from omnigraph.storage.kept import gone_if_removed, streamed_unless_removed
 from omnigraph.storage.location import Root
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.tables import find_entry, known_columns, open_pinned
@@ -73,10 +74,11 @@ def scan_plan(
     condition: object = where
     if condition is not None and not isinstance(condition, str):
         raise InvalidInputError(f"where is {condition!r:.80}, expected a condition as text")
-    wanted = known_columns(root, entry, columns)
-    if wanted is None:
-        wanted = tuple(open_pinned(root, entry).schema.names)
-    planned = plan_scan(root, entry, columns=wanted, where=where)
+    with gone_if_removed(root, entry):
+        wanted = known_columns(root, entry, columns)
+        if wanted is None:
+            wanted = tuple(open_pinned(root, entry).schema.names)
+        planned = plan_scan(root, entry, columns=wanted, where=where)
     return ScanPlan(
         root=root,
         entry=entry,
@@ -93,7 +95,7 @@ def read_group(plan: ScanPlan, group: int) -> Iterator[pa.RecordBatch]:
     rows = scan_fragments(
         plan.root, plan.entry, plan.groups[group], columns=plan.columns, where=plan.where
     )
-    for batch in rows:
+    for batch in streamed_unless_removed(rows, plan.root, plan.entry):
         yield to_spark(batch, carried)
 
 

@@ -24,6 +24,7 @@ from omnigraph import names
 from omnigraph.errors import (
     DamagedGraphError,
     FormatTooNewError,
+    NoLongerKeptError,
     NotFoundError,
     OmnigraphError,
     StorageUnavailableError,
@@ -148,11 +149,15 @@ def read_manifest_version(
     origin = None if branch is None else branch.forked_from
     first = 1 if origin is None else origin.manifest_version
     oldest = max(first, latest - names.MANIFEST_VERSIONS_KEPT + 1)
-    gone = "is not kept any more" if first <= version else "never was"
+    next_step = f"Versions {oldest} to {latest} can be read."
+    if first <= version <= latest:
+        raise NoLongerKeptError(
+            f"manifest version {version} of {root} is not kept any more", next_step=next_step
+        )
     raise NotFoundError(
         f"manifest version {version} of {root} "
-        + ("does not exist yet" if version > latest else gone),
-        next_step=f"Versions {oldest} to {latest} can be read.",
+        + ("does not exist yet" if version > latest else "never was"),
+        next_step=next_step,
     )
 
 

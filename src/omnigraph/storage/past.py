@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest import read_manifest_version
 from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange, Table, TableVersion
@@ -158,7 +158,7 @@ def _put_together(
     gone = sorted(found.keys() - facts.keys())
     if gone or len(moves) < len(tables):
         unknown = gone or sorted({table.table_key for table in tables} - moves.keys())
-        raise NotFoundError(
+        raise NoLongerKeptError(
             f"commit {commit.commit_id} is known, but what it left of {', '.join(unknown[:3])} "
             "is not kept any more",
             next_step="Choose a newer commit; tags keep the commits they name.",

@@ -74,7 +74,7 @@ def asked(
     return run_query(
         plan,
         root=parse_root(graph.root),
-        snapshot=snapshot or graph.snapshot(),
+        snapshot=snapshot or graph.snapshot().pinned,
         catalog=graph.catalog,
         parameters=bind(typed, given, now=EPOCH),
         limits=limits,

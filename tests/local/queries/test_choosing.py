@@ -72,7 +72,7 @@ def chosen(graph: Graph, text: str) -> Choice:
     plan = plan_query(typed, graph.catalog)
     assert not isinstance(plan, Mutation)
     run = Run(catalog=graph.catalog, parameters=bind(typed, {}, now=EPOCH), limits=LIMITS)
-    return choose(plan, run, parse_root(graph.root), graph.snapshot(), shared_cache())
+    return choose(plan, run, parse_root(graph.root), graph.snapshot().pinned, shared_cache())
 
 
 def test_small_tables_are_held_in_memory(graph: Graph) -> None:

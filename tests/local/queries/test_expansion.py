@@ -138,7 +138,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, Snapshot]:
         }
     )
     tables = {**graph.snapshot().tables, "node:P": before.tables["node:P"]}
-    return graph, replace(graph.snapshot(), tables=tables)
+    return graph, replace(graph.snapshot().pinned, tables=tables)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,211 @@
+"""Holding what is read: a hold is put, then everything it is for is looked at, then it counts.
+
+Invariant: whoever is told that it holds something finds it readable until the hold is released or
+its time is over by its own clock. Nobody waits for a hold, and nobody is refused because of one.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError, OmnigraphError
+from omnigraph.failpoints import left_out, reach
+from omnigraph.operations.ages import parse_age
+from omnigraph.operations.retained import require_versions_retained
+from omnigraph.storage.holds import (
+    HOLD_MAX,
+    Hold,
+    held_versions,
+    is_stored,
+    put_hold,
+    readable_holds,
+    remove_hold,
+)
+from omnigraph.storage.kept import no_longer_kept
+from omnigraph.storage.table_versions import facts_at
+from omnigraph.syntax import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omnigraph.commit.clock import Clock
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import TableEntry
+
+RENEWED_FOR: Final = timedelta(minutes=30)
+"""How long a hold that is renewed while its reader lives outlasts a reader that dies."""
+
+
+class LiveHold:
+    """A hold of this process. Releasing it twice is fine."""
+
+    def __init__(self, objects: Objects, clock: Clock, hold: Hold) -> None:
+        self.objects = objects
+        self._clock = clock
+        self._hold = hold
+        self._released = threading.Event()
+        self._changing = threading.Lock()
+
+    @property
+    def hold(self) -> Hold:
+        return self._hold
+
+    @property
+    def expires_at(self) -> datetime:
+        """Until when what is held stays readable, by the clock of this machine."""
+        return self._hold.ends
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has neither been released nor come to its end."""
+        return not self._released.is_set() and self._clock.now() < self._hold.ends
+
+    def renew(self, time: timedelta) -> bool:
+        """Hold on for this long from now; False if it was over already, and then nothing is held.
+
+        A renewal may arrive after a cleanup removed the hold and what it kept. Only one that is
+        stored before the old end counts.
+        """
+        with self._changing:
+            old = self._hold
+            if not self.is_held or not is_stored(self.objects, old.hold_id):
+                return False
+            ends = max(self._clock.now() + time, old.ends)
+            renewed = replace(old, expires_at=ends.isoformat(timespec="microseconds"))
+            put_hold(self.objects, renewed)
+            reach("hold.post_renew")
+            if self._clock.now() >= old.ends and not left_out("hold_renewed_late"):
+                remove_hold(self.objects, old.hold_id)
+                return False
+            self._hold = renewed
+            return True
+
+    def release(self) -> None:
+        """Let go; what only this hold kept may be cleaned up from now on."""
+        with self._changing:
+            if self._released.is_set():
+                return
+            self._released.set()
+            with suppress(OmnigraphError):
+                # A hold that stays behind ends by itself.
+                remove_hold(self.objects, self._hold.hold_id)
+            reach("hold.post_release")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long; True as soon as it is released."""
+        return self._released.wait(seconds)
+
+
+def hold_versions(  # noqa: PLR0913 - every word of a hold is one
+    objects: Objects,
+    entries: Sequence[TableEntry],
+    clock: Clock,
+    *,
+    time: timedelta,
+    thing: str,
+    actor: str,
+    purpose: str,
+    commit_id: str | None = None,
+) -> LiveHold:
+    """Keep versions readable for some time.
+
+    Raises:
+        NoLongerKeptError: a version is not kept any more.
+    """
+    now = clock.now()
+    hold = Hold(
+        hold_id=clock.new_id(),
+        commit_id=commit_id,
+        versions=held_versions(entries),
+        made_at=now.isoformat(timespec="microseconds"),
+        expires_at=(now + time).isoformat(timespec="microseconds"),
+        actor=actor,
+        purpose=purpose,
+    )
+    live = LiveHold(objects, clock, hold)
+    reach("hold.begin")
+    put_hold(objects, hold)
+    reach("hold.post_put")
+    try:
+        _require_held(live, entries, thing=thing)
+    except BaseException:
+        live.release()
+        raise
+    reach("hold.verify")
+    return live
+
+
+def _require_held(live: LiveHold, entries: Sequence[TableEntry], *, thing: str) -> None:
+    """Everything that is held, looked at while the hold protects it."""
+    objects = live.objects
+    require_versions_retained(objects, entries, thing=thing)
+    for entry in entries:
+        # The floor of a fork that was dropped is forgotten with it.
+        if entry.fork is not None and facts_at(objects.root, entry, entry.version) is None:
+            raise no_longer_kept([entry], thing=thing)
+    if not live.is_held:
+        raise NoLongerKeptError(
+            f"the time to hold {thing} was over before it was held",
+            next_step="Ask for a longer time.",
+        )
+
+
+def renewed_while_alive(live: LiveHold, reader: object) -> LiveHold:
+    """Renew a hold in the background until it is released, or its reader is no longer in use."""
+    alive = weakref.ref(reader)
+
+    def renew() -> None:
+        while not live.wait(RENEWED_FOR.total_seconds() / 3):
+            if alive() is None:
+                return  # what it made may still be read for a while: the hold ends by itself
+            with suppress(OmnigraphError):
+                if not live.renew(RENEWED_FOR):
+                    return
+
+    threading.Thread(target=renew, name="omnigraph-hold", daemon=True).start()
+    return live
+
+
+def checked_time(given: object, *, argument: str = "hold") -> timedelta:
+    """How long a caller wants to hold something: `30m`, `1h`, `2d`, or a timedelta."""
+    time = parse_age(given) if isinstance(given, str) else given
+    if not isinstance(time, timedelta) or time <= timedelta(0):
+        raise InvalidInputError(
+            f"{argument} is {given!r:.40}, expected a time such as 30m, 1h or 2d",
+            next_step="Write it as 45s, 30m, 12h or 7d, or give a timedelta.",
+        )
+    if time > HOLD_MAX:
+        raise InvalidInputError(
+            f"{argument} is {given!r:.40}, and nothing is held for longer than "
+            f"{HOLD_MAX.days} days",
+            next_step="Tag what has to stay for longer: a tag keeps its commit until it is "
+            "deleted.",
+        )
+    return time
+
+
+def list_holds(objects: Objects) -> tuple[Hold, ...]:
+    """Every hold that is stored and can be understood, oldest first."""
+    return tuple(hold for _, hold in readable_holds(objects) if hold is not None)
+
+
+def release_hold(objects: Objects, hold_id: str) -> None:
+    """End a hold, of whoever it is; what only it kept may be cleaned up from now on.
+
+    Raises:
+        NotFoundError: there is no such hold.
+    """
+    known = [stored for stored, _ in readable_holds(objects)]
+    if hold_id not in known:
+        hint = did_you_mean(str(hold_id), known)
+        raise NotFoundError(
+            f"{objects.root} has no hold {hold_id!r:.80}" + (f" ({hint})" if hint else ""),
+            next_step=f"Run `omnigraph hold list {objects.root}`.",
+        )
+    remove_hold(objects, hold_id)
+    reach("hold.post_release")

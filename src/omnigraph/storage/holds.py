@@ -1,0 +1,140 @@
+"""Holds: what readers asked to be kept for a while, each a small object that says until when.
+
+Invariant: every hold that is stored is spared by whoever removes versions, and nobody but its
+holder relies on it. A holder stops relying on it at the end of its time by its own clock; others
+remove it only `CLOCK_MARGIN` later by theirs, so clocks may differ by so much. No hold lasts longer
+than `HOLD_MAX` from when it was made, however often it is renewed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.objects import read_all
+from omnigraph.storage.retention import Line, line_of
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import TableEntry
+
+HOLD_MAX: Final = timedelta(days=7)
+CLOCK_MARGIN: Final = timedelta(minutes=5)
+_DIGEST: Final = "digest"
+
+
+class HeldVersions(NamedTuple):
+    """The versions of one line from the first to the last, both included."""
+
+    location: str
+    fork: str | None
+    first: int
+    last: int
+
+    @property
+    def line(self) -> Line:
+        return Line(self.location, self.fork)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """What a reader holds: which versions, until when, who and what for."""
+
+    hold_id: str
+    commit_id: str | None
+    """The commit that is read, or the last of several."""
+    versions: tuple[HeldVersions, ...]
+    made_at: str
+    expires_at: str
+    actor: str
+    purpose: str
+
+    @property
+    def ends(self) -> datetime:
+        """When its holder stops to rely on it."""
+        return min(
+            datetime.fromisoformat(self.expires_at), datetime.fromisoformat(self.made_at) + HOLD_MAX
+        )
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether others may remove it."""
+        return now > self.ends + CLOCK_MARGIN
+
+
+def held_versions(entries: Iterable[TableEntry]) -> tuple[HeldVersions, ...]:
+    """One range per line that has all of these versions in it."""
+    ranges: dict[Line, tuple[int, int]] = {}
+    for entry in entries:
+        first, last = ranges.get(line_of(entry), (entry.version, entry.version))
+        ranges[line_of(entry)] = (min(first, entry.version), max(last, entry.version))
+    return tuple(HeldVersions(*line, *ends) for line, ends in ranges.items())
+
+
+def put_hold(objects: Objects, hold: Hold) -> None:
+    """Store a hold, or what it was renewed to; whoever reads it meanwhile sees one of the two."""
+    path = names.hold(hold.hold_id)
+    fields = asdict(hold)
+    content = {**fields, _DIGEST: digest_of_values([path, fields])}
+    objects.replace(path, json.dumps(content, sort_keys=True).encode())
+
+
+def remove_hold(objects: Objects, hold_id: str) -> None:
+    objects.delete(names.hold(hold_id))
+
+
+def is_stored(objects: Objects, hold_id: str) -> bool:
+    return objects.read(names.hold(hold_id)) is not None
+
+
+def stored_holds(objects: Objects) -> tuple[Hold, ...]:
+    """Every hold, also those whose time is over, oldest first.
+
+    Raises:
+        DamagedGraphError: one cannot be understood, so nobody can tell what it keeps.
+    """
+    holds = []
+    for hold_id, content in _contents(objects):
+        hold = decoded(hold_id, content)
+        if not content:
+            continue  # a power cut left it empty: its holder went, too
+        if hold is None:
+            raise DamagedGraphError(
+                f"hold {hold_id} cannot be understood, so what it keeps is not known",
+                next_step=f"Run `omnigraph hold release {objects.root} {hold_id}` if its reader "
+                "has ended.",
+            )
+        holds.append(hold)
+    return tuple(holds)
+
+
+def readable_holds(objects: Objects) -> Iterator[tuple[str, Hold | None]]:
+    """Every hold by id, for reports; None is one that cannot be understood."""
+    for hold_id, content in _contents(objects):
+        yield hold_id, decoded(hold_id, content)
+
+
+def _contents(objects: Objects) -> Iterator[tuple[str, bytes]]:
+    for path, content in read_all(objects, objects.list(names.HOLDS_DIR)).items():
+        if content is not None:
+            yield names.hold_at(path), content
+
+
+def decoded(hold_id: str, content: bytes) -> Hold | None:
+    """A hold as it was stored; None if it cannot be understood."""
+    try:
+        fields: Mapping[str, Any] = dict(json.loads(content))
+        told = {name: value for name, value in fields.items() if name != _DIGEST}
+        if fields[_DIGEST] != digest_of_values([names.hold(hold_id), told]):
+            return None
+        versions = tuple(HeldVersions(*each) for each in told["versions"])
+        hold = Hold(**{**told, "versions": versions})
+        _ = hold.ends
+    except (ValueError, KeyError, TypeError):
+        return None
+    return hold

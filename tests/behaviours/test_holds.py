@@ -1,0 +1,153 @@
+"""A reader can hold what it reads: cleanup spares it until the hold ends, and no longer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError, ReadOnlyError
+from omnigraph.graph import Graph
+from omnigraph.reading import PastGraph, Readable
+from tests.stores import folder_of
+
+pytestmark = pytest.mark.behaviour
+
+SCHEMA = """
+node Doc {
+    slug: String @key
+    body: String
+}
+"""
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    omnigraph.init(graph_root, schema=SCHEMA)
+    return omnigraph.open(graph_root)
+
+
+def _write(graph: Graph, body: str) -> None:
+    graph.write({"Doc": [{"slug": "a", "body": body}]}, mode="merge")
+
+
+def _body(graph: Readable) -> list[str]:
+    return [row["body"] for row in graph.nodes("Doc").read_all().to_pylist()]
+
+
+def _is_held(view: PastGraph) -> bool:
+    return view.hold is not None and view.hold.is_held
+
+
+def _clean(graph: Graph) -> None:
+    """Replace everything, and keep one version."""
+    for number in range(3):
+        _write(graph, f"later {number}")
+    graph.optimize()
+    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+
+
+def test_what_a_view_holds_outlasts_cleanups_and_goes_with_the_block(graph: Graph) -> None:
+    _write(graph, "first")
+    with graph.snapshot(hold="30m") as view:
+        assert _is_held(view)
+        _clean(graph)
+        assert _body(view) == ["first"]
+        assert [hold.commit_id for hold in graph.holds()] == [view.commit_id]
+
+    assert graph.holds() == ()
+    assert not _is_held(view)
+    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    with pytest.raises(NoLongerKeptError, match="not kept any more"):
+        _body(view)
+
+
+def test_a_commit_is_held_by_its_reference_and_another_reader_is_told_that_it_is_gone(
+    graph: Graph,
+) -> None:
+    _write(graph, "first")
+    commit = graph.snapshot().commit_id
+    assert commit is not None
+    with graph.at(commit, hold=timedelta(hours=1)) as past:
+        _clean(graph)
+        assert _body(past) == ["first"]
+        with pytest.raises(NoLongerKeptError):
+            graph.at(commit, hold="1h")
+        assert len(graph.holds()) == 1, "the hold that failed was released"
+
+
+def test_without_a_hold_a_view_is_one_moment_and_its_end_is_told(graph: Graph) -> None:
+    _write(graph, "first")
+    view = graph.snapshot()
+    _write(graph, "second")
+
+    assert (_body(view), _body(graph)) == (["first"], ["second"])
+    assert view.snapshot() == view != graph.snapshot()
+
+    _clean(graph)
+    with pytest.raises(NoLongerKeptError):
+        _body(view)
+
+
+def test_a_deleted_branch_stays_readable_while_it_is_held(graph: Graph) -> None:
+    branch = graph.create_branch("b")
+    _write(branch, "on the branch")
+    with branch.snapshot(hold="1h") as view:
+        graph.delete_branch("b")
+        _clean(graph)
+        assert _body(view) == ["on the branch"]
+    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    with pytest.raises(NotFoundError):
+        graph.branch("b")
+
+
+def test_a_preview_tells_what_stays_because_it_is_held(graph: Graph) -> None:
+    _write(graph, "first")
+    with graph.snapshot(hold="1h"):
+        for number in range(3):
+            _write(graph, f"later {number}")
+        held = graph.cleanup(keep_versions=1, allow_unsafe_keep=True)
+    free = graph.cleanup(keep_versions=1, allow_unsafe_keep=True)
+
+    assert (len(held.holds), held.held_versions) == (1, 1)
+    assert (free.holds, free.held_versions) == ((), 0)
+    assert _removed(free) == _removed(held) + 1
+
+
+def _removed(report: object) -> int:
+    return sum(table.old_versions_removed for table in report.tables)  # type: ignore[attr-defined]
+
+
+def test_whoever_may_not_write_holds_nothing_and_leaves_nothing(graph: Graph) -> None:
+    _write(graph, "first")
+    reader = omnigraph.open(graph.root, mode="r")
+    with pytest.raises(ReadOnlyError, match="cannot hold"):
+        reader.snapshot(hold="1h")
+    with pytest.raises(ReadOnlyError, match="cannot hold"):
+        reader.at("main", hold="1h")
+    with reader.snapshot() as view:
+        assert _body(view) == ["first"]
+    assert graph.holds() == ()
+    assert not Path(folder_of(graph.root), "_refs", "holds").exists()
+
+
+@pytest.mark.parametrize("hold", ["soon", "", "0s", "8d", timedelta(0), timedelta(days=8), 3600])
+def test_a_time_that_means_nothing_or_is_too_long_is_refused(graph: Graph, hold: str) -> None:
+    with pytest.raises(InvalidInputError):
+        graph.snapshot(hold=hold)
+    assert graph.holds() == ()
+
+
+def test_an_operator_ends_a_hold_of_a_reader_that_is_gone(graph: Graph) -> None:
+    _write(graph, "first")
+    view = graph.snapshot(hold="1h")
+    assert view.hold is not None
+    graph.release_hold(view.hold.hold.hold_id)
+
+    assert graph.holds() == ()
+    assert not view.hold.renew(timedelta(hours=1)), "it is not brought back"
+    assert graph.holds() == ()
+    with pytest.raises(NotFoundError, match="no hold"):
+        graph.release_hold(view.hold.hold.hold_id)

@@ -1,0 +1,38 @@
+"""Holds at the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+import omnigraph as package
+from omnigraph.graph import Graph
+from tests.cli.commands import answer, omnigraph
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    graph = package.init(graph_root, schema="node Person { name: String @key  age: I32? }")
+    graph.write({"Person": [{"name": "Ann", "age": 1}]})
+    return graph
+
+
+def test_holds_are_listed_counted_and_released(graph: Graph) -> None:
+    view = graph.snapshot(hold="1h")
+    for age in range(2, 6):
+        graph.write({"Person": [{"name": "Ann", "age": age}]}, mode="merge")
+
+    (hold,) = answer("hold", "list", graph.root)["holds"]
+    assert (hold["commit_id"], hold["purpose"]) == (view.commit_id, "view")
+    assert hold["hold_id"] in omnigraph("hold", "list", graph.root).stdout
+    assert "1 reader(s) hold" in omnigraph("status", graph.root).stderr
+    assert len(answer("status", graph.root)["holds"]) == 1
+    preview = omnigraph("cleanup", graph.root, "--keep", "3").stdout
+    assert "kept 1 versions only because 1 reader(s) hold them" in preview
+
+    assert answer("hold", "release", graph.root, hold["hold_id"]) == {"released": hold["hold_id"]}
+    assert answer("hold", "list", graph.root) == {"holds": []}
+    again = omnigraph("hold", "release", graph.root, hold["hold_id"])
+    assert (again.returncode, "hold list" in again.stderr) == (3, True)
+    assert "reader(s)" not in omnigraph("cleanup", graph.root, "--keep", "3").stdout

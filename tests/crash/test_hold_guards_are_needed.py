@@ -1,0 +1,93 @@
+"""Each guard of holds, left out on purpose: a script in which something held is then removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.failpoints import leave_out
+from omnigraph.reading import PastGraph
+from omnigraph.system_clock import SYSTEM_CLOCK
+from tests.crash.old_holds import SlowStore, hold_old
+from tests.crash.processes import start
+from tests.crash.small_world import content_of
+from tests.crash.upkeep_world import Laid, Upkeep
+from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
+
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("unkept")]
+
+ON = ""
+
+
+@pytest.fixture(autouse=True)
+def _all_guards() -> Iterator[None]:
+    yield
+    leave_out("")
+
+
+def test_what_readers_hold_is_kept(upkeep_worlds: UpkeepWorlds) -> None:
+    def is_lost(guard: str) -> bool:
+        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
+        with upkeep_worlds.graph().at(laid.old_commit, hold="1h") as view:
+            ended = upkeep_worlds.run(Upkeep.CLEANUP_TO_ONE, without_guard=guard)
+            assert ended.said == "acknowledged"
+            return _is_lost(upkeep_worlds, laid, view)
+
+    assert not is_lost(ON)
+    assert is_lost("cl_no_holds")
+
+
+def test_whoever_holds_an_old_version_looks_at_the_floors(upkeep_worlds: UpkeepWorlds) -> None:
+    def said(guard: str) -> str | None:
+        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
+        holder = start(
+            *("hold", upkeep_worlds.root, laid.old_commit),
+            failpoints="hold.begin=stop",
+            without_guard=guard,
+            module="tests.crash.hold_victim",
+        )
+        holder.wait_until_stopped()
+        looked = "retention.post_holds=stop@2"
+        cleaner = upkeep_worlds.start(Upkeep.CLEANUP_TO_ONE, failpoints=looked)
+        cleaner.wait_until_stopped()
+        holder.wake()
+        told = holder.end().said
+        cleaner.wake()
+        assert cleaner.end().said == "acknowledged"
+        return told
+
+    assert said(ON) == "failed"
+    assert said("no_retention_check") == "acknowledged", "it was told to hold what is removed"
+
+
+def test_a_hold_that_is_renewed_too_late_is_over(upkeep_worlds: UpkeepWorlds) -> None:
+    def renewed_and_lost(guard: str) -> tuple[bool, bool]:
+        leave_out(guard)
+        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
+        graph = upkeep_worlds.graph()
+        view = graph.at(laid.old_commit)
+        late = [timedelta(hours=-2)]
+        clock = replace(SYSTEM_CLOCK, now=lambda: SYSTEM_CLOCK.now() + late[0])
+        store = SlowStore(graph._objects)
+        live = hold_old(graph, laid, clock, objects=store.as_objects)
+
+        def sleep_through_a_cleanup() -> None:
+            assert upkeep_worlds.run(Upkeep.CLEANUP_TO_ONE).said == "acknowledged"
+            late[0] = timedelta(0)
+
+        store.before_replace = sleep_through_a_cleanup
+        return live.renew(timedelta(hours=1)), _is_lost(upkeep_worlds, laid, view)
+
+    assert renewed_and_lost(ON) == (False, True)
+    assert renewed_and_lost("hold_renewed_late") == (True, True)
+
+
+def _is_lost(worlds: UpkeepWorlds, laid: Laid, view: PastGraph) -> bool:
+    try:
+        return content_of(worlds.graph(), view.pinned) != laid.old
+    except OmnigraphError:
+        return True
