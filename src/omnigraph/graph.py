@@ -377,8 +377,12 @@ class Graph(Branching):
             lambda contract: write_graph(self._objects, contract.catalog, write, SYSTEM_CLOCK)
         )
 
+    @property
+    def _is_writable(self) -> bool:
+        return self.mode is not OpenMode.READ_ONLY
+
     def _require_writable(self, verb: str) -> None:
-        if self.mode is OpenMode.READ_ONLY:
+        if not self._is_writable:
             raise ReadOnlyError(
                 f"cannot {verb}: {self.root} was opened for reading",
                 next_step=f"Open it with `omnigraph.open({self.root!r})`.",

@@ -43,7 +43,7 @@ class Readable:
     """Reads of one snapshot of a graph."""
 
     def __init__(self, objects: Objects, contracts: Contracts, contract: SchemaContract) -> None:
-        self._held = objects
+        self._stored = objects
         self._contracts = contracts
         self._contract = contract
 
@@ -51,11 +51,11 @@ class Readable:
     def _objects(self) -> Objects:
         """Every verb comes by here, so none begins in a process that would wait for ever."""
         use_storage()
-        return self._held
+        return self._stored
 
     @property
     def root(self) -> str:
-        return self._held.root.uri
+        return self._stored.root.uri
 
     @property
     def catalog(self) -> Catalog:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.local.table_diff import ChangeCounts
-    from omnigraph.operations.changes import Baseline, ChangeFeed
+    from omnigraph.operations.changes import Baseline, ChangeFeed, Holding
     from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
     from omnigraph.operations.schema_contract import Contracts, SchemaContract
     from omnigraph.storage.branch_refs import BranchRef
@@ -155,6 +155,10 @@ class Versioned(Readable):
     def _require_writable(self, verb: str) -> None:
         raise NotImplementedError
 
+    @property
+    def _is_writable(self) -> bool:
+        raise NotImplementedError
+
     def diff(
         self,
         before: Reference,
@@ -199,7 +203,8 @@ class Versioned(Readable):
         """The commits of this branch after a cursor, or after `start`, with what each changed.
 
         `start` is `"now"`, `"beginning"` or a commit. Store a commit's cursor when its changes
-        are safe; who does not gets that commit again.
+        are safe; who does not gets that commit again. Where the graph was opened for writing, what
+        the feed still has to read is held while it is in use, until its end or `close()`.
         """
         from omnigraph.operations.changes import changes  # DuckDB, as in `check`
 
@@ -211,13 +216,26 @@ class Versioned(Readable):
             cursor=cursor,
             types=types,
             limit_commits=limit_commits,
+            holding=self._holding(),
         )
 
     def baseline(self, *, types: Sequence[str] | None = None) -> Baseline:
-        """All rows of this branch as inserts, table by table; its last element has the cursor."""
+        """All rows of this branch as inserts, table by table; its last element has the cursor.
+
+        They are held until then, as what a feed reads is.
+        """
         from omnigraph.operations.changes import baseline  # DuckDB, as in `check`
 
-        return baseline(self._objects, self._view()[1].catalog, self._branch, types=types)
+        catalog = self._view()[1].catalog
+        return baseline(self._objects, catalog, self._branch, types=types, holding=self._holding())
+
+    def _holding(self) -> Holding | None:
+        """How feeds hold what they read; None if nothing may be written."""
+        from omnigraph.operations.changes import Holding  # DuckDB, as in `check`
+
+        if not self._is_writable:
+            return None
+        return Holding(objects=self._objects, clock=SYSTEM_CLOCK, actor=acting(None))
 
     def commits(
         self, *, actor: str | None = None, limit: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError, ReadOnlyError
 from omnigraph.graph import Graph
+from omnigraph.operations.changes import BaselineTable, CommitChanges
 from omnigraph.reading import PastGraph, Readable
 from tests.stores import folder_of
 
@@ -151,3 +154,97 @@ def test_an_operator_ends_a_hold_of_a_reader_that_is_gone(graph: Graph) -> None:
     assert graph.holds() == ()
     with pytest.raises(NotFoundError, match="no hold"):
         graph.release_hold(view.hold.hold.hold_id)
+
+
+def _told(feed: Iterable[CommitChanges]) -> list[list[str]]:
+    return [
+        [
+            row["after"]["body"]
+            for table in commit.tables
+            for row in table.reader().read_all().to_pylist()
+        ]
+        for commit in feed
+    ]
+
+
+def test_a_feed_holds_what_it_has_still_to_read_until_its_end(graph: Graph) -> None:
+    start = graph.snapshot().commit_id
+    assert start is not None
+    for body in ("one", "two", "three"):
+        _write(graph, body)
+    feed = graph.changes(start=start)
+    assert graph.holds() == (), "nothing is held before it is read"
+    first = next(feed)
+    _clean(graph)
+
+    assert [hold.purpose for hold in graph.holds()] == ["changes"]
+    assert [*_told([first]), *_told(feed)] == [["one"], ["two"], ["three"]]
+    assert graph.holds() == ()
+    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    with pytest.raises(NoLongerKeptError, match="baseline"):
+        next(graph.changes(start=start))
+
+
+def test_a_feed_that_is_closed_or_forgotten_lets_go(graph: Graph) -> None:
+    start = graph.snapshot().commit_id
+    assert start is not None
+    _write(graph, "one")
+    _write(graph, "two")
+    closed, forgotten = graph.changes(start=start), graph.changes(start=start)
+    next(closed)
+    next(forgotten)
+    assert len(graph.holds()) == 2
+    closed.close()
+    assert len(graph.holds()) == 1
+    del forgotten
+    gc.collect()
+    assert graph.holds() == ()
+
+
+def test_a_baseline_holds_its_rows_until_it_has_given_its_cursor(graph: Graph) -> None:
+    _write(graph, "first")
+    baseline = graph.baseline()
+    _clean(graph)
+    table = next(baseline)
+    assert isinstance(table, BaselineTable)
+    assert [row["after"]["body"] for row in table.reader().read_all().to_pylist()] == ["first"]
+    assert [hold.purpose for hold in graph.holds()] == ["baseline"]
+    next(baseline)
+    assert graph.holds() == ()
+
+
+def test_a_feed_of_a_graph_that_is_only_read_writes_nothing_and_tells_what_is_gone(
+    graph: Graph,
+) -> None:
+    start = graph.snapshot().commit_id
+    assert start is not None
+    for body in ("one", "two", "three"):
+        _write(graph, body)
+    feed = omnigraph.open(graph.root, mode="r").changes(start=start)
+    next(feed)
+    assert graph.holds() == ()
+    _clean(graph)
+    with pytest.raises(NoLongerKeptError, match="baseline"):
+        _told(feed)
+
+
+@pytest.mark.parametrize("verb", ["nodes", "query", "export", "diff", "explain", "parquet"])
+def test_what_is_gone_is_told_as_such_by_every_read(
+    graph: Graph, verb: str, tmp_path: Path
+) -> None:
+    _write(graph, "first")
+    view, commit = graph.snapshot(), graph.snapshot().commit_id
+    assert commit is not None
+    _write(graph, "second")
+    _clean(graph)
+    ask = "query q() { match { $d: Doc } return { $d.body } }"
+    reads: dict[str, Callable[[], object]] = {
+        "nodes": lambda: view.nodes("Doc").read_all(),
+        "query": lambda: view.query(ask).to_pylist(),
+        "explain": lambda: view.explain(ask, analyze=True),
+        "export": lambda: view.export(tmp_path / "rows.jsonl"),
+        "parquet": lambda: view.export(tmp_path / "rows", format="parquet"),
+        "diff": lambda: graph.diff(commit),
+    }
+    with pytest.raises(NoLongerKeptError, match="not kept any more"):
+        reads[verb]()

@@ -13,7 +13,8 @@ import pytest
 import omnigraph as api
 from omnigraph.cli.terminal import visible
 from tests.cli.commands import omnigraph
-from tests.forking.programs import COMMAND, environment_of
+from tests.forking.programs import environment_of
+from tests.forking.zygote import COMMAND
 
 pytestmark = pytest.mark.unit
 

@@ -16,8 +16,8 @@ import omnigraph
 from omnigraph.cli import (
     branch_commands,
     diff_commands,
-    interruption,
     hold_commands,
+    interruption,
     load_commands,
     maintenance_commands,
     output,

@@ -13,7 +13,8 @@ cursor of a commit gets that commit again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import InvalidInputError, NoLongerKeptError, OmnigraphError
 from omnigraph.local.named_types import table_key_named
 from omnigraph.local.one_sided import is_one_sided, one_sided_parts, one_sided_rows
 from omnigraph.local.table_diff import (
@@ -35,6 +36,12 @@ from omnigraph.local.table_diff import (
 )
 from omnigraph.operations.branch_line import NOW, BranchLine, CommitMoves, TableMove
 from omnigraph.operations.cursors import decode, encode
+from omnigraph.operations.holding import (
+    RENEWED_FOR,
+    LiveHold,
+    hold_versions,
+    renewed_while_alive,
+)
 from omnigraph.storage.kept import (
     MAYBE_GONE,
     gone_if_removed,
@@ -45,9 +52,11 @@ from omnigraph.storage.objects import stored_objects
 from omnigraph.storage.table_versions import facts_at
 
 if TYPE_CHECKING:
+    from omnigraph.commit.clock import Clock
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import TableEntry
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
@@ -113,9 +122,17 @@ class CommitChanges:
 class ChangeFeed(Iterator[CommitChanges]):
     """The commits after a place on a branch, up to the head of when it was made."""
 
-    def __init__(self, line: BranchLine, cursor: str, *, limit_commits: int | None) -> None:
+    def __init__(
+        self,
+        line: BranchLine,
+        cursor: str,
+        *,
+        limit_commits: int | None,
+        holding: Holding | None = None,
+    ) -> None:
         place = decode(cursor)
         self._line = line
+        self._holding = holding
         self._cursor = cursor
         self._graph = place.graph
         waiting = line.after(place)
@@ -140,11 +157,21 @@ class ChangeFeed(Iterator[CommitChanges]):
     def __next__(self) -> CommitChanges:
         return next(self._blocks)
 
-    def _walk(self) -> Iterator[CommitChanges]:
-        for each in self._line.moves(self._commits):
-            block = self._block(each)
-            yield block
-            self._cursor = block.cursor
+    def close(self) -> None:
+        """End the feed before its end, and let go of what it holds."""
+        self._blocks.close()
+
+    def _walk(self) -> Generator[CommitChanges]:
+        moved = _Told(self._line.moves(self._commits))
+        hold = None if self._holding is None else self._holding.of_feed(self, moved.known)
+        try:
+            for each in moved:
+                block = self._block(each)
+                yield block
+                self._cursor = block.cursor
+        finally:
+            if hold is not None:
+                hold.release()
 
     def _block(self, moved: CommitMoves) -> CommitChanges:
         commit = moved.commit
@@ -162,6 +189,69 @@ class ChangeFeed(Iterator[CommitChanges]):
         )
 
 
+class _Told(Iterable[CommitMoves]):
+    """What commits did, as far as that is known; then the error that says why not further."""
+
+    def __init__(self, moves: Iterator[CommitMoves]) -> None:
+        self.known: list[CommitMoves] = []
+        self._error: OmnigraphError | None = None
+        try:
+            self.known.extend(moves)
+        except OmnigraphError as error:
+            self._error = error
+
+    def __iter__(self) -> Iterator[CommitMoves]:
+        yield from self.known
+        if self._error is not None:
+            raise self._error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """How a feed holds what it still has to read, while it is in use."""
+
+    objects: Objects
+    clock: Clock
+    actor: str
+
+    def of_feed(self, feed: ChangeFeed, moved: Sequence[CommitMoves]) -> LiveHold | None:
+        entries = [
+            entry
+            for commit in moved
+            for move in commit.moves
+            for entry in (move.before, move.after)
+            if entry is not None
+        ]
+        return self._held(feed, entries, purpose="changes", commit_id=feed.head)
+
+    def of_baseline(self, baseline: Baseline, line: BranchLine) -> LiveHold | None:
+        entries = list(line.tables.values())
+        return self._held(baseline, entries, purpose="baseline", commit_id=line.head)
+
+    def _held(
+        self, reader: object, entries: Sequence[TableEntry], *, purpose: str, commit_id: str
+    ) -> LiveHold | None:
+        """A hold, unless there is nothing to hold, or something of it is gone already.
+
+        What is gone is then told at the commit it concerns.
+        """
+        if not entries:
+            return None
+        with suppress(NoLongerKeptError):
+            live = hold_versions(
+                self.objects,
+                entries,
+                self.clock,
+                time=RENEWED_FOR,
+                thing=f"commit {commit_id}",
+                actor=self.actor,
+                purpose=purpose,
+                commit_id=commit_id,
+            )
+            return renewed_while_alive(live, reader)
+        return None
+
+
 def changes(  # noqa: PLR0913 - every word of a poll is one
     objects: Objects,
     catalog: Catalog,
@@ -171,6 +261,7 @@ def changes(  # noqa: PLR0913 - every word of a poll is one
     cursor: str | None = None,
     types: Sequence[str] | None = None,
     limit_commits: int | None = None,
+    holding: Holding | None = None,
 ) -> ChangeFeed:
     """The commits of a branch after a place, up to its head of now.
 
@@ -183,6 +274,8 @@ def changes(  # noqa: PLR0913 - every word of a poll is one
         cursor: Where an earlier call ended.
         types: The types to report; all if left out. Commits without changes of them appear empty.
         limit_commits: How many commits to report at most.
+        holding: How what the feed reads is held, from its first commit to its end; None if it is
+            not.
 
     Raises:
         InvalidInputError: arguments that mean nothing, or a cursor for something else.
@@ -199,7 +292,7 @@ def changes(  # noqa: PLR0913 - every word of a poll is one
     keys = chosen_keys(types, catalog)
     line = BranchLine(objects, branch, keys)
     place = encode(line.start(start)) if cursor is None else cursor
-    return ChangeFeed(line, place, limit_commits=limit_commits)
+    return ChangeFeed(line, place, limit_commits=limit_commits, holding=holding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,11 +333,17 @@ class Baseline(Iterator[BaselineTable | BaselineEnd]):
     The cursor comes only after all rows were read, so that who has it has them.
     """
 
-    def __init__(self, line: BranchLine) -> None:
+    def __init__(self, line: BranchLine, holding: Holding | None = None) -> None:
         self._line = line
+        self._hold = None if holding is None else holding.of_baseline(self, line)
         self._entries = iter(line.tables.values())
         self._unread: set[str] = set()
         self._ended = False
+
+    def close(self) -> None:
+        """Let go of what is held; it may be cleaned up from now on."""
+        if self._hold is not None:
+            self._hold.release()
 
     def __next__(self) -> BaselineTable | BaselineEnd:
         entry = next(self._entries, None)
@@ -268,15 +367,24 @@ class Baseline(Iterator[BaselineTable | BaselineEnd]):
         if self._ended:
             raise StopIteration
         self._ended = True
+        self.close()
         place = self._line.cursor(self._line.head)
         return BaselineEnd(commit_id=self._line.head, cursor=encode(place))
 
 
 def baseline(
-    objects: Objects, catalog: Catalog, branch: str | None, *, types: Sequence[str] | None = None
+    objects: Objects,
+    catalog: Catalog,
+    branch: str | None,
+    *,
+    types: Sequence[str] | None = None,
+    holding: Holding | None = None,
 ) -> Baseline:
-    """All rows of a branch, or of some types, as inserts; the last element has the cursor."""
-    return Baseline(BranchLine(objects, branch, chosen_keys(types, catalog)))
+    """All rows of a branch, or of some types, as inserts; the last element has the cursor.
+
+    With `holding` they are held until the last element is asked for.
+    """
+    return Baseline(BranchLine(objects, branch, chosen_keys(types, catalog)), holding)
 
 
 def chosen_keys(types: object, catalog: Catalog) -> tuple[str, ...] | None:

@@ -38,8 +38,8 @@ from omnigraph.local.table_diff import (
     diff_table,
 )
 from omnigraph.operations.json_values import json_values
-from omnigraph.storage.paths import cannot_write, checked_path
 from omnigraph.storage.kept import gone_if_removed, streamed_unless_removed
+from omnigraph.storage.paths import cannot_write, checked_path
 from omnigraph.syntax import did_you_mean
 
 if TYPE_CHECKING:

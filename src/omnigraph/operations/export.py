@@ -27,8 +27,8 @@ from omnigraph.local.named_types import declared_types, table_key_named
 from omnigraph.operations.arguments import one_of
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.catalog import Scalar, ScalarType
-from omnigraph.storage.paths import cannot_write, checked_path
 from omnigraph.storage.kept import streamed_unless_removed
+from omnigraph.storage.paths import cannot_write, checked_path
 from omnigraph.storage.tables import whole_rows
 
 if TYPE_CHECKING:
