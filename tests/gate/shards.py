@@ -13,7 +13,10 @@ EVERYTHING = {"OMNIGRAPH_NIGHTLY": "1"}
 ON_S3 = {**EVERYTHING, "OMNIGRAPH_TEST_STORE": "s3"}
 
 SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "crash": (6, ("tests/adversary", "tests/crash", "tests/power", "tests/damage")),
+    "crash": (
+        6,
+        ("tests/adversary", "tests/crash", "tests/power", "tests/damage", "tests/hostile"),
+    ),
     "model": (6, ("tests/model",)),
     "behaviours": (2, ("tests/behaviours",)),
     "units": (
@@ -121,6 +124,7 @@ def all_shards() -> list[Shard]:
         *_power_cuts(),
         _life(),
         *_damages(),
+        *_hostile(),
         *_differential(),
         *_random_histories(),
         *_random_units(),
@@ -259,6 +263,15 @@ def _damages() -> Iterator[Shard]:
         name="damage-keys 0/1",
         command=("python", "-m", "tests.damage.keys", "--trials", "200", "--seed", "{seed}"),
     )
+
+
+def _hostile() -> Iterator[Shard]:
+    """Every forgery with every verb and command."""
+    for number in range(10):
+        yield Shard(
+            name=f"hostile {number}/10",
+            command=("python", "-m", "tests.hostile.storm", "--part", f"{number}/10"),
+        )
 
 
 def _fuzzing() -> Iterator[Shard]:

@@ -41,13 +41,13 @@ def open_database(
         ":memory:" if file is None else file,
         config={**_SETTINGS, **({} if file else spill), **(settings or {})},
     )
-    opened.execute(_LOCKED)  # only now: afterwards no folder for spilling can be named
+    opened.sql(_LOCKED)  # only now: afterwards no folder for spilling can be named
     return silenced(opened)
 
 
 def silenced(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """The connection without a progress bar; each cursor begins with one."""
-    connection.execute("SET enable_progress_bar = false")
+    connection.sql("SET enable_progress_bar = false")
     return connection
 
 
