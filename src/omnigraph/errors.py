@@ -29,7 +29,6 @@
     │   ├── SparkUnavailableError        exit 1   no Spark to run on: what to install or start
     │   ├── SparkJobFailedError          exit 1   Spark gave up on a job
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
-    │   ├── FormatTooOldError            exit 1   open the graph for writing first
     │   ├── IndexPendingError            exit 1   the rows do not allow an index yet
     │   ├── QueryFailedError             exit 1   a value the run met has no answer
     │   ├── QueryBudgetError             exit 1   the run needed more memory or time than it has
@@ -328,20 +327,6 @@ class FormatTooNewError(NothingWrittenError):
         self.root = root
         self.found = found
         self.supported = supported
-
-
-class FormatTooOldError(NothingWrittenError):
-    """What was asked for is not recorded in the graph's old format, and it was not brought up."""
-
-    def __init__(self, root: str, *, found: int, needed: int) -> None:
-        super().__init__(
-            f"{root} has internal format {found}, and what was asked for is recorded since format "
-            f"{needed}",
-            next_step="Open it for writing once, which brings the format up to date.",
-        )
-        self.root = root
-        self.found = found
-        self.needed = needed
 
 
 class IndexPendingError(NothingWrittenError):

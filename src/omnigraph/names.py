@@ -40,6 +40,8 @@ LANCE_VERSION_MOST: Final = 2**64 - 1
 """Lance counts the names of version files down from here, so that the newest is listed first."""
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
 STAMP: Final = 8
+STAMP_WITHOUT_RUNS: Final = 3
+"""Before it, branches that begin with `__run__` are left over from a scheme that is gone."""
 STAMP_OF_HEADS: Final = 4
 """From here on a manifest has a row for the head of its branch."""
 DURABILITY_KEY: Final = "omnigraph:durability"
@@ -100,6 +102,14 @@ def fnv1a64_hex(text: str) -> str:
     for byte in text.encode():
         digest = ((digest ^ byte) * _FNV_PRIME) & _U64
     return f"{digest:016x}"
+
+
+def is_system_name(name: str) -> bool:
+    """Whether a name of a branch or a tag is Omnigraph's own.
+
+    `__run__` was, before stamp 3, whose migration removed such branches; since then it is nobody's.
+    """
+    return name.startswith(SYSTEM_PREFIX) and not name.startswith(LEGACY_RUN_PREFIX)
 
 
 def format_marker(stamp: int) -> str:

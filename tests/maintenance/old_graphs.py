@@ -44,22 +44,24 @@ def old_graph(
     branches: tuple[str, ...] = (),
     people: tuple[str, ...] = (),
     auto_cleanup: bool = False,
+    history: bool = True,
+    stable_row_ids: bool = True,
 ) -> None:
     """A graph whose manifest has the shape of `stamp`; stamp 1 carries none.
 
-    Only graphs from stamp 4 on can have people in them. With `auto_cleanup` its tables are such as
-    Lance once made unless it was told otherwise: it deletes their old versions by itself.
+    With `auto_cleanup` its tables are such as Lance once made unless it was told otherwise: it
+    deletes their old versions by itself. Without `stable_row_ids` they are older still.
     """
     graph = omnigraph.init(root, schema=SCHEMA)
+    if people:
+        graph.write({"Person": [{"name": name} for name in people]})
     if stamp >= names.STAMP_OF_HEADS:
-        if people:
-            graph.write({"Person": [{"name": name} for name in people]})
         _stamped(graph, branches, stamp)
         return
     shutil.rmtree(folder_of(root, names.MANIFEST))
     folder_of(root, names.branch_ref(names.MAIN)).unlink()
-    if auto_cleanup:
-        _make_tables_again(root)
+    if auto_cleanup or not stable_row_ids:
+        _make_tables_again(root, AUTO_CLEANUP if auto_cleanup else {}, stable_row_ids)
     is_annotated = stamp >= 2 if annotated is None else annotated
     manifest = lance.write_dataset(
         _old_rows(root, annotated=is_annotated, stamp=stamp),
@@ -67,10 +69,13 @@ def old_graph(
         mode="create",
         enable_stable_row_ids=True,
     )
+    for lists in folder_of(root).glob("*/*/_checksums"):
+        shutil.rmtree(lists)
     for branch in branches:
         parent, _, _ = branch.rpartition("/")
         manifest.create_branch(branch, (parent, None) if parent in branches else manifest.version)
-    _write_history(root)
+    if history:
+        _write_history(root)
     if auto_cleanup:
         for location in (names.MANIFEST, *HISTORY):
             lance.dataset(f"{root}/{location}").update_config(AUTO_CLEANUP)
@@ -128,6 +133,7 @@ def _old_rows(root: str, *, annotated: bool, stamp: int) -> pa.Table:
     )
     records: list[dict[str, object]] = []
     for table_key in TABLE_KEYS:
+        table = lance.dataset(f"{root}/{names.table_location(table_key)}")
         records.append(
             {
                 "object_id": table_key,
@@ -141,8 +147,8 @@ def _old_rows(root: str, *, annotated: bool, stamp: int) -> pa.Table:
                 "object_id": f"{table_key}$00000001",
                 "object_type": "table_version",
                 "table_key": table_key,
-                "table_version": lance.dataset(f"{root}/{names.table_location(table_key)}").version,
-                "row_count": 0,
+                "table_version": table.version,
+                "row_count": table.count_rows(),
             }
         )
     records.append(
@@ -156,16 +162,16 @@ def _old_rows(root: str, *, annotated: bool, stamp: int) -> pa.Table:
     return pa.Table.from_pylist(records, schema=schema)
 
 
-def _make_tables_again(root: str) -> None:
+def _make_tables_again(root: str, settings: dict[str, str | None], stable_row_ids: bool) -> None:
     for table_key in TABLE_KEYS:
         location = f"{root}/{names.table_location(table_key)}"
         schema = lance.dataset(location).schema
         shutil.rmtree(location)
-        lance.write_dataset(
-            schema.empty_table(),
-            location,
-            enable_stable_row_ids=True,
-        ).update_config(AUTO_CLEANUP)
+        table = lance.write_dataset(
+            schema.empty_table(), location, enable_stable_row_ids=stable_row_ids
+        )
+        if settings:
+            table.update_config(settings)
 
 
 def _write_history(root: str) -> None:

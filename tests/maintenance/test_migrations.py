@@ -7,7 +7,7 @@ import pytest
 
 import omnigraph
 from omnigraph import names
-from omnigraph.errors import FormatTooNewError, FormatTooOldError
+from omnigraph.errors import FormatTooNewError
 from omnigraph.maintenance.migrate import STEPS, migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
 from omnigraph.storage.branch_refs import BranchRef
@@ -148,22 +148,6 @@ def test_branches_can_be_made_from_a_branch_that_migrated(graph_root: str, stamp
     assert names_of_branches == ["main", "child", "dev", "grandchild"]
     assert graph.branch("grandchild").nodes("Person").read_all().num_rows == 1
     assert graph.branch("child").nodes("Person").read_all().num_rows == 0
-
-
-@pytest.mark.parametrize("stamp", [1, 2, 3])
-def test_what_an_old_format_does_not_record_is_refused_until_it_is_opened_for_writing(
-    graph_root: str, stamp: int
-) -> None:
-    old_graph(graph_root, stamp=stamp)
-    reading = omnigraph.open(graph_root, mode="r")
-
-    for question in (reading.branches, reading.commits):
-        with pytest.raises(FormatTooOldError, match="Open it for writing once"):
-            question()
-
-    omnigraph.open(graph_root)
-    assert [branch.name for branch in reading.branches()] == ["main"]
-    assert reading.commits()
 
 
 def test_branches_of_format_4_go_on_after_the_migration(graph_root: str) -> None:

@@ -259,7 +259,7 @@ def reconcile_if_few(objects: Objects) -> Reconciled:
 
 def _is_claimed(fork: str, pending: set[tuple[str, str | None]]) -> bool:
     """Whether an operation at work may need a fork; names of the system are nobody's to judge."""
-    if fork.startswith(names.SYSTEM_PREFIX):
+    if names.is_system_name(fork):
         return True
     incarnation, operation_id = names.fork_owner(fork)
     return (operation_id, incarnation or None) in pending

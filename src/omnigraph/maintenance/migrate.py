@@ -56,10 +56,13 @@ class Migrated:
 def migrate(context: MigrationContext) -> tuple[Migrated, ...]:
     """Bring every branch to the current stamp; returns the branches that moved."""
     root = context.objects.root
-    if _stamp(root, None) == names.STAMP:
+    stamp = _stamp(root, None)
+    if stamp == names.STAMP:
         return ()
-    live = [name for name in manifest_branches(root) if not name.startswith(names.SYSTEM_PREFIX)]
-    walks = [_walk(context, branch) for branch in (*sorted(live), None)]
+    branches = sorted(name for name in manifest_branches(root) if not names.is_system_name(name))
+    if stamp < names.STAMP_WITHOUT_RUNS:
+        branches = [name for name in branches if not name.startswith(names.LEGACY_RUN_PREFIX)]
+    walks = [_walk(context, branch) for branch in (*branches, None)]
     return tuple(walk for walk in walks if walk.stamps)
 
 

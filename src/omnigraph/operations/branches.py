@@ -112,7 +112,7 @@ def list_branches(objects: Objects) -> tuple[BranchInfo, ...]:
     main = branch_state(objects, None)
     found = [_info(main)]
     for ref in living_branches(objects).values():
-        if ref.branch.startswith(names.SYSTEM_PREFIX):
+        if names.is_system_name(ref.branch):
             continue
         with suppress(NotFoundError):
             # Deleted meanwhile, or not finished yet: there is nothing to read.

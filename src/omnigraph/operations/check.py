@@ -49,6 +49,7 @@ class Problem(StrEnum):
     UNKNOWN_OPERATION = "unknown_operation"
     WRONG_INDEX = "wrong_index"
     AUTOMATIC_CLEANUP = "automatic_cleanup"
+    UNSTABLE_ROW_IDS = "unstable_row_ids"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,14 @@ def _pins(root: Root, state: ManifestState, engine: _Engine) -> Iterator[Finding
                 thing=entry.table_key,
                 message=f"version {entry.version} holds {rows} rows, the manifest says "
                 f"{entry.row_count}",
+            )
+        if not open_pinned(root, entry).has_stable_row_ids:
+            yield Finding(
+                problem=Problem.UNSTABLE_ROW_IDS,
+                thing=entry.table_key,
+                message="it was made without stable row ids, which cannot be added: diffs, merges "
+                "and feeds across a compaction may take unchanged rows for changed ones. Run "
+                f"`omnigraph export {root} -o FILE` and load that into a new graph.",
             )
         if belongs_to(entry, state.ref):
             yield from _head(root, entry)

@@ -71,7 +71,7 @@ def _checked(name: object, *, what: str) -> str:
     if not isinstance(name, str):
         raise InvalidInputError(f"{what} is {name!r:.80}, expected a name")
     text = name.strip()
-    if text.startswith(names.SYSTEM_PREFIX):
+    if names.is_system_name(text):
         raise InvalidInputError(
             f"{what} {text!r:.80} would belong to Omnigraph itself",
             next_step=f"Choose a name that does not start with {names.SYSTEM_PREFIX!r}.",

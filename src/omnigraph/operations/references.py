@@ -66,7 +66,7 @@ def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
     text = given.strip()
     if text == names.MAIN:
         return None
-    public = could_be_name(text) and not text.startswith(names.SYSTEM_PREFIX)
+    public = could_be_name(text) and not names.is_system_name(text)
     ref = find_branch(objects, text) if public else None
     if ref is None:
         hint = did_you_mean(text, [names.MAIN, *living_branches(objects)])

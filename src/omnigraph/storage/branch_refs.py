@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
+from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.storage.manifest import manifest_branches, read_manifest
 from omnigraph.storage.objects import Objects, claim
 from omnigraph.storage.pinned_tables import PinnedTables, paths_in
 from omnigraph.storage.pinned_tables import decoded as pinned
@@ -90,7 +92,11 @@ def free_branch_log(objects: Objects, branch: str) -> BranchLog | None:
 
 def find_branch(objects: Objects, branch: str) -> BranchRef | None:
     """The living incarnation of a branch."""
-    return read_branch_log(objects, branch).living
+    log = read_branch_log(objects, branch)
+    if log.last or branch == names.MAIN:
+        return log.living
+    main = read_branch_ref(objects, names.MAIN)
+    return _branches_before_logs(objects, main).get(branch)
 
 
 def is_living(objects: Objects, ref: BranchRef) -> bool:
@@ -117,8 +123,35 @@ def broken_branch_entries(objects: Objects) -> Iterator[tuple[str, str]]:
 
 def living_branches(objects: Objects) -> Mapping[str, BranchRef]:
     """Every living branch but main, by name."""
-    logs = branch_logs(objects)
-    return {branch: log.living for branch, log in logs.items() if log.living is not None}
+    logs = read_logs(objects, _BRANCHES)
+    living = {branch: log.living for branch, log in logs.items() if log.living is not None}
+    unlogged = {
+        branch: ref
+        for branch, ref in _branches_before_logs(objects, living.pop(names.MAIN, None)).items()
+        if branch not in logs
+    }
+    return dict(sorted((living | unlogged).items()))
+
+
+def _branches_before_logs(objects: Objects, main: BranchRef | None) -> Mapping[str, BranchRef]:
+    """The branches of a graph that is older than their logs: those that Lance lists.
+
+    Who made the graph with a log of main wrote down which tables it creates; all others have to be
+    asked for their format.
+    """
+    if main is not None and main.creates:
+        return {}
+    try:
+        stamp = read_manifest(objects.root).stamp
+    except (DamagedGraphError, NotFoundError):
+        return {}  # whoever reads the manifest says so; the logs can be read without it
+    if stamp >= names.STAMP_OF_HEADS:
+        return {}
+    return {
+        branch: BranchRef(branch=branch, incarnation="", claimed_at="")
+        for branch in manifest_branches(objects.root)
+        if branch != names.SCHEMA_APPLY_LOCK
+    }
 
 
 def read_branch_ref(objects: Objects, branch: str) -> BranchRef | None:

@@ -139,7 +139,10 @@ def base_of(
 
 def _in_manifests(states: tuple[ManifestState, ...]) -> dict[str, GraphCommit]:
     return {
-        row.commit_id: row for state in states for row in state.rows if isinstance(row, GraphCommit)
+        row.commit_id: row
+        for state in states
+        for row in state.known_rows
+        if isinstance(row, GraphCommit)
     }
 
 

@@ -186,12 +186,12 @@ def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
     commits = {
         row["graph_commit_id"]: GraphCommit(
             commit_id=row["graph_commit_id"],
-            branch=row["graph_branch"],
+            branch=row.get("graph_branch"),
             operation_id=row.get("operation_id") or "",
             actor=actors.get(row["graph_commit_id"], ""),
             created_at=row["created_at"].isoformat(timespec="microseconds"),
-            parent_id=row["parent_commit_id"],
-            merged_parent_id=row["merged_parent_commit_id"],
+            parent_id=row.get("parent_commit_id"),
+            merged_parent_id=row.get("merged_parent_commit_id"),
             resolution=row.get("resolution"),
             manifest_version=row["manifest_version"],
             tables=tuple(tuple(table) for table in json.loads(row.get("tables") or "[]")),

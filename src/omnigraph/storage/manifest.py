@@ -38,6 +38,7 @@ from omnigraph.storage.datasets import (
     create_dataset,
     is_not_found,
     lance_branches,
+    made_at,
     open_dataset,
     translated,
     without_cleanup,
@@ -65,6 +66,7 @@ from omnigraph.storage.manifest_rows import (
 )
 from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.objects import stored_objects
+from omnigraph.storage.old_formats import OldVersion, assumed_rows, schema_hash_at_root
 from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.power_cuts import (
     is_torn,
@@ -235,7 +237,9 @@ def swap_manifest(
     except OSError:
         return SwapAnswer.UNKNOWN
     make_durable(base.root)
-    remember(replace(base, version=int(made.version), facts=facts, rows=rows, handle=made))
+    if stamp >= names.STAMP_OF_HEADS:  # for others more is to be read than these rows
+        put = replace(base, version=int(made.version), facts=facts, rows=rows, assumed=())
+        remember(replace(put, handle=made))
     return SwapAnswer.ACCEPTED
 
 
@@ -461,8 +465,30 @@ def _read_whole(
         rows=rows if branch is None else _with_head(rows, branch),
         handle=handle,
     )
+    if facts.stamp < names.STAMP_OF_HEADS:
+        is_newest_of_main = branch is None and handle.version == latest
+        state = _with_assumed_rows(state, is_newest_of_main=is_newest_of_main)
     remember(state)
     return state
+
+
+def _with_assumed_rows(state: ManifestState, *, is_newest_of_main: bool) -> ManifestState:
+    """What stands for the head of a manifest that has none; see `old_formats`."""
+    if is_newest_of_main:
+        schema_hash = schema_hash_at_root(state.root)
+    else:
+        # Since it was brought up to date the graph may have got another schema.
+        schema_hash = read_manifest(state.root).head.first_schema
+    branches = {} if state.branch is None else manifest_branches(state.root)
+    origin = branches.get(state.branch or names.MAIN)
+    old = OldVersion(
+        branch=state.branch,
+        parent_branch=None if origin is None else origin.parent,
+        version=state.version,
+        made_at=made_at(state.handle),
+        schema_hash=schema_hash,
+    )
+    return replace(state, assumed=assumed_rows(state.root, old))
 
 
 def _known_facts(root: Root, handle: LanceDataset) -> ManifestFacts:

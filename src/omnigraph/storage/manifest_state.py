@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError, FormatTooOldError
+from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
 from omnigraph.storage.snapshot import Snapshot, take_snapshot
 
@@ -27,8 +27,15 @@ class ManifestState:
     version: int
     facts: ManifestFacts
     rows: tuple[ManifestRow, ...] = field(repr=False)
+    """What is stored; a swap is made from these."""
     handle: LanceDataset = field(repr=False, compare=False)
     root: Root = field(repr=False, compare=False)
+    assumed: tuple[ManifestRow, ...] = field(default=(), repr=False)
+    """What stands for a head and a commit in a format that has none."""
+
+    @property
+    def known_rows(self) -> tuple[ManifestRow, ...]:
+        return (*self.rows, *self.assumed) if self.assumed else self.rows
 
     @property
     def stamp(self) -> int:
@@ -44,14 +51,11 @@ class ManifestState:
         """The branch's own head.
 
         Raises:
-            FormatTooOldError: the manifest is of a format that has none.
-            DamagedGraphError: it should have one.
+            DamagedGraphError: it has none.
         """
-        for row in self.rows:
+        for row in self.known_rows:
             if isinstance(row, GraphHead) and row.branch == self.branch:
                 return row
-        if self.stamp < names.STAMP_OF_HEADS:
-            raise FormatTooOldError(self.root.uri, found=self.stamp, needed=names.STAMP_OF_HEADS)
         raise DamagedGraphError(
             f"{names.MANIFEST} of {self.root} has no head of branch {self.branch or names.MAIN!r}",
             next_step=f"Run `omnigraph check {self.root} --deep` to see what else is damaged.",
@@ -69,4 +73,6 @@ class ManifestState:
 
     @cached_property
     def _snapshot(self) -> Snapshot:
-        return take_snapshot(self.rows, branch=self.branch, manifest_version=self.version)
+        snapshot = take_snapshot(self.known_rows, branch=self.branch, manifest_version=self.version)
+        # A manifest without heads does not say which schema it belongs to.
+        return replace(snapshot, schema_hash=None) if self.assumed else snapshot

@@ -38,7 +38,7 @@ def snapshot_at_commit(root: Root, state: ManifestState, commit_id: str) -> Snap
 
     The history is not read for a commit that the state itself knows and still has whole.
     """
-    for row in state.rows:
+    for row in state.known_rows:
         if isinstance(row, GraphCommit) and row.commit_id == commit_id:
             left = _kept(root, state, row)
             if left is not None:

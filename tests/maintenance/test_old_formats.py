@@ -1,0 +1,150 @@
+"""Every older format, asked everything, from folders that must not be written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.operations.check import Problem
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.manifest import manifest_branches
+from tests.forking.programs import run_module
+from tests.gate.seeds import run_seed
+from tests.gate.selection import for_gate
+from tests.maintenance.old_graphs import OLD_COMMIT, old_graph
+from tests.maintenance.old_reads import COMMANDS, DEV, PEOPLE, QUESTIONS, REFUSED
+from tests.stores import files_of
+
+pytestmark = [pytest.mark.unit, pytest.mark.local_disk("permissions of folders")]
+
+OLD = range(1, names.STAMP)
+OF_TODAY = {run_seed() % 3 + 1, run_seed() % (names.STAMP - 4) + 4}
+"""One format without heads and one with."""
+
+
+@pytest.mark.parametrize("stamp", for_gate(OLD, lambda stamp: stamp in OF_TODAY))
+def test_every_read_verb_answers_from_read_only_folders(tmp_path: Path, stamp: int) -> None:
+    root = tmp_path / "g"
+    old_graph(str(root), stamp=stamp, branches=(DEV,), people=PEOPLE)
+    before = {path: path.read_bytes() for path in files_of(str(root))}
+
+    with read_only(root):
+        answers = asked(root, tmp_path / "out")
+
+    assert answers.keys() == {*QUESTIONS, *(f"$ {command}" for command in COMMANDS)}
+    refused = {q: said for q, said in answers.items() if str(said).startswith(REFUSED)}
+    assert refused == {}
+    assert {path: path.read_bytes() for path in files_of(str(root))} == before
+    assert answers["nodes"] == answers["branch"] == answers["at a branch"] == [*PEOPLE]
+    assert answers["branches"] == ["main", DEV]
+    assert answers["check"] == []
+
+
+@pytest.mark.nightly("reads each graph twice; the gate has the answers that matter")
+@pytest.mark.parametrize("stamp", OLD)
+def test_an_upgrade_changes_no_answer(tmp_path: Path, stamp: int) -> None:
+    root = tmp_path / "g"
+    old_graph(str(root), stamp=stamp, branches=(DEV,), people=PEOPLE)
+    answers = asked(root, tmp_path / "before")
+
+    omnigraph.open(str(root))
+
+    assert asked(root, tmp_path / "after") == answers
+
+
+def test_the_commits_of_a_format_without_heads_are_those_of_its_history(tmp_path: Path) -> None:
+    old_graph(str(tmp_path / "g"), stamp=3, branches=(DEV,), people=PEOPLE)
+
+    graph = omnigraph.open(str(tmp_path / "g"), mode="r")
+
+    assert [commit.commit_id for commit in graph.commits()] == [OLD_COMMIT]
+    assert graph.snapshot().commit_id == OLD_COMMIT
+    assert graph.at(OLD_COMMIT).nodes("Person").read_all().num_rows == len(PEOPLE)
+
+
+def test_a_commit_of_an_old_format_is_read_by_its_schema_after_an_upgrade(tmp_path: Path) -> None:
+    old_graph(str(tmp_path / "g"), stamp=3, people=PEOPLE)
+    graph = omnigraph.open(str(tmp_path / "g"))
+    graph.apply_schema(graph.schema_text.replace("node Person {", "node Person { note: String? "))
+
+    past = graph.at(OLD_COMMIT)
+
+    assert "note" not in past.nodes("Person").read_all().column_names
+    assert "note" not in past.schema_text
+    assert graph.at(1).nodes("Person").read_all().num_rows == len(PEOPLE)
+
+
+def test_a_manifest_without_any_history_has_one_unrecorded_commit(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    old_graph(root, stamp=2, people=PEOPLE, history=False)
+
+    graph = omnigraph.open(root, mode="r")
+
+    (commit,) = graph.commits()
+    assert graph.at(commit.commit_id).nodes("Person").read_all().num_rows == len(PEOPLE)
+
+
+@pytest.mark.parametrize("stamp", [1, 2])
+def test_run_branches_are_listed_until_an_upgrade_sweeps_them(tmp_path: Path, stamp: int) -> None:
+    root = str(tmp_path / "g")
+    old_graph(root, stamp=stamp, branches=("__run__01", DEV))
+    reading = omnigraph.open(root, mode="r")
+    assert [branch.name for branch in reading.branches()] == ["main", "__run__01", DEV]
+
+    graph = omnigraph.open(root)
+
+    assert [branch.name for branch in graph.branches()] == ["main", DEV]
+
+
+def test_a_run_branch_of_format_3_and_later_is_an_ordinary_branch(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    old_graph(root, stamp=3, branches=("__run__01",))
+
+    graph = omnigraph.open(root)
+    graph.branch("__run__01").write({"Person": [{"name": "ann"}]})
+    graph.create_branch("__run__02").write({"Person": [{"name": "bob"}]})
+    graph.merge("__run__02")
+    graph.reconcile()
+
+    assert [branch.name for branch in graph.branches()] == ["main", "__run__01", "__run__02"]
+    assert graph.branch("__run__01").nodes("Person").read_all().num_rows == 1
+    graph.delete_branch("__run__02")
+    assert len(manifest_branches(parse_root(root))) == 1
+
+
+def test_check_tells_of_tables_without_stable_row_ids(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    old_graph(root, stamp=1, stable_row_ids=False)
+    graph = omnigraph.open(root)
+    graph.write({"Person": [{"name": "ann"}]})
+
+    findings = graph.check().findings
+
+    assert {finding.problem for finding in findings} == {Problem.UNSTABLE_ROW_IDS}
+    assert "load that into a new graph" in findings[0].message
+
+
+def asked(root: Path, folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    ended = run_module("tests.maintenance.old_reads", str(root), str(folder))
+    assert ended.returncode == 0, ended.stderr
+    return dict(json.loads(line) for line in ended.stdout.splitlines())
+
+
+@contextmanager
+def read_only(root: Path) -> Iterator[None]:
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        yield
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
