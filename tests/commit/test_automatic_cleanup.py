@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lance
 import pytest
+from lance.fragment import write_fragments
 
 import omnigraph
 from omnigraph import names
@@ -11,6 +12,7 @@ from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_al
 from omnigraph.operations.check import Problem
 from omnigraph.reading import Readable
 from omnigraph.storage.history import HISTORY
+from omnigraph.storage.table_versions import Role
 from tests.maintenance.old_graphs import AUTO_CLEANUP, SCHEMA, old_graph
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("makes tables with bare Lance")]
@@ -67,22 +69,55 @@ def test_automatic_cleanup_that_something_else_switched_on_never_runs(
     assert set(before) <= set(versions(graph_root))
 
 
-def test_a_pin_that_has_automatic_cleanup_is_put_back_without_running_it(graph_root: str) -> None:
+@pytest.mark.parametrize("point", ["mutation.pre_table_commit", "publish.pre_manifest"])
+def test_a_write_that_died_on_such_a_table_is_settled_without_a_cleanup(
+    graph_root: str, point: str
+) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}], "Company": [{"name": "acme"}]})
     switch_on(graph_root)
     graph.repair(confirm=True)
     assert graph.check().findings
     before = versions(graph_root)
-    arm("publish.pre_manifest", Armed(action=Action.ERROR))
+    arm(point, Armed(action=Action.ERROR))
     with pytest.raises(FailpointReached):
-        graph.write({"Person": [{"name": "bob"}]})
+        graph.write({"Person": [{"name": "bob"}], "Company": [{"name": "bert"}]})
     disarm_all()
 
-    graph.recover(also_living=True)
+    (recovery,) = graph.recover(also_living=True).settled
     graph.write({"Person": [{"name": "cid"}]})
 
+    assert recovery.kind == ("rolled_forward" if point.startswith("publish") else "rolled_back")
     assert set(before) <= set(versions(graph_root))
+    assert graph.check().ok
+
+
+def test_what_an_earlier_release_left_on_such_a_table_is_undone_without_a_cleanup(
+    graph_root: str,
+) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": "ann"}]})
+    switch_on(graph_root)
+    graph.repair(confirm=True)
+    table = lance.dataset(f"{graph_root}/{PERSON}")
+    table.tags.create("theirs", min(versions(graph_root)))
+    appended = lance.LanceOperation.Append(write_fragments(table.to_table(), table, mode="append"))
+    properties = {
+        names.OPERATION_PROPERTY: "01J00000000000000000000000",
+        names.ROLE_PROPERTY: Role.OWN,
+        names.PIN_PROPERTY: str(table.version),
+    }
+    transaction = lance.Transaction(table.version, appended, transaction_properties=properties)
+    lance.LanceDataset.commit(table, transaction)
+    table.tags.delete("theirs")
+    before = versions(graph_root)
+
+    graph.write({"Person": [{"name": "bob"}]})
+
+    assert set(before) <= set(versions(graph_root))
+    assert table.tags.list() == {}
+    assert people(graph) == ["ann", "bob"]
+    assert graph.check().ok
 
 
 def test_check_tells_of_automatic_cleanup(graph_root: str) -> None:
@@ -97,8 +132,11 @@ def test_check_tells_of_automatic_cleanup(graph_root: str) -> None:
     assert (finding.problem, finding.thing) == (Problem.AUTOMATIC_CLEANUP, "node:Person")
     assert "interval=1" in finding.message
     assert drifted == finding
+    before = versions(graph_root)
+    graph.write({"Company": [{"name": "acme"}]})
     graph.optimize()
     assert graph.check().ok
+    assert set(before) <= set(versions(graph_root))
 
 
 def switch_on(root: str) -> None:

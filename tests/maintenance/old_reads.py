@@ -39,7 +39,7 @@ def _people(graph: Readable) -> list[str]:
 
 
 def _asked(graph: Readable) -> object:
-    return graph.query(ASK).to_pylist()  # type: ignore[union-attr]
+    return graph.query(ASK).to_pylist()
 
 
 def _exported(graph: Readable, folder: Path, form: str) -> object:

@@ -61,6 +61,23 @@ def test_a_handle_opened_before_an_upgrade_is_refused_and_writes_nothing(
     assert contents(handles.main.root) == before
 
 
+def test_a_newer_graph_is_neither_opened_nor_made_again_nor_rebuilt(handles: Handles) -> None:
+    root = handles.main.root
+    before = contents(root)
+
+    for act in (
+        lambda: omnigraph.open(root),
+        lambda: omnigraph.open(root, mode="r"),
+        lambda: omnigraph.rebuild_manifest(root, confirm=True),
+    ):
+        with pytest.raises(FormatTooNewError):
+            act()
+    with pytest.raises(AlreadyInitialisedError):
+        omnigraph.init(root, schema=SCHEMA, force=True)
+
+    assert contents(root) == before
+
+
 def test_a_view_of_the_past_goes_on_reading_what_it_pinned(handles: Handles) -> None:
     assert handles.past.nodes("Person").read_all().num_rows == 2
 
