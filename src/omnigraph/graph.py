@@ -15,9 +15,7 @@ from omnigraph.commit.recover import Swept, sweep
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import OmnigraphError, ReadOnlyError
 from omnigraph.operations.arguments import acting, one_of
-from omnigraph.operations.branches import (
-    create_branch,
-)
+from omnigraph.operations.branches import checked_lifetime, create_branch
 from omnigraph.operations.notebook import graph_html
 from omnigraph.operations.references import Reference, branch_ref
 from omnigraph.operations.references import resolve as found_reference
@@ -29,6 +27,7 @@ from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
     from os import PathLike
 
     from pyspark.sql import SparkSession
@@ -71,13 +70,30 @@ class Graph(Branching):
         ref = branch_ref(self._objects, name)
         return self._on_branch(None if ref is None else ref.branch)
 
-    def create_branch(self, name: str, *, from_: Reference | None = None) -> Graph:
-        """Make a branch with the content of this one, or of another reference; no row is copied."""
+    def create_branch(
+        self,
+        name: str,
+        *,
+        from_: Reference | None = None,
+        owner: str | None = None,
+        expires: str | timedelta | None = None,
+    ) -> Graph:
+        """Make a branch with the content of this one, or of another reference; no row is copied.
+
+        Args:
+            name: The branch.
+            from_: What it starts as.
+            owner: Who it is for; shown by `branches`.
+            expires: After which time it is taken for abandoned unless somebody still writes to it,
+                such as `"7d"`. Nothing is removed because of that unless a policy of `maintain`
+                says so.
+        """
         self._require_writable("create a branch")
+        lifetime = checked_lifetime(owner, expires)
         source = found_reference(
             self._objects, self.branch_name if from_ is None else from_, branch=self._branch
         )
-        ref = create_branch(self._objects, name, source, SYSTEM_CLOCK)
+        ref = create_branch(self._objects, name, source, SYSTEM_CLOCK, lifetime)
         return self._on_branch(ref.branch)
 
     def status(self) -> GraphStatus:

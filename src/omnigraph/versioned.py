@@ -71,7 +71,7 @@ class Versioned(Readable):
 
     def branches(self) -> tuple[BranchInfo, ...]:
         """Main, then every other branch by name."""
-        return list_branches(self._objects)
+        return list_branches(self._objects, SYSTEM_CLOCK)
 
     def partings(self) -> tuple[Parting, ...]:
         """The other branches, and how many commits of theirs this one lacks.

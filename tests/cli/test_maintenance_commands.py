@@ -137,6 +137,8 @@ def test_cleanup_as_json_has_stable_keys(graph: Graph) -> None:
         "tables",
         "reconciled",
         "leftovers",
+        "holds",
+        "held_versions",
         "bytes_removed",
     }
     rows = {each["table_key"]: each for each in found["tables"]}
@@ -242,7 +244,7 @@ def test_maintain_runs_every_step_and_writes_metrics(graph: Graph, tmp_path: Pat
     done = omnigraph("maintain", graph.root, "--policy", str(policy), "--metrics", str(metrics))
 
     assert done.returncode == 0, done.stderr
-    for step in ("check", "reconcile", "optimize", "cleanup"):
+    for step in ("check", "branches", "reconcile", "optimize", "cleanup"):
         (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith(step))
         assert "done" in line
     assert f'omnigraph_maintain_exit_code{{graph="{graph.root}"}} 0' in metrics.read_text()
@@ -256,6 +258,7 @@ def test_maintain_as_json_has_stable_keys(graph: Graph) -> None:
     assert found.keys() == {"root", "started_at", "steps", "exit_code"}
     assert [each["step"] for each in found["steps"]] == [
         "check",
+        "branches",
         "reconcile",
         "optimize",
         "cleanup",

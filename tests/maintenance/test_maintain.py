@@ -73,6 +73,7 @@ def test_a_run_checks_reconciles_optimizes_and_cleans_in_this_order(graph: Graph
 
     assert [each.step.value for each in report.steps] == [
         "check",
+        "branches",
         "reconcile",
         "optimize",
         "cleanup",
@@ -135,7 +136,7 @@ def test_a_step_can_be_left_out(graph: Graph, policy: Policy, off: str) -> None:
     report = graph.maintain(policy)
 
     assert outcomes(report) == {
-        **dict.fromkeys(("check", "reconcile", "optimize", "cleanup"), "done"),
+        **dict.fromkeys(("check", "branches", "reconcile", "optimize", "cleanup"), "done"),
         off: "off",
     }
     assert report.exit_code == 0
@@ -168,6 +169,7 @@ def test_a_damaged_graph_is_not_touched(graph: Graph) -> None:
 
     assert outcomes(report) == {
         "check": "attention",
+        "branches": "not_reached",
         "reconcile": "not_reached",
         "optimize": "not_reached",
         "cleanup": "not_reached",
@@ -188,7 +190,7 @@ def test_drift_needs_attention_and_the_others_are_done(graph: Graph) -> None:
     assert outcomes(report)["cleanup"] == "done"
     assert report.exit_code == 8
     assert counts(report, Step.OPTIMIZE)["tables_skipped"] == 1
-    (message,) = report.steps[2].messages
+    (message,) = report.steps[3].messages
     assert message == "node:Doc: HEAD and manifest disagree: run omnigraph repair"
 
 
@@ -201,7 +203,7 @@ def test_a_step_that_fails_does_not_keep_the_next_from_running(graph: Graph) -> 
     assert outcomes(report)["optimize"] == "failed"
     assert outcomes(report)["cleanup"] == "done"
     assert report.exit_code == 1
-    assert "optimize failed for node:Doc" in report.steps[2].messages[0]
+    assert "optimize failed for node:Doc" in report.steps[3].messages[0]
 
 
 def test_a_table_that_cannot_be_cleaned_is_counted_and_named(graph: Graph) -> None:
@@ -209,7 +211,7 @@ def test_a_table_that_cannot_be_cleaned_is_counted_and_named(graph: Graph) -> No
         report = graph.maintain(ALL)
 
     assert counts(report, Step.CLEANUP)["tables_failed"] == 1
-    assert report.steps[3].messages[0].endswith(": cleanup.table_gc")
+    assert report.steps[4].messages[0].endswith(": cleanup.table_gc")
     assert report.exit_code == 1
 
 
@@ -220,7 +222,7 @@ def test_pending_indexes_are_counted_and_are_no_failure(graph: Graph) -> None:
     report = graph.maintain(ALL)
 
     assert counts(report, Step.OPTIMIZE)["indexes_pending"] == 1
-    assert report.steps[2].messages == ("node:Doc.place: there is no vector to train it on yet",)
+    assert report.steps[3].messages == ("node:Doc.place: there is no vector to train it on yet",)
     assert report.exit_code == 0
 
 
@@ -278,7 +280,7 @@ def test_the_metrics_hold_every_number_of_a_run(graph: Graph, tmp_path: Path) ->
     assert found[f'{prefix}count{{{graph_label},step="optimize",what="fragments_removed"}}'] == 5
     assert found[f'{prefix}count{{{graph_label},step="check",what="rows"}}'] == 12
     seconds = [value for key, value in found.items() if "step_seconds" in key]
-    assert len(seconds) == 4
+    assert len(seconds) == 5
     assert all(value >= 0 for value in seconds)
 
 

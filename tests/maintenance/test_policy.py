@@ -96,7 +96,10 @@ def test_one_word_about_versions_alone_means_what_it_says(
     ("text", "message"),
     [
         ("[check", "nightly.toml is not TOML"),
-        ("[cleanpu]", r"nightly.toml says 'cleanpu'.*cleanup.*Known are check, optimize, cleanup"),
+        (
+            "[cleanpu]",
+            r"nightly.toml says 'cleanpu'.*cleanup.*Known are check, optimize, branches, cleanup",
+        ),
         ("[cleanup]\nkepe = 3", r"\[cleanup\] of nightly.toml says 'kepe'.*keep"),
         ("cleanup = true", "cleanup in nightly.toml is True, expected a section"),
         ("[check]\nenabled = 1", "check.enabled in nightly.toml is 1, expected true or false"),

@@ -27,7 +27,7 @@ PUBLIC: Mapping[str, frozenset[str]] = {
     "omnigraph.graph": frozenset({"Graph", "OpenMode"}),
     "omnigraph.reading": frozenset({"PastGraph", "Readable"}),
     # Types of results and of what they hold, by the module that they are in today.
-    "omnigraph.operations.changes": frozenset({"CommitChanges"}),
+    "omnigraph.operations.changes": frozenset({"BaselineTable", "CommitChanges"}),
     "omnigraph.operations.merge": frozenset({"MergeResult"}),
     "omnigraph.operations.merge_plan": frozenset({"MergeOutcome"}),
     "omnigraph.operations.mutate": frozenset({"MutationResult"}),

@@ -29,10 +29,19 @@ def branch_create(
     name: BranchName,
     *,
     base: Annotated[str, typer.Option("--from", metavar="REF", help="What it starts as.")] = "main",
+    owner: Annotated[
+        str | None, typer.Option("--owner", metavar="NAME", help="Who it is for.")
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires", metavar="AGE", help="Abandoned after 12h, 7d, 4w unless still written."
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a branch; no row is copied."""
-    made = omnigraph.open(graph).create_branch(name, from_=base)
+    made = omnigraph.open(graph).create_branch(name, from_=base, owner=owner, expires=expires)
     commit = made.snapshot().commit_id
     if as_json:
         output.json_object({"branch": made.branch_name, "from": base, "commit": commit})
@@ -48,7 +57,7 @@ def branch_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
         output.json_object({"branches": [asdict(each) for each in branches]})
         return
     output.draw(
-        ("branch", "commit", "made from", "created", "types"),
+        ("branch", "commit", "made from", "created", "types", "owner", "expires"),
         [
             (
                 each.name,
@@ -56,6 +65,9 @@ def branch_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
                 each.parent or "",
                 (each.created_at or "")[:16].replace("T", " "),
                 str(each.tables_written),
+                each.owner or "",
+                (each.expires_at or "")[:16].replace("T", " ")
+                + (" (abandoned)" if each.abandoned else ""),
             )
             for each in branches
         ],

@@ -1,4 +1,4 @@
-"""The nightly run: check, reconcile, optimize, clean up, each by itself, told as one account.
+"""The nightly run: check, branches, reconcile, optimize, clean up, each by itself, as one account.
 
 Invariant: every step may be repeated and takes up what an earlier run left, so a run that was
 interrupted is resumed by running it again. A graph that does not keep its promises is not touched.
@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from omnigraph import names
 from omnigraph.commit.orphans import reconcile_forks
-from omnigraph.errors import DamagedGraphError, OmnigraphError
+from omnigraph.commit.sidecar import pending_sidecars
+from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.optimize import SkipReason, optimize_graph
+from omnigraph.operations.branches import abandoned_branches, delete_branch
 from omnigraph.operations.check import check_graph
 from omnigraph.storage.manifest import read_manifest
 
@@ -33,6 +36,7 @@ class Step(StrEnum):
     """What a run consists of, in this order."""
 
     CHECK = "check"
+    BRANCHES = "branches"
     RECONCILE = "reconcile"
     OPTIMIZE = "optimize"
     CLEANUP = "cleanup"
@@ -99,6 +103,7 @@ def maintain_graph(
     steps: list[StepReport] = []
     wanted: list[tuple[Step, bool, Callable[[], _Found]]] = [
         (Step.CHECK, policy.check, lambda: _checked(objects, catalog, spark)),
+        (Step.BRANCHES, True, lambda: _abandoned(objects, policy, clock)),
         (Step.RECONCILE, True, lambda: _reconciled(objects)),
         (Step.OPTIMIZE, policy.optimize, lambda: _optimized(objects, policy, workers, clock)),
         (Step.CLEANUP, policy.cleanup, lambda: _cleaned(objects, policy, clock)),
@@ -139,6 +144,31 @@ def _checked(objects: Objects, catalog: Catalog, spark: SparkSession | None) -> 
         counts={"tables": report.tables, "rows": report.rows, "findings": len(report.findings)},
         messages=tuple(f"{each.thing}: {each.message}" for each in report.findings),
         outcome=StepOutcome.DONE if report.ok else StepOutcome.ATTENTION,
+    )
+
+
+def _abandoned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
+    """Tell which branches are abandoned; remove them if the policy says so.
+
+    A branch that somebody writes to right now, or that others were made from, stays.
+    """
+    abandoned = abandoned_branches(objects, clock)
+    writing = {names.sidecar_owner(path)[1] for path in pending_sidecars(objects)}
+    removed, messages = 0, []
+    for ref, branch in abandoned:
+        owner = f" of {branch.owner}" if branch.owner else ""
+        told = f"branch {branch.name!r}{owner} is abandoned: it expired at {branch.expires_at}"
+        if not policy.remove_abandoned_branches or ref.incarnation in writing:
+            messages.append(told)
+            continue
+        try:
+            delete_branch(objects, branch.name, incarnation=ref.incarnation)
+            removed += 1
+            messages.append(f"{told}; removed")
+        except (ConflictError, NotFoundError) as error:
+            messages.append(f"{told}; kept: {error.what}")
+    return _Found(
+        counts={"abandoned": len(abandoned), "removed": removed}, messages=tuple(messages)
     )
 
 

@@ -12,6 +12,9 @@
     keep = 10
     older_than = "7d"
 
+    [branches]
+    remove_abandoned = false
+
 Invariant: a word that nobody knows is refused; what is left out has the default shown by `Policy`.
 """
 
@@ -32,6 +35,7 @@ from omnigraph.syntax import did_you_mean
 _WORDS: Final[Mapping[str, Mapping[str, type]]] = {
     "check": {"enabled": bool},
     "optimize": {"enabled": bool, "target_rows_per_fragment": int},
+    "branches": {"remove_abandoned": bool},
     "cleanup": {"enabled": bool, "keep": int, "older_than": str, "allow_unsafe_keep": bool},
 }
 
@@ -43,6 +47,7 @@ class Policy:
     check: bool = True
     optimize: bool = True
     optimize_options: OptimizeOptions = field(default_factory=OptimizeOptions)
+    remove_abandoned_branches: bool = False
     cleanup: bool = True
     cleanup_policy: CleanupPolicy = field(
         default_factory=lambda: CleanupPolicy(keep_versions=10, older_than=timedelta(days=7))
@@ -69,6 +74,7 @@ def parse_policy(text: str, *, name: str) -> Policy:
         optimize_options=OptimizeOptions(
             target_rows_per_fragment=optimize.get("target_rows_per_fragment")
         ),
+        remove_abandoned_branches=said.get("branches", {}).get("remove_abandoned", False),
         cleanup=cleanup.get("enabled", True),
         cleanup_policy=_cleanup(cleanup),
     )

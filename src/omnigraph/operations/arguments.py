@@ -76,14 +76,24 @@ def checked_actor(actor: object) -> str:
             "Omnigraph's own",
             next_step="Name the person or the program that writes.",
         )
+    return _checked_name(actor, argument="actor", who="that writes")
+
+
+def checked_owner(owner: object) -> str:
+    """Who a branch is for, in the same way."""
+    return _checked_name(owner, argument="owner", who="that the branch is for")
+
+
+def _checked_name(name: object, *, argument: str, who: str) -> str:
     if (
-        isinstance(actor, str)
-        and actor.strip()
-        and actor.isprintable()
-        and len(actor.encode(errors="replace")) <= _ACTOR_BYTES_MAX
+        isinstance(name, str)
+        and name.strip()
+        and name.isprintable()
+        and len(name.encode(errors="replace")) <= _ACTOR_BYTES_MAX
     ):
-        return actor
+        return name
     raise InvalidInputError(
-        f"actor is {actor!r:.80}, expected a printable name of at most {_ACTOR_BYTES_MAX} bytes",
-        next_step="Name the person or the program that writes.",
+        f"{argument} is {name!r:.80}, expected a printable name of at most "
+        f"{_ACTOR_BYTES_MAX} bytes",
+        next_step=f"Name the person or the program {who}.",
     )

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.orphans import reconcile_if_few
-from omnigraph.errors import ConflictError, NotFoundError, OmnigraphError
+from omnigraph.errors import ConflictError, InvalidInputError, NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
+from omnigraph.operations.ages import parse_age
+from omnigraph.operations.arguments import checked_owner
 from omnigraph.operations.reference_names import checked_branch
 from omnigraph.operations.references import (
     Resolved,
@@ -37,6 +40,7 @@ from omnigraph.storage.branch_refs import (
     read_branch_log,
 )
 from omnigraph.storage.history import record_commits
+from omnigraph.storage.holds import CLOCK_MARGIN
 from omnigraph.storage.manifest import fork_manifest
 from omnigraph.storage.manifest_rows import GraphCommit
 from omnigraph.storage.pinned_tables import written_down
@@ -59,9 +63,42 @@ class BranchInfo:
     created_at: str | None
     commit_id: str
     tables_written: int
+    owner: str | None = None
+    expires_at: str | None = None
+    abandoned: bool = False
+    """Whether its time is over and nobody has written to it since."""
 
 
-def create_branch(objects: Objects, name: str, source: Resolved, clock: Clock) -> BranchRef:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """Who a branch is for, and how long it should live; None says nothing about it."""
+
+    owner: str | None = None
+    time: timedelta | None = None
+
+    def ends_at(self, clock: Clock) -> str | None:
+        if self.time is None:
+            return None
+        return (clock.now() + self.time).isoformat(timespec="microseconds")
+
+
+FOR_EVER: Final = Lifetime()
+
+
+def checked_lifetime(owner: str | None, expires: object) -> Lifetime:
+    """What a caller says about who a branch is for, and for how long."""
+    time = parse_age(expires) if isinstance(expires, str) else expires
+    if time is not None and not (isinstance(time, timedelta) and time > timedelta(0)):
+        raise InvalidInputError(
+            f"expires is {expires!r:.40}, expected a time such as 12h, 7d or 4w",
+            next_step="Leave it out for a branch that lives until it is deleted.",
+        )
+    return Lifetime(owner=None if owner is None else checked_owner(owner), time=time)
+
+
+def create_branch(
+    objects: Objects, name: str, source: Resolved, clock: Clock, lifetime: Lifetime = FOR_EVER
+) -> BranchRef:
     """Make a branch whose content is what the source is now.
 
     Raises:
@@ -83,6 +120,8 @@ def create_branch(objects: Objects, name: str, source: Resolved, clock: Clock) -
         incarnation=clock.new_id(),
         claimed_at=clock.timestamp(),
         forked_from=_fork_point(source),
+        owner=lifetime.owner,
+        expires_at=lifetime.ends_at(clock),
     )
     if log is None or not append_entry(objects, log, ref, BranchState.CREATING):
         raise _taken(objects, branch)
@@ -107,21 +146,33 @@ def create_branch(objects: Objects, name: str, source: Resolved, clock: Clock) -
     return ref
 
 
-def list_branches(objects: Objects) -> tuple[BranchInfo, ...]:
+def list_branches(objects: Objects, clock: Clock) -> tuple[BranchInfo, ...]:
     """Main, then every living branch by name."""
-    main = branch_state(objects, None)
-    found = [_info(main)]
+    main, now = branch_state(objects, None), clock.now()
+    found = [_info(main, now)]
     for ref in living_branches(objects).values():
         if names.is_system_name(ref.branch):
             continue
         with suppress(NotFoundError):
             # Deleted meanwhile, or not finished yet: there is nothing to read.
-            found.append(_info(branch_state(objects, ref)))
+            found.append(_info(branch_state(objects, ref), now))
     return tuple(found)
 
 
-def delete_branch(objects: Objects, name: str) -> None:
+def abandoned_branches(objects: Objects, clock: Clock) -> tuple[tuple[BranchRef, BranchInfo], ...]:
+    """The branches whose time is over and that nobody has written to since."""
+    found: list[tuple[BranchRef, BranchInfo]] = []
+    for ref in living_branches(objects).values():
+        if ref.expires_at is not None:
+            with suppress(NotFoundError):
+                found.append((ref, _info(branch_state(objects, ref), clock.now())))
+    return tuple((ref, info) for ref, info in found if info.abandoned)
+
+
+def delete_branch(objects: Objects, name: str, *, incarnation: str | None = None) -> None:
     """Delete a branch and what only it uses; commits it was merged into keep what they have.
+
+    With an incarnation only that one: a later branch of the same name is another.
 
     Raises:
         NotFoundError: there is no such branch.
@@ -130,6 +181,8 @@ def delete_branch(objects: Objects, name: str) -> None:
     branch = checked_branch(name)
     ref = branch_ref(objects, branch)
     assert ref is not None
+    if incarnation not in (None, ref.incarnation):
+        raise NotFoundError(f"branch {branch!r} was deleted meanwhile, and made anew")
     children = _children(objects, ref)
     if children:
         raise ConflictError(
@@ -203,7 +256,20 @@ def _keep_commits(objects: Objects, ref: BranchRef) -> None:
             record_commits(objects.root, commits)
 
 
-def _info(state: ManifestState) -> BranchInfo:
+def _is_abandoned(state: ManifestState, now: datetime) -> bool:
+    """Whether its time is over, with a margin for other clocks, and it has no later commit."""
+    if state.ref is None or state.ref.expires_at is None:
+        return False
+    ends = datetime.fromisoformat(state.ref.expires_at)
+    written = [
+        datetime.fromisoformat(row.created_at)
+        for row in state.rows
+        if isinstance(row, GraphCommit) and row.branch == state.branch
+    ]
+    return now > ends + CLOCK_MARGIN and all(moment <= ends for moment in written)
+
+
+def _info(state: ManifestState, now: datetime) -> BranchInfo:
     snapshot = state.snapshot()
     own = [entry for entry in snapshot.tables.values() if belongs_to(entry, state.ref)]
     origin = None if state.ref is None else state.ref.forked_from
@@ -214,4 +280,7 @@ def _info(state: ManifestState) -> BranchInfo:
         created_at=None if state.ref is None else state.ref.claimed_at,
         commit_id=state.head.commit_id,
         tables_written=len(own),
+        owner=None if state.ref is None else state.ref.owner,
+        expires_at=None if state.ref is None else state.ref.expires_at,
+        abandoned=_is_abandoned(state, now),
     )

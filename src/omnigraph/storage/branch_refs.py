@@ -63,6 +63,10 @@ class BranchRef:
     claimed_at: str
     creates: tuple[str, ...] = ()
     forked_from: ForkPoint | None = None
+    owner: str | None = None
+    """Who it was made for, if that was said."""
+    expires_at: str | None = None
+    """When it may be taken for abandoned unless somebody still writes to it; None is never."""
 
     @property
     def lance_branch(self) -> str:
@@ -185,6 +189,8 @@ def _branch_ref(fields: Mapping[str, Any]) -> BranchRef:
         claimed_at=str(fields["claimed_at"]),
         creates=tuple(str(location) for location in fields.get("creates", ())),
         forked_from=None if origin is None else _fork_point(origin),
+        owner=fields.get("owner"),
+        expires_at=fields.get("expires_at"),
     )
 
 
