@@ -134,6 +134,7 @@ def all_shards() -> list[Shard]:
         *_suite("faults"),
         *_engines(),
         *_storms(),
+        *_held_storms(),
         *_fuzzing(),
         *_suite("behaviours"),
         *_suite("units"),
@@ -217,6 +218,18 @@ def _storms() -> Iterator[Shard]:
             *("--between-seconds", "1.2"),
         ),
     )
+
+
+def _held_storms() -> Iterator[Shard]:
+    """Readers that hold views, and feeds, beside writers and cleanups."""
+    for number in range(2):
+        yield Shard(
+            name=f"held-storm {number}/2",
+            command=(
+                *("python", "-m", "tests.crash.held_storm"),
+                *("--seconds", "480", "--seed", "{seed}"),
+            ),
+        )
 
 
 def _power_cuts() -> Iterator[Shard]:

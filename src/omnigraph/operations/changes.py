@@ -133,6 +133,7 @@ class ChangeFeed(Iterator[CommitChanges]):
         place = decode(cursor)
         self._line = line
         self._holding = holding
+        self._hold: LiveHold | None = None
         self._cursor = cursor
         self._graph = place.graph
         waiting = line.after(place)
@@ -154,6 +155,14 @@ class ChangeFeed(Iterator[CommitChanges]):
         """The commit at which this call ends at the latest."""
         return self._line.head
 
+    @property
+    def is_held(self) -> bool:
+        """Whether what it reads has been held since its first commit, and so stays readable.
+
+        It is not if the graph was opened for reading, or if something of it was gone already.
+        """
+        return self._hold is not None
+
     def __next__(self) -> CommitChanges:
         return next(self._blocks)
 
@@ -163,15 +172,16 @@ class ChangeFeed(Iterator[CommitChanges]):
 
     def _walk(self) -> Generator[CommitChanges]:
         moved = _Told(self._line.moves(self._commits))
-        hold = None if self._holding is None else self._holding.of_feed(self, moved.known)
+        if self._holding is not None:
+            self._hold = self._holding.of_feed(self, moved.known)
         try:
             for each in moved:
                 block = self._block(each)
                 yield block
                 self._cursor = block.cursor
         finally:
-            if hold is not None:
-                hold.release()
+            if self._hold is not None:
+                self._hold.release()
 
     def _block(self, moved: CommitMoves) -> CommitChanges:
         commit = moved.commit
