@@ -13,6 +13,7 @@ RECOVERY_DIR: Final = "__recovery"
 QUARANTINE_DIR: Final = "_quarantine"
 STAGING_DIR: Final = "_staging"
 BOOTS_DIR: Final = "_boots"
+BACKUPS_DIR: Final = "_backups"
 SCRUB_PROGRESS: Final = "_scrub.json"
 BOOT_LOCK: Final = "guard"
 _CHECKSUMS_DIR: Final = "_checksums"
@@ -236,6 +237,11 @@ def lance_transactions(place: str, read_version: int | None = None) -> str:
     return f"{place}/_transactions/" + ("" if read_version is None else f"{read_version}-")
 
 
+def lance_branch_ref(location: str, fork: str) -> str:
+    """Where Lance says what a fork of a dataset was forked from."""
+    return f"{location}/_refs/branches/{fork.replace('/', '%2F')}.json"
+
+
 def lance_data(place: str, file: str) -> str:
     return f"{place}/data/{file}"
 
@@ -331,6 +337,22 @@ def rebuild_entry(number: int) -> str:
 
 def rebuild_number(path: str) -> int:
     return int(path.removeprefix(f"{REBUILDS_DIR}/").removesuffix(".json"))
+
+
+def copy_intent() -> str:
+    """Says which graph a root is a copy of, from before its first file arrives."""
+    return f"{BACKUPS_DIR}/source.json"
+
+
+def copy_record(number: int) -> str:
+    """Decides one backup: what makes it visible, put at once before it is put in its places."""
+    return f"{BACKUPS_DIR}/{number:08}.json"
+
+
+def copy_record_number(path: str) -> int | None:
+    """The number of the record at a path; None if it is no record."""
+    stem = path.removeprefix(f"{BACKUPS_DIR}/").removesuffix(".json")
+    return int(stem) if stem.isdecimal() else None
 
 
 def sidecar(operation_id: str, incarnation: str | None = None) -> str:

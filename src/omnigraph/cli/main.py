@@ -15,6 +15,7 @@ import typer
 import omnigraph
 from omnigraph.cli import (
     branch_commands,
+    copy_commands,
     diff_commands,
     hold_commands,
     interruption,
@@ -185,6 +186,10 @@ def check(
         raise typer.Exit(DamagedGraphError.exit_code)
 
 
+app.command()(copy_commands.backup)
+app.command()(copy_commands.restore)
+app.command()(copy_commands.clone)
+app.command()(copy_commands.verify)
 app.command()(load_commands.load)
 app.command()(load_commands.export)
 app.command()(query_commands.query)

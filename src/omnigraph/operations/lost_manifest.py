@@ -98,6 +98,11 @@ def require_newest(objects: Objects, state: ManifestState) -> None:
 def damaged(objects: Objects, survey: ManifestSurvey) -> DamagedGraphError:
     """The error that says what is left, and how to bring it back."""
     root = objects.root
+    if not survey.damaged and objects.list(names.BACKUPS_DIR):
+        return DamagedGraphError(
+            f"{root} is a copy of a graph that was not finished",
+            next_step="Run the same backup, restore or clone again: it goes on where it stopped.",
+        )
     if not survey.damaged:
         what = f"{root} holds tables, and {names.MANIFEST}, which says what is published, is gone"
     else:

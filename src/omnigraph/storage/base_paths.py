@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _BASE_PATHS: Final = 18
 """The field of a version that has one message for each place with files of its own."""
+_TRANSACTION: Final = 12
+"""The field of a version with the name of the file that has its transaction."""
 _ADDRESS: Final = 4
 """The field of such a message that names the place."""
 
@@ -59,6 +61,12 @@ def place_of_base(root: Root, handle: LanceDataset, base_id: int | None) -> str:
     """The folder, relative to the root, that holds a file of a version."""
     address = handle.uri if base_id is None else handle.base_paths()[base_id].path
     return _relative(root, handle, address)
+
+
+def transaction_file(handle: LanceDataset) -> str | None:
+    """The name of the file with the transaction that made a version; None if it names none."""
+    fields = _fields(_stored_version(handle))
+    return next((value.decode() for number, _, value in fields if number == _TRANSACTION), None)
 
 
 def _moved(root: Root, handle: LanceDataset) -> dict[str, str]:

@@ -38,6 +38,9 @@ _CLIENTS_KEPT: Final = 16
 ENTITY_TAG: Final = "etag:"
 """Marks a checksum that only the store it comes from can make."""
 _READS_AT_ONCE: Final = 16
+_PIECE_BYTES: Final = 5 << 20
+"""The least that a store takes as a part of an object."""
+_PIECES_AT_ONCE: Final = 4
 _OF_THE_CLIENT: Final = frozenset(
     {
         "allow_http",
@@ -149,6 +152,36 @@ class StoredObjects:
                 obstore.delete(self._store, path)
             except FileNotFoundError:
                 return
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The object's content in pieces, so that no object is held whole.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        with _translated(self.root, f"read {path}", but=FileNotFoundError):
+            try:
+                pieces = obstore.get(self._store, path).stream(min_chunk_size=_PIECE_BYTES)
+                for piece in pieces:
+                    content = bytes(piece)
+                    count(RequestKind.GET, received=len(content))
+                    yield content
+            except FileNotFoundError as error:
+                if failure_of(error) is Failure.BUCKET:
+                    raise unavailable(self.root, f"read {path}", error) from error
+                raise
+
+    def put_stream(self, path: str, pieces: Iterator[bytes]) -> None:
+        """Write an object of any size; it is there whole or not at all."""
+        with _translated(self.root, f"write {path}", but=FileNotFoundError):
+            count(RequestKind.PUT)
+            # Not closed if a piece fails: then nothing appears.
+            writer = obstore.open_writer(
+                self._store, path, buffer_size=_PIECE_BYTES, max_concurrency=_PIECES_AT_ONCE
+            )
+            for piece in pieces:
+                writer.write(piece)
+            writer.close()
 
     def checksum(self, path: str) -> tuple[int, str] | None:
         """The size of an object and what tells its content from another; None if it is missing.
@@ -266,10 +299,12 @@ def _paths(store: LocalStore | S3Store, prefix: str) -> Iterator[str]:
 
 
 @contextmanager
-def _translated(root: Root, action: str) -> Iterator[None]:
+def _translated(root: Root, action: str, *, but: type[OSError] | None = None) -> Iterator[None]:
     """Turn the store's own errors into ours, naming the root and what was tried."""
     use_storage()
     try:
         yield
     except (BaseError, OSError) as error:
+        if but is not None and isinstance(error, but):
+            raise
         raise unavailable(root, action, error) from error

@@ -1,0 +1,150 @@
+"""Copies of whole graphs: backups that grow with what is new, graphs restored from them, clones.
+
+Invariant: a thin facade, like the graph itself; one verb does all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.errors import StorageUnavailableError
+from omnigraph.maintenance.copy_records import is_claimed, last_record
+from omnigraph.maintenance.copying import CopyKind, CopyReport, copy_graph
+from omnigraph.opening import open as open_graph
+from omnigraph.operations.initialise import existing_graph
+from omnigraph.storage.location import parse_root
+from omnigraph.storage.objects import StoredObjects
+from omnigraph.system_clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from omnigraph.operations.check import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """Whether a backup, or any graph, is whole."""
+
+    root: str
+    taken_at: str | None
+    """When the backup was taken; None if the root is no backup."""
+    is_published: bool
+    """False if a backup was decided on and not put in its place: the next one does that."""
+    branches: tuple[str, ...]
+    files_compared: int
+    files_unrecorded: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.is_published and not self.findings
+
+
+def backup(
+    root: str,
+    target: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    target_storage_options: Mapping[str, str] | None = None,
+) -> CopyReport:
+    """Copy a graph as it is at one moment, with branches, tags and history, beside its writers.
+
+    The first backup copies everything; the next one at the same place copies what is new. The
+    target is itself a graph that can be read and checked. Until the new backup is complete, and
+    if this process dies before, the target is the one before.
+
+    Args:
+        root: The graph: a local path, `file://` or `s3://` address.
+        target: Where the backup is; an empty place, or a backup of the same graph.
+        storage_options: Options of the graph's object store.
+        target_storage_options: Options of the target's object store.
+
+    Raises:
+        ConflictError: the target holds something else, was written to, or is newer than the graph.
+        DamagedGraphError: a file of the graph is not what was published.
+    """
+    return _copied(root, target, CopyKind.BACKUP, storage_options, target_storage_options)
+
+
+def restore(
+    backup: str,
+    root: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    target_storage_options: Mapping[str, str] | None = None,
+) -> CopyReport:
+    """Make a graph of a backup at an empty place; a restore that was interrupted is continued.
+
+    Args:
+        backup: The backup.
+        root: Where the graph shall be.
+        storage_options: Options of the backup's object store.
+        target_storage_options: Options of the new graph's object store.
+    """
+    return _copied(backup, root, CopyKind.RESTORE, storage_options, target_storage_options)
+
+
+def clone(
+    root: str,
+    target: str,
+    *,
+    branch: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    target_storage_options: Mapping[str, str] | None = None,
+) -> CopyReport:
+    """Make another graph of a graph that is in use, at an empty place.
+
+    Args:
+        root: The graph.
+        target: Where the new one shall be.
+        branch: Take main and this branch alone, with their tags; everything if not given.
+        storage_options: Options of the graph's object store.
+        target_storage_options: Options of the new graph's object store.
+    """
+    wanted = None if branch is None else frozenset({branch})
+    return _copied(root, target, CopyKind.CLONE, storage_options, target_storage_options, wanted)
+
+
+def verify(root: str, *, storage_options: Mapping[str, str] | None = None) -> VerifyReport:
+    """Compare every file of a backup with its checksum and check every branch; writes nothing."""
+    objects = StoredObjects(parse_root(root, storage_options=storage_options))
+    record = last_record(objects) if is_claimed(objects) else None
+    graph = open_graph(root, mode="r", storage_options=storage_options)
+    deep = graph.check(deep=True)
+    branches = [branch.name for branch in graph.branches()]
+    others = [graph.branch(name).check() for name in branches if name != names.MAIN]
+    return VerifyReport(
+        root=objects.root.uri,
+        taken_at=None if record is None else record.taken_at,
+        is_published=record is None or not record.files,
+        branches=tuple(branches),
+        files_compared=deep.files_compared,
+        files_unrecorded=deep.files_unrecorded,
+        findings=(*deep.findings, *(found for report in others for found in report.findings)),
+    )
+
+
+def _copied(
+    root: str,
+    target: str,
+    kind: CopyKind,
+    storage_options: Mapping[str, str] | None,
+    target_storage_options: Mapping[str, str] | None,
+    branches: frozenset[str] | None = None,
+) -> CopyReport:
+    location = parse_root(root, storage_options=storage_options)
+    try:
+        source = StoredObjects(location)
+    except StorageUnavailableError:
+        existing_graph(location)  # says that there is none, if that is why
+        raise
+    return copy_graph(
+        source,
+        StoredObjects(parse_root(target, storage_options=target_storage_options), create=True),
+        SYSTEM_CLOCK,
+        kind,
+        branches=branches,
+    )

@@ -1,0 +1,168 @@
+"""What a target of copies says about itself: whose copy it is, and which copy was decided last.
+
+Invariant: a copy is decided by one put-if-absent of a record that holds everything which makes it
+visible. Before it the target is the copy that it was; after it the target is the new one, as soon
+as the record's files are in their places, and whoever finds them missing puts them there.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from omnigraph import names
+from omnigraph.errors import ConflictError, DamagedGraphError
+from omnigraph.failpoints import reach
+from omnigraph.storage.digests import digest_of, digest_of_values
+from omnigraph.storage.durability import make_durable
+from omnigraph.storage.objects import Put
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects import StoredObjects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRecord:
+    """One copy: of which graph, when, up to which manifest, and what is to be put in its place."""
+
+    number: int
+    graph: str
+    source: str
+    taken_at: str
+    commit_id: str
+    manifest_path: str
+    manifest_digest: str
+    files: tuple[tuple[str, bytes], ...]
+    """Empty once all are in their places."""
+
+    def to_bytes(self) -> bytes:
+        fields: dict[str, Any] = {
+            "graph": self.graph,
+            "source": self.source,
+            "taken_at": self.taken_at,
+            "commit_id": self.commit_id,
+            "manifest_path": self.manifest_path,
+            "manifest_digest": self.manifest_digest,
+            "files": [[path, b64encode(content).decode()] for path, content in self.files],
+        }
+        return json.dumps({**fields, "digest": digest_of_values(fields)}, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, number: int, content: bytes) -> CopyRecord:
+        try:
+            fields = dict(json.loads(content))
+            _require_digest(fields.pop("digest"), fields)
+            files = tuple((path, b64decode(text)) for path, text in fields.pop("files"))
+            return cls(number=number, files=files, **fields)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedGraphError(
+                f"{names.copy_record(number)}, the record of a backup, is damaged: {error}",
+                next_step="Make a backup at another place.",
+            ) from error
+
+
+def _require_digest(expected: object, fields: dict[str, Any]) -> None:
+    digest = digest_of_values(fields)
+    if digest != expected:
+        raise ValueError(f"its digest is {digest}, expected {expected!r:.80}")
+
+
+def claim_target(target: StoredObjects, graph: str) -> None:
+    """Say whose copy the target is, unless it is another's or holds something else.
+
+    Raises:
+        ConflictError: it does.
+    """
+    path = names.copy_intent()
+    intent = json.dumps({"graph": graph}, sort_keys=True).encode()
+    known = target.read(path)
+    if known is None:
+        if target.list(""):
+            raise ConflictError(
+                f"{target.root} is not empty and no backup of this graph",
+                next_step="Give an empty place.",
+            )
+        if target.put_if_absent(path, intent) is Put.EXISTED:
+            known = target.read(path)
+    if known is not None and known != intent:
+        raise ConflictError(
+            f"{target.root} is a backup of another graph", next_step="Give another place."
+        )
+
+
+def is_claimed(target: StoredObjects) -> bool:
+    return target.read(names.copy_intent()) is not None
+
+
+def last_record(target: StoredObjects) -> CopyRecord | None:
+    numbers = map(names.copy_record_number, target.list(names.BACKUPS_DIR))
+    number = max((each for each in numbers if each is not None), default=None)
+    content = None if number is None else target.read(names.copy_record(number))
+    return None if number is None or content is None else CopyRecord.from_bytes(number, content)
+
+
+def decide(target: StoredObjects, record: CopyRecord) -> None:
+    """Make a copy the one that the target is.
+
+    Raises:
+        ConflictError: another process decided on one meanwhile.
+    """
+    make_durable(target.root)  # everything that it names
+    path, content = names.copy_record(record.number), record.to_bytes()
+    if target.put_if_absent(path, content) is Put.EXISTED and target.read(path) != content:
+        raise ConflictError(
+            f"another process made a backup at {target.root} meanwhile",
+            next_step="Run it again to bring that one up to date.",
+        )
+    make_durable(target.root)
+
+
+def put_in_place(target: StoredObjects, record: CopyRecord) -> None:
+    """Put what makes a decided copy visible where it belongs; may be repeated by anybody."""
+    for path, content in record.files:
+        target.replace(path, content)
+        reach("copy.post_put")
+    make_durable(target.root)
+    if record.files:
+        target.replace(names.copy_record(record.number), replace(record, files=()).to_bytes())
+    for number in map(names.copy_record_number, target.list(names.BACKUPS_DIR)):
+        if number is not None and number < record.number:
+            target.delete(names.copy_record(number))
+
+
+def finish_decided(target: StoredObjects) -> CopyRecord | None:
+    """Finish what a process did not live to finish; the last copy that was decided on."""
+    record = last_record(target)
+    if record is not None and record.files:
+        put_in_place(target, record)
+    return record
+
+
+def require_untouched(target: StoredObjects, record: CopyRecord) -> None:
+    """Refuse a target that somebody wrote to: it is a graph of its own by now.
+
+    Raises:
+        ConflictError: it was written to.
+    """
+    folder = names.lance_versions(names.MANIFEST)
+    newest = min(target.list(folder), default="")  # their names count down
+    content = target.read(record.manifest_path)
+    if newest != record.manifest_path or content is None:
+        touched = True
+    else:
+        touched = digest_of(content) != record.manifest_digest
+    if touched:
+        raise ConflictError(
+            f"{target.root} was written to since its last backup",
+            next_step="Give another place for the backup, and keep this one if it is needed.",
+        )
+
+
+def release_target(target: StoredObjects) -> None:
+    """Let a finished copy be a graph of its own."""
+    for path in target.list(names.BACKUPS_DIR):
+        if names.copy_record_number(path) is not None:
+            target.delete(path)
+    target.delete(names.copy_intent())

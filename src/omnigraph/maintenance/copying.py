@@ -1,0 +1,280 @@
+"""Copying a graph at one moment, beside its writers: backup, restore and clone are this.
+
+Invariant: a graph is only read. The target is the copy that it was, or the new one, whenever this
+process ends: everything that the new one needs is there and durable before a record decides on it,
+and whoever comes next, to add to it or to restore it, puts a decided copy in its place. What a
+killed process copied is not copied again.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import xxhash
+
+from omnigraph import names
+from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError
+from omnigraph.failpoints import reach
+from omnigraph.maintenance.copy_moment import Moment, take_moment
+from omnigraph.maintenance.copy_plan import CopyPlan, Vanished, plan_copy
+from omnigraph.maintenance.copy_records import (
+    CopyRecord,
+    claim_target,
+    decide,
+    finish_decided,
+    is_claimed,
+    put_in_place,
+    release_target,
+    require_untouched,
+)
+from omnigraph.operations.initialise import existing_graph
+from omnigraph.storage.digests import digest_of
+from omnigraph.storage.durability import make_durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from omnigraph.commit.clock import Clock
+    from omnigraph.storage.objects import StoredObjects
+
+_MOMENTS_MAX: Final = 20
+_COPIES_AT_ONCE: Final = 8
+
+
+class CopyKind(StrEnum):
+    """What a copy is for."""
+
+    BACKUP = "backup"
+    """It stays the copy of its source, and the next one adds what is new."""
+    RESTORE = "restore"
+    """It becomes a graph of its own."""
+    CLONE = "clone"
+    """The same, of a graph that is in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport:
+    """A copy of a graph as it was at one moment."""
+
+    kind: CopyKind
+    source: str
+    target: str
+    taken_at: str
+    commit_id: str
+    """The newest commit of main."""
+    branches: tuple[str, ...]
+    tags: tuple[str, ...]
+    files_copied: int
+    bytes_copied: int
+    files_compared: int
+    """Files whose content was compared with a recorded checksum while it was copied."""
+    is_changed: bool
+    """Whether the target was brought forward; a backup of what it has already changes nothing."""
+
+
+def copy_graph(
+    source: StoredObjects,
+    target: StoredObjects,
+    clock: Clock,
+    kind: CopyKind,
+    *,
+    branches: frozenset[str] | None = None,
+) -> CopyReport:
+    """Make the target a copy of the source at one moment.
+
+    Raises:
+        ConflictError: the target holds something else, was written to, or is newer.
+        DamagedGraphError: a file of the source is not what was published; the target stays as it
+            was.
+    """
+    _require_apart(source, target)
+    if is_claimed(source):
+        finish_decided(source)
+    existing_graph(source.root)
+    last: CopyRecord | None = None
+    counts = _Counts()
+    vanished = ""
+    for _ in range(_MOMENTS_MAX):
+        moment = take_moment(source, branches=branches)
+        claim_target(target, moment.graph)
+        reach("copy.post_claim")
+        last = finish_decided(target)
+        _require_successor(source, target, moment, last)
+        taken_at = clock.timestamp()
+        try:
+            plan = plan_copy(source, target, moment, of_all_lines=branches is None)
+            _copy_content(source, target, plan, counts)
+        except Vanished as error:
+            vanished = str(error)
+            continue
+        _publish(source, target, plan, moment, last, taken_at)
+        _copy_later(source, target, plan, counts)
+        if kind is not CopyKind.BACKUP:
+            release_target(target)
+            make_durable(target.root)
+        reach("copy.post_end")
+        return CopyReport(
+            kind=kind,
+            source=source.root.uri,
+            target=target.root.uri,
+            taken_at=taken_at,
+            commit_id=moment.main.head.commit_id,
+            branches=tuple(state.branch or names.MAIN for state in moment.states),
+            tags=tuple(tag.tag for tag in moment.tags),
+            files_copied=counts.files + len(plan.visible),
+            bytes_copied=counts.bytes + sum(len(content) for _, content in plan.visible),
+            files_compared=counts.compared,
+            is_changed=bool(plan.visible),
+        )
+    raise ConflictError(
+        f"{_MOMENTS_MAX} times something of {source.root} was removed before it was copied, "
+        f"the last time {vanished}",
+        next_step="Run it again; what was copied stays. Let cleanup keep more versions meanwhile.",
+    )
+
+
+@dataclass(slots=True)
+class _Counts:
+    files: int = 0
+    bytes: int = 0
+    compared: int = 0
+
+
+def _require_apart(source: StoredObjects, target: StoredObjects) -> None:
+    one, other = f"{source.root.uri}/", f"{target.root.uri}/"
+    if one.startswith(other) or other.startswith(one):
+        raise InvalidInputError(
+            f"{target.root} and {source.root} lie in each other",
+            next_step="Give a place outside the graph.",
+        )
+
+
+def _require_successor(
+    source: StoredObjects, target: StoredObjects, moment: Moment, last: CopyRecord | None
+) -> None:
+    """Refuse to add to a copy that does not come before this moment of the source."""
+    if last is None:
+        return
+    require_untouched(target, last)
+    known = names.lance_version_at(last.manifest_path) or 0
+    content = source.read(last.manifest_path)
+    if known > moment.main.version or (
+        content is not None and digest_of(content) != last.manifest_digest
+    ):
+        raise ConflictError(
+            f"{target.root} is a backup of another or a later state than {source.root} has",
+            next_step="Give another place for the backup.",
+        )
+
+
+def _copy_content(
+    source: StoredObjects, target: StoredObjects, plan: CopyPlan, counts: _Counts
+) -> None:
+    """Copy what the moment names, and then the files that name it."""
+    _copy_all(source, target, plan, plan.content, counts)
+    reach("copy.post_content")
+    _copy_all(source, target, plan, plan.lists, counts)
+    make_durable(target.root)
+    for path in plan.versions:
+        _copy(source, target, plan, path, counts)
+        reach("copy.post_version")
+
+
+def _publish(
+    source: StoredObjects,
+    target: StoredObjects,
+    plan: CopyPlan,
+    moment: Moment,
+    last: CopyRecord | None,
+    taken_at: str,
+) -> None:
+    if not plan.visible and last is not None:
+        return
+    path = f"{names.MANIFEST}/{names.lance_version(moment.main.version)}"
+    content = dict(plan.visible).get(path) or target.read(path) or b""
+    record = CopyRecord(
+        number=1 if last is None else last.number + 1,
+        graph=moment.graph,
+        source=source.root.uri,
+        taken_at=taken_at,
+        commit_id=moment.main.head.commit_id,
+        manifest_path=path,
+        manifest_digest=digest_of(content),
+        files=tuple(plan.visible),
+    )
+    reach("copy.pre_record")
+    decide(target, record)
+    reach("copy.post_record")
+    put_in_place(target, record)
+    reach("copy.post_publish")
+
+
+def _copy_later(
+    source: StoredObjects, target: StoredObjects, plan: CopyPlan, counts: _Counts
+) -> None:
+    """Older versions of the manifest, which were there before; those that are gone are left out."""
+    for path, content in plan.later.items():
+        try:
+            for file in content:
+                _copy(source, target, plan, file, counts)
+            _copy(source, target, plan, path, counts)
+        except Vanished:
+            continue
+    make_durable(target.root)
+
+
+def _copy_all(
+    source: StoredObjects,
+    target: StoredObjects,
+    plan: CopyPlan,
+    paths: Iterable[str],
+    counts: _Counts,
+) -> None:
+    with ThreadPoolExecutor(_COPIES_AT_ONCE) as beside:
+        copies = [beside.submit(_copy, source, target, plan, path, counts) for path in paths]
+        done, waiting = wait(copies, return_when=FIRST_EXCEPTION)
+        for copy in waiting:
+            copy.cancel()
+        for copy in done:
+            copy.result()
+
+
+def _copy(
+    source: StoredObjects, target: StoredObjects, plan: CopyPlan, path: str, counts: _Counts
+) -> None:
+    """Copy one file, and require that it is what was published.
+
+    Raises:
+        Vanished: it is gone.
+    """
+    digest = xxhash.xxh3_128()
+    size = 0
+
+    def compared(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal size
+        for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+        expected = plan.digests.get(path)
+        if expected is not None and digest.hexdigest() != expected:
+            raise _damaged(source, path, f"its digest is {digest.hexdigest()}, not {expected}")
+
+    try:
+        target.put_stream(path, compared(source.stream(path)))
+    except FileNotFoundError:
+        raise Vanished(path) from None
+    counts.files += 1
+    counts.bytes += size
+    counts.compared += path in plan.digests
+    reach("copy.post_file")
+
+
+def _damaged(source: StoredObjects, path: str, found: str) -> DamagedGraphError:
+    return DamagedGraphError(
+        f"{path} of {source.root} is damaged: {found}. The copy was not made visible",
+        next_step=f"Run `omnigraph check {source.root} --deep` to see what else is damaged.",
+    )

@@ -1,0 +1,245 @@
+"""Backups: one moment of everything, beside writers; they grow with what is new."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
+from omnigraph.graph import Graph
+from tests.behaviours.histories import Content, content, people, person, put, small_graph
+from tests.stores import files_of, folder_of, root_at
+
+pytestmark = pytest.mark.behaviour
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    """Main, a branch, a branch of that, a tag, and writes on all."""
+    graph = small_graph(graph_root)
+    dev = graph.create_branch("dev")
+    put(dev, Person=[person("dan", age=4)])
+    graph.tag("release", at="dev")
+    deeper = graph.create_branch("deeper", from_="dev")
+    put(deeper, Person=[person("ann", age=100), person("fay", age=6)])
+    put(graph, Person=[person("eve", age=5)])
+    return graph
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return root_at(tmp_path / "backup")
+
+
+def contents(graph: Graph) -> dict[str, Content]:
+    return {branch.name: content(graph.branch(branch.name)) for branch in graph.branches()}
+
+
+def told(graph: Graph) -> dict[str, object]:
+    """Everything that a graph says of itself and its past."""
+    branches = [graph.branch(branch.name) for branch in graph.branches()]
+    return {
+        "rows": contents(graph),
+        "tags": {tag.tag: content(graph.at(tag.tag)) for tag in graph.tags()},
+        "commits": {each.branch_name: each.commits() for each in branches},
+        "past": {
+            commit.commit_id: content(graph.at(commit.commit_id)) for commit in graph.commits()
+        },
+        "schema": graph.schema_text,
+    }
+
+
+def require_sound(root: str) -> None:
+    report = omnigraph.verify(root)
+    assert report.ok, report
+
+
+def remove(root: str) -> None:
+    shutil.rmtree(folder_of(root))
+
+
+def test_a_backup_is_a_graph_with_everything_and_is_restored_without_its_source(
+    graph: Graph, target: str, tmp_path: Path
+) -> None:
+    expected = told(graph)
+
+    report = omnigraph.backup(graph.root, target)
+
+    assert report.branches == ("main", "deeper", "dev")
+    assert report.tags == ("release",)
+    assert told(omnigraph.open(target, mode="r")) == expected
+    require_sound(target)
+    remove(graph.root)
+    new = root_at(tmp_path / "restored")
+    omnigraph.restore(target, new)
+    remove(target)
+    restored = omnigraph.open(new)
+    assert told(restored) == expected
+    put(restored.branch("deeper"), Person=[person("gus", age=7)])
+    restored.merge("deeper")
+    assert people(restored) == {
+        "ann": 100,
+        "bob": 2,
+        "cyd": 3,
+        "dan": 4,
+        "eve": 5,
+        "fay": 6,
+        "gus": 7,
+    }
+    require_sound(new)
+
+
+def test_the_next_backup_copies_what_is_new_and_nothing_else(graph: Graph, target: str) -> None:
+    first = omnigraph.backup(graph.root, target)
+    unchanged = omnigraph.backup(graph.root, target)
+    before = {path: path.stat().st_mtime_ns for path in files_of(target)}
+    put(graph.branch("dev"), Person=[person("gus", age=7)])
+
+    second = omnigraph.backup(graph.root, target)
+
+    assert (unchanged.files_copied, unchanged.is_changed) == (0, False)
+    assert second.files_copied <= 12 < first.files_copied
+    after = {path: path.stat().st_mtime_ns for path in files_of(target)}
+    rewritten = [path for path in before.keys() & after.keys() if before[path] != after[path]]
+    assert [path for path in rewritten if "_backups" not in path.parts] == []
+    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    require_sound(target)
+
+
+def test_deleted_branches_and_tags_are_gone_from_the_next_backup(graph: Graph, target: str) -> None:
+    omnigraph.backup(graph.root, target)
+    graph.delete_branch("deeper")
+    graph.delete_tag("release")
+    again = graph.create_branch("deeper")
+    put(again, Person=[person("hal", age=8)])
+
+    omnigraph.backup(graph.root, target)
+
+    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    require_sound(target)
+
+
+def test_upkeep_of_the_source_does_not_disturb_its_backups(graph: Graph, target: str) -> None:
+    omnigraph.backup(graph.root, target)
+    for age in range(3):
+        put(graph, Person=[person("ann", age=age)])
+    graph.optimize()
+    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+
+    omnigraph.backup(graph.root, target)
+
+    assert contents(omnigraph.open(target, mode="r")) == contents(graph)
+    require_sound(target)
+
+
+@contextmanager
+def meanwhile(act: Callable[[], object]) -> Iterator[None]:
+    """Do something again and again in another thread."""
+    end = threading.Event()
+    failures: list[BaseException] = []
+
+    def repeat() -> None:
+        try:
+            while not end.is_set():
+                act()
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failures.append(error)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+    assert failures == []
+
+
+def test_a_backup_beside_a_writer_is_one_of_the_states_that_there_were(
+    graph: Graph, target: str
+) -> None:
+    """Every commit moves two tables together, and cleanup runs between commits."""
+    ages = iter(range(1000))
+
+    def write_and_clean() -> None:
+        age = next(ages)
+        put(graph, Person=[person("ann", age=age)], Pet=[{"name": "rex", "kind": str(age)}])
+        if age % 3 == 2:
+            graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+
+    with meanwhile(write_and_clean):
+        omnigraph.backup(graph.root, target)
+        report = omnigraph.backup(graph.root, target)
+    copy = omnigraph.open(target, mode="r")
+    rows = content(copy)
+
+    assert rows["Pet"]["rex"]["kind"] == str(rows["Person"]["ann"]["age"])
+    assert copy.commits()[0].commit_id == report.commit_id
+    require_sound(target)
+
+
+def test_a_clone_of_one_branch_has_main_and_that_branch(graph: Graph, target: str) -> None:
+    expected = contents(graph)
+
+    report = omnigraph.clone(graph.root, target, branch="deeper")
+
+    assert report.branches == ("main", "deeper")
+    remove(graph.root)
+    clone = omnigraph.open(target)
+    assert contents(clone) == {name: expected[name] for name in ("main", "deeper")}
+    put(clone.branch("deeper"), Person=[person("gus", age=7)])
+    clone.merge("deeper")
+    require_sound(target)
+
+
+def test_only_a_backup_of_the_same_graph_is_added_to(
+    graph: Graph, target: str, tmp_path: Path
+) -> None:
+    other = small_graph(root_at(tmp_path / "other"))
+    put(other, Person=[person("zed", age=9)])
+    omnigraph.clone(graph.root, root_at(tmp_path / "clone"))
+
+    with pytest.raises(ConflictError, match="is not empty"):
+        omnigraph.backup(graph.root, other.root)
+    with pytest.raises(ConflictError, match="is not empty"):
+        omnigraph.restore(graph.root, root_at(tmp_path / "clone"))
+    with pytest.raises(InvalidInputError, match="lie in each other"):
+        omnigraph.backup(graph.root, f"{graph.root}/backup")
+    with pytest.raises(NotFoundError, match="'nope'"):
+        omnigraph.clone(graph.root, target, branch="nope")
+    with pytest.raises(NotFoundError):
+        omnigraph.backup(root_at(tmp_path / "nowhere"), target)
+    omnigraph.backup(graph.root, target)
+    put(omnigraph.open(target), Person=[person("gus", age=7)])
+    with pytest.raises(ConflictError, match="was written to since its last backup"):
+        omnigraph.backup(graph.root, target)
+
+
+@pytest.mark.local_disk("an object store compares what it keeps by itself")
+def test_a_damaged_file_of_the_source_is_not_copied_and_the_last_backup_stays(
+    graph: Graph, target: str
+) -> None:
+    omnigraph.backup(graph.root, target)
+    before = told(omnigraph.open(target, mode="r"))
+    known = {path.name for path in files_of(target)}
+    put(graph, Person=[person("gus", age=7)])
+    (written,) = [
+        path
+        for path in files_of(graph.root)
+        if path.name not in known and path.parent.name == "data" and "nodes" in path.parts
+    ]
+    spoilt = bytearray(written.read_bytes())
+    spoilt[10] ^= 1
+    written.write_bytes(spoilt)
+
+    with pytest.raises(DamagedGraphError, match=written.name):
+        omnigraph.backup(graph.root, target)
+
+    assert told(omnigraph.open(target, mode="r")) == before
+    require_sound(target)

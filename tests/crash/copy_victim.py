@@ -1,0 +1,16 @@
+"""The process that is killed while it copies a graph.
+
+python -m tests.crash.copy_victim backup SOURCE TARGET
+"""
+
+from __future__ import annotations
+
+import json
+
+import omnigraph
+import omnigraph.copies  # every victim finds it loaded
+
+
+def main(verb: str, source: str, target: str) -> None:
+    copy = {"backup": omnigraph.backup, "restore": omnigraph.restore}[verb]
+    print(json.dumps({"said": copy(source, target).commit_id}), flush=True)

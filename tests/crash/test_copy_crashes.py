@@ -1,0 +1,130 @@
+"""A killed backup leaves the last one or the new one, a killed restore goes on where it stopped.
+
+The gate kills at the first visit of every point, the nightly at every visit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.graph import Graph
+from tests.behaviours.histories import Content, content, person, put, small_graph
+from tests.crash.processes import Ended, run
+from tests.gate.selection import is_nightly
+
+pytestmark = pytest.mark.crash
+
+_BEFORE: Final = (
+    *("copy.post_claim", "copy.post_file", "copy.post_content"),
+    *("copy.post_version", "copy.pre_record"),
+)
+_DECIDED: Final = ("copy.post_record", "copy.post_put", "copy.post_publish", "copy.post_end")
+GATE_POINTS: Final = frozenset({*_BEFORE, *_DECIDED})
+_MANY: Final = frozenset({"copy.post_file", "copy.post_version", "copy.post_put"})
+"""Points that a copy visits more than once."""
+
+_numbers = itertools.count(1)
+
+
+def _contents(graph: Graph) -> dict[str, Content]:
+    return {branch.name: content(graph.branch(branch.name)) for branch in graph.branches()}
+
+
+def _write(graph: Graph) -> None:
+    """A commit on main, one on a branch, and sometimes a new branch: what one backup brings."""
+    number = next(_numbers)
+    put(graph, Person=[person(f"p{number}", age=number)])
+    put(graph.branch("dev"), Person=[person(f"d{number}", age=number)])
+    if is_nightly() or number % 4 == 0:
+        put(graph.create_branch(f"b{number}"), Person=[person("ann", age=number)])
+
+
+def _sound(root: str) -> dict[str, Content]:
+    if is_nightly():
+        report = omnigraph.verify(root)
+        assert report.ok, report
+    return _contents(omnigraph.open(root, mode="r"))
+
+
+def _visits(point: str) -> Iterator[int]:
+    return itertools.count(1) if is_nightly() and point in _MANY else iter((1,))
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = small_graph(str(tmp_path / "graph"))
+    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
+    return graph
+
+
+@pytest.mark.parametrize("point", [*_BEFORE, *_DECIDED])
+def test_a_killed_backup_leaves_the_last_one_or_the_new_one(
+    point: str, graph: Graph, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "backup")
+    omnigraph.backup(graph.root, target)
+    for visit in _visits(point):
+        before = _contents(graph)
+        _write(graph)
+        after = _contents(graph)
+        if not _backup(graph, target, point, visit).was_killed:
+            break  # every visit had its turn
+
+        seen = omnigraph.open(target, mode="r")
+        for name, rows in _contents(seen).items():
+            assert rows in (before.get(name), after.get(name)), (visit, name)
+        restored = str(tmp_path / f"restored-{visit}")
+        omnigraph.restore(target, restored)
+        assert _sound(restored) == (after if point in _DECIDED else before), visit
+        omnigraph.backup(graph.root, target)
+        assert _sound(target) == after, visit
+
+
+def test_a_first_backup_that_was_killed_is_no_graph_until_it_is_decided(
+    graph: Graph, tmp_path: Path
+) -> None:
+    expected = _contents(graph)
+    for point in (*_BEFORE, *_DECIDED):
+        target = str(tmp_path / point)
+        assert _backup(graph, target, point, 1).was_killed, point
+        if point not in {"copy.post_publish", "copy.post_end"}:
+            with pytest.raises((DamagedGraphError, NotFoundError)):
+                omnigraph.open(target, mode="r")
+        omnigraph.backup(graph.root, target)
+        assert _sound(target) == expected, point
+
+
+def test_a_killed_restore_goes_on_where_it_stopped(graph: Graph, tmp_path: Path) -> None:
+    backup = str(tmp_path / "backup")
+    omnigraph.backup(graph.root, backup)
+    expected = _contents(graph)
+    for point in (*_BEFORE, *_DECIDED[:-1]):
+        for visit in _visits(point):
+            new = str(tmp_path / f"{point}-{visit}")
+            ended = run(
+                *("restore", backup, new),
+                failpoints=f"{point}=kill@{visit}",
+                module="tests.crash.copy_victim",
+            )
+            if not ended.was_killed:
+                break
+            omnigraph.restore(backup, new)
+            graph = omnigraph.open(new)
+            assert _contents(graph) == expected, (point, visit)
+    put(graph, Person=[person("zoe", age=1)])
+    assert omnigraph.verify(graph.root).ok
+
+
+def _backup(graph: Graph, target: str, point: str, visit: int) -> Ended:
+    return run(
+        *("backup", graph.root, target),
+        failpoints=f"{point}=kill@{visit}",
+        module="tests.crash.copy_victim",
+    )
