@@ -1,0 +1,97 @@
+"""Copies between a disk and S3, in both directions: by backup, and as plain files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.graph import Graph
+from tests.behaviours.histories import Content, content, people, person, put, small_graph
+from tests.s3.server import S3Server
+from tests.stores import BUCKET, place_copy
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty place on the server."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}{tmp_path}"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    """On a disk, with a branch of a branch."""
+    graph = small_graph(str(tmp_path / "graph"))
+    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
+    put(graph.create_branch("deeper", from_="dev"), Person=[person("ann", age=100)])
+    return graph
+
+
+def _contents(root: str) -> dict[str, Content]:
+    graph = omnigraph.open(root, mode="r")
+    return {branch.name: content(graph.branch(branch.name)) for branch in graph.branches()}
+
+
+def _verified(root: str) -> dict[str, Content]:
+    report = omnigraph.verify(root)
+    assert report.ok, report
+    return _contents(root)
+
+
+def test_a_backup_goes_from_disk_to_s3_and_is_restored_to_disk(
+    graph: Graph, bucket: str, tmp_path: Path
+) -> None:
+    omnigraph.backup(graph.root, f"{bucket}/backup")
+    put(graph.branch("deeper"), Person=[person("eve", age=5)])
+    second = omnigraph.backup(graph.root, f"{bucket}/backup")
+    expected = _contents(graph.root)
+    shutil.rmtree(graph.root)
+
+    omnigraph.restore(f"{bucket}/backup", str(tmp_path / "restored"))
+
+    assert second.files_copied <= 12
+    assert _verified(f"{bucket}/backup") == _verified(str(tmp_path / "restored")) == expected
+
+
+def test_a_graph_on_s3_is_backed_up_to_disk_and_restored_to_s3(
+    graph: Graph, bucket: str, tmp_path: Path
+) -> None:
+    omnigraph.clone(graph.root, f"{bucket}/graph")
+    shutil.rmtree(graph.root)
+    remote = omnigraph.open(f"{bucket}/graph")
+    put(remote.branch("deeper"), Person=[person("eve", age=5)])
+    put(remote.create_branch("newer", from_="deeper"), Person=[person("fay", age=6)])
+    expected = _contents(remote.root)
+
+    first = omnigraph.backup(remote.root, str(tmp_path / "backup"))
+    put(remote, Person=[person("gus", age=7)])
+    second = omnigraph.backup(remote.root, str(tmp_path / "backup"))
+    omnigraph.restore(str(tmp_path / "backup"), f"{bucket}/restored")
+
+    assert second.files_copied < first.files_copied
+    expected["main"] = content(remote)
+    assert _verified(str(tmp_path / "backup")) == _verified(f"{bucket}/restored") == expected
+    restored = omnigraph.open(f"{bucket}/restored")
+    restored.merge("newer")
+    assert people(restored)["fay"] == 6
+
+
+def test_files_that_are_put_on_s3_by_any_tool_are_the_graph(graph: Graph, bucket: str) -> None:
+    expected = _contents(graph.root)
+    place_copy(Path(graph.root), f"{bucket}/moved")
+    shutil.rmtree(graph.root)
+
+    moved = omnigraph.open(f"{bucket}/moved")
+
+    assert _contents(moved.root) == expected
+    put(moved.branch("deeper"), Person=[person("eve", age=5)])
+    moved.merge("deeper")
+    moved.optimize()
+    assert people(moved) == {"ann": 100, "bob": 2, "cyd": 3, "dan": 4, "eve": 5}
+    assert all(moved.branch(branch.name).check().ok for branch in moved.branches())
