@@ -232,6 +232,11 @@ def lance_version_at(path: str) -> int | None:
     return LANCE_VERSION_MOST - int(stem) if stem.isdecimal() and suffix == "manifest" else None
 
 
+def place_of_version(path: str) -> str:
+    """The folder of the line that a file in `lance_versions` belongs to."""
+    return path.rpartition("/")[0].rpartition("/")[0]
+
+
 def lance_transactions(place: str, read_version: int | None = None) -> str:
     """The folder of a dataset's transactions, or how those begin that were made on a version."""
     return f"{place}/_transactions/" + ("" if read_version is None else f"{read_version}-")

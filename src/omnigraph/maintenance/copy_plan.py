@@ -10,7 +10,7 @@ schema, and the manifest of main as the last.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.storage.checksums import ChecksumList, place_of
@@ -19,16 +19,15 @@ from omnigraph.storage.digests import digest_of
 from omnigraph.storage.history import HISTORY
 from omnigraph.storage.objects import ENTITY_TAG
 from omnigraph.storage.retention import Line
-from omnigraph.storage.snapshot import locations_of
-from omnigraph.storage.version_files import files_of_version
+from omnigraph.storage.version_files import Listing, files_of_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from omnigraph.maintenance.copy_moment import Moment
     from omnigraph.storage.objects import StoredObjects
 
-_ROOT_FILES = (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE)
+_ROOT_FILES: Final = (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE)
 
 
 class Vanished(Exception):  # noqa: N818 - never seen by a caller
@@ -51,223 +50,205 @@ class CopyPlan:
     """Older versions of the manifest, with what they name."""
     digests: dict[str, str] = field(default_factory=dict)
     """What the content of a file must be, where that was recorded."""
-    sizes: dict[str, int] = field(default_factory=dict)
-    present: int = 0
-    """Files that the target has already, among those that were looked at."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """The newest version of every line that the target has then, by the line's folder."""
 
 
 def plan_copy(
-    source: StoredObjects, target: StoredObjects, moment: Moment, *, of_all_lines: bool
+    source: StoredObjects,
+    target: StoredObjects,
+    moment: Moment,
+    known: Mapping[str, int],
+    *,
+    of_all_lines: bool,
 ) -> CopyPlan:
     """Compare a moment with what the target has.
+
+    Args:
+        source: The graph.
+        target: The copy.
+        moment: What to copy.
+        known: The newest version of every line that the last copy had. Later ones are of a copy
+            that was not finished, and their numbers may mean something else by now.
+        of_all_lines: Whether versions count that neither branches nor tags read.
 
     Raises:
         Vanished: something of it is gone already.
     """
-    plan = CopyPlan()
+    planner = _Planner(source, target, known)
     published = moment.newest_published(of_all_lines=of_all_lines)
-    rows = (row for state in moment.states for row in state.rows)
-    places = {location for paths in locations_of(rows).values() for location in paths}
-    for location in sorted(places | {line.location for line in published}):
+    for location in sorted({line.location for line in published}):
         lines = {line: newest for line, newest in published.items() if line.location == location}
-        _plan_table(source, target, plan, lines, moment.pinned)
+        planner.add_table(location, lines, moment.pinned)
     for directory in (names.SCHEMAS_DIR, names.QUARANTINE_DIR):
-        _plan_folder(source, target, plan, directory)
+        planner.add_folder(directory)
     for location in HISTORY:
-        _plan_history(source, target, plan, location)
-    _plan_manifest(source, target, plan, moment)
-    return plan
+        planner.add_history(location)
+    planner.add_manifest(moment)
+    return planner.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listings:
     """The files of one dataset with their sizes, on both sides."""
 
-    source: Mapping[str, int]
+    source: Listing
     target: Mapping[str, int]
 
-    @classmethod
-    def of(cls, source: StoredObjects, target: StoredObjects, location: str) -> _Listings:
-        return cls(source=source.sizes(location), target=target.sizes(location))
-
     def lacks(self, path: str) -> bool:
-        return self.target.get(path) != self.source[path]
-
-    def versions(self, line: Line) -> dict[int, str]:
-        folder = names.lance_versions(place_of(line.location, line.fork))
-        paths = (path for path in self.source if path.rpartition("/")[0] == folder)
-        numbered = ((names.lance_version_at(path), path) for path in paths)
-        return {version: path for version, path in numbered if version is not None}
+        """Whether the target has no such file; names that are used once tell files apart."""
+        return self.target.get(path) != self.source.sizes[path]
 
 
-def _plan_table(
-    source: StoredObjects,
-    target: StoredObjects,
-    plan: CopyPlan,
-    newest: Mapping[Line, int],
-    pinned: Mapping[Line, frozenset[int]],
-) -> None:
-    if not newest:
-        return
-    location = next(iter(newest)).location
-    listings = _Listings.of(source, target, location)
-    needed = {line: pinned.get(line, frozenset()) for line in newest}
-    limits = dict(newest)
-    for line, start in _starts(source, location, newest):
-        limits[line] = max(start, limits.get(line, 0))
-        needed.setdefault(line, frozenset())
-    for line, limit in sorted(limits.items(), key=lambda pair: (pair[0].fork or "", pair[1])):
-        versions = listings.versions(line)
-        if not needed[line] <= versions.keys():
-            raise Vanished(f"a version of {line.location}")
-        wanted = [number for number in sorted(versions) if number <= limit]
-        if line.fork is not None and not wanted:
-            continue
-        _plan_lists(source, plan, listings, line, limit)
-        for number in wanted:
-            content = _content_of(source, plan, listings, line, number)
-            if content is not None:
-                _add_content(plan, listings, content)
-                plan.versions.append(versions[number])
-                plan.sizes[versions[number]] = listings.source[versions[number]]
-            elif listings.lacks(versions[number]) and number in needed[line]:
-                raise Vanished(versions[number])
+class _Planner:
+    """Adds what one part of a graph after the other needs."""
 
+    def __init__(
+        self, source: StoredObjects, target: StoredObjects, known: Mapping[str, int]
+    ) -> None:
+        self.plan = CopyPlan(newest=dict(known))
+        self._source = source
+        self._target = target
+        self._known = known
 
-def _starts(
-    source: StoredObjects, location: str, lines: Mapping[Line, int]
-) -> Iterator[tuple[Line, int]]:
-    """The versions of other forks that the forks were forked from, and so on."""
-    with translated(source.root, f"list the forks of {location}"):
-        dataset = open_dataset(source.root, location)
-        forks = {} if dataset is None else lance_branches(dataset)
-    for line in lines:
-        fork = line.fork
-        while fork is not None and fork in forks:
-            start, parent = forks[fork]["parent_version"], forks[fork]["parent_branch"]
-            if parent is not None:
-                yield Line(location, parent), start
-            fork = parent
+    def add_table(
+        self, location: str, newest: Mapping[Line, int], pinned: Mapping[Line, frozenset[int]]
+    ) -> None:
+        listings = self._listings(location)
+        limits = dict(newest)
+        for line, start in self._starts(location, newest):
+            limits[line] = max(start, limits.get(line, 0))
+        for line in sorted(limits, key=lambda line: line.fork or ""):
+            versions = listings.source.versions(line)
+            read = pinned.get(line, frozenset())
+            if not read <= versions.keys():
+                raise Vanished(f"a version of {line.location}")
+            wanted = [number for number in sorted(versions) if number <= limits[line]]
+            if wanted:
+                self._add_lists(listings, line, limits[line])
+                self._reaches(line, wanted[-1])
+            for number in wanted:
+                if not self._lacks_version(listings, line, number):
+                    continue
+                content = self._content_of(listings, line, number)
+                if content is not None:
+                    self._add_content(listings, content)
+                    self.plan.versions.append(versions[number])
+                elif number in read:
+                    raise Vanished(versions[number])
 
+    def add_folder(self, directory: str) -> None:
+        listings = self._listings(directory)
+        self._add_content(listings, listings.source.sizes)
 
-def _content_of(
-    source: StoredObjects, plan: CopyPlan, listings: _Listings, line: Line, version: int
-) -> frozenset[str] | None:
-    """What a version names, if it is to be copied; None if the target has it or it is not whole.
+    def add_history(self, location: str) -> None:
+        listings = self._listings(location)
+        line = Line(location, None)
+        versions = listings.source.versions(line)
+        if versions:
+            self._add_newest(listings, line, max(versions), versions[max(versions)])
 
-    A version that nobody reads may have lost files: its writer failed.
-    """
-    path = f"{place_of(line.location, line.fork)}/{names.lance_version(version)}"
-    if not listings.lacks(path):
-        plan.present += 1
-        return None
-    files = files_of_version(source.root, line, version, listings.source)
-    return None if files is None or files.missing else files.content
-
-
-def _add_content(plan: CopyPlan, listings: _Listings, paths: frozenset[str]) -> None:
-    for path in paths:
-        if listings.lacks(path):
-            plan.content[path] = listings.source[path]
-        else:
-            plan.present += 1
-
-
-def _plan_lists(
-    source: StoredObjects, plan: CopyPlan, listings: _Listings, line: Line, limit: int
-) -> None:
-    """The lists of checksums of a line, and what Lance knows of it if it is a fork."""
-    place = place_of(line.location, line.fork)
-    if line.fork is not None:
-        known = names.lance_branch_ref(line.location, line.fork)
-        if known in listings.source and listings.lacks(known):
-            plan.lists.append(known)
-    folder = names.checksum_lists(place)
-    for path in listings.source:
-        if path.rpartition("/")[0] != folder or names.checksum_list_at(path)[0] > limit:
-            continue
-        if not listings.lacks(path):
-            continue
-        plan.lists.append(path)
-        content = source.read(path)
-        if content is None or digest_of(content) != names.checksum_list_at(path)[2]:
-            continue  # copied as it is; whoever reads it there finds the damage as here
-        for name, checksum in ChecksumList.from_bytes(content).added.items():
-            if not checksum.digest.startswith(ENTITY_TAG):
-                plan.digests[checksum.path(line.location, name)] = checksum.digest
-
-
-def _plan_folder(
-    source: StoredObjects, target: StoredObjects, plan: CopyPlan, directory: str
-) -> None:
-    listings = _Listings.of(source, target, directory)
-    _add_content(plan, listings, frozenset(listings.source))
-
-
-def _plan_history(
-    source: StoredObjects, target: StoredObjects, plan: CopyPlan, location: str
-) -> None:
-    listings = _Listings.of(source, target, location)
-    line = Line(location, None)
-    versions = listings.versions(line)
-    if not versions:
-        return
-    path = versions[max(versions)]
-    content = _content_of(source, plan, listings, line, max(versions))
-    if content is not None:
-        _add_content(plan, listings, content)
-        plan.visible.append((path, _read(source, path)))
-    elif listings.lacks(path):
-        raise Vanished(path)
-
-
-def _plan_manifest(
-    source: StoredObjects, target: StoredObjects, plan: CopyPlan, moment: Moment
-) -> None:
-    listings = _Listings.of(source, target, names.MANIFEST)
-    heads: list[tuple[str, bytes]] = []
-    for line, newest in moment.manifest_versions.items():
-        if line.fork is not None:
-            _plan_lists(source, plan, listings, line, newest)
-        for number, path in sorted(listings.versions(line).items()):
-            if number > newest:
-                continue
-            content = _content_of(source, plan, listings, line, number)
-            if content is None:
-                if number == newest and listings.lacks(path):
-                    raise Vanished(path)
-            elif number == newest:
-                _add_content(plan, listings, content)
-                heads.append((path, _read(source, path)))
+    def add_manifest(self, moment: Moment) -> None:
+        """The branches, the logs, the schema, and main; older versions come when all is visible."""
+        listings = self._listings(names.MANIFEST)
+        main, *forks = moment.manifest_versions.items()
+        for line, newest in (*forks, main):
+            versions = listings.source.versions(line)
+            if newest not in versions:
+                raise Vanished(f"version {newest} of {names.MANIFEST}")
+            if line.fork is None:
+                self._add_changed((*moment.log_entries, *self._floors(), *_ROOT_FILES))
             else:
-                plan.later[path] = tuple(file for file in content if listings.lacks(file))
-                plan.sizes |= {file: listings.source[file] for file in (path, *content)}
-    main = [head for head in heads if names.dataset_of_place(head[0]) == head[0]]
-    plan.visible += [head for head in heads if head not in main]
-    plan.visible += _changed(source, target, _log_paths(source, moment))
-    plan.visible += _changed(source, target, _ROOT_FILES)
-    plan.visible += main
+                self._add_lists(listings, line, newest)
+            self._add_newest(listings, line, newest, versions[newest])
+            for number in sorted(versions):
+                if number < newest and self._lacks_version(listings, line, number):
+                    content = self._content_of(listings, line, number) or ()
+                    lacking = tuple(path for path in content if listings.lacks(path))
+                    self.plan.later[versions[number]] = lacking
 
+    def _listings(self, location: str) -> _Listings:
+        return _Listings(
+            source=Listing(self._source.sizes(location)), target=self._target.sizes(location)
+        )
 
-def _log_paths(source: StoredObjects, moment: Moment) -> tuple[str, ...]:
-    """The logs of names as they were; of floors the last entry, which alone counts."""
-    return (*moment.log_entries, *source.list(names.RETENTION_DIR)[-1:])
+    def _lacks_version(self, listings: _Listings, line: Line, version: int) -> bool:
+        """The numbers of versions that were never visible may have been given out twice."""
+        place = place_of(line.location, line.fork)
+        path = f"{place}/{names.lance_version(version)}"
+        if listings.lacks(path):
+            return True
+        is_known = version <= self._known.get(place, 0)
+        return not is_known and self._source.read(path) != self._target.read(path)
 
+    def _reaches(self, line: Line, version: int) -> None:
+        place = place_of(line.location, line.fork)
+        self.plan.newest[place] = max(version, self.plan.newest.get(place, 0))
 
-def _changed(
-    source: StoredObjects, target: StoredObjects, paths: tuple[str, ...]
-) -> Iterator[tuple[str, bytes]]:
-    known = set(target.list(names.BRANCH_REFS_DIR)) | set(target.list(names.TAG_REFS_DIR))
-    for path in paths:
-        if path in known:
-            continue  # an entry never changes
-        content = source.read(path)
-        if content is not None and target.read(path) != content:
-            yield path, content
+    def _starts(self, location: str, lines: Mapping[Line, int]) -> Iterator[tuple[Line, int]]:
+        """The versions of other forks that the forks were forked from, and so on."""
+        with translated(self._source.root, f"list the forks of {location}"):
+            dataset = open_dataset(self._source.root, location)
+            forks = {} if dataset is None else lance_branches(dataset)
+        for line in lines:
+            fork = line.fork
+            while fork is not None and fork in forks:
+                start, parent = forks[fork]["parent_version"], forks[fork]["parent_branch"]
+                if parent is not None:
+                    yield Line(location, parent), start
+                fork = parent
 
+    def _content_of(self, listings: _Listings, line: Line, version: int) -> frozenset[str] | None:
+        """What a version names; None if it is not whole: its writer failed, or it was removed."""
+        files = files_of_version(self._source.root, line, version, listings.source)
+        return None if files is None or files.missing else files.content
 
-def _read(source: StoredObjects, path: str) -> bytes:
-    content = source.read(path)
-    if content is None:
-        raise Vanished(path)
-    return content
+    def _add_content(self, listings: _Listings, paths: Iterable[str]) -> None:
+        self.plan.content |= {
+            path: listings.source.sizes[path] for path in paths if listings.lacks(path)
+        }
+
+    def _add_newest(self, listings: _Listings, line: Line, version: int, path: str) -> None:
+        """A version that everybody reads as soon as its file is there."""
+        self._reaches(line, version)
+        if not self._lacks_version(listings, line, version):
+            return
+        content = self._content_of(listings, line, version)
+        stored = self._source.read(path)
+        if content is None or stored is None:
+            raise Vanished(path)
+        self._add_content(listings, content)
+        self.plan.visible.append((path, stored))
+
+    def _add_lists(self, listings: _Listings, line: Line, limit: int) -> None:
+        """The lists of checksums of a line, and what Lance knows of it if it is a fork."""
+        if line.fork is not None:
+            fork = names.lance_branch_ref(line.location, line.fork)
+            if fork in listings.source.sizes and listings.lacks(fork):
+                self.plan.lists.append(fork)
+        folder = names.checksum_lists(place_of(line.location, line.fork))
+        for path in listings.source.folder(folder):
+            version, _, digest = names.checksum_list_at(path)
+            if version > limit or not listings.lacks(path):
+                continue
+            self.plan.lists.append(path)
+            stored = self._source.read(path)
+            if stored is None or digest_of(stored) != digest:
+                continue  # copied as it is; whoever reads it there finds the damage as here
+            for name, checksum in ChecksumList.from_bytes(stored).added.items():
+                if not checksum.digest.startswith(ENTITY_TAG):
+                    self.plan.digests[checksum.path(line.location, name)] = checksum.digest
+
+    def _floors(self) -> tuple[str, ...]:
+        """The last entry of the log of floors, which alone counts."""
+        return self._source.list(names.RETENTION_DIR)[-1:]
+
+    def _add_changed(self, paths: Iterable[str]) -> None:
+        logs = (names.BRANCH_REFS_DIR, names.TAG_REFS_DIR)
+        known = {path for directory in logs for path in self._target.list(directory)}
+        for path in paths:
+            if path in known:
+                continue  # an entry never changes
+            stored = self._source.read(path)
+            if stored is not None and self._target.read(path) != stored:
+                self.plan.visible.append((path, stored))

@@ -20,6 +20,8 @@ from omnigraph.storage.durability import make_durable
 from omnigraph.storage.objects import Put
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from omnigraph.storage.objects import StoredObjects
 
 
@@ -32,10 +34,21 @@ class CopyRecord:
     source: str
     taken_at: str
     commit_id: str
-    manifest_path: str
     manifest_digest: str
+    """Of the file of main's version."""
+    newest: Mapping[str, int]
+    """The newest version of every line, by its folder."""
     files: tuple[tuple[str, bytes], ...]
     """Empty once all are in their places."""
+
+    @property
+    def main_version(self) -> int:
+        return self.newest[names.MANIFEST]
+
+    @property
+    def main_path(self) -> str:
+        """The file of main's version."""
+        return f"{names.MANIFEST}/{names.lance_version(self.main_version)}"
 
     def to_bytes(self) -> bytes:
         fields: dict[str, Any] = {
@@ -43,8 +56,8 @@ class CopyRecord:
             "source": self.source,
             "taken_at": self.taken_at,
             "commit_id": self.commit_id,
-            "manifest_path": self.manifest_path,
             "manifest_digest": self.manifest_digest,
+            "newest": dict(self.newest),
             "files": [[path, b64encode(content).decode()] for path, content in self.files],
         }
         return json.dumps({**fields, "digest": digest_of_values(fields)}, sort_keys=True).encode()
@@ -146,14 +159,19 @@ def require_untouched(target: StoredObjects, record: CopyRecord) -> None:
     Raises:
         ConflictError: it was written to.
     """
-    folder = names.lance_versions(names.MANIFEST)
-    newest = min(target.list(folder), default="")  # their names count down
-    content = target.read(record.manifest_path)
-    if newest != record.manifest_path or content is None:
-        touched = True
-    else:
-        touched = digest_of(content) != record.manifest_digest
-    if touched:
+    newest: dict[str, int] = {}
+    for path in target.list(names.MANIFEST):
+        version = names.lance_version_at(path)
+        if version is not None:
+            place = names.place_of_version(path)
+            newest[place] = max(version, newest.get(place, 0))
+    expected = {
+        place: version
+        for place, version in record.newest.items()
+        if names.dataset_of_place(place) == names.MANIFEST
+    }
+    content = target.read(record.main_path)
+    if newest != expected or content is None or digest_of(content) != record.manifest_digest:
         raise ConflictError(
             f"{target.root} was written to since its last backup",
             next_step="Give another place for the backup, and keep this one if it is needed.",

@@ -105,7 +105,8 @@ def copy_graph(
         _require_successor(source, target, moment, last)
         taken_at = clock.timestamp()
         try:
-            plan = plan_copy(source, target, moment, of_all_lines=branches is None)
+            known = {} if last is None else last.newest
+            plan = plan_copy(source, target, moment, known, of_all_lines=branches is None)
             _copy_content(source, target, plan, counts)
         except Vanished as error:
             vanished = str(error)
@@ -130,9 +131,10 @@ def copy_graph(
             is_changed=bool(plan.visible),
         )
     raise ConflictError(
-        f"{_MOMENTS_MAX} times something of {source.root} was removed before it was copied, "
+        f"{_MOMENTS_MAX} times something of {source.root} was not there when it was to be copied, "
         f"the last time {vanished}",
-        next_step="Run it again; what was copied stays. Let cleanup keep more versions meanwhile.",
+        next_step=f"Run `omnigraph check {source.root} --deep`. If that is fine, a cleanup is too "
+        "fast: let it keep more versions, and run this again; what was copied stays.",
     )
 
 
@@ -159,9 +161,8 @@ def _require_successor(
     if last is None:
         return
     require_untouched(target, last)
-    known = names.lance_version_at(last.manifest_path) or 0
-    content = source.read(last.manifest_path)
-    if known > moment.main.version or (
+    content = source.read(last.main_path)
+    if last.main_version > moment.main.version or (
         content is not None and digest_of(content) != last.manifest_digest
     ):
         raise ConflictError(
@@ -201,8 +202,8 @@ def _publish(
         source=source.root.uri,
         taken_at=taken_at,
         commit_id=moment.main.head.commit_id,
-        manifest_path=path,
         manifest_digest=digest_of(content),
+        newest=plan.newest,
         files=tuple(plan.visible),
     )
     reach("copy.pre_record")
@@ -259,6 +260,8 @@ def _copy(
             digest.update(piece)
             size += len(piece)
             yield piece
+        if size != plan.content.get(path, size):
+            raise _damaged(source, path, f"it has {size} bytes, not {plan.content[path]}")
         expected = plan.digests.get(path)
         if expected is not None and digest.hexdigest() != expected:
             raise _damaged(source, path, f"its digest is {digest.hexdigest()}, not {expected}")

@@ -21,7 +21,7 @@ from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.containment import require_bases_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from omnigraph.storage.location import Root
 
@@ -57,10 +57,11 @@ def names_former_root(root: Root, handle: LanceDataset) -> bool:
     return bool(_moved(root, handle))
 
 
-def place_of_base(root: Root, handle: LanceDataset, base_id: int | None) -> str:
-    """The folder, relative to the root, that holds a file of a version."""
-    address = handle.uri if base_id is None else handle.base_paths()[base_id].path
-    return _relative(root, handle, address)
+def places_of_files(root: Root, handle: LanceDataset) -> Mapping[int | None, str]:
+    """The folders, relative to the root, that hold files of a version, by what its files name."""
+    bases = {number: base.path for number, base in handle.base_paths().items()}
+    places: dict[int | None, str] = {None: _relative(root, handle, handle.uri)}
+    return places | {number: _relative(root, handle, path) for number, path in bases.items()}
 
 
 def transaction_file(handle: LanceDataset) -> str | None:
