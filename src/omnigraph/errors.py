@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from omnigraph.syntax import Diagnostic, render_all
+from omnigraph.syntax import Diagnostic, render_all, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,13 +60,18 @@ class OmnigraphError(Exception):
     effect: ClassVar[str] = ""
 
     def __init__(self, what: str, *, next_step: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.next_step = next_step
+        self.what = _encodable(what)
+        self.next_step = _encodable(next_step)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         sentence = f"{self.what}; {self.effect}." if self.effect else f"{self.what}."
         return f"{sentence}\n{self.next_step}" if self.next_step else sentence
+
+
+def _encodable(text: str) -> str:
+    """A message that any file or terminal takes, though it names half a character."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class NothingWrittenError(OmnigraphError):
@@ -208,7 +213,7 @@ class HeadMovedError(ConflictError):
 
     def __init__(self, branch: str, *, expected: str, found: str) -> None:
         super().__init__(
-            f"branch {branch!r} stands on commit {found}, expected {expected!r:.80}",
+            f"branch {branch!r} stands on commit {found}, expected {shown(expected)}",
             next_step="Read the graph again, decide anew, and expect the commit that was read.",
         )
         self.found = found

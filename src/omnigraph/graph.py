@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from omnigraph.branching import Branching, checked_operation
 from omnigraph.commit.recover import Swept, sweep
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import OmnigraphError, ReadOnlyError
-from omnigraph.operations.arguments import acting, one_of
+from omnigraph.errors import InvalidInputError, OmnigraphError, ReadOnlyError
+from omnigraph.operations.arguments import acting, flag, one_of, plain_text
 from omnigraph.operations.branches import checked_lifetime, create_branch
 from omnigraph.operations.notebook import graph_html
 from omnigraph.operations.references import Reference, branch_ref
@@ -23,6 +23,7 @@ from omnigraph.operations.schema_contract import Contracts, SchemaContract
 from omnigraph.operations.status import GraphStatus, graph_status
 from omnigraph.rules.modes import WriteMode
 from omnigraph.storage.objects import Objects
+from omnigraph.syntax import shown
 from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -169,8 +170,11 @@ class Graph(Branching):
         from omnigraph.load.progress import Progress  # parsers and Parquet: 150 ms, as below
         from omnigraph.operations.load import LoadRequest
 
-        if not dry_run:
+        if not flag(dry_run, argument="dry_run"):
             self._require_writable("load")
+        watcher: object = progress
+        if watcher is not None and not isinstance(watcher, Progress):
+            raise InvalidInputError(f"progress is {shown(watcher)}, expected a Progress")
         request = LoadRequest(
             source=source,
             type_name=type_name,
@@ -298,10 +302,10 @@ class Graph(Branching):
 
         self._require_writable("change the schema")
         request = SchemaRequest(
-            text=text,
-            filename=filename,
-            hard=hard,
-            allow_parting=allow_parting,
+            text=plain_text(text, argument="text"),
+            filename=plain_text(filename, argument="filename"),
+            hard=flag(hard, argument="hard"),
+            allow_parting=flag(allow_parting, argument="allow_parting"),
             branch=self._ref(),
             actor=acting(actor),
             operation_id=checked_operation(operation_id),
@@ -323,6 +327,7 @@ class Graph(Branching):
     def recover(self, *, also_living: bool = False) -> Swept:
         """Settle unfinished writes of dead writers; with `also_living`, of all."""
         self._require_writable("recover")
+        flag(also_living, argument="also_living")
         self._manifest()  # settling some writes asks no manifest whose format would be refused
         return sweep(self._objects, SYSTEM_CLOCK, also_living=also_living)
 
@@ -336,6 +341,7 @@ class Graph(Branching):
         """
         from omnigraph.operations.check import check_graph  # DuckDB: 100 ms few readers need
 
+        flag(deep, argument="deep")
         state = self._manifest()
         report = check_graph(self._objects, self._contract_of(state).catalog, state, spark=spark)
         if not deep:

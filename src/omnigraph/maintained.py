@@ -6,12 +6,14 @@ imported when they are called: whoever only reads pays for none of them.
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnigraph.commit.orphans import Reconciled, preview_reconcile, reconcile_forks
 from omnigraph.errors import InvalidInputError
-from omnigraph.operations.arguments import acting
+from omnigraph.operations.arguments import acting, flag
+from omnigraph.syntax import shown
 from omnigraph.system_clock import SYSTEM_CLOCK
 from omnigraph.versioned import Versioned
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.repair import RepairReport
     from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.maintenance.workers import Workers
+
+_RATE_LEAST: Final = 1000
+"""With fewer bytes per second no scrub would come to an end."""
 
 
 class Maintained(Versioned):
@@ -63,7 +68,8 @@ class Maintained(Versioned):
             confirm: Whether to do it. What is deleted cannot be brought back.
             also_foreign: Whether Lance branches that something else than Omnigraph made go, too.
         """
-        if not confirm:
+        flag(also_foreign, argument="also_foreign")
+        if not flag(confirm, argument="confirm"):
             return preview_reconcile(self._objects, also_foreign=also_foreign)
         self._require_writable("reconcile")
         return reconcile_forks(self._objects, also_foreign=also_foreign)
@@ -88,7 +94,8 @@ class Maintained(Versioned):
         # Whoever only reads or writes does not pay for loading it.
         from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
 
-        if confirm:
+        flag(allow_unsafe_keep, argument="allow_unsafe_keep")
+        if flag(confirm, argument="confirm"):
             self._require_writable("cleanup")
         policy = CleanupPolicy(keep_versions=keep_versions, older_than=older_than).checked(
             allow_unsafe_keep=allow_unsafe_keep
@@ -113,7 +120,8 @@ class Maintained(Versioned):
         # Whoever only reads or writes does not pay for loading it.
         from omnigraph.maintenance.repair import RepairRequest, repair_graph
 
-        if confirm:
+        flag(force, argument="force")
+        if flag(confirm, argument="confirm"):
             self._require_writable("repair")
         request = RepairRequest(confirm=confirm, force=force, actor=acting(actor))
         return repair_graph(self._objects, self._manifest(), request, SYSTEM_CLOCK)
@@ -140,8 +148,13 @@ class Maintained(Versioned):
         from omnigraph.maintenance.scrub import ScrubOptions, scrub_graph  # few callers need it
 
         self._require_writable("scrub")
-        if rate is not None and not rate > 0:
-            raise InvalidInputError(f"rate is {rate!r:.40}, expected bytes per second above 0")
+        speed: object = rate
+        if speed is not None and not (
+            isinstance(speed, int | float) and _RATE_LEAST <= speed < math.inf
+        ):
+            raise InvalidInputError(
+                f"rate is {shown(speed, 40)}, expected {_RATE_LEAST:,} bytes per second or more"
+            )
         options = ScrubOptions(rate=rate, restart=restart, record=record)
         with self._working(spark) as (workers, _):
             return scrub_graph(self._objects, workers, SYSTEM_CLOCK, options)
@@ -155,6 +168,12 @@ class Maintained(Versioned):
         from omnigraph.maintenance.policy import Policy
 
         self._require_writable("maintain")
+        given: object = policy
+        if given is not None and not isinstance(given, Policy):
+            raise InvalidInputError(
+                f"policy is {shown(given)}, expected a Policy",
+                next_step="Make one with `omnigraph.maintenance.policy.parse_policy(text)`.",
+            )
         with self._working(spark) as (workers, session):
             return maintain_graph(
                 self._objects,

@@ -15,7 +15,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.graph import Graph, OpenMode
 from omnigraph.maintenance.migrate import migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
-from omnigraph.operations.arguments import checked_actor, one_of
+from omnigraph.operations.arguments import checked_actor, flag, one_of, plain_text
 from omnigraph.operations.initialise import apply_initialise, existing_graph, plan_initialise
 from omnigraph.operations.lost_manifest import require_newest
 from omnigraph.operations.schema_contract import contract_for, read_contract
@@ -62,6 +62,8 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
 
     if not isinstance(schema, str):
         raise InvalidInputError(f"schema is {type(schema).__name__}, expected its text")
+    plain_text(schema_name, argument="schema_name")
+    flag(force, argument="force")
     location = parse_root(
         root, storage_options=storage_options, durability=durability, verify=verify
     )
@@ -145,6 +147,7 @@ def rebuild_manifest(
     """
     from omnigraph.maintenance.rebuild import rebuild  # opening a graph does not need it
 
+    flag(confirm, argument="confirm")
     objects = StoredObjects(parse_root(root, storage_options=storage_options))
     return rebuild(objects, SYSTEM_CLOCK, confirm=confirm)
 

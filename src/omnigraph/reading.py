@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, overload
 
 from omnigraph import names
 from omnigraph.errors import InvalidInputError
+from omnigraph.operations.arguments import flag, plain_text
 from omnigraph.operations.read import read_type
 from omnigraph.storage.processes import use_storage
 from omnigraph.system_clock import SYSTEM_CLOCK
@@ -76,6 +77,9 @@ class Readable:
         """
         from omnigraph.schema.evolution.planning import evolve  # the compiler: 120 ms
 
+        plain_text(text, argument="text")
+        plain_text(filename, argument="filename")
+        flag(hard, argument="hard")
         _, contract = self._view()
         return evolve(contract.catalog, text, filename=filename, hard=hard)
 
@@ -92,14 +96,14 @@ class Readable:
         self, type_name: str, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader:
         """Stream the nodes of a type, batch by batch."""
-        key = names.node_table_key(type_name)
+        key = names.node_table_key(plain_text(type_name, argument="type_name"))
         return read_type(self._objects.root, self._view()[0], key, columns=columns)
 
     def edges(
         self, type_name: str, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader:
         """Stream the edges of a type, batch by batch."""
-        key = names.edge_table_key(type_name)
+        key = names.edge_table_key(plain_text(type_name, argument="type_name"))
         return read_type(self._objects.root, self._view()[0], key, columns=columns)
 
     @overload

@@ -63,6 +63,14 @@ def span_at(text: str, offset: int, end: int) -> Span:
     )
 
 
+def shown(value: object, most: int = 80) -> str:
+    """What a caller handed in, for a message: its beginning, or its type if it has no repr."""
+    try:
+        return repr(value)[:most]
+    except Exception:  # noqa: BLE001 - too deep, too many digits, or a class of the caller's own
+        return f"a {type(value).__name__}"
+
+
 def did_you_mean(word: str, candidates: Iterable[str], *, similarity_min: float = 0.6) -> str:
     """A ready hint naming the closest candidate, or an empty string."""
     known = sorted(set(candidates))

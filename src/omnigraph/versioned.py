@@ -182,11 +182,14 @@ class Versioned(Readable):
         return diff_snapshots(self._objects.root, *sides, types=types, on_spark=tasks)
 
     def _tasks(self, spark: SparkSession) -> OnSpark:
+        from omnigraph.spark.session import require_session  # few diffs run on Spark
+
+        session = require_session(spark)
         from omnigraph.spark.diff_job import diff_on_spark  # needs pyspark
 
         def compare(pairs: Pairs, directory: Path | None) -> dict[str, ChangeCounts]:
             found = diff_on_spark(
-                spark, self._objects.root, pairs, operation_id=new_id(), directory=directory
+                session, self._objects.root, pairs, operation_id=new_id(), directory=directory
             )
             return {key: each.counts for key, each in found.items()}
 

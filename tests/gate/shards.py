@@ -288,6 +288,11 @@ def _hostile() -> Iterator[Shard]:
 
 
 def _fuzzing() -> Iterator[Shard]:
+    for number, calls in enumerate((("5000", "{seed}"), ("every",))):
+        yield Shard(
+            name=f"fuzz-calls {number}/2",
+            command=("python", "-m", "tests.operations.wrong_calls", *calls),
+        )
     yield from _drawn("schema-texts", 1, 10_000, "tests/schema/test_roundtrip.py")
     for number in range(4):
         for language in ("schema", "query"):

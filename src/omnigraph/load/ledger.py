@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.rules.reasons import Reason
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -82,7 +83,7 @@ def parse_ceiling(text: object) -> Ceiling:
         if _COUNT.fullmatch(text.strip()):
             return Ceiling(count=int(text))
     raise InvalidInputError(
-        f"max_bad is {text!r:.80}, expected a number of records or a share of them",
+        f"max_bad is {shown(text)}, expected a number of records or a share of them",
         next_step='Write it as 20 or as "0.1%".',
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 
 def resolved_types(by_name: object, catalog: Catalog) -> list[tuple[NodeType | EdgeType, object]]:
@@ -34,7 +34,7 @@ def table_key_named(name: object, catalog: Catalog) -> str:
     """The table that a caller means by a name of the schema, or by its key."""
     keys = declared_types(catalog)
     if not isinstance(name, str):
-        raise InvalidInputError(f"the input names a type {name!r:.80}, expected a string")
+        raise InvalidInputError(f"the input names a type {shown(name)}, expected a string")
     if name in keys:
         return name
     matches = [key for key in (node_table_key(name), edge_table_key(name)) if key in keys]

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.syntax import shown
 
 RawColumn: TypeAlias = pa.ChunkedArray | Sequence[object]
 
@@ -131,7 +132,7 @@ def _from_mappings(rows: Sequence[object], type_name: str) -> RawRows:
     for name in names:
         if not isinstance(name, str):
             raise InvalidInputError(
-                f"the input for {type_name} has the column name {name!r:.80}, expected a string"
+                f"the input for {type_name} has the column name {shown(name)}, expected a string"
             )
         columns[name] = [row.get(name) for row in rows if isinstance(row, Mapping)]
     return RawRows(columns=columns, row_count=len(rows))

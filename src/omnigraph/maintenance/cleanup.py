@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -46,10 +46,9 @@ from omnigraph.storage.version_gc import (
     remove_versions,
     versions_of,
 )
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from omnigraph.commit.clock import Clock
     from omnigraph.storage.holds import Hold
     from omnigraph.storage.location import Root
@@ -78,11 +77,13 @@ class CleanupPolicy:
             )
         keep: object = self.keep_versions
         if keep is not None and not (type(keep) is int and keep >= 1):
-            raise InvalidInputError(f"cannot keep {keep!r:.40} versions, expected a number from 1")
+            raise InvalidInputError(
+                f"cannot keep {shown(keep, 40)} versions, expected a number from 1"
+            )
         age: object = self.older_than
         if age is not None and not (isinstance(age, timedelta) and age >= timedelta(0)):
             raise InvalidInputError(
-                f"{age!r:.40} is no age of a version, expected a timedelta",
+                f"{shown(age, 40)} is no age of a version, expected a timedelta",
                 next_step="Say older_than=timedelta(days=7), or --older-than 7d.",
             )
         if self.keep_versions is not None and self.keep_versions < SAFE_KEEP:
@@ -279,7 +280,7 @@ def _plans(
     surrender = _Surrender(
         root=objects.root,
         keep=policy.keep_versions or 1,
-        before=None if policy.older_than is None else clock.now() - policy.older_than,
+        before=None if policy.older_than is None else _ago(policy.older_than, clock),
         protection=protection,
         foreign=frozenset(Line(listed.location, listed.fork) for listed in foreign),
     )
@@ -288,6 +289,14 @@ def _plans(
     plans, failed = by_table(surrender.plan, chosen)
     reach("cleanup.post_list")
     return list(plans.values()), failed
+
+
+def _ago(age: timedelta, clock: Clock) -> datetime:
+    try:
+        return clock.now() - age
+    except OverflowError:
+        # Nothing is as old as that.
+        return datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

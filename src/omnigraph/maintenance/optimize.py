@@ -51,6 +51,7 @@ from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit
 from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.table_versions import switch_off_cleanup
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -106,7 +107,7 @@ class OptimizeOptions:
         rows: object = self.target_rows_per_fragment
         if rows is not None and not (type(rows) is int and 0 < rows <= _FRAGMENT_ROWS_MAX):
             raise InvalidInputError(
-                f"a fragment cannot have {rows!r:.40} rows, expected a number from 1 to "
+                f"a fragment cannot have {shown(rows, 40)} rows, expected a number from 1 to "
                 f"{_FRAGMENT_ROWS_MAX:,}",
                 next_step="Leave it out for about a million.",
             )

@@ -31,6 +31,7 @@ from omnigraph.maintenance.cleanup import CleanupPolicy
 from omnigraph.maintenance.optimize import OptimizeOptions
 from omnigraph.operations.ages import parse_age
 from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import shown as shown_value
 
 _WORDS: Final[Mapping[str, Mapping[str, type]]] = {
     "check": {"enabled": bool},
@@ -63,7 +64,9 @@ def parse_policy(text: str, *, name: str) -> Policy:
     _require_known(said, _WORDS, where=name)
     for section, words in said.items():
         if not isinstance(words, dict):
-            raise InvalidInputError(f"{section} in {name} is {words!r:.40}, expected a section")
+            raise InvalidInputError(
+                f"{section} in {name} is {shown_value(words, 40)}, expected a section"
+            )
         _require_known(words, _WORDS[section], where=f"[{section}] of {name}")
         for word, value in words.items():
             _require_type(value, _WORDS[section][word], where=f"{section}.{word} in {name}")
@@ -95,14 +98,14 @@ def _require_known(said: Mapping[str, Any], known: Mapping[str, Any], *, where: 
         if word not in known:
             hint = did_you_mean(word, known)
             raise InvalidInputError(
-                f"{where} says {word!r:.40}" + (f" ({hint})" if hint else ""),
+                f"{where} says {shown_value(word, 40)}" + (f" ({hint})" if hint else ""),
                 next_step=f"Known are {', '.join(known)}.",
             )
 
 
 def _require_type(value: object, expected: type, *, where: str) -> None:
     if type(value) is not expected:
-        raise InvalidInputError(f"{where} is {value!r:.40}, expected {_KINDS[expected]}")
+        raise InvalidInputError(f"{where} is {shown_value(value, 40)}, expected {_KINDS[expected]}")
 
 
 _KINDS: Final = {bool: "true or false", int: "a whole number", str: "a text"}

@@ -7,15 +7,18 @@ was expected instead.
 from __future__ import annotations
 
 import getpass
+import io
 import os
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import IO, Final, TypeVar, cast
 
 from omnigraph import names
 from omnigraph.errors import InvalidInputError
+from omnigraph.syntax import shown
 
 _ACTOR_BYTES_MAX: Final = 1024
+_COUNT_MAX: Final = 2**31 - 1
 _FUTURE_MAX: Final = timedelta(days=1)
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -28,7 +31,7 @@ def one_of(words: type[Word], given: object, *, argument: str, next_step: str = 
             return word
     *others, last = (f'"{word.value}"' for word in words)
     raise InvalidInputError(
-        f"{argument} is {given!r:.80}, expected {', '.join(others)} or {last}",
+        f"{argument} is {shown(given)}, expected {', '.join(others)} or {last}",
         next_step=next_step,
     )
 
@@ -47,7 +50,7 @@ def checked_id(operation_id: str, *, now: datetime) -> str:
         )
     except (TypeError, ValueError, OverflowError):
         raise InvalidInputError(
-            f"operation id {operation_id!r:.80} is not a ULID",
+            f"operation id {shown(operation_id)} is not a ULID",
             next_step="Make one with `str(ulid.ULID())`, or leave it out.",
         ) from None
 
@@ -93,7 +96,43 @@ def _checked_name(name: object, *, argument: str, who: str) -> str:
     ):
         return name
     raise InvalidInputError(
-        f"{argument} is {name!r:.80}, expected a printable name of at most "
+        f"{argument} is {shown(name)}, expected a printable name of at most "
         f"{_ACTOR_BYTES_MAX} bytes",
         next_step=f"Name the person or the program {who}.",
     )
+
+
+def flag(given: object, *, argument: str) -> bool:
+    """A choice of yes or no. A text such as "no" is none: Python would take it for a yes."""
+    if isinstance(given, bool):
+        return given
+    raise InvalidInputError(f"{argument} is {shown(given)}, expected True or False")
+
+
+def text_or_none(given: object, *, argument: str) -> str | None:
+    """A text that the caller may leave out."""
+    return None if given is None else plain_text(given, argument=argument)
+
+
+def plain_text(given: object, *, argument: str) -> str:
+    if isinstance(given, str):
+        return given
+    raise InvalidInputError(f"{argument} is {shown(given)}, expected a text")
+
+
+def count_from(least: int, given: object, *, argument: str) -> int:
+    """A whole number from `least` on, that a count of rows can be."""
+    if type(given) is int and least <= given <= _COUNT_MAX:
+        return given
+    raise InvalidInputError(f"{argument} is {shown(given)}, expected a number from {least} on")
+
+
+def binary_stream(given: object, *, argument: str) -> IO[bytes]:
+    """An open stream to write bytes to."""
+    if (
+        isinstance(given, io.RawIOBase | io.BufferedIOBase)
+        and not given.closed
+        and given.writable()
+    ):
+        return cast("IO[bytes]", given)
+    raise InvalidInputError(f"{argument} is {shown(given)}, expected an open binary stream")

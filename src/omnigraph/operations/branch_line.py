@@ -29,6 +29,7 @@ from omnigraph.storage.manifest import read_manifest_version
 from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange
 from omnigraph.storage.past import last_schema_change, tables_under
 from omnigraph.storage.snapshot import Pin, TableEntry
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
@@ -104,7 +105,7 @@ class BranchLine:
             return self.cursor(None)
         if not isinstance(given, str) or not is_commit_id(given.strip()):
             raise InvalidInputError(
-                f'start is {given!r:.80}, expected "{NOW}", "{BEGINNING}" or the id of a commit',
+                f'start is {shown(given)}, expected "{NOW}", "{BEGINNING}" or the id of a commit',
                 next_step=f"Run `omnigraph commit list {self.root}` to see the commits.",
             )
         commit_id = given.strip().upper()

@@ -34,6 +34,7 @@ from omnigraph.local.table_diff import (
     count_changes,
     diff_table,
 )
+from omnigraph.operations.arguments import count_from
 from omnigraph.operations.branch_line import NOW, BranchLine, CommitMoves, TableMove
 from omnigraph.operations.cursors import decode, encode
 from omnigraph.operations.holding import (
@@ -50,6 +51,7 @@ from omnigraph.storage.kept import (
 )
 from omnigraph.storage.objects import stored_objects
 from omnigraph.storage.table_versions import facts_at
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -91,7 +93,8 @@ class TableChanges:
 
     def reader(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Stream the rows that changed, in the order of ids, as they were and as they are."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._rows(batch_rows))
+        at_once = count_from(1, batch_rows, argument="batch_rows")
+        return pa.RecordBatchReader.from_batches(self.schema, self._rows(at_once))
 
     def _rows(self, batch_rows: int) -> Batches:
         if self._held is not None:
@@ -294,10 +297,10 @@ def changes(  # noqa: PLR0913 - every word of a poll is one
     """
     limit: object = limit_commits
     if limit is not None and not (isinstance(limit, int) and limit > 0):
-        raise InvalidInputError(f"limit_commits is {limit!r:.80}, expected a number above 0")
+        raise InvalidInputError(f"limit_commits is {shown(limit)}, expected a number above 0")
     if cursor is not None and start != NOW:
         raise InvalidInputError(
-            f"a cursor was given, and start {start!r:.80}", next_step="Give one of them."
+            f"a cursor was given, and start {shown(start)}", next_step="Give one of them."
         )
     keys = chosen_keys(types, catalog)
     line = BranchLine(objects, branch, keys)
@@ -403,7 +406,7 @@ def chosen_keys(types: object, catalog: Catalog) -> tuple[str, ...] | None:
         return None
     if isinstance(types, str) or not isinstance(types, Sequence) or not types:
         raise InvalidInputError(
-            f"types is {types!r:.80}, expected a list of names", next_step="Leave it out for all."
+            f"types is {shown(types)}, expected a list of names", next_step="Leave it out for all."
         )
     return tuple(dict.fromkeys(table_key_named(each, catalog) for each in types))
 

@@ -143,10 +143,13 @@ def _in_process(root: Root, snapshot: Snapshot) -> _Engine:
 
 
 def _on_spark(spark: SparkSession, root: Root, snapshot: Snapshot) -> _Engine:
+    from omnigraph.spark.session import require_session  # few checks run on Spark
+
+    session = require_session(spark)
     from omnigraph.spark.integrity import broken_rules_on_spark, read_through  # need pyspark
     from omnigraph.spark.scan import SparkGraph
 
-    graph = SparkGraph(spark, root, snapshot)
+    graph = SparkGraph(session, root, snapshot)
     return _Engine(
         read_through=partial(read_through, graph),
         broken_rules=partial(broken_rules_on_spark, graph),

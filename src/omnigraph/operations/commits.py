@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import InvalidInputError
 from omnigraph.storage.manifest import commits_of_fork, manifest_branches
 from omnigraph.storage.past import branch_commits
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ def list_commits(
     """Commits newest first, merged ones too, of one actor if asked."""
     wanted: object = limit
     if wanted is not None and not (isinstance(wanted, int) and wanted >= 0):
-        raise InvalidInputError(f"limit is {wanted!r:.80}, expected a number of commits")
+        raise InvalidInputError(f"limit is {shown(wanted)}, expected a number of commits")
     commits = branch_commits(objects.root, state)
     if _misses_merged(commits):
         commits = branch_commits(objects.root, state, also=all_commits(objects.root))

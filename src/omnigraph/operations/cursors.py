@@ -16,6 +16,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,10 +66,10 @@ def decode(text: object) -> Cursor:
         InvalidInputError: it is no cursor, or not as it was handed out.
     """
     if not isinstance(text, str):
-        raise _refused(f"the cursor is {text!r:.80}, expected a text")
+        raise _refused(f"the cursor is {shown(text)}, expected a text")
     given = text.strip()
     if len(given) > TEXT_MAX or not _ALPHABET.fullmatch(given):
-        raise _refused(f"{given!r:.80} is not a cursor")
+        raise _refused(f"{shown(given)} is not a cursor")
     try:
         sealed = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4))
     except binascii.Error:
@@ -89,8 +90,8 @@ def require_same_choice(cursor: Cursor, *, branch: str, types: str) -> None:
     """A cursor goes on only on the branch, and with the types, that it was made for."""
     if cursor.branch != branch:
         raise InvalidInputError(
-            f"the cursor is for branch {cursor.branch!r:.80}, not for {branch!r:.80}",
-            next_step=f"Go on with {cursor.branch!r:.80}, or start anew.",
+            f"the cursor is for branch {shown(cursor.branch)}, not for {shown(branch)}",
+            next_step=f"Go on with {shown(cursor.branch)}, or start anew.",
         )
     if cursor.types != types:
         raise InvalidInputError(

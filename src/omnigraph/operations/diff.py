@@ -37,10 +37,11 @@ from omnigraph.local.table_diff import (
     count_changes,
     diff_table,
 )
+from omnigraph.operations.arguments import binary_stream, count_from, plain_text
 from omnigraph.operations.json_values import json_values
 from omnigraph.storage.kept import gone_if_removed, streamed_unless_removed
 from omnigraph.storage.paths import cannot_write, checked_path
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 if TYPE_CHECKING:
     from omnigraph.storage.location import Root
@@ -71,7 +72,8 @@ class TypeDiff:
 
     def rows(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Stream the rows that changed, in the order of ids, as they were and as they are."""
-        rows = self._diff.reader(batch_rows=batch_rows)
+        at_once = count_from(1, batch_rows, argument="batch_rows")
+        rows = self._diff.reader(batch_rows=at_once)
         batches = streamed_unless_removed(rows, self._diff.root, *self._diff.entries)
         return pa.RecordBatchReader.from_batches(rows.schema, batches)
 
@@ -100,9 +102,9 @@ class GraphDiff:
         Raises:
             NotFoundError: nothing changed in a type of this key.
         """
-        if table_key not in self.tables:
+        if plain_text(table_key, argument="table_key") not in self.tables:
             raise NotFoundError(
-                f"nothing changed in {table_key!r:.80}",
+                f"nothing changed in {shown(table_key)}",
                 next_step=f"Changed are {', '.join(self.tables) or 'no types'}.",
             )
         return self.tables[table_key].rows(batch_rows=batch_rows)
@@ -113,12 +115,13 @@ class GraphDiff:
         Blobs are spelt as a load reads them; floats that JSON lacks, as `"NaN"`, `"Infinity"` and
         `"-Infinity"`.
         """
+        target = binary_stream(stream, argument="stream")
         lines = 0
         for key, table in self.tables.items():
             for batch in table.rows():
-                stream.write(json_lines(key, batch))
+                target.write(json_lines(key, batch))
                 lines += len(batch)
-        stream.flush()
+        target.flush()
         return lines
 
     def to_parquet(self, directory: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -246,14 +249,14 @@ def _chosen(types: Sequence[str] | None, keys: Sequence[str]) -> Iterable[str]:
     if types is None:
         return keys
     if isinstance(types, str) or not isinstance(types, Sequence):
-        raise InvalidInputError(f"types are {types!r:.80}, expected a list of names")
+        raise InvalidInputError(f"types are {shown(types)}, expected a list of names")
     chosen = set()
     for name in types:
         matches = [key for key in keys if name in (key, key.partition(":")[2])]
         if len(matches) != 1:
-            hint = did_you_mean(str(name), [key.partition(":")[2] for key in keys])
+            hint = did_you_mean(shown(name).strip("'"), [key.partition(":")[2] for key in keys])
             raise InvalidInputError(
-                f"{name!r:.80} is {'two types' if matches else 'no type'} of these snapshots"
+                f"{shown(name)} is {'two types' if matches else 'no type'} of these snapshots"
                 + (f" ({hint})" if hint and not matches else ""),
                 next_step=f"The types are {', '.join(keys)}.",
             )

@@ -30,6 +30,7 @@ from omnigraph.schema.catalog import Scalar, ScalarType
 from omnigraph.storage.kept import streamed_unless_removed
 from omnigraph.storage.paths import cannot_write, checked_path
 from omnigraph.storage.tables import whole_rows
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
@@ -85,19 +86,19 @@ def _target(path: object, chosen: ExportFormat) -> Target:
         text = os.fspath(path)
         if isinstance(text, str) and "://" in text and not text.startswith("file://"):
             raise InvalidInputError(
-                f"cannot export to {text!r:.200}: only local paths can be written",
+                f"cannot export to {shown(text, 200)}: only local paths can be written",
                 next_step="Export to a local path and copy it.",
             )
         plain = text.removeprefix("file://") if isinstance(text, str) else text
         return checked_path(plain, argument="path").absolute()
-    if isinstance(path, io.RawIOBase | io.BufferedIOBase) and path.writable():
+    if isinstance(path, io.RawIOBase | io.BufferedIOBase) and not path.closed and path.writable():
         if chosen is ExportFormat.JSONL:
             return cast("IO[bytes]", path)
         raise InvalidInputError(
             f"cannot export {chosen.value} to a stream: it is a directory of files",
             next_step="Name a directory, or export as jsonl.",
         )
-    raise InvalidInputError(f"cannot export to {path!r:.80}, expected a path or a binary stream")
+    raise InvalidInputError(f"cannot export to {shown(path)}, expected a path or a binary stream")
 
 
 def export_graph(root: Root, catalog: Catalog, snapshot: Snapshot, export: Export) -> ExportReport:

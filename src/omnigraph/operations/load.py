@@ -39,7 +39,7 @@ from omnigraph.rules.modes import WriteMode
 from omnigraph.schema.catalog import Scalar, ScalarType
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -264,14 +264,14 @@ def _require_texts(request: LoadRequest) -> None:
     for name in ("type_name", "order_by", "branch", "quarantine"):
         given: object = getattr(request, name)
         if given is not None and not isinstance(given, str):
-            raise InvalidInputError(f"{name} is {given!r:.80}, expected a text")
+            raise InvalidInputError(f"{name} is {shown(given)}, expected a text")
     columns: object = request.columns
     if columns is not None and not (
         isinstance(columns, Mapping)
         and all(isinstance(text, str) for pair in columns.items() for text in pair)
     ):
         raise InvalidInputError(
-            f"columns is {columns!r:.80}, expected a mapping of names",
+            f"columns is {shown(columns)}, expected a mapping of names",
             next_step='Map properties to columns, as in {"name": "full_name"}.',
         )
 
@@ -301,7 +301,7 @@ def _require_order(column: str | None, mode: WriteMode, catalog: Catalog) -> Non
     if not having:
         hint = did_you_mean(column, [name for each in types for name in each.properties])
         raise InvalidInputError(
-            f"no type has the property {column!r:.80}" + (f"; {hint}" if hint else ""),
+            f"no type has the property {shown(column)}" + (f"; {hint}" if hint else ""),
             next_step="Name a property to order by.",
         )
     for each in having:

@@ -6,10 +6,9 @@ read. Which engine runs depends on what the caller says, never on the data.
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import InvalidInputError, SchemaChangedError
 from omnigraph.local.memory import MEMORY_LEAST, bytes_in, half_of_this_machine
@@ -20,6 +19,7 @@ from omnigraph.query.expressions import Distance, walk
 from omnigraph.query.plan import Mutation
 from omnigraph.query.rewrites import expressions_of, inputs_of
 from omnigraph.storage.kept import gone_if_removed, streamed_unless_removed
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from omnigraph.spark.scan import SparkGraph
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Snapshot
+
+
+_MEMORY_MOST: Final = 1 << 60
+_SECONDS_MOST: Final = 10**9
 
 
 class QueryEngine(StrEnum):
@@ -187,9 +191,9 @@ def _bytes(given: object) -> int:
     size = given
     if isinstance(given, str):
         size = bytes_in(given)
-    if not isinstance(size, int) or isinstance(size, bool) or size < MEMORY_LEAST:
+    if type(size) is not int or not MEMORY_LEAST <= size <= _MEMORY_MOST:
         raise InvalidInputError(
-            f"memory is {given!r:.80}, expected bytes from {MEMORY_LEAST:,} on",
+            f"memory is {shown(given)}, expected bytes from {MEMORY_LEAST:,} on",
             next_step='Give a number of bytes, or a text such as "2GB" or "512MiB".',
         )
     return size
@@ -200,10 +204,10 @@ def _seconds(given: object) -> float:
     if (
         not isinstance(seconds, int | float)
         or isinstance(seconds, bool)
-        or not (math.isfinite(seconds) and seconds > 0)
+        or not 0 < seconds <= _SECONDS_MOST
     ):
         raise InvalidInputError(
-            f"timeout is {given!r:.80}, expected a number of seconds above 0",
+            f"timeout is {shown(given)}, expected a number of seconds above 0",
             next_step="Leave it out for no limit.",
         )
     return float(seconds)

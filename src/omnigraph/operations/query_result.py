@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from omnigraph.errors import InvalidInputError, QueryCancelledError
+from omnigraph.operations.arguments import count_from
 from omnigraph.operations.optional_packages import optional_package
 from omnigraph.operations.query_shown import result_html
 
@@ -146,6 +147,7 @@ class QueryResult:
 
     def first(self, count: int) -> list[dict[str, Any]]:
         """The first rows as dicts, fewer if there are no more; they stay part of the result."""
+        count_from(0, count, argument="count")
         if self._kept is not None:
             found: list[dict[str, Any]] = self._kept.slice(0, count).to_pylist()
             return found

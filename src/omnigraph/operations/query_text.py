@@ -21,6 +21,7 @@ from omnigraph.query.parser import QUERY_BYTES_MAX
 from omnigraph.query.planning import plan_query
 from omnigraph.storage.paths import checked_path
 from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import shown as shown_value
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -176,7 +177,7 @@ def _not_found(source: QueryText, known: tuple[str, ...], name: object) -> Inval
         )
     hint = did_you_mean(name, known) if isinstance(name, str) else ""
     return InvalidInputError(
-        f"{source.filename} holds no query {name!r:.80}" + (f"; {hint}" if hint else ""),
+        f"{source.filename} holds no query {shown_value(name)}" + (f"; {hint}" if hint else ""),
         next_step=f"It holds {shown}.",
     )
 
@@ -185,8 +186,8 @@ def _read(given: object) -> tuple[str, str]:
     if isinstance(given, str):
         if given.endswith(QUERY_SUFFIX):
             raise InvalidInputError(
-                f"the query is {given!r:.80}, the path of a file, expected a text",
-                next_step=f"Give `pathlib.Path({given!r:.80})`.",
+                f"the query is {shown_value(given)}, the path of a file, expected a text",
+                next_step=f"Give `pathlib.Path({shown_value(given)})`.",
             )
         return given, "query"
     if isinstance(given, os.PathLike):

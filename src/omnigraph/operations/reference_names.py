@@ -12,6 +12,7 @@ from typing import Final
 
 from omnigraph import names
 from omnigraph.errors import InvalidInputError
+from omnigraph.syntax import shown
 
 _BYTES_MAX: Final = 160
 _SEGMENT: Final = re.compile(r"[\w\-][\w.\-]*")
@@ -24,7 +25,7 @@ def checked_branch(name: object) -> str:
     text = _checked(name, what="branch")
     if text.split("/")[0] == names.MAIN:
         raise InvalidInputError(
-            f"{names.MAIN!r} is the branch every graph has, {text!r:.80} cannot be another",
+            f"{names.MAIN!r} is the branch every graph has, {shown(text)} cannot be another",
             next_step="Choose another name.",
         )
     return text
@@ -34,7 +35,7 @@ def checked_tag(name: object) -> str:
     text = _checked(name, what="tag")
     if text == names.MAIN or "/" in text:
         raise InvalidInputError(
-            f"{text!r:.80} cannot name a tag: it is a branch or holds a slash",
+            f"{shown(text)} cannot name a tag: it is a branch or holds a slash",
             next_step="Choose another name.",
         )
     return text
@@ -69,21 +70,21 @@ def is_point_in_time(text: str) -> bool:
 
 def _checked(name: object, *, what: str) -> str:
     if not isinstance(name, str):
-        raise InvalidInputError(f"{what} is {name!r:.80}, expected a name")
+        raise InvalidInputError(f"{what} is {shown(name)}, expected a name")
     text = name.strip()
     if names.is_system_name(text):
         raise InvalidInputError(
-            f"{what} {text!r:.80} would belong to Omnigraph itself",
+            f"{what} {shown(text)} would belong to Omnigraph itself",
             next_step=f"Choose a name that does not start with {names.SYSTEM_PREFIX!r}.",
         )
     if is_commit_id(text) or manifest_version(text) is not None or is_point_in_time(text):
         raise InvalidInputError(
-            f"{what} {text!r:.80} could be taken for a commit, a version or a point in time",
+            f"{what} {shown(text)} could be taken for a commit, a version or a point in time",
             next_step="Choose a name with a word in it.",
         )
     if not could_be_name(text):
         raise InvalidInputError(
-            f"{text!r:.80} cannot name a {what}",
+            f"{shown(text)} cannot name a {what}",
             next_step="Use letters, digits, '-', '_', '.' and '/' between parts, up to "
             f"{_BYTES_MAX} bytes.",
         )

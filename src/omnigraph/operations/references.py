@@ -34,7 +34,7 @@ from omnigraph.storage.past import (
     snapshot_at_time,
 )
 from omnigraph.storage.tags import Tag, read_tag
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
@@ -62,7 +62,7 @@ def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
     if given is None or given == names.MAIN:
         return None
     if not isinstance(given, str):
-        raise InvalidInputError(f"branch is {given!r:.80}, expected a name")
+        raise InvalidInputError(f"branch is {shown(given)}, expected a name")
     text = given.strip()
     if text == names.MAIN:
         return None
@@ -71,7 +71,7 @@ def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
     if ref is None:
         hint = did_you_mean(text, [names.MAIN, *living_branches(objects)])
         raise NotFoundError(
-            f"{objects.root} has no branch {text!r:.80}" + (f" ({hint})" if hint else ""),
+            f"{objects.root} has no branch {shown(text)}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph branch list {objects.root}`.",
         )
     return ref
@@ -189,6 +189,6 @@ def _text(reference: object) -> str:
     if isinstance(reference, str) and reference.strip():
         return reference.strip()
     raise InvalidInputError(
-        f"{reference!r:.80} names no state of a graph",
+        f"{shown(reference)} names no state of a graph",
         next_step="Name a branch, a tag, a commit, a manifest version or a point in time.",
     )

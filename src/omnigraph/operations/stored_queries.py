@@ -16,7 +16,7 @@ from omnigraph.operations.query_text import QUERY_SUFFIX, QueryText, compiled, q
 from omnigraph.query.lint import QueryDescriptor, describe
 from omnigraph.query.types import show_with_null
 from omnigraph.storage.paths import checked_path
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -107,7 +107,7 @@ class StoredQueries(Mapping[str, StoredQuery]):
         if found is None:
             hint = did_you_mean(str(name), self._queries)
             raise NotFoundError(
-                f"{self.directory} has no query {name!r:.80}" + (f"; {hint}" if hint else ""),
+                f"{self.directory} has no query {shown(name)}" + (f"; {hint}" if hint else ""),
                 next_step="Run `omnigraph queries GRAPH DIR` to list them.",
             )
         return found

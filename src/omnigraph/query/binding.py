@@ -41,7 +41,7 @@ from omnigraph.schema.catalog import (
     ScalarType,
     VectorType,
 )
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 BoundValue: TypeAlias = (
     str | int | float | bool | bytes | dt.date | dt.datetime | tuple["BoundValue", ...] | None
@@ -193,7 +193,7 @@ def _scalar(scalar: Scalar, value: object) -> BoundValue:
 
 
 def _kind(value: object) -> str:
-    return "null" if value is None else f"{type(value).__name__} {value!r:.40}"
+    return "null" if value is None else f"{type(value).__name__} {shown(value, 40)}"
 
 
 def _text(value: object) -> str:
@@ -213,7 +213,7 @@ def _integer(scalar: Scalar, value: object) -> int:
         raise TypeError(f"is {_kind(value)}, expected an integer")
     low, high = INTEGER_LIMITS[scalar]
     if not low <= value <= high:
-        raise ValueError(f"is {value!r:.40}, {scalar.value} holds {low} to {high}")
+        raise ValueError(f"is {shown(value, 40)}, {scalar.value} holds {low} to {high}")
     return value
 
 
@@ -225,7 +225,7 @@ def _float(scalar: Scalar, value: object) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"is {value!r:.40}, expected a finite {scalar.value}")
+        raise ValueError(f"is {shown(value, 40)}, expected a finite {scalar.value}")
     return number
 
 

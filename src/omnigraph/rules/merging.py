@@ -27,7 +27,7 @@ import pyarrow.types as pat
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 
 class ConflictKind(enum.StrEnum):
@@ -303,7 +303,7 @@ def _word(members: Mapping[str, object], owner: str) -> Choice | None:
 def _choice(given: object, owner: str) -> Choice:
     if not isinstance(given, str):
         raise InvalidInputError(
-            f"{owner} is {given!r:.80}, expected one of {', '.join(_WORDS)}", next_step=_SAY
+            f"{owner} is {shown(given)}, expected one of {', '.join(_WORDS)}", next_step=_SAY
         )
     if given not in _WORDS:
         raise _unknown(given, f"word for {owner}", _WORDS, next_step=_SAY)
@@ -323,7 +323,7 @@ def _members(given: object, owner: str, known: tuple[str, ...]) -> Mapping[str, 
 def _mapping(given: object, owner: str) -> Mapping[str, object]:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InvalidInputError(
-            f"{owner} is {given!r:.80}, expected a mapping with text as names",
+            f"{owner} is {shown(given)}, expected a mapping with text as names",
             next_step='Give it as in {"default": "ours", "types": {"Person": {"columns": {}}}}.',
         )
     return given
@@ -332,7 +332,7 @@ def _mapping(given: object, owner: str) -> Mapping[str, object]:
 def _unknown(found: str, what: str, known: Iterable[str], *, next_step: str) -> InvalidInputError:
     hint = did_you_mean(found, known)
     return InvalidInputError(
-        f"{found!r:.80} is not a known {what}" + (f"; {hint}" if hint else ""), next_step=next_step
+        f"{shown(found)} is not a known {what}" + (f"; {hint}" if hint else ""), next_step=next_step
     )
 
 
@@ -343,7 +343,7 @@ def _file_text(path: Path) -> str:
         raise NotFoundError(
             f"the resolution {path} does not exist", next_step="Check the path."
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InvalidInputError(
             f"the resolution {path} cannot be read: {error}", next_step="Give a JSON file."
         ) from error
@@ -363,7 +363,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name!r:.80} comes twice")
+            raise ValueError(f"{shown(name)} comes twice")
         found[name] = value
     return found
 

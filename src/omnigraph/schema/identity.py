@@ -151,7 +151,7 @@ def _encodable(member: Property, value: str) -> str:
 def _float_spelling(member: Property, scalar: Scalar, value: float) -> str:
     try:
         stored = _as_f32(value) if scalar is Scalar.F32 else float(value)
-    except OverflowError:
+    except (OverflowError, struct.error):
         stored = math.inf
     if not math.isfinite(stored):
         raise InvalidInputError(

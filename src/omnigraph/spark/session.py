@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -104,8 +104,9 @@ def spark_session(
     Raises:
         SparkUnavailableError: Spark or Java is missing, or the target does not answer.
     """
+    require_installed("pyspark")
     if spark is not None:
-        return spark
+        return require_session(spark)
     running = _running_session(target)
     return _started(target) if running is None else running
 
@@ -141,11 +142,22 @@ def given_spark(given: object | None) -> AbstractContextManager[SparkSession]:
     """
     if isinstance(given, SparkTarget):
         return spark_for_a_while(target=given)
-    if given is not None and not hasattr(given, "range"):
+    return spark_for_a_while(None if given is None else require_session(given))
+
+
+def require_session(given: object) -> SparkSession:
+    """A session that a caller handed in, of Spark itself or of Spark Connect.
+
+    Raises:
+        InvalidInputError: it is none.
+        SparkUnavailableError: Spark is not installed, so nothing can be one.
+    """
+    require_installed("pyspark")
+    if not (hasattr(given, "range") and hasattr(given, "createDataFrame")):
         raise InvalidInputError(
             f"spark is {type(given).__name__}, expected a SparkSession or a SparkTarget"
         )
-    return spark_for_a_while(given)  # type: ignore[arg-type]
+    return cast("SparkSession", given)
 
 
 def is_installed(*packages: str) -> bool:

@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.storage.paths import require_path
 from omnigraph.storage.s3_options import s3_options
+from omnigraph.syntax import shown
 
 
 class Scheme(StrEnum):
@@ -146,9 +147,9 @@ def _durability(given: str | None) -> Durability:
     asked = given or os.environ.get(DURABILITY_VARIABLE) or Durability.COMMIT
     try:
         return Durability(asked)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInputError(
-            f"durability is {asked!r:.80}, expected 'commit' or 'os'",
+            f"durability is {shown(asked)}, expected 'commit' or 'os'",
             next_step=f"Give durability='commit', or unset {DURABILITY_VARIABLE}.",
         ) from None
 
@@ -157,9 +158,9 @@ def _verify(given: str | None) -> Verify:
     asked = given or os.environ.get(VERIFY_VARIABLE) or Verify.METADATA
     try:
         return Verify(asked)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInputError(
-            f"verify is {asked!r:.80}, expected 'metadata' or 'first-read'",
+            f"verify is {shown(asked)}, expected 'metadata' or 'first-read'",
             next_step=f"Give verify='first-read', or unset {VERIFY_VARIABLE}.",
         ) from None
 
@@ -237,6 +238,6 @@ def _s3_uri(text: str) -> str:
 
 def _refused(text: object, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"cannot use {text!r:.200} as a graph root: {why}",
+        f"cannot use {shown(text, 200)} as a graph root: {why}",
         next_step="Give a local path, file:///path or s3://bucket/prefix.",
     )

@@ -15,7 +15,7 @@ from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError
 from omnigraph.storage.connections import Caches
 from omnigraph.storage.datasets import create_dataset, creator_of, made_at, open_dataset, translated
 from omnigraph.storage.verification import verify_table
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -112,13 +112,13 @@ def known_columns(
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Sequence):
-        raise InvalidInputError(f"columns are {columns!r:.80}, expected a list of column names")
+        raise InvalidInputError(f"columns are {shown(columns)}, expected a list of column names")
     known = open_pinned(root, entry).schema.names
     for column in columns:
         if column not in known:
-            hint = did_you_mean(str(column), known)
+            hint = did_you_mean(shown(column).strip("'"), known)
             raise InvalidInputError(
-                f"{entry.table_key} has no column {column!r:.80}" + (f" ({hint})" if hint else ""),
+                f"{entry.table_key} has no column {shown(column)}" + (f" ({hint})" if hint else ""),
                 next_step=f"Its columns are {', '.join(known)}.",
             )
     if not columns:

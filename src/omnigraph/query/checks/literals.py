@@ -155,8 +155,9 @@ def as_f32(value: float) -> float:
     """The nearest 32-bit float; infinite when there is none."""
     try:
         narrowed: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    except (OverflowError, struct.error):
+        # An integer of many digits has no float of any size, so its sign is asked for itself.
+        return -math.inf if value < 0 else math.inf
     return narrowed
 
 
