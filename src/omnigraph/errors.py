@@ -24,6 +24,7 @@
     │   │   └── MergeConflictError           carries every conflict as a table
     │   ├── ReadOnlyError                exit 6
     │   ├── ForkedProcessError           exit 1   a fork of a process that has used a graph
+    │   ├── WrongClockError              exit 1   the clock of this machine is before 1970
     │   ├── StorageUnavailableError      exit 7
     │   │   └── UnsafeStoreError             the store ignores put-if-absent
     │   ├── SparkUnavailableError        exit 1   no Spark to run on: what to install or start
@@ -293,6 +294,16 @@ class ForkedProcessError(NothingWrittenError):
             "in a fork: a read or a write could wait for ever",
             next_step="Start processes with the `spawn` method: "
             '`multiprocessing.get_context("spawn")`; or fork before the first graph is opened.',
+        )
+
+
+class WrongClockError(NothingWrittenError):
+    """The clock of this machine says a time before 1970, with which Lance does not work."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the clock of this machine says a time before 1970",
+            next_step="Set the clock (`date -u` shows it), then run it again.",
         )
 
 

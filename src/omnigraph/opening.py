@@ -25,6 +25,7 @@ from omnigraph.storage.location import is_durability_given, parse_root
 from omnigraph.storage.manifest import is_whole
 from omnigraph.storage.objects import Objects, StoredObjects
 from omnigraph.storage.power_cuts import SetAside, mark_boot, set_aside_torn_files
+from omnigraph.storage.processes import use_storage
 from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
     """
     from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
 
+    use_storage()
     if not isinstance(schema, str):
         raise InvalidInputError(f"schema is {type(schema).__name__}, expected its text")
     plain_text(schema_name, argument="schema_name")

@@ -1,4 +1,4 @@
-"""Which process may use Lance: never a fork of one that has used it.
+"""Which process may use Lance: never a fork of one that has used it, nor one before 1970.
 
 Invariant: the threads that Lance works with do not survive a fork, so a fork would wait for them
 for ever, in a new handle as in an inherited one. It is told at once instead, reads included.
@@ -7,11 +7,12 @@ for ever, in a new handle as in an inherited one. It is told at once instead, re
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from typing import Final
 
 from omnigraph import names
-from omnigraph.errors import ForkedProcessError
+from omnigraph.errors import ForkedProcessError, WrongClockError
 
 
 @dataclass(slots=True)
@@ -37,9 +38,13 @@ def use_storage() -> None:
 
     Raises:
         ForkedProcessError: it is a fork of a process that did so before.
+        WrongClockError: its clock is before 1970.
     """
     if _PROCESS.is_fork:
         raise ForkedProcessError(os.getpid())
+    if time.time() < 0:
+        # Lance panics, and what it could not read would pass for damaged.
+        raise WrongClockError
     _PROCESS.has_used_storage = True
 
 
