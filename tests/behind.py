@@ -40,7 +40,8 @@ from omnigraph.schema.identity import node_id as node_id
 from omnigraph.schema.indexes import declared_indexes
 from omnigraph.schema.model import shape_hash as shape_hash
 from omnigraph.storage import adoption, column_changes
-from omnigraph.storage.branch_refs import BranchRef, claim_branch, living_branches
+from omnigraph.storage.branch_identity import BranchRef
+from omnigraph.storage.branch_refs import claim_branch, living_branches
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.objects import Objects, StoredObjects
 from omnigraph.storage.ref_logs import RefState

@@ -19,7 +19,8 @@ from omnigraph.operations.arguments import checked_actor, flag, one_of, plain_te
 from omnigraph.operations.initialise import apply_initialise, existing_graph, plan_initialise
 from omnigraph.operations.lost_manifest import require_newest
 from omnigraph.operations.schema_contract import contract_for, read_contract
-from omnigraph.storage.branch_refs import BranchRef, claim_branch
+from omnigraph.storage.branch_identity import BranchRef
+from omnigraph.storage.branch_refs import claim_branch
 from omnigraph.storage.history import Recovery, record_recovery
 from omnigraph.storage.location import is_durability_given, parse_root
 from omnigraph.storage.manifest import is_whole

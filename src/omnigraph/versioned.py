@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from omnigraph.operations.changes import Baseline, ChangeFeed, Holding
     from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
     from omnigraph.operations.schema_contract import Contracts, SchemaContract
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.holds import Hold
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.storage.manifest_state import ManifestState

@@ -19,8 +19,8 @@ from tests.crash import (
     cases,
     schema_cases,
     schema_sleeps,
-    test_hold_crashes,
     test_copy_crashes,
+    test_hold_crashes,
     upkeep_cases,
     zombies,
 )

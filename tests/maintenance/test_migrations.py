@@ -10,7 +10,7 @@ from omnigraph import names
 from omnigraph.errors import FormatTooNewError
 from omnigraph.maintenance.migrate import STEPS, migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
-from omnigraph.storage.branch_refs import BranchRef
+from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import manifest_branches, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead

@@ -6,8 +6,8 @@ files of a commit. Every process dies, and processes that start later find what 
 
 Manifest versions are slots, filled by put-if-absent. A slot that was torn blocks its number, so
 writers set it aside. A slot holds all rows, so it needs no older slot; but it names tables and a
-schema, which may be lost; `tables` stands for all that an operation wrote. A slot is *sound* if everything it names was synced before it was put; only of others
-do readers look for what they name.
+schema, which may be lost; `tables` stands for all that an operation wrote. A slot is *sound* if
+everything it names was synced before it was put; only of others do readers look for what they name.
 
 - **S1** A durable writer syncs after it has read the state it publishes on, and before it puts:
   then its slot is sound, whoever wrote what it builds on.

@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph import names
 from omnigraph.errors import NotFoundError
-from omnigraph.storage.branch_refs import BranchRef
+from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.datasets import open_dataset
 from omnigraph.storage.location import Root, parse_root
 from omnigraph.storage.manifest import (

@@ -10,9 +10,9 @@ import pytest
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.branch_refs import (
     BranchLog,
-    BranchRef,
     BranchState,
     append_entry,
     branch_logs,

@@ -15,7 +15,7 @@ from omnigraph.failpoints import reach
 from omnigraph.storage.forks import fork_table
 
 if TYPE_CHECKING:
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import TableEntry
 

@@ -28,7 +28,8 @@ from omnigraph import names
 from omnigraph.commit.sidecar import pending_sidecars
 from omnigraph.errors import NotFoundError, OmnigraphError
 from omnigraph.failpoints import left_out, reach
-from omnigraph.storage.branch_refs import BranchLog, BranchRef, BranchState, branch_logs
+from omnigraph.storage.branch_identity import BranchRef
+from omnigraph.storage.branch_refs import BranchLog, BranchState, branch_logs
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.forks import drop_fork, forks_of
 from omnigraph.storage.history import record_commits

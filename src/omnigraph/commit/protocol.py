@@ -73,7 +73,7 @@ from omnigraph.storage.manifest_state import ManifestState
 if TYPE_CHECKING:
     from omnigraph.commit.begin import Begun
     from omnigraph.commit.clock import Clock
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.staging import StagedChange
 

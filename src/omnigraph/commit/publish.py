@@ -40,7 +40,7 @@ from omnigraph.storage.manifest_state import ManifestState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Pin
 

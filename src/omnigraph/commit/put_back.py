@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from omnigraph.commit.clock import Clock
     from omnigraph.commit.sidecar import Sidecar
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.datasets import Made
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest_state import ManifestState

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.commit.clock import Clock
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.location import Root
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.table_versions import VersionRecord

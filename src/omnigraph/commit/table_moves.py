@@ -32,7 +32,7 @@ from omnigraph.storage.table_versions import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.datasets import Made
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Pin, TableEntry

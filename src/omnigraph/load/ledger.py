@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from omnigraph.load.records import Split
     from omnigraph.rules.modes import WriteMode
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.objects import Objects
 
 OFFENDERS_MAX: Final = 20

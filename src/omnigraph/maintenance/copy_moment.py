@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.errors import ConflictError, FormatTooOldError, NotFoundError
+from omnigraph.errors import ConflictError, NotFoundError
 from omnigraph.storage.branch_refs import branch_logs, read_branch_ref
 from omnigraph.storage.history import recorded_commits
 from omnigraph.storage.manifest import read_manifest_version
@@ -22,7 +22,7 @@ from omnigraph.storage.snapshot import locations_of
 from omnigraph.storage.tags import Tag, all_tags
 
 if TYPE_CHECKING:
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import StoredObjects
 
@@ -95,8 +95,8 @@ def take_moment(source: StoredObjects, *, branches: frozenset[str] | None) -> Mo
 
     Raises:
         NotFoundError: there is no graph, or no such branch.
-        FormatTooOldError: it has to be opened for writing once, which brings it up to date.
-        ConflictError: branches moved too fast to be seen at one moment.
+        ConflictError: branches moved too fast to be seen at one moment, or the graph has an older
+            format: opening it for writing brings it up to date.
     """
     for _ in range(_LISTINGS_MAX):
         ends, entries = _ends(source), _log_entries(source)
@@ -163,7 +163,11 @@ def _state(source: StoredObjects, ref: BranchRef | None, ends: Mapping[str, int]
         raise NotFoundError(f"there is no {what} at {source.root}")
     state = read_manifest_version(source.root, ends[folder], branch=ref)
     if state.stamp < names.STAMP:
-        raise FormatTooOldError(source.root.uri, found=state.stamp, needed=names.STAMP)
+        raise ConflictError(
+            f"{source.root} has internal format {state.stamp}, and a copy is made of format "
+            f"{names.STAMP}; nothing was written",
+            next_step=f"Run `omnigraph recovery run {source.root}`, which brings it up to date.",
+        )
     return state
 
 

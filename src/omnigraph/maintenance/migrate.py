@@ -21,7 +21,7 @@ from omnigraph.maintenance.migrations import (
     v0007_record_checksums,
     v0008_mark_formats,
 )
-from omnigraph.storage.branch_refs import BranchRef
+from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.datasets import cleans_by_itself
 from omnigraph.storage.manifest import keep_manifest_versions, manifest_branches, read_manifest
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from omnigraph.maintenance.migrations.context import MigrationContext
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.location import Root
 from omnigraph.storage.manifest_state import ManifestState
 

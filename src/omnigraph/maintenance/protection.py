@@ -17,7 +17,8 @@ from omnigraph import names
 from omnigraph.commit.sidecar import Sidecar, pending_sidecars, read_sidecar
 from omnigraph.errors import NotFoundError
 from omnigraph.failpoints import left_out, reach
-from omnigraph.storage.branch_refs import BranchLog, BranchRef, BranchState, branch_logs
+from omnigraph.storage.branch_identity import BranchRef
+from omnigraph.storage.branch_refs import BranchLog, BranchState, branch_logs
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.holds import Hold, stored_holds
 from omnigraph.storage.manifest import read_manifest, read_manifest_version

@@ -21,7 +21,8 @@ from omnigraph.errors import (
     RecoveryRequiredError,
 )
 from omnigraph.operations.schema_contract import SchemaContract, kept_contract, read_contract
-from omnigraph.storage.branch_refs import BranchRef, living_branches
+from omnigraph.storage.branch_identity import BranchRef
+from omnigraph.storage.branch_refs import living_branches
 from omnigraph.storage.commit_graph import CommitGraph
 from omnigraph.storage.history import recorded_commits
 from omnigraph.storage.manifest import read_manifest

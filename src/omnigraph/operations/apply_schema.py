@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from omnigraph.commit.clock import Clock
     from omnigraph.schema.evolution.plan import Plan
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry

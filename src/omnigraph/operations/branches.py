@@ -30,10 +30,9 @@ from omnigraph.operations.references import (
     require_source_lives,
 )
 from omnigraph.operations.retained import require_retained
+from omnigraph.storage.branch_identity import BranchRef, ForkPoint
 from omnigraph.storage.branch_refs import (
-    BranchRef,
     BranchState,
-    ForkPoint,
     append_entry,
     free_branch_log,
     living_branches,

@@ -28,8 +28,8 @@ from omnigraph.operations.lost_manifest import (
 )
 from omnigraph.operations.schema_contract import SchemaContract, stored_form
 from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.branch_refs import (
-    BranchRef,
     claim_branch,
     read_branch_ref,
     release_branch,

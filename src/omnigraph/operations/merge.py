@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
     from omnigraph.operations.references import Resolved
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.staging import StagedChange

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from omnigraph.schema.catalog import Catalog
     from omnigraph.spark.merge_job import SparkMerge, TableToDecide
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging import StagedChange

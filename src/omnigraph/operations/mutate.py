@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
     from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot

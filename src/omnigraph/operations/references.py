@@ -24,7 +24,8 @@ from omnigraph.operations.reference_names import (
     manifest_version,
 )
 from omnigraph.operations.retained import require_retained
-from omnigraph.storage.branch_refs import BranchRef, find_branch, is_living, living_branches
+from omnigraph.storage.branch_identity import BranchRef
+from omnigraph.storage.branch_refs import find_branch, is_living, living_branches
 from omnigraph.storage.manifest import read_manifest, read_manifest_version
 from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.past import (

@@ -7,15 +7,15 @@ Lance makes a folder first and lists it afterwards, and the files of a torn one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.storage.branch_identity import BranchRef, ForkPoint
 from omnigraph.storage.manifest import manifest_branches, read_manifest
 from omnigraph.storage.objects import Objects, claim
-from omnigraph.storage.pinned_tables import PinnedTables, paths_in
 from omnigraph.storage.pinned_tables import decoded as pinned
+from omnigraph.storage.pinned_tables import paths_in
 from omnigraph.storage.ref_logs import (
     RefKind,
     RefLog,
@@ -31,48 +31,6 @@ from omnigraph.storage.ref_logs import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkPoint:
-    """What a branch was forked from: a version of a branch's manifest, and a commit.
-
-    `tables` is what the commit left, and `schema_hash` the schema it belongs to, unless it is the
-    one that made the manifest version.
-    """
-
-    branch: str | None
-    lance_branch: str | None
-    manifest_version: int
-    commit_id: str
-    tables: PinnedTables | None = None
-    schema_hash: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchRef:
-    """One incarnation of a branch: who it is, and where its manifest lives.
-
-    `creates` lists the tables an initialisation is about to create, so that a later one may remove
-    what a dead one left; it is empty for every branch but main. Branches older than the log share
-    their name with their Lance branch and have no `forked_from`.
-    """
-
-    branch: str
-    incarnation: str
-    claimed_at: str
-    creates: tuple[str, ...] = ()
-    forked_from: ForkPoint | None = None
-    owner: str | None = None
-    """Who it was made for, if that was said."""
-    expires_at: str | None = None
-    """When it may be taken for abandoned unless somebody still writes to it; None is never."""
-
-    @property
-    def lance_branch(self) -> str:
-        if self.forked_from is None:
-            return self.branch
-        return names.manifest_fork(self.branch, self.incarnation)
 
 
 BranchState = RefState

@@ -23,7 +23,7 @@ from omnigraph.storage.used_last import UsedLast
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest_state import ManifestState
 

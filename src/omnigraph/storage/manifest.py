@@ -81,7 +81,7 @@ from omnigraph.storage.version_gc import Removal, remove_versions, versions_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.location import Root
 
 _READ_ATTEMPTS: Final = 20

@@ -14,7 +14,7 @@ from omnigraph.storage.snapshot import Snapshot, take_snapshot
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-    from omnigraph.storage.branch_refs import BranchRef
+    from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.location import Root
 
 

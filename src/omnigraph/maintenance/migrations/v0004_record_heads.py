@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.storage.branch_refs import BranchRef, claim_branch
+from omnigraph.storage.branch_identity import BranchRef
+from omnigraph.storage.branch_refs import claim_branch
 from omnigraph.storage.history import ensure_history, newest_commit
 from omnigraph.storage.manifest import manifest_branches, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
