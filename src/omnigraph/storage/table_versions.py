@@ -313,14 +313,14 @@ def _restored_by(
 ) -> int | None:
     """The version whose content a version was given; for our own ones the pin they were made for.
 
-    One that only took settings away stands for the pin if it has the files of the pin: Lance may
-    have put it on top of something else.
+    One that only took settings away stands for the pin if it has the columns and files of the pin:
+    Lance may have put it on top of something else.
     """
     if isinstance(operation, LanceOperation.Restore):
         return operation.version if healed_pin is None else healed_pin
     if healed_pin is None or not _only_settings(operation):
         return None
-    return healed_pin if _same_fragments(root, entry, healed_pin, version) else None
+    return healed_pin if _same_content(root, entry, healed_pin, version) else None
 
 
 def _only_settings(operation: object) -> bool:
@@ -332,21 +332,22 @@ def _only_settings(operation: object) -> bool:
     )
 
 
-def _same_fragments(root: Root, entry: TableEntry, one: int, other: int) -> bool:
+def _same_content(root: Root, entry: TableEntry, one: int, other: int) -> bool:
+    """Whether two versions have the same columns and fragments, deletions included."""
     before = open_dataset(root, entry.location, fork=entry.fork, version=one)
     after = open_dataset(root, entry.location, fork=entry.fork, version=other)
     if before is None or after is None:
         return False
-    return [f.metadata for f in before.get_fragments()] == [
-        f.metadata for f in after.get_fragments()
-    ]
+    return before.schema.equals(after.schema, check_metadata=True) and [
+        fragment.metadata for fragment in before.get_fragments()
+    ] == [fragment.metadata for fragment in after.get_fragments()]
 
 
 def _only_reserves(root: Root, entry: TableEntry, operation: object, version: int) -> bool:
     """The first half of a compaction: a bare operation that leaves the fragments as they were."""
     if type(operation) is not LanceOperation.BaseOperation:
         return False
-    return _same_fragments(root, entry, version - 1, version)
+    return _same_content(root, entry, version - 1, version)
 
 
 def _upkeep(version: int) -> VersionRecord:
