@@ -7,6 +7,7 @@ their paths can refuse them. The victim is a graph of the same shape beside the 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -491,8 +492,8 @@ LINKED: Final = (
 """What is replaced by a link; where a pattern fits several things, the first."""
 
 
-def _link(pattern: str, to: str, root: Path) -> None:
-    """Put a link in the place of something; it leads to the same thing of the victim, if any."""
+def _emptied(pattern: str, root: Path) -> Path:
+    """The place of something that is taken away."""
     found = sorted(root.glob(pattern)) if "*" in pattern else [root / pattern]
     place = found[0]
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -500,6 +501,17 @@ def _link(pattern: str, to: str, root: Path) -> None:
         shutil.rmtree(place)
     else:
         place.unlink(missing_ok=True)
+    return place
+
+
+def _pipe(pattern: str, root: Path) -> None:
+    """Whoever opens it waits for ever."""
+    os.mkfifo(_emptied(pattern, root))
+
+
+def _link(pattern: str, to: str, root: Path) -> None:
+    """Put a link in the place of something; it leads to the same thing of the victim, if any."""
+    place = _emptied(pattern, root)
     victim = root.parent / VICTIM
     there = sorted(victim.glob(pattern)) if "*" in pattern else [victim / pattern]
     target = there[0] if there and there[0].exists() else victim
@@ -521,6 +533,8 @@ def _links() -> Iterator[Forgery]:
         yield Forgery(name=f"link at {pattern}: {to}", lay=partial(_link, pattern, to))
     for pattern in LINKED[::6]:
         yield Forgery(name=f"link at {pattern}: twice", lay=partial(_link, pattern, "twice"))
+    for pattern in LINKED[::3]:
+        yield Forgery(name=f"pipe at {pattern}", lay=partial(_pipe, pattern))
 
 
 # Versions of Lance.

@@ -135,6 +135,20 @@ def _graph(root: str) -> Graph:
     return graph
 
 
+def test_a_graph_with_branches_is_the_same_through_a_link_and_without_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    graph = _graph(str(tmp_path / "alias" / "graph"))
+    graph.create_branch("dev").write({"Person": [{"name": "q"}]})
+
+    for folder in ("alias", "real"):
+        opened = omnigraph.open(str(tmp_path / folder / "graph"))
+        opened.branch("dev").write({"Person": [{"name": folder}]})
+        assert opened.check(deep=True).ok
+    opened.merge("dev")
+    assert opened.nodes("Person").read_all().num_rows == 4
+
+
 def test_a_table_is_looked_at_once_however_often_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
