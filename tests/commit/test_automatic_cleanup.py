@@ -27,6 +27,10 @@ def test_a_graph_of_tables_with_automatic_cleanup_keeps_what_tags_and_branches_n
     assert lance.dataset(f"{graph_root}/{PERSON}").config() == AUTO_CLEANUP
     before = versions(graph_root)
     graph = omnigraph.open(graph_root)
+    early = graph.create_branch("early")  # forks versions that have the settings
+    first = early.write({"Person": [{"name": "zoe"}]})
+    assert first.commit_id is not None
+    early.write({"Person": [{"name": "yan"}]})
     graph.write({"Person": [{"name": "ann"}]})
     graph.tag("t1")
     dev = graph.create_branch("dev")
@@ -37,6 +41,8 @@ def test_a_graph_of_tables_with_automatic_cleanup_keeps_what_tags_and_branches_n
         dev.write({"Person": [{"name": f"dev {name}"}]})
 
     assert people(graph.at("t1")) == ["ann"]
+    assert people(early) == ["yan", "zoe"]
+    assert people(early.at(first.commit_id)) == ["zoe"]
     assert set(before) <= set(versions(graph_root))
     assert people(graph) == ["ann", "bob", "cid"]
     assert len(people(dev)) == 4

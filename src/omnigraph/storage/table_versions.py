@@ -194,7 +194,8 @@ def _same_without_cleanup(root: Root, entry: TableEntry, head: int) -> LanceData
 def _keeping_versions(root: Root, entry: TableEntry) -> Iterator[None]:
     """Keep Lance from its automatic cleanup, which the version that is restored would start.
 
-    Lance refuses to clean a table at all while it would delete a version that has a tag.
+    Lance refuses to clean a table at all while it would delete a version that has a tag. A tag that
+    a death leaves behind keeps that one version, nothing else.
     """
     table = open_dataset(root, entry.location)
     line = open_dataset(root, entry.location, fork=entry.fork)
