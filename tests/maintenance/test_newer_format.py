@@ -22,6 +22,7 @@ from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import ManifestFacts, decode, encode
 from tests.behind import meanwhile
+from tests.forking.programs import run_command
 from tests.maintenance import open_handles
 from tests.maintenance.open_handles import ANSWERED, PERSON, READS, SCHEMA, WRITES, Handles, build
 from tests.stores import files_of
@@ -121,6 +122,24 @@ def test_a_stamp_that_no_program_wrote_is_damage(tmp_path: Path, stamp: str) -> 
             omnigraph.open(root, mode=mode)
     with pytest.raises(AlreadyInitialisedError):
         omnigraph.init(root, schema=SCHEMA, force=True)
+
+    assert contents(root) == before
+
+
+def test_commands_and_open_handles_tell_of_a_stamp_that_no_program_wrote(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    graph = omnigraph.init(root, schema=SCHEMA)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"type": "Person", "data": {"name": "ann"}}')
+    restamp(root, "0")
+    before = contents(root)
+
+    for arguments in (("status", root), ("load", root, str(rows)), ("optimize", root)):
+        ended = run_command(*arguments)
+        assert (ended.returncode, "format stamp" in ended.stderr) == (8, True), ended.stderr
+    for verb in (lambda: graph.write(PERSON), lambda: graph.nodes("Person"), graph.optimize):
+        with pytest.raises(DamagedGraphError, match="format stamp"):
+            verb()
 
     assert contents(root) == before
 
