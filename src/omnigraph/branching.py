@@ -5,6 +5,7 @@ Invariant: a thin facade, like the graph itself; every method hands over to one 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph.errors import InvalidInputError, SchemaChangedError
@@ -72,6 +73,8 @@ class Branching(Maintained):
         target = branch_ref(self._objects, self._branch if into is None else into)
         operation = checked_operation(operation_id)
 
+        held = nullcontext() if spark is None else self._held_while(found.snapshot, purpose="merge")
+
         def merge(contract: SchemaContract) -> MergeResult:
             request = MergeRequest(
                 source=found,
@@ -84,7 +87,8 @@ class Branching(Maintained):
             )
             return merge_graph(self._objects, contract.catalog, request, SYSTEM_CLOCK)
 
-        return self._under_schema(merge)
+        with held:
+            return self._under_schema(merge)
 
     def tag(self, name: str, *, at: Reference | None = None, actor: str | None = None) -> Tag:
         """Give a commit a name; what it left is kept as long as the tag exists."""

@@ -6,7 +6,7 @@ writes but holds, and those only where the graph was opened for writing.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from omnigraph.operations.arguments import acting, checked_id
 from omnigraph.operations.branches import BranchInfo, list_branches
 from omnigraph.operations.commits import list_commits
 from omnigraph.operations.holding import (
+    Holding,
     LiveHold,
     checked_time,
     hold_versions,
@@ -32,16 +33,20 @@ from omnigraph.storage.tags import Tag, all_tags
 from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import timedelta
+    from os import PathLike
     from pathlib import Path
+    from typing import IO
 
     from pyspark.sql import SparkSession
 
     from omnigraph.local.table_diff import ChangeCounts
-    from omnigraph.operations.changes import Baseline, ChangeFeed, Holding
+    from omnigraph.operations.changes import Baseline, ChangeFeed
     from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
+    from omnigraph.operations.export import ExportReport
     from omnigraph.operations.schema_contract import Contracts, SchemaContract
+    from omnigraph.spark.scan import SparkGraph
     from omnigraph.storage.branch_identity import BranchRef
     from omnigraph.storage.holds import Hold
     from omnigraph.storage.manifest_rows import GraphCommit
@@ -178,8 +183,11 @@ class Versioned(Readable):
             found_reference(self._objects, each, branch=self._branch).snapshot
             for each in (before, self.branch_name if after is None else after)
         ]
-        tasks = None if spark is None else self._tasks(spark)
-        return diff_snapshots(self._objects.root, *sides, types=types, on_spark=tasks)
+        if spark is None:
+            return diff_snapshots(self._objects.root, *sides, types=types)
+        with self._held_while(*sides, purpose="diff"):
+            tasks = self._tasks(spark)
+            return diff_snapshots(self._objects.root, *sides, types=types, on_spark=tasks)
 
     def _tasks(self, spark: SparkSession) -> OnSpark:
         from omnigraph.spark.session import require_session  # few diffs run on Spark
@@ -232,10 +240,60 @@ class Versioned(Readable):
         catalog = self._view()[1].catalog
         return baseline(self._objects, catalog, self._branch, types=types, holding=self._holding())
 
-    def _holding(self) -> Holding | None:
-        """How feeds hold what they read; None if nothing may be written."""
-        from omnigraph.operations.changes import Holding  # DuckDB, as in `check`
+    def spark(self, spark: SparkSession | None = None) -> SparkGraph:
+        """The graph as DataFrames and views, pinned to what is read now.
 
+        Where the graph was opened for writing, what is read is held while the result is in use.
+
+        Args:
+            spark: The session to work on; the one this process has, or a new one on this machine,
+                if left out.
+
+        Raises:
+            SparkUnavailableError: Spark or Java is not installed.
+        """
+        snapshot = self._view()[0]
+        graph = self._on_spark(spark, snapshot)
+        return graph.keep(self._kept_for(graph, snapshot, purpose="spark"))
+
+    def export(
+        self,
+        path: str | PathLike[str] | IO[bytes],
+        *,
+        type_name: str | None = None,
+        format: str = "jsonl",  # noqa: A002 - what everybody calls it
+    ) -> ExportReport:
+        """Write the rows as files that `load` reads back, nodes before edges.
+
+        `jsonl` goes to a file or an open binary stream; `parquet`, which also holds what JSON
+        cannot spell, to a directory. Where the graph was opened for writing, they are held
+        meanwhile.
+        """
+        view = self.snapshot()
+        with self._held_while(view.pinned, purpose="export"):
+            return view.export(path, type_name=type_name, format=format)
+
+    @contextmanager
+    def _held_while(self, *snapshots: Snapshot, purpose: str) -> Iterator[None]:
+        """Hold what is read while the body runs, if anything may be written."""
+        holding, body = self._holding(), _Body()
+        lives = [
+            None if holding is None else _held_by(holding, body, snapshot, purpose=purpose)
+            for snapshot in snapshots
+        ]
+        try:
+            yield
+        finally:
+            for live in lives:
+                if live is not None:
+                    live.release()
+
+    def _kept_for(self, reader: object, snapshot: Snapshot, *, purpose: str) -> LiveHold | None:
+        holding = self._holding()
+        return None if holding is None else _held_by(holding, reader, snapshot, purpose=purpose)
+
+    def _holding(self) -> Holding | None:
+        """How long reads hold what they read; None if nothing may be written."""
         if not self._is_writable:
             return None
         return Holding(objects=self._objects, clock=SYSTEM_CLOCK, actor=acting(None))
@@ -268,3 +326,15 @@ class Versioned(Readable):
 
     def _manifest(self) -> ManifestState:
         return branch_state(self._objects, self._ref())
+
+
+class _Body:
+    """Stands for code that runs: in use as long as it is referred to."""
+
+
+def _held_by(
+    holding: Holding, reader: object, snapshot: Snapshot, *, purpose: str
+) -> LiveHold | None:
+    return holding.for_reader(
+        reader, tuple(snapshot.tables.values()), purpose=purpose, commit_id=snapshot.commit_id
+    )

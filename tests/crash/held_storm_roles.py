@@ -64,6 +64,7 @@ def write(root: str, chance: random.Random, say: Say, over: Over) -> None:
             say("write")
         except ConflictError:
             say("lost a race")
+        time.sleep(chance.uniform(0, 1))
 
 
 def optimize(root: str, chance: random.Random, say: Say, over: Over) -> None:

@@ -37,12 +37,6 @@ from omnigraph.local.table_diff import (
 from omnigraph.operations.arguments import count_from
 from omnigraph.operations.branch_line import NOW, BranchLine, CommitMoves, TableMove
 from omnigraph.operations.cursors import decode, encode
-from omnigraph.operations.holding import (
-    RENEWED_FOR,
-    LiveHold,
-    hold_versions,
-    renewed_while_alive,
-)
 from omnigraph.storage.kept import (
     MAYBE_GONE,
     gone_if_removed,
@@ -54,7 +48,7 @@ from omnigraph.storage.table_versions import facts_at
 from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
-    from omnigraph.commit.clock import Clock
+    from omnigraph.operations.holding import Holding, LiveHold
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.storage.objects import Objects
@@ -176,7 +170,11 @@ class ChangeFeed(Iterator[CommitChanges]):
     def _walk(self) -> Generator[CommitChanges]:
         moved = _Told(self._line.moves(self._commits))
         if self._holding is not None:
-            self._hold = self._holding.of_feed(self, moved.known)
+            # What is gone already is told at the commit it concerns.
+            with suppress(NoLongerKeptError):
+                self._hold = self._holding.for_reader(
+                    self, _read_by(moved.known), purpose="changes", commit_id=self.head
+                )
         try:
             for each in moved:
                 block = self._block(each)
@@ -219,50 +217,15 @@ class _Told(Iterable[CommitMoves]):
             raise self._error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """How a feed holds what it still has to read, while it is in use."""
-
-    objects: Objects
-    clock: Clock
-    actor: str
-
-    def of_feed(self, feed: ChangeFeed, moved: Sequence[CommitMoves]) -> LiveHold | None:
-        entries = [
-            entry
-            for commit in moved
-            for move in commit.moves
-            for entry in (move.before, move.after)
-            if entry is not None
-        ]
-        return self._held(feed, entries, purpose="changes", commit_id=feed.head)
-
-    def of_baseline(self, baseline: Baseline, line: BranchLine) -> LiveHold | None:
-        entries = list(line.tables.values())
-        return self._held(baseline, entries, purpose="baseline", commit_id=line.head)
-
-    def _held(
-        self, reader: object, entries: Sequence[TableEntry], *, purpose: str, commit_id: str
-    ) -> LiveHold | None:
-        """A hold, unless there is nothing to hold, or something of it is gone already.
-
-        What is gone is then told at the commit it concerns.
-        """
-        if not entries:
-            return None
-        with suppress(NoLongerKeptError):
-            live = hold_versions(
-                self.objects,
-                entries,
-                self.clock,
-                time=RENEWED_FOR,
-                thing=f"commit {commit_id}",
-                actor=self.actor,
-                purpose=purpose,
-                commit_id=commit_id,
-            )
-            return renewed_while_alive(live, reader)
-        return None
+def _read_by(moved: Sequence[CommitMoves]) -> Sequence[TableEntry]:
+    """The versions that a feed of these commits reads."""
+    return [
+        entry
+        for commit in moved
+        for move in commit.moves
+        for entry in (move.before, move.after)
+        if entry is not None
+    ]
 
 
 def changes(  # noqa: PLR0913 - every word of a poll is one
@@ -348,7 +311,10 @@ class Baseline(Iterator[BaselineTable | BaselineEnd]):
 
     def __init__(self, line: BranchLine, holding: Holding | None = None) -> None:
         self._line = line
-        self._hold = None if holding is None else holding.of_baseline(self, line)
+        self._hold: LiveHold | None = None
+        if holding is not None:
+            entries = tuple(line.tables.values())
+            self._hold = holding.for_reader(self, entries, purpose="baseline", commit_id=line.head)
         self._entries = iter(line.tables.values())
         self._unread: set[str] = set()
         self._ended = False

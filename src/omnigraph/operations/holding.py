@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -169,6 +169,42 @@ def renewed_while_alive(live: LiveHold, reader: object) -> LiveHold:
 
     threading.Thread(target=renew, name="omnigraph-hold", daemon=True).start()
     return live
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """How readers hold what they read while they are in use."""
+
+    objects: Objects
+    clock: Clock
+    actor: str
+
+    def for_reader(
+        self,
+        reader: object,
+        entries: Sequence[TableEntry],
+        *,
+        purpose: str,
+        commit_id: str | None,
+    ) -> LiveHold | None:
+        """A hold that is renewed while the reader is in use; None if there is nothing to hold.
+
+        Raises:
+            NoLongerKeptError: a version is not kept any more.
+        """
+        if not entries:
+            return None
+        live = hold_versions(
+            self.objects,
+            entries,
+            self.clock,
+            time=RENEWED_FOR,
+            thing=f"commit {commit_id}",
+            actor=self.actor,
+            purpose=purpose,
+            commit_id=commit_id,
+        )
+        return renewed_while_alive(live, reader)
 
 
 def checked_time(given: object, *, argument: str = "hold") -> timedelta:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
@@ -27,6 +27,8 @@ from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.tables import find_entry, known_columns, open_pinned
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -118,16 +120,42 @@ def data_frame(spark: SparkSession, plan: ScanPlan) -> DataFrame:
         return numbers.mapInArrow(scan_task(plan), plan.schema)
 
 
+class Kept(Protocol):
+    """What keeps the versions that are read from being cleaned up."""
+
+    def release(self) -> None: ...
+
+
 class SparkGraph:
     """A graph on Spark, pinned to the snapshot it was made from.
 
     Cheap to hold. Published commits that come later are invisible; ask the graph for a new one.
+    Where the graph was opened for writing, what it reads is kept while this object is in use, and
+    let go at the end of a `with` block over it. Frames and views that outlive it are kept for half
+    an hour more.
     """
 
     def __init__(self, spark: SparkSession, root: Root, snapshot: Snapshot) -> None:
         self.root = root
         self.spark = spark
         self.snapshot = snapshot
+        self._kept: Kept | None = None
+
+    def keep(self, kept: Kept | None) -> Self:
+        """Take over what keeps its versions."""
+        self._kept = kept
+        return self
+
+    def release(self) -> None:
+        """Let go of what is read; it may be cleaned up from now on."""
+        if self._kept is not None:
+            self._kept.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def nodes(
         self, type_name: str, *, columns: Sequence[str] | None = None, where: str | None = None

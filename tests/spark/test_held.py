@@ -1,0 +1,63 @@
+"""What Spark reads is held while it is in use, and told as gone when it is."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import omnigraph
+from omnigraph.errors import NoLongerKeptError
+from omnigraph.graph import Graph
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    graph = omnigraph.init(graph_root, schema="node Doc { name: String @key  n: I64 }")
+    graph.write({"Doc": [{"name": "a", "n": 1}]})
+    return graph
+
+
+def _clean(graph: Graph) -> None:
+    for n in range(2, 5):
+        graph.write({"Doc": [{"name": "a", "n": n}]}, mode="merge")
+    graph.optimize()
+    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+
+
+def test_frames_are_held_while_they_are_in_use_and_told_as_gone_afterwards(
+    graph: Graph, spark: SparkSession
+) -> None:
+    with graph.spark(spark) as on_spark:
+        frame = on_spark.nodes("Doc")
+        assert [hold.purpose for hold in graph.holds()] == ["spark"]
+        _clean(graph)
+        assert [row["n"] for row in frame.collect()] == [1]
+    assert graph.holds() == ()
+
+    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    with pytest.raises(PySparkException, match="not kept any more"):
+        frame.collect()
+    with pytest.raises(NoLongerKeptError, match="not kept any more"):
+        on_spark.nodes("Doc")
+
+
+def test_diffs_and_merges_on_spark_hold_what_they_read_and_let_go(
+    graph: Graph, spark: SparkSession
+) -> None:
+    start = graph.snapshot().commit_id
+    assert start is not None
+    branch = graph.create_branch("b")
+    branch.write({"Doc": [{"name": "b", "n": 2}]})
+
+    assert graph.merge("b", spark=spark).commit_id is not None
+    assert graph.diff(start, spark=spark).counts.inserted == 1
+    assert graph.holds() == ()
+
+
+def test_whoever_only_reads_holds_nothing_on_spark(graph: Graph, spark: SparkSession) -> None:
+    reader = omnigraph.open(graph.root, mode="r")
+    assert reader.spark(spark).nodes("Doc").count() == 1
+    assert graph.holds() == ()
