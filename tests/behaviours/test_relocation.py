@@ -21,8 +21,12 @@ BRANCHES = 20 if is_nightly() else 3
 
 
 def branched_graph(root: Path) -> Graph:
-    """Branches of main and of each other, each with writes; main has moved on since."""
+    """Branches of main and of each other, each with writes; main has moved on since.
+
+    They share its indexes, which decide what is the same person.
+    """
     graph = small_graph(str(root))
+    graph.optimize()
     parent = "main"
     for number in range(BRANCHES):
         branch = graph.create_branch(f"b{number}", from_=parent)

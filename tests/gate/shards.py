@@ -83,6 +83,7 @@ RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
 }
 """Random tests by what they are about: how many cases a shard draws, and where they are."""
 BENCHMARKS: Mapping[str, tuple[str, ...]] = {
+    "backup": ("--nodes", "1000000", "--edges", "5000000", "--writers", "4"),
     "checksums": ("--rounds", "5"),
     "commit": ("--commits", "2000"),
     "durability": (),

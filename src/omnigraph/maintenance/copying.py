@@ -94,18 +94,14 @@ def copy_graph(
     if is_claimed(source):
         finish_decided(source)
     existing_graph(source.root)
-    last: CopyRecord | None = None
     counts = _Counts()
     vanished = ""
     for _ in range(_MOMENTS_MAX):
-        moment = take_moment(source, branches=branches)
-        claim_target(target, moment.graph)
-        reach("copy.post_claim")
-        last = finish_decided(target)
-        _require_successor(source, target, moment, last)
         taken_at = clock.timestamp()
+        moment = take_moment(source, branches=branches)
+        last = _ready_target(source, target, moment)
+        known = {} if last is None else last.newest
         try:
-            known = {} if last is None else last.newest
             plan = plan_copy(source, target, moment, known, of_all_lines=branches is None)
             _copy_content(source, target, plan, counts)
         except Vanished as error:
@@ -117,19 +113,7 @@ def copy_graph(
             release_target(target)
             make_durable(target.root)
         reach("copy.post_end")
-        return CopyReport(
-            kind=kind,
-            source=source.root.uri,
-            target=target.root.uri,
-            taken_at=taken_at,
-            commit_id=moment.main.head.commit_id,
-            branches=tuple(state.branch or names.MAIN for state in moment.states),
-            tags=tuple(tag.tag for tag in moment.tags),
-            files_copied=counts.files + len(plan.visible),
-            bytes_copied=counts.bytes + sum(len(content) for _, content in plan.visible),
-            files_compared=counts.compared,
-            is_changed=bool(plan.visible),
-        )
+        return _report(kind, source, target, plan, moment, counts, taken_at)
     raise ConflictError(
         f"{_MOMENTS_MAX} times something of {source.root} was not there when it was to be copied, "
         f"the last time {vanished}",
@@ -154,12 +138,15 @@ def _require_apart(source: StoredObjects, target: StoredObjects) -> None:
         )
 
 
-def _require_successor(
-    source: StoredObjects, target: StoredObjects, moment: Moment, last: CopyRecord | None
-) -> None:
-    """Refuse to add to a copy that does not come before this moment of the source."""
+def _ready_target(
+    source: StoredObjects, target: StoredObjects, moment: Moment
+) -> CopyRecord | None:
+    """What the target is a copy of so far, if that comes before this moment of the source."""
+    claim_target(target, moment.graph)
+    reach("copy.post_claim")
+    last = finish_decided(target)
     if last is None:
-        return
+        return None
     require_untouched(target, last)
     content = source.read(last.main_path)
     if last.main_version > moment.main.version or (
@@ -169,6 +156,31 @@ def _require_successor(
             f"{target.root} is a backup of another or a later state than {source.root} has",
             next_step="Give another place for the backup.",
         )
+    return last
+
+
+def _report(  # noqa: PLR0913 - what a report tells of
+    kind: CopyKind,
+    source: StoredObjects,
+    target: StoredObjects,
+    plan: CopyPlan,
+    moment: Moment,
+    counts: _Counts,
+    taken_at: str,
+) -> CopyReport:
+    return CopyReport(
+        kind=kind,
+        source=source.root.uri,
+        target=target.root.uri,
+        taken_at=taken_at,
+        commit_id=moment.main.head.commit_id,
+        branches=tuple(state.branch or names.MAIN for state in moment.states),
+        tags=tuple(tag.tag for tag in moment.tags),
+        files_copied=counts.files + len(plan.visible),
+        bytes_copied=counts.bytes + sum(len(content) for _, content in plan.visible),
+        files_compared=counts.compared,
+        is_changed=bool(plan.visible),
+    )
 
 
 def _copy_content(
