@@ -10,6 +10,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import InputTooLargeError, InvalidInputError, SchemaInvalidError
 from omnigraph.graph import Graph
+from tests.forking.programs import run_code
 
 pytestmark = pytest.mark.behaviour
 
@@ -65,3 +66,37 @@ def test_a_nonsensical_limit_is_told(graph: Graph, monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(InvalidInputError, match="OMNIGRAPH_ROWS_MEMORY is 'much'"):
         graph.write({"Doc": [{"name": "a"}]})
+
+
+BOMB = """
+import resource, sys
+import pyarrow as pa
+import pyarrow.parquet as pq
+import omnigraph
+from omnigraph.errors import InputTooLargeError
+root, file = sys.argv[1:]
+rows = 100_000
+words = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 100_000]))
+names = pa.array([f"d{number}" for number in range(rows)])
+pq.write_table(pa.table({"name": names, "words": words}), file)
+graph = omnigraph.init(root, schema="node Doc { name: String @key  words: String? }")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    graph.load(file, type_name="Doc", engine="local")
+except InputTooLargeError as error:
+    print("refused")
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(grown < 1_000_000, file=sys.stderr if grown < 1_000_000 else sys.stdout)
+"""
+
+
+@pytest.mark.local_disk("about memory, not about where the files are")
+def test_a_small_file_of_ten_gigabytes_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    file = tmp_path / "Doc.parquet"
+
+    finished = run_code(
+        BOMB, str(tmp_path / "g"), str(file), env={"OMNIGRAPH_ROWS_MEMORY": "100MB"}
+    )
+
+    assert finished.stdout == "refused\n", finished.stderr
+    assert file.stat().st_size < 2_000_000

@@ -28,6 +28,8 @@ from omnigraph.rules.constraints import TypeRules
 from omnigraph.schema.catalog import EdgeType, NodeType, Scalar, ScalarType
 
 BATCH_ROWS_MAX: Final = 65_536
+_BATCH_BYTES: Final = 64 << 20
+_SAMPLED_ROWS: Final = 16
 _TIMES: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
 
 
@@ -66,10 +68,23 @@ def parquet_batches(split: Split, *, block_rows: int = BATCH_ROWS_MAX) -> Iterat
         try:
             reader = pq.ParquetFile(stream)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema_arrow)
-            groups = list(range(split.start, split.end))
-            yield from reader.iter_batches(batch_size=block_rows, row_groups=groups)
+            for group in range(split.start, split.end):
+                at_once = _rows_at_once(reader, group, block_rows)
+                yield from reader.iter_batches(batch_size=at_once, row_groups=[group])
         except (pa.ArrowException, OSError) as error:
             raise not_parquet(split.file, error) from error
+
+
+def _rows_at_once(reader: pq.ParquetFile, group: int, block_rows: int) -> int:
+    """How many rows of a group to decode together, by what its first rows need.
+
+    A file can be far smaller than its values: a long one that repeats is stored once.
+    """
+    if reader.metadata.row_group(group).num_rows <= _SAMPLED_ROWS:
+        return block_rows
+    sample = next(reader.iter_batches(batch_size=_SAMPLED_ROWS, row_groups=[group]))
+    width: int = sample.nbytes // sample.num_rows
+    return max(1, min(block_rows, _BATCH_BYTES // max(1, width)))
 
 
 def _parse(

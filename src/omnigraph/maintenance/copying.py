@@ -159,7 +159,7 @@ def _ready_target(
     return last
 
 
-def _report(  # noqa: PLR0913 - what a report tells of
+def _report(  # noqa: PLR0913, PLR0917 - what a report tells of
     kind: CopyKind,
     source: StoredObjects,
     target: StoredObjects,
