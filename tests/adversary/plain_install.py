@@ -88,6 +88,12 @@ STEPS: Final[tuple[tuple[str, int], ...]] = (
     ("commit list G", 0),
     ("recovery list G", 0),
     ("recovery run G", 0),
+    ("hold list G", 0),
+    ("hold release G 01ARZ3NDEKTSV4RRFFQ69G5FAV", 3),
+    ("backup G copy", 0),
+    ("verify copy", 0),
+    ("restore copy restored", 0),
+    ("clone G cloned --branch main", 0),
 )
 """Commands and their exit codes; G is the graph, and files are those of the folder."""
 

@@ -239,7 +239,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tag delete": (_ROOT, KEPT),
 }
 """Arguments by command: `ROOT` is the graph, `FILE:` and `OUT:` are files of the desk."""
-WORDS_OF_GROUPS: Final = frozenset({"schema", "commit", "recovery", "branch", "tag"})
+WORDS_OF_GROUPS: Final = frozenset({"schema", "commit", "recovery", "branch", "tag", "hold"})
 PROMPT: Final = "$ "
 """What entries of `COMMANDS` begin with in a plan."""
 
