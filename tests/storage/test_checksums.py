@@ -28,6 +28,8 @@ from omnigraph.storage.checksums import BLOCK
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
+from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.retention import Line, raise_floors
 from omnigraph.storage.stored_files import compare, manifest_states, stored_files
 from tests.forking.programs import run_code, start_code
 from tests.forking.waiting import wait_for_stop
@@ -307,6 +309,21 @@ def test_files_of_an_operation_that_was_decided_against_are_not_missed(graph: Gr
 
     assert [file.path for file in stored if compare(graph._objects.root, file) is not None]
     assert graph.check(deep=True).findings == ()
+
+
+def test_files_of_a_cleanup_that_died_are_not_missed(graph: Graph) -> None:
+    """It gives versions up by a floor, and then removes their files before them."""
+    kept = set(files(graph, "nodes/*/data/*"))
+    graph.write({"P": rows(900, 1)}, mode="append")
+    (written,) = set(files(graph, "nodes/*/data/*")) - kept
+    graph.write({"P": rows(0, 300)}, mode="overwrite")
+    entry = read_manifest(parse_root(graph.root)).snapshot().tables["node:P"]
+    written.unlink()
+    assert not graph.check(deep=True).ok
+
+    raise_floors(StoredObjects(parse_root(graph.root)), {Line(entry.location, None): entry.version})
+
+    assert graph.check(deep=True).ok
 
 
 def test_a_branch_log_is_compared(graph: Graph) -> None:

@@ -1,7 +1,8 @@
 """Every file of every version that a graph retains, with the checksum it was published with.
 
-Invariant: a version counts as retained while its version file exists: what branches and tags pin,
-and what time travel can still reach. A file that several versions name is told once.
+Invariant: a version counts as retained if a branch or a tag pins it, or if its version file exists
+and no floor gave it up: a cleanup that died may have removed a part of what is below. A file that
+several versions name is told once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from omnigraph.storage.checksums import (
 from omnigraph.storage.datasets import open_dataset
 from omnigraph.storage.forks import forks_of
 from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.retention import Line, line_of
+from omnigraph.storage.retention import Line, line_of, read_retention
 from omnigraph.storage.snapshot import TableEntry, locations_of
 from omnigraph.storage.tags import all_tags
 from omnigraph.storage.verification import difference, is_comparable, is_index
@@ -101,8 +102,10 @@ def stored_files(
         _add(root, stored, entry)
         _add_unrecorded(root, stored, entry)
     known = {(line_of(entry), entry.version) for entry in pinned}
+    retention = read_retention(objects)
     for entry in _unpinned(root, states):
-        if (line_of(entry), entry.version) not in known and counts(entry):
+        is_known = (line_of(entry), entry.version) in known
+        if not is_known and not retention.is_below(entry) and counts(entry):
             _add(root, stored, entry, with_indexes=False)
     return stored
 
