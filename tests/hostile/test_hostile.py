@@ -17,10 +17,11 @@ from typing import Final
 
 import pytest
 
+from omnigraph import names
 from tests.adversary.questions import Answer
 from tests.forking.programs import environment_of
 from tests.gate.seeds import run_seed
-from tests.hostile.forging import forgeries
+from tests.hostile.forging import PERSON, forgeries
 from tests.hostile.storm import ENTRIES_HERE, Place, known_answers, perform, sample
 from tests.hostile.tripwire import Tripwire, sees_reads
 
@@ -91,6 +92,26 @@ def test_no_verb_touches_anything_outside_of_a_hostile_folder(
     print(outcome.line())
     assert not outcome.faults, "\n\n".join(outcome.faults)
     assert sum(outcome.runs.values()) == FORGERIES_OF_PART * (1 + ENTRIES_OF_FORGERY)
+
+
+FOUND: Final = {
+    "link at {person}/tree/*/_versions: absolute": ("$ check deeply", "maintain"),
+    "link at {person}/tree/*/_transactions: relative": ("$ check deeply",),
+}
+"""Forgeries that were once not refused, with the entries that followed them."""
+
+
+def test_what_was_found_once_is_refused(place: Place, known: Mapping[str, Answer]) -> None:
+    by_name = {forgery.name: forgery for forgery in forgeries()}
+    person = names.table_location(PERSON)
+
+    outcome = perform(
+        place,
+        known,
+        [(by_name[name.format(person=person)], entries) for name, entries in FOUND.items()],
+    )
+
+    assert not outcome.faults, "\n\n".join(outcome.faults)
 
 
 def _calls(log: Path, outside: Path) -> Iterator[str]:

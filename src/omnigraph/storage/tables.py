@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.storage.connections import Caches
+from omnigraph.storage.containment import require_tree_inside
 from omnigraph.storage.datasets import create_dataset, creator_of, made_at, open_dataset, translated
 from omnigraph.storage.verification import verify_table
 from omnigraph.syntax import did_you_mean, shown
@@ -167,6 +168,7 @@ def whole_rows(root: Root, entry: TableEntry, *, batch_rows: int) -> Iterator[pa
 def orphan_files(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
     """Data files that no version of the table names, with their sizes."""
     dataset = open_pinned(root, entry)
+    require_tree_inside(root, entry.location)  # Lance lists the forks as well
     with translated(root, f"list the files of {entry.table_key}"):
         known: set[str] = set()
         for batch in dataset.tracked_files():
