@@ -12,6 +12,7 @@ even if it is empty: it puts the place where the stream started into the checkpo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,15 +24,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.operations.branch_line import BEGINNING, NOW, BranchLine
-from omnigraph.operations.changes import planned_move
+from omnigraph.errors import InvalidInputError, NoLongerKeptError
+from omnigraph.operations.arguments import acting
+from omnigraph.operations.branch_line import BEGINNING, NOW, BranchLine, CommitMoves
+from omnigraph.operations.changes import planned_move, versions_read
 from omnigraph.operations.cursors import Cursor, decode, encode
+from omnigraph.operations.holding import Holding, LiveHold
 from omnigraph.operations.reference_names import is_commit_id
 from omnigraph.spark.change_stream import ChangePart, change_parts, read_part, spark_changes
 from omnigraph.storage.location import Root
 from omnigraph.storage.objects import StoredObjects
 from omnigraph.storage.tables import open_pinned
+from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -54,6 +58,8 @@ class StreamPlan:
     table_key: str
     start: str
     commits_per_batch: int
+    holds: bool
+    """Whether what a batch reads is held until the batch is done; that writes to the root."""
     stored: pa.Schema = field(repr=False)
 
     @property
@@ -79,12 +85,24 @@ def checked_commits(text: str) -> int:
     )
 
 
+def checked_hold(text: str) -> bool:
+    """Whether a stream may hold what it reads."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    raise InvalidInputError(f"hold is {text!r:.80}, expected true or false")
+
+
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Turns offsets into commits, and commits into parts that tasks read."""
 
     def __init__(self, plan: StreamPlan) -> None:
         self._plan = plan
         self._last: str | None = None
+        self._hold: LiveHold | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get a copy that reads and holds nothing."""
+        return {**self.__dict__, "_hold": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - this and others are Spark's names
         return {_CURSOR: encode(self._line().start(self._plan.start)), _INITIAL: True}
@@ -113,8 +131,10 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if since == until:
             return []
         line = self._line()
+        moved = tuple(line.moves(_up_to(line.after(since), until)))
+        self._hold_what_is_read(moved)
         parts: list[ChangePart] = []
-        for each in line.moves(_up_to(line.after(since), until)):
+        for each in moved:
             for move in each.moves:
                 diff = planned_move(line, each.commit, move)
                 self._require_columns(line, each.commit, diff)
@@ -123,6 +143,30 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_part(partition.value, self._plan.stored)
+
+    def commit(self, end: Offset) -> None:  # noqa: ARG002 - all that was planned is done
+        self._let_go()
+
+    def stop(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
+
+    def _hold_what_is_read(self, moved: Sequence[CommitMoves]) -> None:
+        """Hold the versions of a batch; what is gone already is told at its commit."""
+        self._let_go()
+        if not self._plan.holds or not moved:
+            return
+        holding = Holding(
+            objects=StoredObjects(self._plan.root), clock=SYSTEM_CLOCK, actor=acting(None)
+        )
+        with suppress(NoLongerKeptError):
+            self._hold = holding.for_reader(
+                self, versions_read(moved), purpose="stream", commit_id=moved[-1].commit.commit_id
+            )
 
     def _line(self) -> BranchLine:
         plan = self._plan

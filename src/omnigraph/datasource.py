@@ -20,8 +20,8 @@ Changes are read as a stream that says where it starts, see `change_source`:
 Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where both exist),
 `columns` (separated by commas), `filter` (a condition in SQL), one of `version` (of the manifest),
 `commit` or `timestampAsOf`, and `branch`. Options of a stream: `type`, `branch`, `startingCommit`
-("now", "beginning" or the id of a commit) and `maxCommitsPerBatch`. Options of a write: `type`,
-`actor` and `branch`. All take `storage.NAME` for each option NAME of the store.
+("now", "beginning" or the id of a commit), `maxCommitsPerBatch` and `hold`. Options of a write:
+`type`, `actor` and `branch`. All take `storage.NAME` for each option NAME of the store.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from omnigraph.change_source import (
     ChangeStreamReader,
     StreamPlan,
     checked_commits,
+    checked_hold,
     checked_start,
 )
 from omnigraph.errors import (
@@ -73,7 +74,7 @@ _PART_BYTES: Final = 64 << 20
 _STORAGE_PREFIX: Final = "storage."
 _PAST: Final = ("version", "commit", "timestampAsOf")
 _READ_OPTIONS: Final = ("path", "type", "columns", "filter", *_PAST, "branch")
-_STREAM_ONLY: Final = ("startingCommit", "maxCommitsPerBatch")
+_STREAM_ONLY: Final = ("startingCommit", "maxCommitsPerBatch", "hold")
 _STREAM_OPTIONS: Final = ("path", "type", "branch", *_STREAM_ONLY)
 _WRITE_OPTIONS: Final = ("path", "type", "actor", "branch")
 
@@ -254,6 +255,7 @@ def planned_stream(options: Mapping[str, str]) -> StreamPlan:
         commits_per_batch=checked_commits(
             options.get("maxCommitsPerBatch", str(COMMITS_PER_BATCH))
         ),
+        holds=checked_hold(options.get("hold", "false")),
         stored=scan_plan(root, snapshot.tables[table_key]).stored,
     )
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import omnigraph
+from omnigraph.change_source import ChangeStreamReader
+from omnigraph.datasource import planned_stream
 from omnigraph.errors import NoLongerKeptError
 from omnigraph.graph import Graph
 
@@ -60,4 +65,26 @@ def test_diffs_and_merges_on_spark_hold_what_they_read_and_let_go(
 def test_whoever_only_reads_holds_nothing_on_spark(graph: Graph, spark: SparkSession) -> None:
     reader = omnigraph.open(graph.root, mode="r")
     assert reader.spark(spark).nodes("Doc").count() == 1
+    assert graph.holds() == ()
+
+
+def test_a_batch_of_a_stream_is_held_until_it_is_done_if_that_is_asked_for(graph: Graph) -> None:
+    options = {"path": graph.root, "type": "Doc", "startingCommit": "beginning"}
+    reader = ChangeStreamReader(planned_stream({**options, "hold": "true"}))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    parts = reader.partitions(start, end)
+    assert [hold.purpose for hold in graph.holds()] == ["stream"]
+    _clean(graph)
+    task = pickle.loads(pickle.dumps(reader))  # noqa: S301 - as Spark does
+    rows = [row for part in parts for batch in task.read(part) for row in batch.to_pylist()]
+    assert [row["after"]["n"] for row in rows] == [1]
+    reader.commit(end)
+    assert graph.holds() == ()
+
+    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    plain = ChangeStreamReader(planned_stream(options))
+    with pytest.raises(NoLongerKeptError):
+        plain.partitions(start, end)
     assert graph.holds() == ()

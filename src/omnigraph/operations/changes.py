@@ -173,7 +173,7 @@ class ChangeFeed(Iterator[CommitChanges]):
             # What is gone already is told at the commit it concerns.
             with suppress(NoLongerKeptError):
                 self._hold = self._holding.for_reader(
-                    self, _read_by(moved.known), purpose="changes", commit_id=self.head
+                    self, versions_read(moved.known), purpose="changes", commit_id=self.head
                 )
         try:
             for each in moved:
@@ -217,7 +217,7 @@ class _Told(Iterable[CommitMoves]):
             raise self._error
 
 
-def _read_by(moved: Sequence[CommitMoves]) -> Sequence[TableEntry]:
+def versions_read(moved: Sequence[CommitMoves]) -> Sequence[TableEntry]:
     """The versions that a feed of these commits reads."""
     return [
         entry

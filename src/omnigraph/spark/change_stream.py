@@ -29,6 +29,7 @@ from omnigraph.local.one_sided import is_one_sided, one_sided_parts, one_sided_r
 from omnigraph.local.table_diff import TableDiff
 from omnigraph.names import ID_COLUMN
 from omnigraph.spark.types import carried_type, spark_type
+from omnigraph.storage.kept import streamed_unless_removed
 from omnigraph.storage.row_changes import Part
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def read_part(part: ChangePart, stored: pa.Schema) -> Iterator[pa.RecordBatch]:
         batches: Iterator[pa.RecordBatch] = iter(part.diff.reader())
     else:
         batches = one_sided_rows(part.diff, [part.part])
-    for batch in batches:
+    for batch in streamed_unless_removed(batches, part.diff.root, *part.diff.entries):
         yield _carried(part, batch, carried)
 
 
