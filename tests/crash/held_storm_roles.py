@@ -98,7 +98,7 @@ def read(root: str, chance: random.Random, say: Say, over: Over) -> None:
         view.release()
         say("view")
         if chance.random() < 0.3:
-            time.sleep(chance.uniform(0, 0.3))
+            time.sleep(chance.uniform(0, 2))
             _read_released(view, say)
 
 
