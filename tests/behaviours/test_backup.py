@@ -25,6 +25,7 @@ from tests.behaviours.histories import (
     small_graph,
 )
 from tests.behind import FailpointReached, failing_at
+from tests.behind import meanwhile as during
 from tests.stores import files_of, folder_of, root_at
 
 pytestmark = pytest.mark.behaviour
@@ -268,6 +269,22 @@ def test_what_an_unfinished_backup_left_is_not_taken_for_what_a_restored_graph_w
 
     assert told(omnigraph.open(target, mode="r")) == told(restored)
     require_sound(target)
+
+
+def test_of_two_backups_to_one_place_at_once_one_is_refused(graph: Graph, target: str) -> None:
+    def write_and_back_up() -> None:
+        put(graph, Person=[person("gus", age=7)])
+        omnigraph.backup(graph.root, target)
+
+    with (
+        during("copy.pre_record", write_and_back_up),
+        pytest.raises(ConflictError, match="another process made a backup"),
+    ):
+        omnigraph.backup(graph.root, target)
+
+    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    require_sound(target)
+    omnigraph.backup(graph.root, target)
 
 
 def test_a_backup_has_the_schemas_and_tables_of_older_commits(graph: Graph, target: str) -> None:

@@ -94,7 +94,7 @@ def copy_graph(
     if is_claimed(source):
         finish_decided(source)
     existing_graph(source.root)
-    counts = _Counts()
+    copied = _Copied()
     vanished = ""
     for _ in range(_MOMENTS_MAX):
         taken_at = clock.timestamp()
@@ -103,17 +103,26 @@ def copy_graph(
         known = {} if last is None else last.newest
         try:
             plan = plan_copy(source, target, moment, known, of_all_lines=branches is None)
-            _copy_content(source, target, plan, counts)
+            copied += _copy_content(source, target, plan)
         except Vanished as error:
             vanished = str(error)
             continue
         _publish(source, target, plan, moment, last, taken_at)
-        _copy_later(source, target, plan, counts)
-        if kind is not CopyKind.BACKUP:
-            release_target(target)
-            make_durable(target.root)
-        reach("copy.post_end")
-        return _report(kind, source, target, plan, moment, counts, taken_at)
+        copied += _copy_later(source, target, plan)
+        _settle(target, kind)
+        return CopyReport(
+            kind=kind,
+            source=source.root.uri,
+            target=target.root.uri,
+            taken_at=taken_at,
+            commit_id=moment.main.head.commit_id,
+            branches=tuple(state.branch or names.MAIN for state in moment.states),
+            tags=tuple(tag.tag for tag in moment.tags),
+            files_copied=copied.files + len(plan.visible),
+            bytes_copied=copied.bytes + sum(len(content) for _, content in plan.visible),
+            files_compared=copied.compared,
+            is_changed=bool(plan.visible),
+        )
     raise ConflictError(
         f"{_MOMENTS_MAX} times something of {source.root} was not there when it was to be copied, "
         f"the last time {vanished}",
@@ -122,11 +131,20 @@ def copy_graph(
     )
 
 
-@dataclass(slots=True)
-class _Counts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copied:
+    """What was copied."""
+
     files: int = 0
     bytes: int = 0
     compared: int = 0
+
+    def __add__(self, other: _Copied) -> _Copied:
+        return _Copied(
+            files=self.files + other.files,
+            bytes=self.bytes + other.bytes,
+            compared=self.compared + other.compared,
+        )
 
 
 def _require_apart(source: StoredObjects, target: StoredObjects) -> None:
@@ -159,41 +177,16 @@ def _ready_target(
     return last
 
 
-def _report(  # noqa: PLR0913, PLR0917 - what a report tells of
-    kind: CopyKind,
-    source: StoredObjects,
-    target: StoredObjects,
-    plan: CopyPlan,
-    moment: Moment,
-    counts: _Counts,
-    taken_at: str,
-) -> CopyReport:
-    return CopyReport(
-        kind=kind,
-        source=source.root.uri,
-        target=target.root.uri,
-        taken_at=taken_at,
-        commit_id=moment.main.head.commit_id,
-        branches=tuple(state.branch or names.MAIN for state in moment.states),
-        tags=tuple(tag.tag for tag in moment.tags),
-        files_copied=counts.files + len(plan.visible),
-        bytes_copied=counts.bytes + sum(len(content) for _, content in plan.visible),
-        files_compared=counts.compared,
-        is_changed=bool(plan.visible),
-    )
-
-
-def _copy_content(
-    source: StoredObjects, target: StoredObjects, plan: CopyPlan, counts: _Counts
-) -> None:
+def _copy_content(source: StoredObjects, target: StoredObjects, plan: CopyPlan) -> _Copied:
     """Copy what the moment names, and then the files that name it."""
-    _copy_all(source, target, plan, plan.content, counts)
+    copied = _copy_all(source, target, plan, plan.content)
     reach("copy.post_content")
-    _copy_all(source, target, plan, plan.lists, counts)
+    copied += _copy_all(source, target, plan, plan.lists)
     make_durable(target.root)
     for path in plan.versions:
-        _copy(source, target, plan, path, counts)
+        copied += _copy(source, target, plan, path)
         reach("copy.post_version")
+    return copied
 
 
 def _publish(
@@ -225,39 +218,39 @@ def _publish(
     reach("copy.post_publish")
 
 
-def _copy_later(
-    source: StoredObjects, target: StoredObjects, plan: CopyPlan, counts: _Counts
-) -> None:
+def _copy_later(source: StoredObjects, target: StoredObjects, plan: CopyPlan) -> _Copied:
     """Older versions of the manifest, which were there before; those that are gone are left out."""
+    copied = _Copied()
     for path, content in plan.later.items():
         try:
-            for file in content:
-                _copy(source, target, plan, file, counts)
-            _copy(source, target, plan, path, counts)
+            copied += sum((_copy(source, target, plan, file) for file in content), _Copied())
+            copied += _copy(source, target, plan, path)
         except Vanished:
             continue
     make_durable(target.root)
+    return copied
+
+
+def _settle(target: StoredObjects, kind: CopyKind) -> None:
+    """Let what is not a backup be a graph of its own."""
+    if kind is not CopyKind.BACKUP:
+        release_target(target)
+        make_durable(target.root)
+    reach("copy.post_end")
 
 
 def _copy_all(
-    source: StoredObjects,
-    target: StoredObjects,
-    plan: CopyPlan,
-    paths: Iterable[str],
-    counts: _Counts,
-) -> None:
+    source: StoredObjects, target: StoredObjects, plan: CopyPlan, paths: Iterable[str]
+) -> _Copied:
     with ThreadPoolExecutor(_COPIES_AT_ONCE) as beside:
-        copies = [beside.submit(_copy, source, target, plan, path, counts) for path in paths]
+        copies = [beside.submit(_copy, source, target, plan, path) for path in paths]
         done, waiting = wait(copies, return_when=FIRST_EXCEPTION)
         for copy in waiting:
             copy.cancel()
-        for copy in done:
-            copy.result()
+        return sum((copy.result() for copy in done), _Copied())
 
 
-def _copy(
-    source: StoredObjects, target: StoredObjects, plan: CopyPlan, path: str, counts: _Counts
-) -> None:
+def _copy(source: StoredObjects, target: StoredObjects, plan: CopyPlan, path: str) -> _Copied:
     """Copy one file, and require that it is what was published.
 
     Raises:
@@ -282,10 +275,8 @@ def _copy(
         target.put_stream(path, compared(source.stream(path)))
     except FileNotFoundError:
         raise Vanished(path) from None
-    counts.files += 1
-    counts.bytes += size
-    counts.compared += path in plan.digests
     reach("copy.post_file")
+    return _Copied(files=1, bytes=size, compared=int(path in plan.digests))
 
 
 def _damaged(source: StoredObjects, path: str, found: str) -> DamagedGraphError:
