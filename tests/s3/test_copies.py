@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,9 @@ def test_a_backup_goes_from_disk_to_s3_and_is_restored_to_disk(
 
 
 def test_a_graph_on_s3_is_backed_up_to_disk_and_restored_to_s3(
-    graph: Graph, bucket: str, tmp_path: Path
+    graph: Graph, bucket: str, tmp_path: Path, reader: Mapping[str, str]
 ) -> None:
+    """Credentials that may only read are enough for a backup."""
     omnigraph.clone(graph.root, f"{bucket}/graph")
     shutil.rmtree(graph.root)
     remote = omnigraph.open(f"{bucket}/graph")
@@ -69,14 +71,15 @@ def test_a_graph_on_s3_is_backed_up_to_disk_and_restored_to_s3(
     put(remote.create_branch("newer", from_="deeper"), Person=[person("fay", age=6)])
     expected = _contents(remote.root)
 
-    first = omnigraph.backup(remote.root, str(tmp_path / "backup"))
+    backup = str(tmp_path / "backup")
+    first = omnigraph.backup(remote.root, backup, storage_options=reader)
     put(remote, Person=[person("gus", age=7)])
-    second = omnigraph.backup(remote.root, str(tmp_path / "backup"))
-    omnigraph.restore(str(tmp_path / "backup"), f"{bucket}/restored")
+    second = omnigraph.backup(remote.root, backup, storage_options=reader)
+    omnigraph.restore(backup, f"{bucket}/restored")
 
     assert second.files_copied < first.files_copied
     expected["main"] = content(remote)
-    assert _verified(str(tmp_path / "backup")) == _verified(f"{bucket}/restored") == expected
+    assert _verified(backup) == _verified(f"{bucket}/restored") == expected
     restored = omnigraph.open(f"{bucket}/restored")
     restored.merge("newer")
     assert people(restored)["fay"] == 6

@@ -105,9 +105,8 @@ def take_moment(source: StoredObjects, *, branches: frozenset[str] | None) -> Mo
             continue
         living = {name: log.living for name, log in logs.items() if log.living is not None}
         wanted = _wanted(source, living, branches)
-        states = [_state(source, None, ends)]
         try:
-            states += [_state(source, ref, ends) for ref in wanted]
+            states = [_state(source, ref, ends) for ref in (None, *wanted)]
         except NotFoundError:
             continue  # a branch went, or so much was written that its version is gone
         claim = read_branch_ref(source, names.MAIN)

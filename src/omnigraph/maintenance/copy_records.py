@@ -17,7 +17,7 @@ from omnigraph.errors import ConflictError, DamagedGraphError
 from omnigraph.failpoints import reach
 from omnigraph.storage.digests import digest_of, digest_of_values
 from omnigraph.storage.durability import make_durable
-from omnigraph.storage.objects import Put
+from omnigraph.storage.objects import Put, claim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,19 +87,16 @@ def claim_target(target: StoredObjects, graph: str) -> None:
 
     Raises:
         ConflictError: it does.
+        UnsafeStoreError: its store cannot decide between two who copy at once.
     """
     path = names.copy_intent()
     intent = json.dumps({"graph": graph}, sort_keys=True).encode()
-    known = target.read(path)
-    if known is None:
-        if target.list(""):
-            raise ConflictError(
-                f"{target.root} is not empty and no backup of this graph",
-                next_step="Give an empty place.",
-            )
-        if target.put_if_absent(path, intent) is Put.EXISTED:
-            known = target.read(path)
-    if known is not None and known != intent:
+    if not is_claimed(target) and target.list(""):
+        raise ConflictError(
+            f"{target.root} is not empty and no backup of this graph",
+            next_step="Give an empty place.",
+        )
+    if claim(target, path, intent) != intent:
         raise ConflictError(
             f"{target.root} is a backup of another graph", next_step="Give another place."
         )

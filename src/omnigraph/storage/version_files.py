@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from omnigraph import names
 from omnigraph.storage.base_paths import places_of_files, transaction_file
 from omnigraph.storage.checksums import place_of
-from omnigraph.storage.datasets import open_dataset, translated
+from omnigraph.storage.datasets import is_not_found, open_dataset, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,12 @@ def files_of_version(root: Root, line: Line, version: int, listing: Listing) -> 
         return None
     place = place_of(line.location, line.fork)
     with translated(root, f"list the files of {place}"):
-        wanted = set(_named(root, place, dataset, listing))
+        try:
+            wanted = set(_named(root, place, dataset, listing))
+        except (ValueError, OSError) as error:
+            if is_not_found(error):
+                return None  # removed while it was looked at
+            raise
     return VersionFiles(
         version_file=f"{place}/{names.lance_version(version)}",
         content=frozenset(wanted & listing.sizes.keys()),
