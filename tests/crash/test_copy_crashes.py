@@ -21,11 +21,12 @@ from tests.gate.selection import is_nightly
 
 pytestmark = pytest.mark.crash
 
-_BEFORE: Final = (
-    *("copy.post_claim", "copy.post_file", "copy.post_content"),
-    *("copy.post_version", "copy.pre_record"),
+_BEFORE: Final = ("copy.post_claim", "copy.post_file", "copy.post_content", "copy.pre_record")
+_DECIDED: Final = (
+    *("copy.post_record", "copy.post_put", "copy.post_publish"),
+    *("copy.post_version", "copy.post_end"),
 )
-_DECIDED: Final = ("copy.post_record", "copy.post_put", "copy.post_publish", "copy.post_end")
+_VISIBLE: Final = frozenset({"copy.post_publish", "copy.post_version", "copy.post_end"})
 GATE_POINTS: Final = frozenset({*_BEFORE, *_DECIDED})
 _MANY: Final = frozenset({"copy.post_file", "copy.post_version", "copy.post_put"})
 """Points that a copy visits more than once."""
@@ -40,7 +41,8 @@ def _contents(graph: Graph) -> dict[str, Content]:
 def _write(graph: Graph) -> None:
     """A commit on main, one on a branch, and sometimes a new branch: what one backup brings."""
     number = next(_numbers)
-    put(graph, Person=[person(f"p{number}", age=number)])
+    for age in range(2):
+        put(graph, Person=[person(f"p{number}", age=age)])
     put(graph.branch("dev"), Person=[person(f"d{number}", age=number)])
     if is_nightly() or number % 4 == 0:
         put(graph.create_branch(f"b{number}"), Person=[person("ann", age=number)])
@@ -77,6 +79,8 @@ def test_a_killed_backup_leaves_the_last_one_or_the_new_one(
         if not _backup(graph, target, point, visit).was_killed:
             break  # every visit had its turn
 
+        if point in _BEFORE or point in _VISIBLE:
+            assert _sound(target) == (after if point in _DECIDED else before), visit
         seen = omnigraph.open(target, mode="r")
         for name, rows in _contents(seen).items():
             assert rows in (before.get(name), after.get(name)), (visit, name)
@@ -94,7 +98,7 @@ def test_a_first_backup_that_was_killed_is_no_graph_until_it_is_decided(
     for point in (*_BEFORE, *_DECIDED):
         target = str(tmp_path / point)
         assert _backup(graph, target, point, 1).was_killed, point
-        if point not in {"copy.post_publish", "copy.post_end"}:
+        if point not in _VISIBLE:
             with pytest.raises((DamagedGraphError, NotFoundError)):
                 omnigraph.open(target, mode="r")
         omnigraph.backup(graph.root, target)

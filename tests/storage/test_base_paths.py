@@ -27,7 +27,7 @@ def forked(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("place", ["moved", "nodes/aa/tree/one/moved", "g/g", "g2"])
+@pytest.mark.parametrize("place", ["moved", "nodes/aa/tree/one/moved", "g/g", "g2", "a b%20/ü"])
 def test_a_fork_of_a_fork_is_read_wherever_it_was_moved_to(
     forked: Path, tmp_path: Path, place: str
 ) -> None:

@@ -3,8 +3,8 @@
 Invariant: a version's file follows everything that the version names, at the target as at the
 source. So a version that the target has is not looked at again, and a copy costs what is new.
 
-What makes the moment visible comes apart, in the order in which it is put: history, branches, logs,
-schema, and the manifest of main as the last.
+What makes the moment visible comes apart, in the order in which it is put: tables, history,
+branches, logs, schema, and the manifest of main as the last.
 """
 
 from __future__ import annotations
@@ -41,13 +41,11 @@ class CopyPlan:
     content: dict[str, int] = field(default_factory=dict)
     """Sizes by path, in any order."""
     lists: list[str] = field(default_factory=list)
-    """Lists of checksums and what Lance knows of forks, in any order after the content."""
-    versions: list[str] = field(default_factory=list)
-    """Files of versions, oldest first, after everything else."""
+    """Lists of checksums, in any order after the content."""
     visible: list[tuple[str, bytes]] = field(default_factory=list)
-    """Paths and contents, in this order."""
-    later: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Older versions of the manifest, with what they name."""
+    """Paths and contents, in this order: versions that readers need, logs, and main at the end."""
+    older: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Versions for time travel, with what they name; they follow when the moment is visible."""
     digests: dict[str, str] = field(default_factory=dict)
     """What the content of a file must be, where that was recorded."""
     newest: dict[str, int] = field(default_factory=dict)
@@ -126,16 +124,11 @@ class _Planner:
             wanted = [number for number in sorted(versions) if number <= limits[line]]
             if wanted:
                 self._add_lists(listings, line, limits[line])
-                self._reaches(line, wanted[-1])
             for number in wanted:
-                if not self._lacks_version(listings, line, number):
-                    continue
-                content = self._content_of(listings, line, number)
-                if content is not None:
-                    self._add_content(listings, content)
-                    self.plan.versions.append(versions[number])
-                elif number in read:
-                    raise Vanished(versions[number])
+                if number in read:
+                    self._add_read(listings, line, number, versions[number])
+                else:
+                    self._add_older(listings, line, number, versions[number])
 
     def add_folder(self, directory: str) -> None:
         listings = self._listings(directory)
@@ -146,7 +139,7 @@ class _Planner:
         line = Line(location, None)
         versions = listings.source.versions(line)
         if versions:
-            self._add_newest(listings, line, max(versions), versions[max(versions)])
+            self._add_read(listings, line, max(versions), versions[max(versions)])
 
     def add_manifest(self, moment: Moment) -> None:
         """The branches, the logs, the schema, and main; older versions come when all is visible."""
@@ -160,12 +153,9 @@ class _Planner:
                 self._add_changed((*moment.log_entries, *self._floors(), *_ROOT_FILES))
             else:
                 self._add_lists(listings, line, newest)
-            self._add_newest(listings, line, newest, versions[newest])
-            for number in sorted(versions):
-                if number < newest and self._lacks_version(listings, line, number):
-                    content = self._content_of(listings, line, number) or ()
-                    lacking = tuple(path for path in content if listings.lacks(path))
-                    self.plan.later[versions[number]] = lacking
+            self._add_read(listings, line, newest, versions[newest])
+            for number in sorted(number for number in versions if number < newest):
+                self._add_older(listings, line, number, versions[number])
 
     def _listings(self, location: str) -> _Listings:
         return _Listings(
@@ -208,8 +198,8 @@ class _Planner:
             path: listings.source.sizes[path] for path in paths if listings.lacks(path)
         }
 
-    def _add_newest(self, listings: _Listings, line: Line, version: int, path: str) -> None:
-        """A version that everybody reads as soon as its file is there."""
+    def _add_read(self, listings: _Listings, line: Line, version: int, path: str) -> None:
+        """A version that readers of the moment need."""
         self._reaches(line, version)
         if not self._lacks_version(listings, line, version):
             return
@@ -220,12 +210,21 @@ class _Planner:
         self._add_content(listings, content)
         self.plan.visible.append((path, stored))
 
+    def _add_older(self, listings: _Listings, line: Line, version: int, path: str) -> None:
+        """A version for time travel; one that is gone by now, or never was whole, is left out."""
+        if self._lacks_version(listings, line, version):
+            content = self._content_of(listings, line, version)
+            if content is not None:
+                lacking = (file for file in content if listings.lacks(file))
+                self.plan.older[path] = tuple(sorted(lacking))
+
     def _add_lists(self, listings: _Listings, line: Line, limit: int) -> None:
         """The lists of checksums of a line, and what Lance knows of it if it is a fork."""
         if line.fork is not None:
             fork = names.lance_branch_ref(line.location, line.fork)
-            if fork in listings.source.sizes and listings.lacks(fork):
-                self.plan.lists.append(fork)
+            stored = self._source.read(fork)
+            if stored is not None and listings.target.get(fork) != len(stored):
+                self.plan.visible.append((fork, stored))
         folder = names.checksum_lists(place_of(line.location, line.fork))
         for path in listings.source.folder(folder):
             version, _, digest = names.checksum_list_at(path)

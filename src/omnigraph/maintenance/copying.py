@@ -8,7 +8,7 @@ killed process copied is not copied again.
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -35,7 +35,7 @@ from omnigraph.storage.digests import digest_of
 from omnigraph.storage.durability import make_durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from omnigraph.commit.clock import Clock
     from omnigraph.storage.objects import StoredObjects
@@ -108,7 +108,7 @@ def copy_graph(
             vanished = str(error)
             continue
         _publish(source, target, plan, moment, last, taken_at)
-        copied += _copy_later(source, target, plan)
+        copied += _copy_older(source, target, plan)
         _settle(target, kind)
         return CopyReport(
             kind=kind,
@@ -178,15 +178,10 @@ def _ready_target(
 
 
 def _copy_content(source: StoredObjects, target: StoredObjects, plan: CopyPlan) -> _Copied:
-    """Copy what the moment names, and then the files that name it."""
-    copied = _copy_all(source, target, plan, plan.content)
+    """Copy what the moment names; nobody sees it before the versions that name it are there."""
+    copied = sum(_copy_all(source, target, plan, plan.content).values(), _Copied())
     reach("copy.post_content")
-    copied += _copy_all(source, target, plan, plan.lists)
-    make_durable(target.root)
-    for path in plan.versions:
-        copied += _copy(source, target, plan, path)
-        reach("copy.post_version")
-    return copied
+    return copied + sum(_copy_all(source, target, plan, plan.lists).values(), _Copied())
 
 
 def _publish(
@@ -218,15 +213,19 @@ def _publish(
     reach("copy.post_publish")
 
 
-def _copy_later(source: StoredObjects, target: StoredObjects, plan: CopyPlan) -> _Copied:
-    """Older versions of the manifest, which were there before; those that are gone are left out."""
-    copied = _Copied()
-    for path, content in plan.later.items():
-        try:
-            copied += sum((_copy(source, target, plan, file) for file in content), _Copied())
-            copied += _copy(source, target, plan, path)
-        except Vanished:
-            continue
+def _copy_older(source: StoredObjects, target: StoredObjects, plan: CopyPlan) -> _Copied:
+    """Copy versions for time travel; those that are removed meanwhile are left out."""
+    wanted = {file for files in plan.older.values() for file in files} - plan.content.keys()
+    arrived = _copy_all(source, target, plan, wanted, is_needed=False)
+    copied = sum(arrived.values(), _Copied())
+    missing = wanted - arrived.keys()
+    make_durable(target.root)
+    for path, files in plan.older.items():
+        if missing.isdisjoint(files):
+            copied += sum(
+                _copy_all(source, target, plan, [path], is_needed=False).values(), _Copied()
+            )
+            reach("copy.post_version")
     make_durable(target.root)
     return copied
 
@@ -240,14 +239,31 @@ def _settle(target: StoredObjects, kind: CopyKind) -> None:
 
 
 def _copy_all(
-    source: StoredObjects, target: StoredObjects, plan: CopyPlan, paths: Iterable[str]
-) -> _Copied:
+    source: StoredObjects,
+    target: StoredObjects,
+    plan: CopyPlan,
+    paths: Iterable[str],
+    *,
+    is_needed: bool = True,
+) -> Mapping[str, _Copied]:
+    """Copy files side by side; what was copied of each, without those that are gone.
+
+    Raises:
+        Vanished: one is gone that is needed.
+    """
+    copied: dict[str, _Copied] = {}
     with ThreadPoolExecutor(_COPIES_AT_ONCE) as beside:
-        copies = [beside.submit(_copy, source, target, plan, path) for path in paths]
-        done, waiting = wait(copies, return_when=FIRST_EXCEPTION)
-        for copy in waiting:
-            copy.cancel()
-        return sum((copy.result() for copy in done), _Copied())
+        copies = {path: beside.submit(_copy, source, target, plan, path) for path in paths}
+        try:
+            for path, copy in copies.items():
+                try:
+                    copied[path] = copy.result()
+                except Vanished:
+                    if is_needed:
+                        raise
+        finally:
+            beside.shutdown(cancel_futures=True)
+    return copied
 
 
 def _copy(source: StoredObjects, target: StoredObjects, plan: CopyPlan, path: str) -> _Copied:
