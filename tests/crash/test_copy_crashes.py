@@ -39,12 +39,12 @@ def _contents(graph: Graph) -> dict[str, Content]:
 
 
 def _write(graph: Graph) -> None:
-    """A commit on main, one on a branch, and sometimes a new branch: what one backup brings."""
+    """Commits on main, one on a branch, and sometimes a new branch: what one backup brings."""
     number = next(_numbers)
     for age in range(2):
         put(graph, Person=[person(f"p{number}", age=age)])
     put(graph.branch("dev"), Person=[person(f"d{number}", age=number)])
-    if is_nightly() or number % 4 == 0:
+    if number % 4 == 0:
         put(graph.create_branch(f"b{number}"), Person=[person("ann", age=number)])
 
 
@@ -79,16 +79,24 @@ def test_a_killed_backup_leaves_the_last_one_or_the_new_one(
         if not _backup(graph, target, point, visit).was_killed:
             break  # every visit had its turn
 
-        if point in _BEFORE or point in _VISIBLE:
-            assert _sound(target) == (after if point in _DECIDED else before), visit
-        seen = omnigraph.open(target, mode="r")
-        for name, rows in _contents(seen).items():
+        for name, rows in _contents(omnigraph.open(target, mode="r")).items():
             assert rows in (before.get(name), after.get(name)), (visit, name)
-        restored = str(tmp_path / f"restored-{visit}")
-        omnigraph.restore(target, restored)
-        assert _sound(restored) == (after if point in _DECIDED else before), visit
+        restored = _restored(target, tmp_path / f"restored-{visit}", point)
+        assert restored in (before, after), visit
+        is_new = restored == after
+        assert is_new or point not in _DECIDED, visit
+        assert not is_new or point not in _BEFORE or point == "copy.post_file", visit
+        assert _sound(target) == (after if is_new else before), visit
         omnigraph.backup(graph.root, target)
         assert _sound(target) == after, visit
+
+
+def _restored(target: str, new: Path, point: str) -> dict[str, Content]:
+    """What a restore gives; one that was not needed to finish the backup finds it sound."""
+    if point in _BEFORE or point in _VISIBLE:
+        _sound(target)
+    omnigraph.restore(target, str(new))
+    return _sound(str(new))
 
 
 def test_a_first_backup_that_was_killed_is_no_graph_until_it_is_decided(
