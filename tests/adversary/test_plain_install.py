@@ -36,7 +36,6 @@ def test_every_command_is_among_the_steps() -> None:
     assert LARGE_BYTES > LOCAL_BYTES_MAX
 
 
-@pytest.mark.cost("runs every command, one of them on 65 MiB", 6)
 def test_every_command_runs_without_extras_or_says_what_to_install(tmp_path: Path) -> None:
     finished = run_module("tests.adversary.plain_install", str(tmp_path / "desk"), "hide")
 

@@ -95,10 +95,11 @@ def test_status_shows_a_head_that_ran_ahead_of_the_manifest(graph: Graph) -> Non
 
 
 def test_status_names_the_operations_that_have_not_finished(graph: Graph) -> None:
-    put_file(graph.root, names.sidecar("01ABC"), b"{}")
-    put_file(graph.root, names.sidecar("01DEF", "01XYZ"), b"{}")
+    first, second = "01J00000000000000000000001", "01J00000000000000000000002"
+    put_file(graph.root, names.sidecar(first), b"{}")
+    put_file(graph.root, names.sidecar(second, "01J0000000000000000000000X"), b"{}")
 
-    assert graph.status().pending_sidecars == ("01ABC", "01DEF")
+    assert graph.status().pending_sidecars == (first, second)
 
 
 def _publish(graph: Graph, table_key: str, *, version: int, rows: int) -> None:
