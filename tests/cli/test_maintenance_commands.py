@@ -150,7 +150,12 @@ def test_cleanup_as_json_has_stable_keys(graph: Graph) -> None:
         "error",
     }
     assert (rows[DOC]["old_versions_removed"], rows[QUIET]["old_versions_removed"]) == (3, 0)
-    assert found["reconciled"] == {"reclaimed": [], "failures": []}
+    assert found["reconciled"] == {
+        "confirmed": True,
+        "reclaimed": [],
+        "failures": [],
+        "foreign": [],
+    }
 
 
 @pytest.mark.parametrize(
