@@ -69,7 +69,6 @@ def test_every_control_character_is_shown_and_lines_and_tabs_stay() -> None:
     assert visible(EVIL).startswith(SHOWN)
 
 
-@pytest.mark.cost("a new process on a terminal of its own", 4)
 def test_rows_on_a_terminal_are_shown_and_in_a_pipe_are_exact(root: str) -> None:
     shown, _ = on_a_terminal("query", root, "-e", ASK, "--format", "csv")
     piped = omnigraph("query", root, "-e", ASK, "--format", "csv")

@@ -145,8 +145,9 @@ def test_a_graph_with_branches_is_the_same_through_a_link_and_without_it(tmp_pat
         opened = omnigraph.open(str(tmp_path / folder / "graph"))
         opened.branch("dev").write({"Person": [{"name": folder}]})
         assert opened.check(deep=True).ok
-    graph.merge("dev")
-    assert graph.nodes("Person").read_all().num_rows == 4
+    merged = omnigraph.open(str(tmp_path / "real" / "graph"))
+    merged.merge("dev")
+    assert merged.nodes("Person").read_all().num_rows == 4
 
 
 def test_a_table_is_looked_at_once_however_often_it_is_opened(
