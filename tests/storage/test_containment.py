@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 import lance
@@ -57,6 +58,31 @@ def test_a_link_that_leads_out_is_refused_by_every_operation_on_objects(
 
     assert [path.name for path in victim.iterdir()] == ["secret"]
     assert (victim / "secret").read_bytes() == b"secret"
+
+
+def _methods_with_paths() -> list[str]:
+    return [
+        name
+        for name, method in vars(StoredObjects).items()
+        if not name.startswith("_") and {"path", "prefix"} & set(signature(method).parameters)
+    ]
+
+
+@pytest.mark.parametrize("method", _methods_with_paths())
+def test_every_operation_on_objects_refuses_a_path_that_leaves_the_root(
+    root: Root, tmp_path: Path, method: str
+) -> None:
+    objects = StoredObjects(root)
+    Path(root.uri, "out").symlink_to(tmp_path / "victim")
+    called = getattr(objects, method)
+    rest = [
+        iter(()) if name == "pieces" else b"" for name in list(signature(called).parameters)[1:]
+    ]
+
+    for path in ("../victim/secret", "out/secret"):
+        with pytest.raises(DamagedGraphError, match="not below the root"):
+            tuple(called(path, *rest) or ())
+    assert (tmp_path / "victim" / "secret").read_bytes() == b"secret"
 
 
 def test_links_inside_the_root_and_a_root_that_is_a_link_are_followed(
