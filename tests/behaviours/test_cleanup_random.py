@@ -366,7 +366,7 @@ class History:
                 return
             case "ValidationFailedError":
                 allowed = self.moved
-            case "NotFoundError":
+            case "NotFoundError" | "NoLongerKeptError":
                 allowed = step.source not in names or (
                     step.verb is Verb.MERGE and step.source not in self.branches
                 )
@@ -432,6 +432,7 @@ class History:
             "MergeConflictError": step.verb is Verb.MERGE,
             "BranchGoneError": dropped,
             "NotFoundError": dropped or cleaned or not step.verb.commits,
+            "NoLongerKeptError": dropped or cleaned or not step.verb.commits,
             "ConflictError": dropped or not step.verb.commits,
             "RecoveryRequiredError": step.verb.is_upkeep,
             "DamagedGraphError": step.verb is Verb.READ and cleaned,

@@ -62,6 +62,7 @@ REFUSALS = frozenset(
     {
         None,
         "NotFoundError",
+        "NoLongerKeptError",
         "ConflictError",
         "ContentionError",
         "OperationRolledBackError",
