@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph import names
 from omnigraph.errors import NoLongerKeptError
@@ -33,7 +33,7 @@ from omnigraph.storage.tags import Tag, all_tags
 from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import timedelta
     from os import PathLike
     from pathlib import Path
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot
 
+_T = TypeVar("_T")
 _SNAPSHOTS_TRIED_MAX: Final = 5
 
 
@@ -118,11 +119,7 @@ class Versioned(Readable):
         Args:
             hold: For how long it is to be kept, as in `at`.
         """
-        for _ in range(_SNAPSHOTS_TRIED_MAX):
-            with suppress(NoLongerKeptError):
-                # A cleanup that comes in between has left something newer.
-                return self._snapshot_now(hold)
-        return self._snapshot_now(hold)
+        return _of_something_newer(lambda: self._snapshot_now(hold))
 
     def _snapshot_now(self, hold: str | timedelta | None) -> PastGraph:
         view = super().snapshot()
@@ -237,8 +234,10 @@ class Versioned(Readable):
         """
         from omnigraph.operations.changes import baseline  # DuckDB, as in `check`
 
-        catalog = self._view()[1].catalog
-        return baseline(self._objects, catalog, self._branch, types=types, holding=self._holding())
+        catalog, holding = self._view()[1].catalog, self._holding()
+        return _of_something_newer(
+            lambda: baseline(self._objects, catalog, self._branch, types=types, holding=holding)
+        )
 
     def spark(self, spark: SparkSession | None = None) -> SparkGraph:
         """The graph as DataFrames and views, pinned to what is read now.
@@ -252,9 +251,12 @@ class Versioned(Readable):
         Raises:
             SparkUnavailableError: Spark or Java is not installed.
         """
-        snapshot = self._view()[0]
-        graph = self._on_spark(spark, snapshot)
-        return graph.keep(self._kept_for(graph, snapshot, purpose="spark"))
+        view, reading = _of_something_newer(lambda: self._held_now(purpose="spark"))
+        try:
+            return self._on_spark(spark, view.pinned).keep(reading)
+        except BaseException:
+            reading.release()
+            raise
 
     def export(
         self,
@@ -269,28 +271,28 @@ class Versioned(Readable):
         cannot spell, to a directory. Where the graph was opened for writing, they are held
         meanwhile.
         """
-        view = self.snapshot()
-        with self._held_while(view.pinned, purpose="export"):
+        view, reading = _of_something_newer(lambda: self._held_now(purpose="export"))
+        try:
             return view.export(path, type_name=type_name, format=format)
+        finally:
+            reading.release()
 
     @contextmanager
     def _held_while(self, *snapshots: Snapshot, purpose: str) -> Iterator[None]:
         """Hold what is read while the body runs, if anything may be written."""
-        holding, body = self._holding(), _Body()
-        lives = [
-            None if holding is None else _held_by(holding, body, snapshot, purpose=purpose)
-            for snapshot in snapshots
-        ]
+        reading = _Reading(self._holding())
         try:
+            for snapshot in snapshots:
+                reading.hold(snapshot, purpose=purpose)
             yield
         finally:
-            for live in lives:
-                if live is not None:
-                    live.release()
+            reading.release()
 
-    def _kept_for(self, reader: object, snapshot: Snapshot, *, purpose: str) -> LiveHold | None:
-        holding = self._holding()
-        return None if holding is None else _held_by(holding, reader, snapshot, purpose=purpose)
+    def _held_now(self, *, purpose: str) -> tuple[PastGraph, _Reading]:
+        """What is read now, held if anything may be written."""
+        view, reading = super().snapshot(), _Reading(self._holding())
+        reading.hold(view.pinned, purpose=purpose)
+        return view, reading
 
     def _holding(self) -> Holding | None:
         """How long reads hold what they read; None if nothing may be written."""
@@ -328,13 +330,30 @@ class Versioned(Readable):
         return branch_state(self._objects, self._ref())
 
 
-class _Body:
-    """Stands for code that runs: in use as long as it is referred to."""
+class _Reading:
+    """Something that reads: what it reads is held while it is referred to, and until released."""
+
+    def __init__(self, holding: Holding | None) -> None:
+        self._holding = holding
+        self._holds: list[LiveHold] = []
+
+    def hold(self, snapshot: Snapshot, *, purpose: str) -> None:
+        if self._holding is None:
+            return
+        entries = tuple(snapshot.tables.values())
+        live = self._holding.for_reader(
+            self, entries, purpose=purpose, commit_id=snapshot.commit_id
+        )
+        self._holds += [] if live is None else [live]
+
+    def release(self) -> None:
+        for live in self._holds:
+            live.release()
 
 
-def _held_by(
-    holding: Holding, reader: object, snapshot: Snapshot, *, purpose: str
-) -> LiveHold | None:
-    return holding.for_reader(
-        reader, tuple(snapshot.tables.values()), purpose=purpose, commit_id=snapshot.commit_id
-    )
+def _of_something_newer(hold: Callable[[], _T]) -> _T:
+    """Hold the newest state; if a cleanup removes that meanwhile, it has left a newer one."""
+    for _ in range(_SNAPSHOTS_TRIED_MAX):
+        with suppress(NoLongerKeptError):
+            return hold()
+    return hold()

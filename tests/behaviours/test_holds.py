@@ -14,6 +14,7 @@ from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.operations.changes import BaselineTable, CommitChanges
 from omnigraph.reading import PastGraph, Readable
+from tests.behind import meanwhile
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.behaviour
@@ -248,3 +249,20 @@ def test_what_is_gone_is_told_as_such_by_every_read(
     }
     with pytest.raises(NoLongerKeptError, match="not kept any more"):
         reads[verb]()
+
+
+@pytest.mark.parametrize("verb", ["snapshot", "baseline", "export"])
+def test_whoever_holds_what_is_read_now_gets_something_newer_if_a_cleanup_comes_in_between(
+    graph: Graph, verb: str, tmp_path: Path
+) -> None:
+    _write(graph, "first")
+    target = tmp_path / "rows.jsonl"
+    reads: dict[str, Callable[[], object]] = {
+        "snapshot": lambda: graph.snapshot(hold="1h").release(),
+        "baseline": lambda: graph.baseline().close(),
+        "export": lambda: graph.export(target),
+    }
+    with meanwhile("hold.begin", lambda: _clean(graph)):
+        reads[verb]()
+    assert graph.holds() == ()
+    assert verb != "export" or "later 2" in target.read_text()
