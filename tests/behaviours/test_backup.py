@@ -271,6 +271,27 @@ def test_what_an_unfinished_backup_left_is_not_taken_for_what_a_restored_graph_w
     require_sound(target)
 
 
+def test_what_happens_after_the_moment_is_not_in_the_backup(graph: Graph, target: str) -> None:
+    before = told(graph)
+
+    def change_everything() -> None:
+        put_everywhere(graph, "gus")
+        put(graph.create_branch("newer"), Person=[person("hal", age=8)])
+        graph.tag("later")
+        schema = f"{graph.schema_text}\nnode Place {{ name: String @key }}"
+        graph.apply_schema(schema, allow_parting=True)
+
+    with during("copy.post_claim", change_everything):
+        report = omnigraph.backup(graph.root, target)
+
+    assert report.branches == ("main", "deeper", "dev")
+    assert told(omnigraph.open(target, mode="r")) == before
+    require_sound(target)
+    omnigraph.backup(graph.root, target)
+    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    require_sound(target)
+
+
 def test_of_two_backups_to_one_place_at_once_one_is_refused(graph: Graph, target: str) -> None:
     def write_and_back_up() -> None:
         put(graph, Person=[person("gus", age=7)])

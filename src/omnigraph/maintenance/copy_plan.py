@@ -74,6 +74,8 @@ def plan_copy(
         Vanished: something of it is gone already.
     """
     planner = _Planner(source, target, known)
+    # A schema change keeps the schema before it among the accepted ones, and then changes these.
+    schema = {path: source.read(path) for path in _ROOT_FILES}
     published = moment.newest_published(of_all_lines=of_all_lines)
     for location in sorted({line.location for line in published}):
         lines = {line: newest for line, newest in published.items() if line.location == location}
@@ -82,7 +84,7 @@ def plan_copy(
         planner.add_folder(directory)
     for location in HISTORY:
         planner.add_history(location)
-    planner.add_manifest(moment)
+    planner.add_manifest(moment, schema)
     return planner.plan
 
 
@@ -141,7 +143,7 @@ class _Planner:
         if versions:
             self._add_read(listings, line, max(versions), versions[max(versions)])
 
-    def add_manifest(self, moment: Moment) -> None:
+    def add_manifest(self, moment: Moment, schema: Mapping[str, bytes | None]) -> None:
         """The branches, the logs, the schema, and main; older versions come when all is visible."""
         listings = self._listings(names.MANIFEST)
         main, *forks = moment.manifest_versions.items()
@@ -150,7 +152,9 @@ class _Planner:
             if newest not in versions:
                 raise Vanished(f"version {newest} of {names.MANIFEST}")
             if line.fork is None:
-                self._add_changed((*moment.log_entries, *self._floors(), *_ROOT_FILES))
+                self._add_logs((*moment.log_entries, *self._floors()))
+                for path, stored in schema.items():
+                    self._add_changed(path, stored)
             else:
                 self._add_lists(listings, line, newest)
             self._add_read(listings, line, newest, versions[newest])
@@ -242,12 +246,13 @@ class _Planner:
         """The last entry of the log of floors, which alone counts."""
         return self._source.list(names.RETENTION_DIR)[-1:]
 
-    def _add_changed(self, paths: Iterable[str]) -> None:
+    def _add_logs(self, paths: Iterable[str]) -> None:
         logs = (names.BRANCH_REFS_DIR, names.TAG_REFS_DIR)
         known = {path for directory in logs for path in self._target.list(directory)}
         for path in paths:
-            if path in known:
-                continue  # an entry never changes
-            stored = self._source.read(path)
-            if stored is not None and self._target.read(path) != stored:
-                self.plan.visible.append((path, stored))
+            if path not in known:  # an entry of these never changes
+                self._add_changed(path, self._source.read(path))
+
+    def _add_changed(self, path: str, stored: bytes | None) -> None:
+        if stored is not None and self._target.read(path) != stored:
+            self.plan.visible.append((path, stored))
