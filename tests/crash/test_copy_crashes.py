@@ -1,6 +1,7 @@
 """A killed backup leaves the last one or the new one, a killed restore goes on where it stopped.
 
-The gate kills at the first visit of every point, the nightly at every visit.
+The gate kills a first backup and a restore at the first visit of every point, and a later backup
+around the record that decides; the nightly kills all at every visit of every point.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from omnigraph.errors import DamagedGraphError, NotFoundError
 from omnigraph.graph import Graph
 from tests.behaviours.histories import Content, content, person, put, small_graph
 from tests.crash.processes import Ended, run
-from tests.gate.selection import is_nightly
+from tests.gate.selection import for_gate, is_nightly
 
 pytestmark = pytest.mark.crash
 
@@ -28,6 +29,7 @@ _DECIDED: Final = (
 )
 _VISIBLE: Final = frozenset({"copy.post_publish", "copy.post_version", "copy.post_end"})
 GATE_POINTS: Final = frozenset({*_BEFORE, *_DECIDED})
+_AROUND_THE_RECORD: Final = frozenset({"copy.pre_record", "copy.post_record", "copy.post_put"})
 _MANY: Final = frozenset({"copy.post_file", "copy.post_version", "copy.post_put"})
 """Points that a copy visits more than once."""
 
@@ -66,7 +68,7 @@ def graph(tmp_path: Path) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("point", [*_BEFORE, *_DECIDED])
+@pytest.mark.parametrize("point", for_gate([*_BEFORE, *_DECIDED], _AROUND_THE_RECORD.__contains__))
 def test_a_killed_backup_leaves_the_last_one_or_the_new_one(
     point: str, graph: Graph, tmp_path: Path
 ) -> None:
