@@ -159,6 +159,7 @@ class StoredObjects:
         Raises:
             FileNotFoundError: there is no such object.
         """
+        require_inside(self.root, path)
         with _translated(self.root, f"read {path}", but=FileNotFoundError):
             try:
                 pieces = obstore.get(self._store, path).stream(min_chunk_size=_PIECE_BYTES)
@@ -173,6 +174,7 @@ class StoredObjects:
 
     def put_stream(self, path: str, pieces: Iterator[bytes]) -> None:
         """Write an object of any size; it is there whole or not at all."""
+        require_inside(self.root, path)
         with _translated(self.root, f"write {path}", but=FileNotFoundError):
             count(RequestKind.PUT)
             # Not closed if a piece fails: then nothing appears.
