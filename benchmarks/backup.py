@@ -136,6 +136,7 @@ def _measured(home: Path, options: argparse.Namespace) -> dict[str, float]:
         _require_equal(graph, omnigraph.open(str(home / "second"), mode="r"))
     omnigraph.open(graph.root).recover(also_living=True)
     last = omnigraph.backup(graph.root, target)
+    assert omnigraph.backup(graph.root, target).files_copied == 0
     try:
         omnigraph.backup(graph.root, str(home / "second"))
     except ConflictError:
