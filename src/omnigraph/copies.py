@@ -13,6 +13,7 @@ from omnigraph.errors import StorageUnavailableError
 from omnigraph.maintenance.copy_records import is_claimed, last_record
 from omnigraph.maintenance.copying import CopyKind, CopyReport, copy_graph
 from omnigraph.opening import open as open_graph
+from omnigraph.operations.arguments import text_or_none
 from omnigraph.operations.initialise import existing_graph
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.objects import StoredObjects
@@ -104,7 +105,8 @@ def clone(
         storage_options: Options of the graph's object store.
         target_storage_options: Options of the new graph's object store.
     """
-    wanted = None if branch is None else frozenset({branch})
+    name = text_or_none(branch, argument="branch")
+    wanted = None if name is None else frozenset({name})
     return _copied(root, target, CopyKind.CLONE, storage_options, target_storage_options, wanted)
 
 

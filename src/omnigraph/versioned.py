@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph import names
 from omnigraph.errors import NoLongerKeptError
-from omnigraph.operations.arguments import acting, checked_id
+from omnigraph.operations.arguments import acting, checked_id, plain_text
 from omnigraph.operations.branches import BranchInfo, list_branches
 from omnigraph.operations.commits import list_commits
 from omnigraph.operations.holding import (
@@ -134,7 +134,8 @@ class Versioned(Readable):
     def release_hold(self, hold_id: str) -> None:
         """End a hold, of whoever it is: its reader may then find that what it reads is gone."""
         self._require_writable("release a hold")
-        release_hold(self._objects, hold_id)
+        self._manifest()  # a graph of a newer format is left alone
+        release_hold(self._objects, plain_text(hold_id, argument="hold_id"))
 
     def _held(
         self, snapshot: Snapshot, hold: str | timedelta | None, *, thing: str

@@ -96,6 +96,8 @@ STEPS: Final[tuple[tuple[str, int], ...]] = (
     ("clone G cloned --branch main", 0),
 )
 """Commands and their exit codes; G is the graph, and files are those of the folder."""
+MADE: Final = frozenset({"G", "out", "out.jsonl", "copy", "restored", "cloned"})
+"""What commands make in the folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +143,7 @@ def _person(name: str) -> str:
 def run(command: str, expected: int, folder: Path) -> Step:
     from omnigraph.cli.main import main as omnigraph
 
-    files = {path.name for path in folder.iterdir()} | {"G", "out", "out.jsonl"}
+    files = {path.name for path in folder.iterdir()} | MADE
     words = [
         str(folder / word) if word.split("/")[0] in files else word for word in command.split()
     ]

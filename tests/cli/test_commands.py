@@ -47,6 +47,7 @@ def test_init_then_status_as_a_table_and_as_json(graph_root: str, schema: str) -
         "commit_id",
         "durability",
         "format_stamp",
+        "holds",
         "manifest_version",
         "pending_sidecars",
         "root",

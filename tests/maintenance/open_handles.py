@@ -89,6 +89,7 @@ WRITES: Final[Mapping[str, Verb]] = {
     "optimize": lambda on: on.main.optimize(),
     "reconcile": lambda on: on.main.reconcile(),
     "recover": lambda on: on.main.recover(also_living=True),
+    "release_hold": lambda on: on.main.release_hold(OPERATION),
     "repair": lambda on: on.main.repair(),
     "repair confirmed": lambda on: on.main.repair(confirm=True, force=True),
     "scrub": lambda on: on.main.scrub(),
@@ -125,6 +126,7 @@ ANSWERED: Final = frozenset(
         "branch_name",
         "catalog",
         "edges",
+        "holds",
         "queries",
         "recoveries",
         "root",
@@ -133,7 +135,7 @@ ANSWERED: Final = frozenset(
         "tags",
     }
 )
-"""What does not ask the manifest: properties, tags, the history; `edges` is `nodes` again."""
+"""What asks no manifest: properties, tags, holds, the history; `edges` is `nodes` again."""
 
 
 def call(verb: Verb, on: Handles) -> str:

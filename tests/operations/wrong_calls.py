@@ -207,6 +207,7 @@ GRAPH: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
     "delete_branch": lambda _: {"name": "nobody"},
     "delete_tag": lambda _: {"name": "nobody"},
     "diff": lambda _: {"before": "main"},
+    "holds": lambda _: {},
     "load": lambda desk: {"source": desk.place / "rows.jsonl", "mode": "merge"},
     "maintain": lambda _: {},
     "merge": lambda _: {"source": "dev"},
@@ -217,6 +218,7 @@ GRAPH: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
     "reconcile": lambda _: {},
     "recover": lambda _: {},
     "recoveries": lambda _: {},
+    "release_hold": lambda _: {"hold_id": OPERATION},
     "repair": lambda _: {},
     "scrub": lambda _: {},
     "status": lambda _: {},
@@ -224,10 +226,15 @@ GRAPH: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
     "tags": lambda _: {},
     "write": lambda _: {"tables": {"Person": [{"name": "ann", "age": 2}]}, "mode": "merge"},
 }
+PAST: Final = {**READS, "release": lambda _: {}}
 PACKAGE: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
+    "backup": lambda desk: {"root": desk.graph.root, "target": desk.fresh("backup")},
+    "clone": lambda desk: {"root": desk.graph.root, "target": desk.fresh("clone")},
     "init": lambda desk: {"root": desk.fresh("new"), "schema": SCHEMA},
     "open": lambda desk: {"root": desk.graph.root, "mode": "r"},
     "rebuild_manifest": lambda desk: {"root": desk.graph.root},
+    "restore": lambda desk: {"backup": desk.graph.root, "root": desk.fresh("restored")},
+    "verify": lambda desk: {"root": desk.graph.root},
 }
 RESULT: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
     "cancel": lambda _: {},
@@ -270,7 +277,7 @@ class Surface:
 SURFACES: Final = (
     Surface(name="omnigraph", of=lambda _: omnigraph, kind=omnigraph, verbs=PACKAGE),
     Surface(name="Graph", of=lambda desk: desk.graph, kind=Graph, verbs=GRAPH),
-    Surface(name="PastGraph", of=lambda desk: desk.past, kind=PastGraph, verbs=READS),
+    Surface(name="PastGraph", of=lambda desk: desk.past, kind=PastGraph, verbs=PAST),
     Surface(name="QueryResult", of=lambda desk: desk.result, kind=QueryResult, verbs=RESULT),
     Surface(name="GraphDiff", of=lambda desk: desk.diff, kind=GraphDiff, verbs=DIFF),
 )

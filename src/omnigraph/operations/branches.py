@@ -46,6 +46,7 @@ from omnigraph.storage.pinned_tables import written_down
 from omnigraph.storage.snapshot import lineage_of
 from omnigraph.storage.tables import open_pinned
 from omnigraph.storage.tags import free_tag_log, read_tag
+from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
     from omnigraph.commit.clock import Clock
@@ -89,7 +90,7 @@ def checked_lifetime(owner: str | None, expires: object) -> Lifetime:
     time = parse_age(expires) if isinstance(expires, str) else expires
     if time is not None and not (isinstance(time, timedelta) and time > timedelta(0)):
         raise InvalidInputError(
-            f"expires is {expires!r:.40}, expected a time such as 12h, 7d or 4w",
+            f"expires is {shown(expires)}, expected a time such as 12h, 7d or 4w",
             next_step="Leave it out for a branch that lives until it is deleted.",
         )
     return Lifetime(owner=None if owner is None else checked_owner(owner), time=time)

@@ -28,7 +28,7 @@ from omnigraph.storage.holds import (
 )
 from omnigraph.storage.kept import no_longer_kept
 from omnigraph.storage.table_versions import facts_at
-from omnigraph.syntax import did_you_mean
+from omnigraph.syntax import did_you_mean, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,12 +212,12 @@ def checked_time(given: object, *, argument: str = "hold") -> timedelta:
     time = parse_age(given) if isinstance(given, str) else given
     if not isinstance(time, timedelta) or time <= timedelta(0):
         raise InvalidInputError(
-            f"{argument} is {given!r:.40}, expected a time such as 30m, 1h or 2d",
+            f"{argument} is {shown(given)}, expected a time such as 30m, 1h or 2d",
             next_step="Write it as 45s, 30m, 12h or 7d, or give a timedelta.",
         )
     if time > HOLD_MAX:
         raise InvalidInputError(
-            f"{argument} is {given!r:.40}, and nothing is held for longer than "
+            f"{argument} is {shown(given)}, and nothing is held for longer than "
             f"{HOLD_MAX.days} days",
             next_step="Tag what has to stay for longer: a tag keeps its commit until it is "
             "deleted.",
@@ -238,9 +238,9 @@ def release_hold(objects: Objects, hold_id: str) -> None:
     """
     known = [stored for stored, _ in readable_holds(objects)]
     if hold_id not in known:
-        hint = did_you_mean(str(hold_id), known)
+        hint = did_you_mean(hold_id, known)
         raise NotFoundError(
-            f"{objects.root} has no hold {hold_id!r:.80}" + (f" ({hint})" if hint else ""),
+            f"{objects.root} has no hold {shown(hold_id)}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph hold list {objects.root}`.",
         )
     remove_hold(objects, hold_id)
