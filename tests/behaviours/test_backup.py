@@ -136,6 +136,7 @@ def test_the_next_backup_copies_what_is_new_and_nothing_else(graph: Graph, targe
     require_sound(target)
 
 
+@pytest.mark.nightly("the next backup copies what is new, in the gate too")
 def test_deleted_branches_and_tags_are_gone_from_the_next_backup(graph: Graph, target: str) -> None:
     omnigraph.backup(graph.root, target)
     graph.delete_branch("deeper")
@@ -149,6 +150,7 @@ def test_deleted_branches_and_tags_are_gone_from_the_next_backup(graph: Graph, t
     require_sound(target)
 
 
+@pytest.mark.nightly("the next backup copies what is new, in the gate too")
 def test_upkeep_of_the_source_does_not_disturb_its_backups(graph: Graph, target: str) -> None:
     omnigraph.backup(graph.root, target)
     for age in range(3):
@@ -273,6 +275,7 @@ def test_what_an_unfinished_backup_left_is_not_taken_for_what_a_restored_graph_w
     require_sound(target)
 
 
+@pytest.mark.nightly("a backup beside a writer is in the gate")
 def test_what_happens_after_the_moment_is_not_in_the_backup(graph: Graph, target: str) -> None:
     before = told(graph)
 
@@ -310,6 +313,7 @@ def test_of_two_backups_to_one_place_at_once_one_is_refused(graph: Graph, target
     omnigraph.backup(graph.root, target)
 
 
+@pytest.mark.nightly("a backup with everything is in the gate")
 def test_a_backup_has_the_schemas_and_tables_of_older_commits(graph: Graph, target: str) -> None:
     before = graph.commits()[0].commit_id
     lines = graph.schema_text.splitlines()
