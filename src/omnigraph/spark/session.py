@@ -153,7 +153,7 @@ def require_session(given: object) -> SparkSession:
         SparkUnavailableError: Spark is not installed, so nothing can be one.
     """
     require_installed("pyspark")
-    if not (hasattr(given, "range") and hasattr(given, "createDataFrame")):
+    if not (hasattr(given, "range") and hasattr(given, "interruptAll")):
         raise InvalidInputError(
             f"spark is {type(given).__name__}, expected a SparkSession or a SparkTarget"
         )
