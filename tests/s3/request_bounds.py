@@ -20,7 +20,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "point query, again": Bound(1, 1),
     "1 hop": Bound(16, 12),
     "1 hop, again": Bound(1, 1),
-    "status": Bound(44, 24),
+    "status": Bound(45, 24),
     "commit of one row, first": Bound(29, 23),
     "commit of one row (merge)": Bound(18, 15),
     "commit of one row (append)": Bound(15, 12),

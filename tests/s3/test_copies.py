@@ -60,6 +60,7 @@ def test_a_backup_goes_from_disk_to_s3_and_is_restored_to_disk(
     assert _verified(f"{bucket}/backup") == _verified(str(tmp_path / "restored")) == expected
 
 
+@pytest.mark.cost("copies a graph with branches off S3 and back, file by file", 6)
 def test_a_graph_on_s3_is_backed_up_to_disk_and_restored_to_s3(
     graph: Graph, bucket: str, tmp_path: Path, reader: Mapping[str, str]
 ) -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.s3
 ELSEWHERE: Mapping[str, str] = {
     "maintain": "the graph that test_reader_credentials.py reads has been maintained",
     "recover": "test_many_hosts.py recovers what a writer on another host left",
+    "release_hold": "the nightly runs tests/behaviours/test_holds.py on S3",
     "spark": "the nightly runs the suites of Spark on S3",
     "root": "a value that was given",
     "branch_name": "a value that was given",

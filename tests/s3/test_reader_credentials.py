@@ -89,6 +89,7 @@ READS: Mapping[str, tuple[Read, object]] = {
     "schema_text": (lambda graph, _: "node Person" in graph.schema_text, True),
     "snapshot": (lambda graph, _: len(graph.snapshot().tables), 2),
     "status": (lambda graph, _: graph.status().branch, "main"),
+    "holds": (lambda graph, _: graph.holds(), ()),
     "tags": (lambda graph, _: [tag.tag for tag in graph.tags()], ["first"]),
 }
 """By verb: what it reads, and what a reader must see."""
