@@ -135,7 +135,7 @@ def test_threads_that_wait_at_the_same_time_share_a_sync(
 
     def slow(_: str) -> None:
         made.append(time.monotonic())
-        time.sleep(0.05)
+        time.sleep(0.5)
 
     monkeypatch.setattr(durability, "_syncfs", slow)
     threads = [threading.Thread(target=durability.sync, args=(root,)) for _ in range(16)]
