@@ -37,6 +37,7 @@ from tests.forking.programs import run_command
 from tests.gate.selection import is_nightly
 
 pytestmark = [
+    pytest.mark.sampled(2),
     pytest.mark.crash,
     pytest.mark.local_disk("damages files, and takes permissions away from folders"),
 ]

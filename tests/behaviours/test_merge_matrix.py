@@ -15,7 +15,7 @@ from omnigraph.graph import Graph
 from tests.behaviours.histories import Content, content, kinds, knows, person, put, small_graph
 from tests.gate.selection import for_gate
 
-pytestmark = pytest.mark.behaviour
+pytestmark = [pytest.mark.behaviour, pytest.mark.sampled(2)]
 
 UP_TO_DATE, FAST_FORWARD, MERGED = "up_to_date", "fast_forward", "merged"
 INSERT, UPDATE, DELETE = "divergent_insert", "divergent_update", "delete_vs_update"

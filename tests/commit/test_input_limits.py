@@ -22,7 +22,7 @@ from omnigraph.operations.outcome import OperationStatus
 from tests.commit import hostile_inputs as hostile
 from tests.stores import folder_of, root_at
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(4)]
 
 TINY = "node Thing { text: String? }"
 VERBS = ("write", "delete")

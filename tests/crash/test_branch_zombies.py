@@ -39,7 +39,7 @@ from tests.crash.branch_zombies import (
 )
 from tests.crash.worlds import earlier_id
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.sampled(2)]
 
 LAST = "append_everywhere-last"
 

@@ -30,6 +30,9 @@ TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "uni
 COLLECTION = "collection"
 """What no test used: starting workers, collecting, and importing."""
 SECONDS_BETWEEN_SAMPLES = 3.0
+RANDOM_TIER = "random"
+RANDOM_FACTOR = 2.0
+"""So many times as much as other tests: what a random case costs differs from commit to commit."""
 
 
 def read_limits(checkout: Path) -> dict[str, float]:
@@ -101,6 +104,7 @@ class Ledger:
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     tests: dict[str, float] = field(default_factory=dict)
     reasons: dict[str, float] = field(default_factory=dict)
+    random_tests: set[str] = field(default_factory=set)
     violations: list[str] = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
     started: float = field(default_factory=tree_seconds)
@@ -121,6 +125,8 @@ class Ledger:
         self.tests[report.nodeid] = measured["cpu"]
         if measured["limit"] is not None:
             self.reasons[report.nodeid] = measured["limit"]
+        elif tier == RANDOM_TIER:
+            self.random_tests.add(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self._charge_what_is_shared()
@@ -163,7 +169,9 @@ class Ledger:
         slowness = speed.slowness(self.samples)
         limits = read_limits(self.config.rootpath)
         for nodeid, used in self.tests.items():
-            seconds, allowed = used / slowness, self.reasons.get(nodeid, limits["one_test"])
+            factor = RANDOM_FACTOR if nodeid in self.random_tests else 1.0
+            allowed = self.reasons.get(nodeid, limits["one_test"] * factor)
+            seconds = used / slowness
             if seconds > allowed * speed.NOISE_OF_A_TEST:
                 self.violations.append(
                     f"{nodeid} used {seconds:.1f} CPU s, at most {allowed:g} are allowed; make it "

@@ -25,7 +25,7 @@ from tests.gate.budgets import register as pytest_configure
 """
 SETTINGS = """
 [tool.pytest.ini_options]
-markers = ["unit", "crash", "cost(reason, seconds)"]
+markers = ["unit", "crash", "random", "cost(reason, seconds)"]
 [tool.omnigraph.budgets]
 one_test = {one_test}
 unit = {unit}
@@ -107,6 +107,16 @@ def test_a_written_reason_allows_more(pytester: pytest.Pytester) -> None:
 
     allowed = run(pytester, marked.format(5))
     refused = run(pytester, marked.format(0.2))
+
+    assert allowed.ret == pytest.ExitCode.OK
+    assert refused.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_random_test_may_use_twice_as_much(pytester: pytest.Pytester) -> None:
+    marked = "@pytest.mark.random\ndef test_drawn(): burn({})\n"
+
+    allowed = run(pytester, marked.format(0.6))
+    refused = run(pytester, marked.format(1.1))
 
     assert allowed.ret == pytest.ExitCode.OK
     assert refused.ret == pytest.ExitCode.TESTS_FAILED

@@ -10,7 +10,7 @@ import pytest
 
 from tests.gate import nightly
 from tests.gate.nightly import Line, Result, newest_green, read_record, stalest_first
-from tests.gate.selection import for_gate, in_shard, parse_shard
+from tests.gate.selection import for_gate, in_shard, parse_shard, sample
 from tests.gate.shards import SUITES, Shard, all_shards
 
 pytestmark = pytest.mark.unit
@@ -154,3 +154,15 @@ def test_cases_that_are_not_for_the_gate_are_left_to_the_nightly(
     monkeypatch.setenv("OMNIGRAPH_NIGHTLY", nightly_run)
 
     assert for_gate(range(3), lambda number: number % 2 == 0) == cases
+
+
+def test_a_sample_changes_with_the_commit_and_reaches_every_case() -> None:
+    cases = [f"test_it[{number}]" for number in range(30)]
+
+    samples = [frozenset(sample(cases, 3, seed)) for seed in range(40)]
+
+    assert {len(picked) for picked in samples} == {10}
+    assert len(set(samples)) > 30
+    assert frozenset().union(*samples) == set(cases)
+    assert sample(cases[:2], 3, 1) == sample(reversed(cases[:2]), 3, 1)
+    assert len(sample(cases[:2], 3, 1)) == 1

@@ -44,7 +44,7 @@ from tests.maintenance.upkeep_graphs import (
 )
 from tests.stores import folder_of, root_at
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
 UNTRAINABLE = "there is no vector to train it on yet"
 

@@ -39,7 +39,7 @@ from tests.behind import meanwhile
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.stores import folder_of
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
 KEY = "node:Account"
 PUBLISHED = {"a": 1, "b": 2}

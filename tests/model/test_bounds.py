@@ -34,7 +34,7 @@ from tests.model.schema_bounds import (
 )
 from tests.model.upkeep_bounds import FULL_UPKEEP, QUICK_UPKEEP
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.sampled(3)]
 
 
 STATES_IN_GATE = 15_000

@@ -42,7 +42,7 @@ from tests.model.schema_bounds import SCHEMA_MUTANT_BOUNDS
 from tests.model.schema_scope import SCHEMA_MUTANTS, SCHEMA_NOT_A_GUARD, SchemaMutant
 from tests.model.upkeep_bounds import UPKEEP_MUTANT_BOUNDS
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.sampled(3)]
 
 
 LONG_SEARCHES = frozenset(

@@ -25,7 +25,7 @@ from omnigraph.rules.violations import ViolationReport
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.tables import whole_rows
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
 SCHEMA = """
 node Person {

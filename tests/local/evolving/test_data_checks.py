@@ -37,7 +37,7 @@ from tests.local.evolving.stored import as_stored_in, changed, stored
 from tests.schema.compiling import compiled
 from tests.schema.evolution.rows import Row, migrated
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(2)]
 
 NAN = math.nan
 

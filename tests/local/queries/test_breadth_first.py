@@ -13,7 +13,7 @@ from omnigraph.local.queries.run import Limits
 from tests.local.queries.small_graphs import Pairs, numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
 NODES = 300
 PAIRS = random_pairs("breadth first", NODES, 500)

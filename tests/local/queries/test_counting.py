@@ -15,7 +15,7 @@ from tests.local.queries.small_graphs import rows
 from tests.query.differential import LIMITS, NARROW
 from tests.stores import root_at
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(2)]
 
 LOOPS = 1024
 SCHEMA = """

@@ -13,7 +13,7 @@ from omnigraph.local.queries.column_cache import shared_cache
 from tests.local.queries.small_graphs import as_bag, numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS, NARROW
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
 NODES = 60
 PATTERNS = [
