@@ -313,6 +313,42 @@ def test_of_two_backups_to_one_place_at_once_one_is_refused(graph: Graph, target
     omnigraph.backup(graph.root, target)
 
 
+def test_a_backup_that_slept_while_two_others_were_made_is_refused(
+    graph: Graph, target: str
+) -> None:
+    """The record that it puts has a number that was used, and is free again."""
+
+    def write_and_back_up_twice() -> None:
+        for age in range(2):
+            put(graph, Person=[person("gus", age=age)])
+            omnigraph.backup(graph.root, target)
+
+    with (
+        during("copy.pre_record", write_and_back_up_twice),
+        pytest.raises(ConflictError, match="another process made a backup"),
+    ):
+        omnigraph.backup(graph.root, target)
+
+    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    assert not omnigraph.backup(graph.root, target).is_changed
+
+
+def test_a_backup_of_an_earlier_state_of_a_branch_is_refused(graph: Graph, target: str) -> None:
+    dev = graph.branch("dev")
+
+    def write_and_back_up() -> None:
+        put(dev, Person=[person("gus", age=7)])
+        omnigraph.backup(graph.root, target)
+
+    with (
+        during("copy.post_claim", write_and_back_up),
+        pytest.raises(ConflictError, match="a later state"),
+    ):
+        omnigraph.backup(graph.root, target)
+
+    assert told(omnigraph.open(target, mode="r")) == told(graph)
+
+
 @pytest.mark.nightly("a backup with everything is in the gate")
 def test_a_backup_has_the_schemas_and_tables_of_older_commits(graph: Graph, target: str) -> None:
     before = graph.commits()[0].commit_id

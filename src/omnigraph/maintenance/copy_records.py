@@ -107,10 +107,14 @@ def is_claimed(target: StoredObjects) -> bool:
 
 
 def last_record(target: StoredObjects) -> CopyRecord | None:
-    numbers = map(names.copy_record_number, target.list(names.BACKUPS_DIR))
-    number = max((each for each in numbers if each is not None), default=None)
+    number = _newest_number(target)
     content = None if number is None else target.read(names.copy_record(number))
     return None if number is None or content is None else CopyRecord.from_bytes(number, content)
+
+
+def _newest_number(target: StoredObjects) -> int | None:
+    numbers = map(names.copy_record_number, target.list(names.BACKUPS_DIR))
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def decide(target: StoredObjects, record: CopyRecord) -> None:
@@ -121,7 +125,13 @@ def decide(target: StoredObjects, record: CopyRecord) -> None:
     """
     make_durable(target.root)  # everything that it names
     path, content = names.copy_record(record.number), record.to_bytes()
-    if target.put_if_absent(path, content) is Put.EXISTED and target.read(path) != content:
+    is_ours = target.put_if_absent(path, content) is not Put.EXISTED or target.read(path) == content
+    # Records that were followed are deleted. So the number of a process that slept meanwhile may be
+    # free although others have used it; only the highest number counts.
+    if is_ours and _newest_number(target) != record.number:
+        target.delete(path)
+        is_ours = False
+    if not is_ours:
         raise ConflictError(
             f"another process made a backup at {target.root} meanwhile",
             next_step="Run it again to bring that one up to date.",

@@ -31,6 +31,7 @@ from omnigraph.maintenance.copy_records import (
     require_untouched,
 )
 from omnigraph.operations.initialise import existing_graph
+from omnigraph.storage.checksums import place_of
 from omnigraph.storage.digests import digest_of
 from omnigraph.storage.durability import make_durable
 
@@ -167,9 +168,11 @@ def _ready_target(
         return None
     require_untouched(target, last)
     content = source.read(last.main_path)
-    if last.main_version > moment.main.version or (
-        content is not None and digest_of(content) != last.manifest_digest
-    ):
+    is_newer = any(
+        last.newest.get(place_of(line.location, line.fork), 0) > version
+        for line, version in moment.manifest_versions.items()
+    )
+    if is_newer or (content is not None and digest_of(content) != last.manifest_digest):
         raise ConflictError(
             f"{target.root} is a backup of another or a later state than {source.root} has",
             next_step="Give another place for the backup.",
