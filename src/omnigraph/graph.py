@@ -348,7 +348,7 @@ class Graph(Branching):
             return report
         from omnigraph.operations.deep_check import deep_findings
 
-        stored, findings = deep_findings(self._objects)
+        stored, findings = deep_findings(self._objects, SYSTEM_CLOCK.now())
         return replace(
             report,
             findings=(*report.findings, *findings),

@@ -9,14 +9,18 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import omnigraph
 from omnigraph import names
+from omnigraph.commit.fold import fold
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
+from omnigraph.operations import deep_check
+from omnigraph.operations.check import Problem
 from omnigraph.operations.deep_check import (
     file_findings,
     index_findings,
@@ -338,3 +342,59 @@ def test_a_branch_log_is_compared(graph: Graph) -> None:
 
     assert told.startswith("DamagedGraphError")
     assert "its digest is" in told
+
+
+@pytest.fixture
+def folded(graph: Graph) -> Graph:
+    """Its commits have moved to the history, in two steps."""
+    for number in (800, 801):
+        graph.write({"P": rows(number, 1)})
+        assert fold(graph._objects.root, read_manifest(graph._objects.root))
+    return graph
+
+
+def history_versions(graph: Graph, location: str) -> list[Path]:
+    """Newest first, as Lance names them."""
+    return files(graph, f"{location}/_versions/*.manifest")
+
+
+@pytest.mark.parametrize("location", [names.COMMITS, names.COMMIT_ACTORS])
+def test_a_version_of_another_table_of_the_history_is_told(folded: Graph, location: str) -> None:
+    other = history_versions(folded, names.RECOVERIES)[-1]
+    history_versions(folded, location)[0].write_bytes(other.read_bytes())
+
+    with pytest.raises(DamagedGraphError, match=f"the newest version of {location}"):
+        omnigraph.open(folded.root, mode="r").commits()
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize(
+    ("location", "lost"), [(names.COMMITS, "commit"), (names.COMMIT_ACTORS, "actor of commit")]
+)
+def test_a_lost_version_of_the_history_is_told(
+    folded: Graph, location: str, lost: str, is_removed: bool
+) -> None:
+    newest, *_, oldest = history_versions(folded, location)
+    if is_removed:
+        newest.unlink()
+    else:
+        newest.write_bytes(oldest.read_bytes())
+
+    with pytest.raises(DamagedGraphError, match=f"the {lost} "):
+        omnigraph.open(folded.root, mode="r").commits()
+
+
+def test_a_lost_end_of_a_log_is_found_by_a_deep_check(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.tag("early")
+    files(graph, "_refs/tags/early@/*2.json")[0].unlink()
+
+    assert graph.check(deep=True).ok  # it may be about to be made
+    monkeypatch.setattr(deep_check, "UNFINISHED_AFTER", timedelta(0))
+    (finding,) = graph.check(deep=True).findings
+
+    assert finding.problem is Problem.UNFINISHED_NAME
+    assert "tag 'early'" in finding.message
+    graph.tag("early")
+    assert graph.check(deep=True).ok

@@ -47,6 +47,7 @@ class Problem(StrEnum):
     MISSING_TABLE = "missing_table"
     DAMAGED_FILE = "damaged_file"
     UNKNOWN_OPERATION = "unknown_operation"
+    UNFINISHED_NAME = "unfinished_name"
     WRONG_INDEX = "wrong_index"
     AUTOMATIC_CLEANUP = "automatic_cleanup"
     UNSTABLE_ROW_IDS = "unstable_row_ids"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import InvalidInputError
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.storage.manifest import commits_of_fork, manifest_branches
 from omnigraph.storage.past import branch_commits
 from omnigraph.syntax import shown
@@ -21,14 +22,19 @@ if TYPE_CHECKING:
 def list_commits(
     objects: Objects, state: ManifestState, *, actor: str | None = None, limit: int | None = None
 ) -> tuple[GraphCommit, ...]:
-    """Commits newest first, merged ones too, of one actor if asked."""
+    """Commits newest first, merged ones too, of one actor if asked.
+
+    Raises:
+        DamagedGraphError: a part of the history is lost.
+    """
     wanted: object = limit
     if wanted is not None and not (isinstance(wanted, int) and wanted >= 0):
         raise InvalidInputError(f"limit is {shown(wanted)}, expected a number of commits")
     commits = branch_commits(objects.root, state)
     if _misses_merged(commits):
         commits = branch_commits(objects.root, state, also=all_commits(objects.root))
-    return tuple(each for each in commits if actor is None or each.actor == actor)[:limit]
+    _require_history(objects.root, state, commits)
+    return tuple(commit for commit in commits if actor in {None, commit.actor})[:limit]
 
 
 def all_commits(root: Root) -> Iterator[GraphCommit]:
@@ -38,6 +44,26 @@ def all_commits(root: Root) -> Iterator[GraphCommit]:
     """
     for lance_branch in (None, *manifest_branches(root)):
         yield from commits_of_fork(root, lance_branch)
+
+
+def _require_history(root: Root, state: ManifestState, commits: tuple[GraphCommit, ...]) -> None:
+    """Every commit of the branch itself is known, and who made it.
+
+    Commits leave the manifest once they and their actors are in the history.
+    """
+    known = {commit.commit_id: commit for commit in commits}
+    wanted: str | None = state.head.commit_id
+    while wanted is not None:
+        commit = known.pop(wanted, None)
+        # Commits of the first formats name no operation, and their actors were not always recorded.
+        if commit is None or (commit.operation_id and not commit.actor):
+            lost = "commit" if commit is None else "actor of commit"
+            raise DamagedGraphError(
+                f"the {lost} {wanted} is neither in the manifest of {root} nor in its history: "
+                "a part of the history is lost. No table is at risk",
+                next_step=f"Restore {names.COMMITS} and {names.COMMIT_ACTORS} from a backup.",
+            )
+        wanted = commit.parent_id
 
 
 def _misses_merged(commits: tuple[GraphCommit, ...]) -> bool:

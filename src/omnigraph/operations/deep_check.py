@@ -1,13 +1,15 @@
 """Checking everything that is stored, on every branch, tag and retained version; read-only.
 
 Invariant: every file with a checksum is read and compared, every manifest that is kept is decoded,
-every entry of every log is read. What digests cannot show, the removal of the newest manifest, is
-told by tables that moved without a manifest or an unfinished operation that explains it.
+every entry of every log is read. Digests cannot show that the newest manifest or the last entry of
+a log was removed. The first is told by tables that moved without a manifest or an unfinished
+operation that explains it, the second by names that were claimed long ago and are not ready.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,12 +20,13 @@ from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.operations.check import Finding, Problem
 from omnigraph.operations.references import branch_state
-from omnigraph.storage.branch_refs import broken_branch_entries
+from omnigraph.storage.branch_refs import branch_logs, broken_branch_entries
 from omnigraph.storage.forks import forks_of
 from omnigraph.storage.history import recorded_commits, recorded_recoveries
 from omnigraph.storage.index_probes import unfound_rows
 from omnigraph.storage.manifest import read_manifest_version
 from omnigraph.storage.manifest_rows import Outcome
+from omnigraph.storage.ref_logs import RefLog, RefState, RefT
 from omnigraph.storage.retention import Line
 from omnigraph.storage.stored_files import (
     StoredFile,
@@ -38,7 +41,7 @@ from omnigraph.storage.table_versions import (
     version_record,
     version_records,
 )
-from omnigraph.storage.tags import broken_tag_entries
+from omnigraph.storage.tags import broken_tag_entries, tag_logs
 from omnigraph.storage.verification import damage
 from omnigraph.storage.version_gc import versions_of
 
@@ -50,13 +53,15 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import TableEntry
 
+UNFINISHED_AFTER: Final = timedelta(minutes=15)
+"""A claim of a name that is older was not left by a process that is still at work."""
 ROWS_PROBED: Final = 5_000
 """So many rows of a table are looked up through each of its indexes."""
 
 
-def deep_findings(objects: Objects) -> tuple[StoredFiles, tuple[Finding, ...]]:
+def deep_findings(objects: Objects, now: datetime) -> tuple[StoredFiles, tuple[Finding, ...]]:
     """What is wrong with anything that is stored, and the files that were compared."""
-    findings = [*_logs(objects), *_history(objects.root)]
+    findings = [*_logs(objects), *_unfinished_names(objects, now), *_history(objects.root)]
     states = manifest_states(objects)
     for state in states:
         findings += _manifests(objects.root, state)
@@ -135,6 +140,33 @@ def _logs(objects: Objects) -> Iterator[Finding]:
             thing=path,
             message=f"{message}. Restore {path} from a backup of the root.",
         )
+
+
+def _unfinished_names(objects: Objects, now: datetime) -> Iterator[Finding]:
+    """Tags and branches whose creation did not end, or whose last entry was lost."""
+    try:
+        tags, branches = tag_logs(objects).values(), branch_logs(objects).values()
+    except DamagedGraphError:
+        return  # told by what is found about their entries
+    claims = [
+        *(("tag", tag.tag, tag.created_at) for tag in _unfinished(tags)),
+        *(("branch", ref.branch, ref.claimed_at) for ref in _unfinished(branches)),
+    ]
+    for kind, name, claimed_at in claims:
+        if claimed_at and now - datetime.fromisoformat(claimed_at) > UNFINISHED_AFTER:
+            yield Finding(
+                problem=Problem.UNFINISHED_NAME,
+                thing=name,
+                message=f"{kind} {name!r} was claimed at {claimed_at} and is not ready: its "
+                "creation was interrupted, or the last entry of its log was lost. Create it again "
+                f"with `omnigraph {kind} create`",
+            )
+
+
+def _unfinished(logs: Iterable[RefLog[RefT]]) -> Iterator[RefT]:
+    for log in logs:
+        if log.state is RefState.CREATING and log.ref is not None:
+            yield log.ref
 
 
 def _history(root: Root) -> Iterator[Finding]:

@@ -90,6 +90,7 @@ _SIGNS: Final[Mapping[Failure, tuple[str, ...]]] = {
 _SIGNS_OF_DAMAGE: Final = (
     "corrupt",
     "eof",
+    "external error: invalid user input",  # while decoding: callers are checked first
     "invalid argument error",
     "lanceerror(arrow)",
     "decod",

@@ -266,17 +266,24 @@ def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[s
     dataset = open_dataset(root, location)
     if dataset is None:
         return []
-    first = _SHAPES[location].field(0).name
-    if first not in dataset.schema.names:
-        raise DamagedGraphError(
-            f"{location} in {root} has no column {first}: its newest version is damaged",
-            next_step=f"Restore {location} from a backup of the root.",
-        )
+    _require_columns(root, location, dataset)
     with translated(root, f"read {location}"):
         rows: list[dict[str, Any]] = dataset.to_table(filter=where).to_pylist()
     for row in rows:
         _require_digest(root, location, row)
     return rows
+
+
+def _require_columns(root: Root, location: str, dataset: LanceDataset) -> None:
+    """Refuse a version file of another table: Lance takes its columns from what the file says."""
+    required = {field.name for field in _SHAPES[location] if not field.nullable}
+    missing = sorted(required.difference(dataset.schema.names))
+    if missing:
+        raise DamagedGraphError(
+            f"the newest version of {location} in {root} is damaged: it has no column {missing[0]}"
+            ". Commits older than the manifest are at risk, no table is",
+            next_step=f"Restore {location} from a backup of the root.",
+        )
 
 
 def _digest(row: Mapping[str, Any]) -> str:
