@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lance import LanceDataset
-
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.containment import require_bases_inside
+from omnigraph.storage.version_messages import field, fields_of, handle_of, message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+
+    from lance import LanceDataset
 
     from omnigraph.storage.location import Root
 
@@ -41,13 +42,8 @@ def below_root(root: Root, handle: LanceDataset, *, session: Any = None) -> Lanc
     """
     moved = _moved(root, handle)
     if moved:
-        handle = LanceDataset(
-            handle.uri,
-            version=handle.version,
-            storage_options=handle._storage_options,  # noqa: SLF001
-            serialized_manifest=_exchanged(_stored_version(handle), moved),
-            session=session,
-        )
+        message = _exchanged(message_of(handle), moved)
+        handle = handle_of(handle, handle.version, message, session=session)
     require_bases_inside(root, handle)
     return handle
 
@@ -66,7 +62,7 @@ def places_of_files(root: Root, handle: LanceDataset) -> Mapping[int | None, str
 
 def transaction_file(handle: LanceDataset) -> str | None:
     """The name of the file with the transaction that made a version; None if it names none."""
-    fields = _fields(_stored_version(handle))
+    fields = fields_of(message_of(handle))
     return next((value.decode() for number, _, value in fields if number == _TRANSACTION), None)
 
 
@@ -94,66 +90,16 @@ def _relative(root: Root, handle: LanceDataset, address: str) -> str:
     )
 
 
-def _stored_version(handle: LanceDataset) -> bytes:
-    """The version as Lance sends it to another process."""
-    return bytes(handle._ds.serialized_manifest())  # noqa: SLF001
-
-
 def _exchanged(version: bytes, moved: dict[str, str]) -> bytes:
     """The message of a version with other addresses, and everything else as it is."""
     exchanged = bytearray()
-    for number, whole, content in _fields(version):
+    for number, whole, content in fields_of(version):
         if number != _BASE_PATHS:
             exchanged += whole
             continue
         base = bytearray()
-        for part, whole_part, value in _fields(content):
+        for part, whole_part, value in fields_of(content):
             address = value.decode() if part == _ADDRESS else ""
-            base += _field(part, moved[address].encode()) if address in moved else whole_part
-        exchanged += _field(number, bytes(base))
+            base += field(part, moved[address].encode()) if address in moved else whole_part
+        exchanged += field(number, bytes(base))
     return bytes(exchanged)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The number, all bytes and the content of every field of a protobuf message."""
-    position = 0
-    while position < len(message):
-        start = position
-        tag, position = _number_at(message, position)
-        content_at = position
-        match tag & 7:
-            case 0:
-                _, position = _number_at(message, position)
-            case 1:
-                position += 8
-            case 2:
-                length, content_at = _number_at(message, position)
-                position = content_at + length
-            case 5:
-                position += 4
-            case kind:
-                raise ValueError(f"a version has a field of kind {kind}")
-        yield tag >> 3, message[start:position], message[content_at:position]
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _as_varint(number << 3 | 2) + _as_varint(len(content)) + content
-
-
-def _number_at(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return value, position
-
-
-def _as_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
