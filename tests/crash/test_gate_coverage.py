@@ -21,6 +21,7 @@ from tests.crash import (
     schema_sleeps,
     test_copy_crashes,
     test_hold_crashes,
+    test_rebuild_crashes,
     upkeep_cases,
     zombies,
 )
@@ -56,7 +57,8 @@ MATRICES: Mapping[str, Matrix[Any]] = {
 
 def test_every_failpoint_is_where_a_process_is_killed_in_the_gate() -> None:
     killed = KILLED_BY_A_TEST_OF_ITS_OWN | test_load_crash.IN_THE_GATE
-    for module in (cases, branch_cases, schema_cases, upkeep_cases, test_copy_crashes):
+    families = (cases, branch_cases, schema_cases, upkeep_cases)
+    for module in (*families, test_copy_crashes, test_rebuild_crashes):
         killed |= module.GATE_POINTS
 
     assert killed | ONLY_ON_A_CLUSTER == POINTS

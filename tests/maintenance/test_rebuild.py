@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -15,18 +16,23 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import ConflictError, DamagedGraphError
 from omnigraph.graph import Graph
-from omnigraph.maintenance.rebuild import RebuildReport
+from omnigraph.maintenance.rebuild import RebuildReport, apply_rebuild, plan_rebuild
 from omnigraph.maintenance.rebuild_lock import rebuilding
 from omnigraph.maintenance.rebuild_tables import RebuiltTable
 from omnigraph.storage.location import parse_root
+from omnigraph.storage.manifest import SwapAnswer, read_manifest, stored_version, swap_manifest
+from omnigraph.storage.manifest_rows import ManifestRow, Operation, Outcome
+from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.objects import StoredObjects
 from omnigraph.system_clock import SYSTEM_CLOCK
+from tests.behind import FailpointReached, failing_at
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
 SCHEMA = "node Person { name: String @key  age: I32? }\nnode Note { name: String @key }"
 PERSON = names.table_location("node:Person")
+ON_DISK = pytest.mark.local_disk("an object does not change under its tag")
 
 
 @pytest.fixture
@@ -149,7 +155,7 @@ def test_two_processes_do_not_rebuild_at_once(graph: Graph) -> None:
     objects = StoredObjects(parse_root(graph.root))
 
     with (
-        rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK),
+        rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK, damaged=()),
         pytest.raises(ConflictError, match="has been rebuilding"),
     ):
         omnigraph.rebuild_manifest(graph.root, confirm=True)
@@ -161,7 +167,7 @@ def test_two_processes_do_not_rebuild_at_once(graph: Graph) -> None:
 def test_a_rebuild_that_died_does_not_block_the_next(graph: Graph) -> None:
     lose_manifest(graph)
     objects = StoredObjects(parse_root(graph.root))
-    with rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK):
+    with rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK, damaged=()):
         entry = json.loads(objects.read(names.rebuild_entry(1)) or b"")
     dead = subprocess.Popen(["true"])
     dead.wait()
@@ -184,3 +190,117 @@ def test_versions_offered_by_two_writers_are_not_guessed_at(graph: Graph) -> Non
     (transactions / f"2-{earlier.name.partition('-')[2]}").unlink()
     assert omnigraph.rebuild_manifest(graph.root).manifest_version == 3
     assert newest.exists()
+
+
+def newest_version(graph: Graph) -> Path:
+    return min(folder_of(graph.root, names.lance_versions(names.MANIFEST)).iterdir())
+
+
+def rows_after(state: ManifestState, operation_id: str) -> tuple[ManifestRow, ...]:
+    """The rows that a write of nothing would publish."""
+    head = replace(state.head, sequence=state.head.sequence + 1)
+    kept = tuple(row for row in state.rows if row != state.head)
+    decision = Operation(
+        operation_id=operation_id,
+        branch=None,
+        outcome=Outcome.ABORTED,
+        decided_by="a test",
+        decided_at=SYSTEM_CLOCK.timestamp(),
+    )
+    return (*kept, head, decision)
+
+
+@ON_DISK
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+def test_a_rebuild_that_comes_late_changes_nothing(graph: Graph, damaged: int) -> None:
+    """Its process slept while another one rebuilt, as after an hour on another host."""
+    before = sorted(graph.nodes("Person").read_all()["name"].to_pylist())
+    versions = sorted(folder_of(graph.root, names.lance_versions(names.MANIFEST)).iterdir())
+    for path in versions[:damaged]:
+        path.write_bytes(b"\xa5" * 900)
+    objects = StoredObjects(parse_root(graph.root))
+    late = plan_rebuild(objects, SYSTEM_CLOCK)
+    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+    with pytest.raises(ConflictError, match="at the same time"):
+        apply_rebuild(objects, late, SYSTEM_CLOCK)
+
+    rebuilt = omnigraph.open(graph.root)
+    assert rebuilt.commits(limit=1)[0].commit_id == report.commit_id
+    assert sorted(rebuilt.nodes("Person").read_all()["name"].to_pylist()) == before
+    assert rebuilt.check(deep=True).ok
+
+
+@ON_DISK
+def test_a_writer_that_read_the_version_before_it_was_damaged_is_not_overwritten(
+    graph: Graph,
+) -> None:
+    state = read_manifest(parse_root(graph.root))
+    newest_version(graph).write_bytes(b"\xa5" * 900)
+    objects = StoredObjects(parse_root(graph.root))
+    plan = plan_rebuild(objects, SYSTEM_CLOCK)
+    operation_id = SYSTEM_CLOCK.new_id()
+    answer = swap_manifest(state, rows_after(state, operation_id), operation_id=operation_id)
+    assert answer is SwapAnswer.ACCEPTED
+
+    with pytest.raises(ConflictError, match="at the same time"):
+        apply_rebuild(objects, plan, SYSTEM_CLOCK)
+
+    outcomes = [row for row in read_manifest(objects.root).rows if isinstance(row, Operation)]
+    assert operation_id in {row.operation_id for row in outcomes}
+    assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
+
+
+@ON_DISK
+def test_a_late_writer_finds_no_number_that_decides(graph: Graph) -> None:
+    """It read the version below the damaged one; that number becomes free when it is moved."""
+    newest = read_manifest(parse_root(graph.root)).version
+    late = stored_version(parse_root(graph.root), newest - 1)
+    newest_version(graph).write_bytes(b"\xa5" * 900)
+    omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+    swap_manifest(late, rows_after(late, "late"), operation_id="late")
+
+    state = read_manifest(parse_root(graph.root))
+    assert state.version == newest + 1
+    assert "late" not in {row.operation_id for row in state.rows if isinstance(row, Operation)}
+    assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
+
+
+@ON_DISK
+@pytest.mark.parametrize("content", [b"", bytes(900)], ids=["empty", "zeros"])
+def test_what_a_rebuild_found_damaged_is_not_taken_for_torn_after_a_restart(
+    graph: Graph, content: bytes
+) -> None:
+    newest = newest_version(graph)
+    newest.write_bytes(content)
+    with failing_at("rebuild.planned"), pytest.raises(FailpointReached):
+        omnigraph.rebuild_manifest(graph.root, confirm=True)
+    shutil.rmtree(folder_of(graph.root, names.BOOTS_DIR))  # as if the machine was started again
+
+    for mode in ("r", "rw"):
+        with pytest.raises(DamagedGraphError, match="rebuild-manifest"):
+            omnigraph.open(graph.root, mode=mode)
+
+    assert newest.read_bytes() == content
+    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
+
+
+@ON_DISK
+def test_a_damaged_older_version_is_set_aside_and_nothing_is_published(graph: Graph) -> None:
+    older = sorted(folder_of(graph.root, names.lance_versions(names.MANIFEST)).iterdir())[1]
+    older.write_bytes(b"\xa5" * 900)
+    newest = read_manifest(parse_root(graph.root)).version
+    assert not omnigraph.open(graph.root).check(deep=True).ok
+
+    preview = omnigraph.rebuild_manifest(graph.root)
+    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+
+    assert preview.was_published
+    assert preview.damaged_versions == report.damaged_versions == (newest - 1,)
+    assert (report.manifest_version, report.commit_id) == (newest, None)
+    assert not older.exists()
+    assert omnigraph.open(graph.root).check(deep=True).ok
+    with pytest.raises(ConflictError, match="nothing to rebuild"):
+        omnigraph.rebuild_manifest(graph.root, confirm=True)

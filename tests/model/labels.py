@@ -162,6 +162,17 @@ SchemaStepName = Literal[
 ]
 """Steps of schema changes."""
 
+RebuildStepName = Literal[
+    "rebuild.begun",
+    "rebuild.planned",
+    "rebuild.post_manifest",
+    "rebuild.synced",
+    "rebuild.published",
+    "rebuild.post_move",
+    "rebuild.post_moves",
+]
+"""Steps of rebuilding a damaged manifest."""
+
 OutsideName = Literal["env", "net"]
 """Things that happen to the protocol: foreign and unrelated writes, lost requests."""
 
@@ -173,11 +184,14 @@ UnguardedName = Literal[
 Name = StepName | OutsideName | UnguardedName
 RetentionName = StepName | BranchStepName | RetentionStepName
 SchemaName = StepName | BranchStepName | SchemaStepName
+RebuildName = RebuildStepName | Literal["rebuild.refused"]
+"""A rebuild that is refused writes nothing more."""
 
 STEP_LABELS: frozenset[str] = frozenset(get_args(StepName))
 BRANCH_STEP_LABELS: frozenset[str] = frozenset(get_args(BranchStepName))
 RETENTION_STEP_LABELS: frozenset[str] = frozenset(get_args(RetentionStepName))
 SCHEMA_STEP_LABELS: frozenset[str] = frozenset(get_args(SchemaStepName))
+REBUILD_STEP_LABELS: frozenset[str] = frozenset(get_args(RebuildStepName))
 OUTSIDE_LABELS: frozenset[str] = frozenset(get_args(OutsideName))
 UNGUARDED_LABELS: frozenset[str] = frozenset(get_args(UnguardedName))
 

@@ -18,6 +18,7 @@ from tests.model.forks import ForkScope, fork_protocol
 from tests.model.labels import (
     BRANCH_STEP_LABELS,
     OUTSIDE_LABELS,
+    REBUILD_STEP_LABELS,
     RETENTION_STEP_LABELS,
     SCHEMA_STEP_LABELS,
     STEP_LABELS,
@@ -27,6 +28,7 @@ from tests.model.labels import (
 from tests.model.mutant_bounds import MUTANT_BOUNDS, mutated
 from tests.model.mutants import Mutant
 from tests.model.protocol import protocol
+from tests.model.rebuild import RebuildScope, rebuild_protocol
 from tests.model.retention import retention_protocol
 from tests.model.retention_bounds import OLD_COMMIT, THE_TAG
 from tests.model.retention_scope import FROM_MAIN, RetentionScope
@@ -170,6 +172,16 @@ def test_the_model_of_schemas_emits_exactly_the_listed_names_and_shares_the_othe
 
 def test_the_code_has_a_failpoint_for_every_step_of_schema_changes() -> None:
     assert sorted(SCHEMA_STEP_LABELS - POINTS) == []
+
+
+def test_the_model_of_rebuilds_emits_exactly_the_listed_names() -> None:
+    emitted = _emitted(rebuild_protocol(RebuildScope(cuts=1, lost_puts=1)))
+
+    assert emitted - OUTSIDE_LABELS - {"rebuild.refused"} == REBUILD_STEP_LABELS
+
+
+def test_the_code_has_a_failpoint_for_every_step_of_a_rebuild() -> None:
+    assert sorted(REBUILD_STEP_LABELS - POINTS) == []
 
 
 def test_a_delete_that_drops_forks_itself_is_a_step_that_the_code_does_not_have() -> None:

@@ -59,6 +59,9 @@ def _manifest(report: RebuildReport) -> str:
     damaged = f"{count} damaged version{'s' if count != 1 else ''}" if count else "gone"
     if report.manifest_version is None:
         return damaged
+    if report.was_published:
+        damaged = damaged if count else "whole"
+        return f"{damaged}, version {report.manifest_version} is whole and stays in force"
     return f"{damaged}, version {report.manifest_version} comes back"
 
 

@@ -1,14 +1,17 @@
 """Rebuilding `__manifest` when it is lost or cannot be read: plan, show, and do it if told to.
 
-Invariant: nothing is deleted. What is damaged is moved to the quarantine, and what was published
-and can still be told is published again, as one commit. A plan is made from what is there, and
-carried out only by the process that holds the log of rebuilds.
+Invariant: nothing is deleted. What was published and can still be told is published again, as one
+commit, above the damaged versions; only then are these moved to the quarantine. A process that dies
+in between leaves damage that is reported, or a graph that is whole; never an older state in force.
+A plan is made from what is there, and carried out only by the process that holds the log of
+rebuilds.
 
 | What is left | Comes back |
 |---|---|
 | the newest version is damaged, the file with its rows is whole | that version, whole |
 | an older version is whole | that version; later commits are lost, their rows stay unread |
 | no version | of every table its newest version (`rebuild_tables.py`), under one new commit |
+| the newest version is whole, older ones are damaged | nothing; what a rebuild left is finished |
 
 Branches live in their own part of the manifest: those that can be read are kept. The log of one
 that is lost stays, so that the rows it wrote are not removed until the branch is deleted.
@@ -29,6 +32,7 @@ from omnigraph.errors import (
     NotFoundError,
     OmnigraphError,
 )
+from omnigraph.failpoints import reach
 from omnigraph.maintenance.rebuild_lock import rebuilding
 from omnigraph.maintenance.rebuild_sources import (
     KnownState,
@@ -48,17 +52,20 @@ from omnigraph.maintenance.rebuild_tables import (
     unassigned_tables,
     versions_above,
 )
-from omnigraph.operations.lost_manifest import holds_data
+from omnigraph.operations.lost_manifest import holds_data, refuse_damage
 from omnigraph.operations.schema_contract import kept_contract
 from omnigraph.storage.branch_refs import read_branch_ref
 from omnigraph.storage.checksums import recorded_digest
-from omnigraph.storage.history import Recovery, ensure_history, record_commits, record_recovery
-from omnigraph.storage.manifest import (
-    create_manifest,
-    read_manifest,
-    stored_version,
-    swap_manifest,
+from omnigraph.storage.durability import sync
+from omnigraph.storage.history import (
+    Recovery,
+    ensure_history,
+    record_commits,
+    record_recovery,
+    recorded_recoveries,
 )
+from omnigraph.storage.manifest import create_manifest, read_manifest
+from omnigraph.storage.manifest_above import put_above, swap_above
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
@@ -70,7 +77,7 @@ from omnigraph.storage.manifest_rows import (
     Table,
     TableVersion,
 )
-from omnigraph.storage.manifest_survey import ManifestSurvey, survey_manifest
+from omnigraph.storage.manifest_survey import ManifestSurvey, damaged_below, survey_manifest
 from omnigraph.storage.moved_aside import move_aside
 from omnigraph.storage.past import last_schema_change
 from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
@@ -94,6 +101,7 @@ class RebuildReport:
     `unnamed_operations` are writes that are in the tables and whose commits are lost.
     `unnamed_commits` are commits that a tag or a branch names and that are lost themselves.
     `audited` is False if the commit could not be written down among the recoveries.
+    `was_published` says that the newest version is whole, and nothing but older ones are damaged.
     """
 
     root: str
@@ -111,6 +119,7 @@ class RebuildReport:
     quarantine: str | None = None
     commit_id: str | None = None
     audited: bool = True
+    was_published: bool = False
 
     @property
     def problems(self) -> tuple[RebuiltTable, ...]:
@@ -134,10 +143,17 @@ class RebuildPlan:
     """None for a manifest that is older than commits in it."""
     facts: ManifestFacts
     base: ManifestState | None = field(repr=False)
-    """The version that the rows are put on; None if a new manifest is made of them."""
+    """The version that the rows are made from; None if none is whole."""
+    newest: int
+    """The newest version that is stored, whole or not; 0 if there is none."""
+    publishes: bool
+    """Not if it is enough that damaged versions go."""
     commits: tuple[GraphCommit, ...] = field(repr=False)
     """Commits that only the manifests of branches know: they move to the history."""
+    sidecars: tuple[str, ...]
+    """Unfinished writes of lost branches: no process can settle them."""
     set_aside: tuple[str, ...]
+    """Damaged versions, the newest last: until it goes, the damage is reported."""
 
 
 def rebuild(objects: Objects, clock: Clock, *, confirm: bool) -> RebuildReport:
@@ -151,20 +167,27 @@ def rebuild(objects: Objects, clock: Clock, *, confirm: bool) -> RebuildReport:
     if not confirm:
         return plan_rebuild(objects, clock).preview
     operation_id = clock.new_id()
+    first = plan_rebuild(objects, clock)
     # Nothing is written, not even to the log, if this refuses.
-    _refuse_problems(objects, plan_rebuild(objects, clock))
-    with rebuilding(objects, operation_id, clock):
-        return apply_rebuild(objects, plan_rebuild(objects, clock), clock)
+    _refuse_problems(objects, first)
+    with rebuilding(objects, operation_id, clock, damaged=first.preview.damaged_versions):
+        reach("rebuild.begun")
+        plan = plan_rebuild(objects, clock)
+        if plan.preview.damaged_versions != first.preview.damaged_versions:
+            raise ConflictError(
+                f"other versions of {names.MANIFEST} of {objects.root} were damaged, or repaired, "
+                "while this looked at them; nothing was changed",
+                next_step=f"Run `omnigraph repair {objects.root} --rebuild-manifest` again.",
+            )
+        reach("rebuild.planned")
+        return apply_rebuild(objects, plan, clock)
 
 
 def plan_rebuild(objects: Objects, clock: Clock) -> RebuildPlan:
     """Look at what is left, and decide what comes back; writes nothing."""
     survey = survey_manifest(objects)
     if survey.whole is not None and not survey.damaged:
-        raise ConflictError(
-            f"{names.MANIFEST} of {objects.root} is whole: there is nothing to rebuild",
-            next_step=f"Run `omnigraph check {objects.root}` to look for other damage.",
-        )
+        return _plan_of_rest(objects, survey.whole, clock)
     if survey.whole is None and not holds_data(objects):
         raise NotFoundError(
             f"there is nothing to rebuild at {objects.root}: no table holds data",
@@ -183,21 +206,28 @@ def apply_rebuild(objects: Objects, plan: RebuildPlan, clock: Clock) -> RebuildR
     if plan.commits:
         record_commits(root, plan.commits)
     where = names.manifest_quarantine(plan.operation_id)
-    moved = move_aside(objects, plan.set_aside, where)
-    if plan.base is None:
-        ensure_history(root, operation_id=plan.operation_id)
-        durable = replace(root, durability=plan.facts.durability)
-        create_manifest(durable, plan.rows, operation_id=plan.operation_id, stamp=plan.facts.stamp)
-    elif plan.commit is not None:
-        _put_on(plan, objects)
-    _require_published(objects, plan)
+    moved = list(move_aside(objects, plan.sidecars, where))
+    if plan.publishes:
+        reach("rebuild.pre_manifest")
+        _publish(objects, plan)
+        reach("rebuild.post_manifest")
+        sync(root)  # whatever the graph asks for: the damaged versions are moved away next
+        reach("rebuild.synced")
+        _require_published(objects, plan)
+        reach("rebuild.published")
+    for path in move_aside(objects, plan.set_aside, where):
+        moved.append(path)
+        reach("rebuild.post_move")
+    reach("rebuild.post_moves")
     report = replace(
         plan.preview,
         confirmed=True,
         quarantine=where if moved else None,
         commit_id=None if plan.commit is None else plan.commit.commit_id,
     )
-    return replace(report, audited=_audit(objects, plan, report, clock))
+    report = replace(report, audited=_audit(objects, plan, report, clock))
+    reach("rebuild.post_audit")
+    return report
 
 
 def _refuse_problems(objects: Objects, plan: RebuildPlan) -> None:
@@ -209,16 +239,27 @@ def _refuse_problems(objects: Objects, plan: RebuildPlan) -> None:
         )
 
 
-def _put_on(plan: RebuildPlan, objects: Objects) -> None:
-    assert plan.base is not None
-    # The handle of the survey was opened while damaged versions were above it.
-    base = stored_version(objects.root, plan.base.version)
-    swap_manifest(base, plan.rows, operation_id=plan.operation_id, stamp=plan.facts.stamp)
+def _publish(objects: Objects, plan: RebuildPlan) -> None:
+    """The one write that decides: right above everything that is stored, if that is absent."""
+    root, operation_id = objects.root, plan.operation_id
+    if plan.base is not None:
+        swap_above(plan.base, plan.newest, plan.rows, operation_id=operation_id)
+        return
+    ensure_history(root, operation_id=operation_id)
+    if plan.newest:
+        put_above(root, plan.newest, plan.rows, plan.facts, operation_id=operation_id)
+        return
+    durable = replace(root, durability=plan.facts.durability)
+    create_manifest(durable, plan.rows, operation_id=operation_id, stamp=plan.facts.stamp)
 
 
 def _require_published(objects: Objects, plan: RebuildPlan) -> None:
     """No answer of the deciding write is believed: read what is there."""
-    state = read_manifest(objects.root)
+    try:
+        state = read_manifest(objects.root)
+    except OmnigraphError as error:
+        refuse_damage(objects, error)
+        raise
     if plan.commit is not None and plan.commit not in state.rows:
         raise ConflictError(
             f"another process made a manifest at {objects.root} at the same time",
@@ -255,7 +296,7 @@ def _plan_of_version(
     """
     content = survey.salvaged or survey.whole
     assert content is not None
-    operation_id, base = clock.new_id(), survey.whole
+    operation_id, newest = clock.new_id(), survey.damaged[0].version
     snapshot = take_snapshot(content.rows, branch=None, manifest_version=content.version)
     head, later = snapshot.head, later_state(objects, snapshot, remains)
     commit: GraphCommit | None = None
@@ -270,7 +311,7 @@ def _plan_of_version(
             actor=ACTOR,
             created_at=clock.timestamp(),
             parent_id=commits[0].commit_id if commits else head.commit_id,
-            manifest_version=1 if base is None else base.version + 1,
+            manifest_version=newest + 1,
             tables=tuple((key, pin.version, None) for key, pin in later_pins(snapshot, later)),
         )
         rows = tuple(_rows_after(objects, content.rows, head, commit, commits))
@@ -285,10 +326,58 @@ def _plan_of_version(
         rows=rows,
         commit=commit,
         facts=content.facts,
-        base=base,
+        base=survey.whole,
+        newest=newest,
+        # A manifest that is older than commits in it is in force when nothing damaged is above it.
+        publishes=commit is not None or survey.whole is None,
         commits=commits,
-        set_aside=_set_aside(objects, survey, remains),
+        sidecars=_sidecars(objects, remains),
+        set_aside=_set_aside(survey),
     )
+
+
+def _plan_of_rest(objects: Objects, whole: ManifestState, clock: Clock) -> RebuildPlan:
+    """Finish what a rebuild that died after its commit left, and set damaged older versions aside.
+
+    Raises:
+        ConflictError: nothing is left to do.
+    """
+    below = damaged_below(objects, whole.version)
+    commit = _unrecorded(objects, whole)
+    if commit is None and not below:
+        raise ConflictError(
+            f"{names.MANIFEST} of {objects.root} is whole: there is nothing to rebuild",
+            next_step=f"Run `omnigraph check {objects.root}` to look for other damage.",
+        )
+    survey = ManifestSurvey(whole=whole, damaged=below, salvaged=None)
+    remains = read_remains(objects)
+    known = {row.commit_id for row in whole.rows if isinstance(row, GraphCommit)}
+    return RebuildPlan(
+        operation_id=clock.new_id() if commit is None else commit.operation_id,
+        preview=replace(
+            _preview(objects, survey, remains, known),
+            manifest_version=whole.version,
+            tables=tuple(_shown(objects, whole.snapshot(), None, whole.known_rows, remains)),
+            was_published=True,
+        ),
+        rows=whole.rows,
+        commit=commit,
+        facts=whole.facts,
+        base=whole,
+        newest=whole.version,
+        publishes=False,
+        commits=(),
+        sidecars=_sidecars(objects, remains),
+        set_aside=_set_aside(survey),
+    )
+
+
+def _unrecorded(objects: Objects, state: ManifestState) -> GraphCommit | None:
+    """The last commit of a rebuild, if its process died before it was listed as a recovery."""
+    rebuilt = [row for row in state.rows if isinstance(row, GraphCommit) and row.actor == ACTOR]
+    recorded = {recovery.commit_id for recovery in recorded_recoveries(objects.root)}
+    unrecorded = [commit for commit in rebuilt if commit.commit_id not in recorded]
+    return max(unrecorded, key=lambda commit: commit.commit_id, default=None)
 
 
 def _rows_after(
@@ -397,8 +486,11 @@ def _plan_of_tables(
         commit=commit,
         facts=ManifestFacts(durability=objects.root.durability),
         base=None,
+        newest=survey.damaged[0].version if survey.damaged else 0,
+        publishes=True,
         commits=tuple(old for old in remains.graph.commits.values() if old.commit_id not in folded),
-        set_aside=_set_aside(objects, survey, remains),
+        sidecars=_sidecars(objects, remains),
+        set_aside=_set_aside(survey),
     )
 
 
@@ -452,17 +544,14 @@ def _preview(
     )
 
 
-def _set_aside(objects: Objects, survey: ManifestSurvey, remains: Remains) -> tuple[str, ...]:
-    """Damaged versions, and unfinished writes of lost branches: no process can settle them."""
+def _set_aside(survey: ManifestSurvey) -> tuple[str, ...]:
+    return tuple(damaged.path for damaged in reversed(survey.damaged))
+
+
+def _sidecars(objects: Objects, remains: Remains) -> tuple[str, ...]:
     incarnations = {ref.incarnation for ref in remains.lost_branches}
-    return (
-        # The newest goes last: until then a second attempt can still tell what it said.
-        *(damaged.path for damaged in reversed(survey.damaged)),
-        *(
-            path
-            for path in pending_sidecars(objects)
-            if names.sidecar_owner(path)[1] in incarnations
-        ),
+    return tuple(
+        path for path in pending_sidecars(objects) if names.sidecar_owner(path)[1] in incarnations
     )
 
 

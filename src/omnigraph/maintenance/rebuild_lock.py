@@ -2,6 +2,9 @@
 
 Invariant: of two rebuilds that begin at once, one is refused. One whose process is gone, or that
 has said nothing for an hour on another host, does not block others.
+
+An entry also names the versions that are damaged, and is durable before anything is changed: after
+a power cut they are not taken for versions that it tore (`storage/power_cuts.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.commit.sidecar import started_at, this_host, this_process
 from omnigraph.errors import ConflictError
+from omnigraph.storage.durability import sync
 from omnigraph.storage.objects import Put
 
 if TYPE_CHECKING:
@@ -35,12 +39,15 @@ class RebuildEntry:
     host: str
     pid: int
     process_started: str
+    damaged: tuple[int, ...] = ()
     ended: bool = False
 
 
 @contextmanager
-def rebuilding(objects: Objects, operation_id: str, clock: Clock) -> Iterator[None]:
-    """Be the only one that rebuilds.
+def rebuilding(
+    objects: Objects, operation_id: str, clock: Clock, *, damaged: tuple[int, ...]
+) -> Iterator[None]:
+    """Be the only one that rebuilds; `damaged` are the versions that were found so.
 
     Raises:
         ConflictError: another process does.
@@ -51,12 +58,14 @@ def rebuilding(objects: Objects, operation_id: str, clock: Clock) -> Iterator[No
         host=this_host(),
         pid=this_process(),
         process_started=started_at(this_process()),
+        damaged=damaged,
     )
     number, last = _last(objects)
     if last is not None and _is_working(last, clock):
         raise _refused(objects, last)
     if not _put(objects, number + 1, mine):
         raise _refused(objects, _last(objects)[1] or mine)
+    sync(objects.root)
     try:
         yield
     finally:

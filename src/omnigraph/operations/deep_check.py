@@ -191,8 +191,15 @@ def _manifests(root: Root, state: ManifestState) -> Iterator[Finding]:
             yield Finding(
                 problem=Problem.DAMAGED_FILE,
                 thing=names.MANIFEST,
-                message=f"version {version} of branch {state.branch or names.MAIN}: {error}",
+                message=f"version {version} of branch {state.branch or names.MAIN}: {error.what}. "
+                + _way_out(root, state, version),
             )
+
+
+def _way_out(root: Root, state: ManifestState, version: int) -> str:
+    if state.ref is None and version < state.version:
+        return f"Run `omnigraph repair {root} --rebuild-manifest` to set it aside."
+    return f"Restore {names.MANIFEST} from a backup of the root."
 
 
 def unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:

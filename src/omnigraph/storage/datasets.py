@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
 
 import lance
 import pyarrow as pa
@@ -100,6 +101,13 @@ def create_dataset(
                 f"there is already a dataset at {root.child(location)}",
                 next_step="Move it away, or choose another root.",
             ) from error
+
+
+def create_in_memory(content: pa.Table) -> LanceDataset:
+    """A dataset that no store has and that ends with its handle: what a first version is like."""
+    return lance.write_dataset(
+        content, f"memory://{uuid4()}", mode="create", enable_stable_row_ids=True
+    )
 
 
 def remove_unless_foreign(objects: Objects, location: str, *, operation_id: str) -> None:

@@ -91,6 +91,22 @@ def survey_manifest(objects: Objects) -> ManifestSurvey:
     return ManifestSurvey(whole=None, damaged=tuple(damaged), salvaged=salvaged)
 
 
+def damaged_below(objects: Objects, version: int) -> tuple[DamagedVersion, ...]:
+    """The damaged ones among the versions of main's manifest below a whole one, newest first."""
+    damaged: list[DamagedVersion] = []
+    for number, path in stored_versions(objects, names.MANIFEST):
+        if number < version:
+            try:
+                stored_version(objects.root, number)
+            except (DamagedGraphError, StorageUnavailableError) as error:
+                if not is_damage(error):
+                    raise
+                damaged.append(DamagedVersion(version=number, path=path, reason=_reason(error)))
+    # Old versions may be removed while they are looked at.
+    stored = {number for number, _ in stored_versions(objects, names.MANIFEST)} if damaged else ()
+    return tuple(old for old in damaged if old.version in stored)
+
+
 def stored_versions(objects: Objects, place: str) -> tuple[tuple[int, str], ...]:
     """The versions that a dataset has files of, readable or not, newest first, with their paths."""
     paths = objects.list(names.lance_versions(place))

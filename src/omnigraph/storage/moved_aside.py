@@ -5,7 +5,7 @@ Invariant: an object is at its old path, at its new path, or at both; never at n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
 
 
-def move_aside(objects: Objects, paths: Iterable[str], where: str) -> tuple[str, ...]:
-    """Move objects below another path, where nothing is yet; returns the paths they have there."""
-    moved = tuple(_moved(objects, path, f"{where}/{path}") for path in paths)
-    sync(objects.root)
-    return moved
+def move_aside(objects: Objects, paths: Sequence[str], where: str) -> Iterator[str]:
+    """Move objects below another path, where nothing is yet; tells each path that it moved.
+
+    They are moved, in this order, as far as this is iterated, and all of it ends with a sync.
+    """
+    for path in paths:
+        _move(objects, path, f"{where}/{path}")
+        yield path
+    if paths:
+        sync(objects.root)
 
 
-def _moved(objects: Objects, path: str, target: str) -> str:
+def _move(objects: Objects, path: str, target: str) -> None:
     root = objects.root
     require_inside(root, path)
     require_inside(root, target)
@@ -34,12 +39,11 @@ def _moved(objects: Objects, path: str, target: str) -> str:
             Path(root.child(target)).parent.mkdir(parents=True, exist_ok=True)
             Path(root.child(path)).rename(root.child(target))
         except FileNotFoundError:
-            return target  # moved before
+            return  # moved before
         except OSError as error:
             raise unavailable(root, f"move {path} to {target}", error) from error
-        return target
+        return
     content = objects.read(path)
     if content is not None:
         objects.replace(target, content)
         objects.delete(path)
-    return target

@@ -7,13 +7,15 @@ that lives never shows one: a name is given to a file that is written.
 Invariant: a file is set aside, never deleted, while a lock is held that everybody takes who sets
 aside, and only after it was looked at under the lock. It happens once per start of the machine,
 when a graph is first opened for writing; readers step back over torn versions and write nothing.
+A version that a rebuild of the manifest found damaged is not taken for torn, whatever it looks.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -89,10 +91,12 @@ def _settled(
     root: Root, marker: Path, is_whole: Callable[[Root, str | None, int], bool]
 ) -> SetAside:
     where = f"{names.QUARANTINE_DIR}/power-cut-{boot_id()}"
-    moved = [_move(root, path, where) for path in _torn_files(Path(root.uri))]
+    damaged = _found_damaged(root)
+    kept = {version_file(root, names.MANIFEST, None, version) for version in damaged}
+    moved = [_move(root, path, where) for path in _torn_files(Path(root.uri)) if path not in kept]
     for fork in (None, *_forks(Path(root.child(names.MANIFEST)))):
         for version in _versions(root, names.MANIFEST, fork):
-            if is_whole(root, fork, version):
+            if (fork is None and version in damaged) or is_whole(root, fork, version):
                 break
             path = version_file(root, names.MANIFEST, fork, version)
             moved.append(_move(root, path, where))
@@ -109,16 +113,31 @@ def newest_whole_version(
 ) -> int | None:
     """The newest version of the manifest that no power cut tore; None if there is none.
 
+    One that a rebuild found damaged is such a version, too: whoever reads it says so.
+
     Once the graph was looked at since the machine was started, nothing torn by a power cut is left:
     what cannot be read is damaged in another way, and readers do not step back over it.
     """
     if root.scheme is not Scheme.LOCAL or _is_marked(_marker(root)):
         return None
     try:
+        damaged = _found_damaged(root) if fork is None else frozenset()
         versions = _versions(root, names.MANIFEST, fork)
-        return next((version for version in versions if is_whole(root, fork, version)), None)
+        believed = (v for v in versions if v in damaged or is_whole(root, fork, v))
+        return next(believed, None)
     except OSError as error:
         raise unavailable(root, f"read {names.MANIFEST}", error) from error
+
+
+def _found_damaged(root: Root) -> frozenset[int]:
+    """The versions of main's manifest that were damaged when a rebuild began."""
+    require_tree_inside(root, names.REBUILDS_DIR)
+    damaged: set[int] = set()
+    for path in Path(root.child(names.REBUILDS_DIR)).glob("*.json"):
+        # An entry that cannot be read was torn itself: nothing was done after it.
+        with suppress(ValueError, TypeError, AttributeError):
+            damaged.update(json.loads(path.read_bytes()).get("damaged", ()))
+    return frozenset(damaged)
 
 
 def is_torn(path: Path) -> bool:

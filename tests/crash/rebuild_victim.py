@@ -1,0 +1,16 @@
+"""The process that is killed while it rebuilds a manifest.
+
+python -m tests.crash.rebuild_victim rebuild ROOT
+"""
+
+from __future__ import annotations
+
+import json
+
+import omnigraph
+import omnigraph.maintenance.rebuild  # every victim finds it loaded
+
+
+def main(_verb: str, root: str) -> None:
+    said = omnigraph.rebuild_manifest(root, confirm=True).commit_id
+    print(json.dumps({"said": said}), flush=True)
