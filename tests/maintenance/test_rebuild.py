@@ -23,6 +23,7 @@ from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import SwapAnswer, read_manifest, stored_version, swap_manifest
 from omnigraph.storage.manifest_rows import ManifestRow, Operation, Outcome
 from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.manifest_survey import stored_versions
 from omnigraph.storage.objects import StoredObjects
 from omnigraph.system_clock import SYSTEM_CLOCK
 from tests.behind import FailpointReached, failing_at
@@ -32,7 +33,6 @@ pytestmark = pytest.mark.unit
 
 SCHEMA = "node Person { name: String @key  age: I32? }\nnode Note { name: String @key }"
 PERSON = names.table_location("node:Person")
-ON_DISK = pytest.mark.local_disk("an object does not change under its tag")
 
 
 @pytest.fixture
@@ -192,8 +192,12 @@ def test_versions_offered_by_two_writers_are_not_guessed_at(graph: Graph) -> Non
     assert newest.exists()
 
 
-def newest_version(graph: Graph) -> Path:
-    return min(folder_of(graph.root, names.lance_versions(names.MANIFEST)).iterdir())
+def damage(graph: Graph, *newest: int, content: bytes = b"\xa5" * 900) -> None:
+    """Replace versions of the manifest, counted from the newest, which is 0."""
+    objects = StoredObjects(parse_root(graph.root))
+    versions = stored_versions(objects, names.MANIFEST)
+    for number in newest:
+        objects.replace(versions[number][1], content)
 
 
 def rows_after(state: ManifestState, operation_id: str) -> tuple[ManifestRow, ...]:
@@ -210,14 +214,11 @@ def rows_after(state: ManifestState, operation_id: str) -> tuple[ManifestRow, ..
     return (*kept, head, decision)
 
 
-@ON_DISK
 @pytest.mark.parametrize("damaged", [1, 2, 3])
 def test_a_rebuild_that_comes_late_changes_nothing(graph: Graph, damaged: int) -> None:
     """Its process slept while another one rebuilt, as after an hour on another host."""
     before = sorted(graph.nodes("Person").read_all()["name"].to_pylist())
-    versions = sorted(folder_of(graph.root, names.lance_versions(names.MANIFEST)).iterdir())
-    for path in versions[:damaged]:
-        path.write_bytes(b"\xa5" * 900)
+    damage(graph, *range(damaged))
     objects = StoredObjects(parse_root(graph.root))
     late = plan_rebuild(objects, SYSTEM_CLOCK)
     report = omnigraph.rebuild_manifest(graph.root, confirm=True)
@@ -231,12 +232,11 @@ def test_a_rebuild_that_comes_late_changes_nothing(graph: Graph, damaged: int) -
     assert rebuilt.check(deep=True).ok
 
 
-@ON_DISK
 def test_a_writer_that_read_the_version_before_it_was_damaged_is_not_overwritten(
     graph: Graph,
 ) -> None:
     state = read_manifest(parse_root(graph.root))
-    newest_version(graph).write_bytes(b"\xa5" * 900)
+    damage(graph, 0)
     objects = StoredObjects(parse_root(graph.root))
     plan = plan_rebuild(objects, SYSTEM_CLOCK)
     operation_id = SYSTEM_CLOCK.new_id()
@@ -251,12 +251,11 @@ def test_a_writer_that_read_the_version_before_it_was_damaged_is_not_overwritten
     assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
 
 
-@ON_DISK
 def test_a_late_writer_finds_no_number_that_decides(graph: Graph) -> None:
     """It read the version below the damaged one; that number becomes free when it is moved."""
     newest = read_manifest(parse_root(graph.root)).version
     late = stored_version(parse_root(graph.root), newest - 1)
-    newest_version(graph).write_bytes(b"\xa5" * 900)
+    damage(graph, 0)
     omnigraph.rebuild_manifest(graph.root, confirm=True)
 
     swap_manifest(late, rows_after(late, "late"), operation_id="late")
@@ -267,13 +266,12 @@ def test_a_late_writer_finds_no_number_that_decides(graph: Graph) -> None:
     assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
 
 
-@ON_DISK
+@pytest.mark.local_disk("a power cut of an object store is its own affair")
 @pytest.mark.parametrize("content", [b"", bytes(900)], ids=["empty", "zeros"])
 def test_what_a_rebuild_found_damaged_is_not_taken_for_torn_after_a_restart(
     graph: Graph, content: bytes
 ) -> None:
-    newest = newest_version(graph)
-    newest.write_bytes(content)
+    damage(graph, 0, content=content)
     with failing_at("rebuild.planned"), pytest.raises(FailpointReached):
         omnigraph.rebuild_manifest(graph.root, confirm=True)
     shutil.rmtree(folder_of(graph.root, names.BOOTS_DIR))  # as if the machine was started again
@@ -282,15 +280,13 @@ def test_what_a_rebuild_found_damaged_is_not_taken_for_torn_after_a_restart(
         with pytest.raises(DamagedGraphError, match="rebuild-manifest"):
             omnigraph.open(graph.root, mode=mode)
 
-    assert newest.read_bytes() == content
+    assert not folder_of(graph.root, names.QUARANTINE_DIR).exists()
     omnigraph.rebuild_manifest(graph.root, confirm=True)
     assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
 
 
-@ON_DISK
 def test_a_damaged_older_version_is_set_aside_and_nothing_is_published(graph: Graph) -> None:
-    older = sorted(folder_of(graph.root, names.lance_versions(names.MANIFEST)).iterdir())[1]
-    older.write_bytes(b"\xa5" * 900)
+    damage(graph, 1)
     newest = read_manifest(parse_root(graph.root)).version
     assert not omnigraph.open(graph.root).check(deep=True).ok
 
@@ -300,7 +296,7 @@ def test_a_damaged_older_version_is_set_aside_and_nothing_is_published(graph: Gr
     assert preview.was_published
     assert preview.damaged_versions == report.damaged_versions == (newest - 1,)
     assert (report.manifest_version, report.commit_id) == (newest, None)
-    assert not older.exists()
+    assert report.quarantine is not None
     assert omnigraph.open(graph.root).check(deep=True).ok
     with pytest.raises(ConflictError, match="nothing to rebuild"):
         omnigraph.rebuild_manifest(graph.root, confirm=True)
