@@ -6,8 +6,7 @@ unless a test armed it, by `OMNIGRAPH_FAILPOINTS` or by `arm`.
     OMNIGRAPH_FAILPOINTS="publish.pre_manifest=kill,mutation.post_stage=stop@2"
 
 Actions: `error` raises, `kill` and `stop` signal this process, `pause:0.5` sleeps.
-`@2` acts on the second time the point is reached. `OMNIGRAPH_WITHOUT_GUARDS` names guards of the
-protocol to leave out, so that tests can show each one is needed; never set it on data you like.
+`@2` acts on the second time the point is reached.
 """
 
 from __future__ import annotations
@@ -182,18 +181,12 @@ class Armed:
 _lock = threading.Lock()
 _armed: dict[str, Armed] = {}
 _visits: dict[str, int] = {}
-_guards_left_out: frozenset[str] = frozenset()
 
 
 def reach(point: str) -> None:
     """Mark that the protocol is here."""
     if _armed:
         _visit(point)
-
-
-def left_out(guard: str) -> bool:
-    """Whether a test asked to leave this guard of the protocol out."""
-    return guard in _guards_left_out
 
 
 def arm(point: str, armed: Armed) -> None:
@@ -219,11 +212,6 @@ def arm_from(text: str) -> None:
         )
 
 
-def leave_out(guards: str) -> None:
-    global _guards_left_out  # noqa: PLW0603 - one switch per process, set before any write
-    _guards_left_out = frozenset(filter(None, guards.split(",")))
-
-
 def _visit(point: str) -> None:
     with _lock:
         _visits[point] = _visits.get(point, 0) + 1
@@ -244,4 +232,3 @@ def _visit(point: str) -> None:
 
 
 arm_from(os.environ.get("OMNIGRAPH_FAILPOINTS", ""))
-leave_out(os.environ.get("OMNIGRAPH_WITHOUT_GUARDS", ""))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.crash import mutants
 from tests.forking.client import CHECKOUT, new_file, zygote
 from tests.forking.waiting import has_ended, wait_for_end, wait_for_stop
 from tests.forking.zygote import Program
@@ -84,18 +85,15 @@ def start(
     module: str = "tests.crash.victim",
 ) -> Victim:
     out = new_file()
+    called = (mutants.__name__, without_guard, module) if without_guard else (module,)
     pid = zygote().start(
         Program.MODULE,
-        *(module, verb, root, *arguments),
+        *(*called, verb, root, *arguments),
         stdin=Path(os.devnull),
         stdout=out,
         stderr=Path(f"{out}.err"),
         folder=HOME,
-        environment={
-            **os.environ,
-            "OMNIGRAPH_FAILPOINTS": failpoints,
-            "OMNIGRAPH_WITHOUT_GUARDS": without_guard,
-        },
+        environment={**os.environ, "OMNIGRAPH_FAILPOINTS": failpoints},
     )
     return Victim(pid=pid, out=out)
 

@@ -10,8 +10,6 @@ finds it and the moment Lance reads it, inside one call; the protocol's model sh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import lance
@@ -19,7 +17,6 @@ import pytest
 from ulid import ULID
 
 import omnigraph
-from omnigraph import failpoints
 from omnigraph.commit.fold import fold
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.graph import Graph
@@ -27,6 +24,7 @@ from omnigraph.operations.check import Problem
 from omnigraph.operations.outcome import OperationStatus
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.tables import scan
+from tests.crash.mutants import without_guards
 from tests.crash.processes import start
 from tests.crash.small_world import PERSON, Content, Job, Kind, after, carry_out
 from tests.crash.worlds import Stage, World, Worlds, earlier_id
@@ -45,7 +43,7 @@ def test_a_commit_that_lance_rebased_is_not_published(worlds: Worlds, tmp_path: 
         root = root_at(tmp_path / f"graph-{guard}")
         before = worlds.copy(World.ORPHANS, root)
         job = _job(Kind.APPEND)
-        with _left_out(f"no_look,{guard}"):
+        with without_guards(f"no_look,{guard}"):
             carry_out(omnigraph.open(root), job)
         return _differences(root, after(before, job))
 
@@ -60,7 +58,7 @@ def test_unpublished_versions_are_healed_before_a_table_is_moved(
         root = root_at(tmp_path / f"graph-{guard}")
         before = worlds.copy(World.ORPHANS, root)
         job = _job(Kind.APPEND)
-        with _left_out(guard):
+        with without_guards(guard):
             carry_out(omnigraph.open(root), job)
         return _differences(root, after(before, job))
 
@@ -73,7 +71,7 @@ def test_foreign_rows_are_never_buried(worlds: Worlds, tmp_path: Path) -> None:
         root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.DRIFTED, root)
         graph = omnigraph.open(root)
-        with _left_out(guard):
+        with without_guards(guard):
             try:
                 carry_out(graph, _job(Kind.APPEND))
             except DriftNeedsRepairError:
@@ -139,7 +137,7 @@ def test_a_roll_forward_demands_the_pins_the_dead_writer_started_from(
     def rows_lost(guard: str) -> list[str]:
         root = root_at(tmp_path / f"graph-{guard}")
         job, overtaken = worlds.copy_after_death(Stage.OVERTAKEN, Kind.APPEND, root)
-        with _left_out(guard):
+        with without_guards(guard):
             omnigraph.open(root)
         done = omnigraph.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
         return _differences(root, after(overtaken, job) if done else overtaken)
@@ -158,7 +156,7 @@ def test_a_roll_forward_demands_the_pins_the_dead_writer_read(
         carry_out(graph, unlink)
         writer.kill()
         assert writer.end().was_killed
-        with _left_out(guard):
+        with without_guards(guard):
             graph.recover()
         return _problems(graph)
 
@@ -170,7 +168,7 @@ def test_a_roll_forward_publishes_exact_versions_only(worlds: Worlds, tmp_path: 
     def rows_too_many(guard: str) -> list[str]:
         root = root_at(tmp_path / f"graph-{guard}")
         job, before = worlds.copy_after_death(Stage.INEXACT, Kind.APPEND, root)
-        with _left_out(guard):
+        with without_guards(guard):
             omnigraph.open(root)
         done = omnigraph.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
         return _differences(root, after(before, job) if done else before)
@@ -190,7 +188,7 @@ def test_a_roll_back_is_written_down_where_the_writer_will_find_it(
         writer = start("write", root, job.encoded(), failpoints="mutation.post_stage=stop")
         writer.wait_until_stopped()
         graph = omnigraph.open(root)
-        with _left_out(guard):
+        with without_guards(guard):
             told = [each.kind for each in graph.recover(also_living=True).settled]
         writer.wake()
         writer.end()
@@ -285,7 +283,7 @@ def test_commits_are_in_the_history_before_they_leave_the_manifest(
         worlds.copy(World.PLAIN, root)
         graph = omnigraph.open(root)
         location = graph._objects.root
-        with _left_out(guard):
+        with without_guards(guard):
             fold(location, read_manifest(location))
         return _problems(graph)
 
@@ -319,7 +317,7 @@ def test_a_roll_back_restores_the_pin_of_today_not_the_one_the_dead_writer_saw(
     def rows_lost(guard: str) -> list[str]:
         root = root_at(tmp_path / f"graph-{guard}")
         _, overtaken = worlds.copy_after_death(Stage.OVERTAKEN, Kind.APPEND, root)
-        with _left_out(guard):
+        with without_guards(guard):
             omnigraph.open(root)
         return _differences(root, overtaken)
 
@@ -341,7 +339,7 @@ def test_undone_operations_are_forgotten_only_behind_a_mark(
         graph = omnigraph.open(root)
         graph.recover(also_living=True)
         told = graph.outcome(job.operation_id)
-        with _left_out(guard):
+        with without_guards(guard):
             fold(graph._objects.root, read_manifest(graph._objects.root))
         writer.wake()
         writer.end()
@@ -350,15 +348,6 @@ def test_undone_operations_are_forgotten_only_behind_a_mark(
     undone, done = OperationStatus.ROLLED_BACK, OperationStatus.PUBLISHED
     assert told_before_and_after(ON) == (undone, undone)
     assert told_before_and_after("prune_no_watermark") == (undone, done)
-
-
-@contextmanager
-def _left_out(guard: str) -> Iterator[None]:
-    failpoints.leave_out(guard)
-    try:
-        yield
-    finally:
-        failpoints.leave_out(ON)
 
 
 def _job(kind: Kind) -> Job:

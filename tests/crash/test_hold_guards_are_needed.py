@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.failpoints import leave_out
 from omnigraph.reading import PastGraph
 from omnigraph.system_clock import SYSTEM_CLOCK
+from tests.crash.mutants import without_guards
 from tests.crash.old_holds import SlowStore, hold_old
 from tests.crash.processes import start
 from tests.crash.small_world import content_of
@@ -21,12 +20,6 @@ from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("unkept")]
 
 ON = ""
-
-
-@pytest.fixture(autouse=True)
-def _all_guards() -> Iterator[None]:
-    yield
-    leave_out("")
 
 
 def test_what_readers_hold_is_kept(upkeep_worlds: UpkeepWorlds) -> None:
@@ -66,7 +59,6 @@ def test_whoever_holds_an_old_version_looks_at_the_floors(upkeep_worlds: UpkeepW
 
 def test_a_hold_that_is_renewed_too_late_is_over(upkeep_worlds: UpkeepWorlds) -> None:
     def renewed_and_lost(guard: str) -> tuple[bool, bool]:
-        leave_out(guard)
         laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
         graph = upkeep_worlds.graph()
         view = graph.at(laid.old_commit)
@@ -80,7 +72,9 @@ def test_a_hold_that_is_renewed_too_late_is_over(upkeep_worlds: UpkeepWorlds) ->
             late[0] = timedelta(0)
 
         store.before_replace = sleep_through_a_cleanup
-        return live.renew(timedelta(hours=1)), _is_lost(upkeep_worlds, laid, view)
+        with without_guards(guard):
+            is_renewed = live.renew(timedelta(hours=1))
+        return is_renewed, _is_lost(upkeep_worlds, laid, view)
 
     assert renewed_and_lost(ON) == (False, True)
     assert renewed_and_lost("hold_renewed_late") == (True, True)

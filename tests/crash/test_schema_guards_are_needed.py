@@ -6,17 +6,15 @@ processes stand still at named points while others act.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 from ulid import ULID
 
 import omnigraph
-from omnigraph import failpoints, names
+from omnigraph import names
 from omnigraph.graph import Graph
 from omnigraph.operations.check import Problem
 from omnigraph.operations.outcome import OperationStatus
+from tests.crash.mutants import without_guards
 from tests.crash.processes import Victim
 from tests.crash.schema_processes import start
 from tests.crash.schema_world import (
@@ -57,7 +55,7 @@ def test_a_roll_forward_demands_the_schema_the_dead_writer_judged_by(
         graph, writer = _writer_overtaken_by_a_rule(schema_worlds, ON)
         writer.kill()
         assert writer.end().was_killed
-        with _left_out(guard):
+        with without_guards(guard):
             graph.recover()
         return _problems(graph)
 
@@ -68,7 +66,7 @@ def test_a_roll_forward_demands_the_schema_the_dead_writer_judged_by(
 def test_a_roll_forward_demands_that_every_new_table_is_there(schema_worlds: SchemaWorlds) -> None:
     def done_and_found(guard: str) -> tuple[OperationStatus, set[Problem]]:
         job, _, _ = schema_worlds.lay_out_dead(Stage.ONE_MADE)
-        with _left_out(guard):
+        with without_guards(guard):
             graph = omnigraph.open(schema_worlds.root)
         return graph.outcome(job.operation_id), _problems(graph)
 
@@ -82,7 +80,7 @@ def test_a_roll_forward_demands_that_every_new_table_is_there(schema_worlds: Sch
 def test_the_copy_at_the_root_is_not_believed(schema_worlds: SchemaWorlds) -> None:
     def read_as(guard: str) -> tuple[str, set[str]]:
         schema_worlds.lay_out_dead(Stage.PUBLISHED)
-        with _left_out(guard):
+        with without_guards(guard):
             snapshot, contract = omnigraph.open(schema_worlds.root, mode="r")._view()
         return contract.text, set(snapshot.tables) ^ set(contract.catalog.tables())
 
@@ -157,15 +155,6 @@ def _writer_overtaken_by_a_rule(worlds: SchemaWorlds, guard: str) -> tuple[Graph
     writer.wait_until_stopped()
     graph.apply_schema(OF_DIFFERENT_SIZES, operation_id=earlier_id())
     return graph, writer
-
-
-@contextmanager
-def _left_out(guard: str) -> Iterator[None]:
-    failpoints.leave_out(guard)
-    try:
-        yield
-    finally:
-        failpoints.leave_out(ON)
 
 
 def _problems(graph: Graph) -> set[Problem]:

@@ -17,6 +17,7 @@ from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
 from omnigraph.storage.table_versions import data_files_at
 from tests.crash.branch_world import MAIN, write
+from tests.crash.mutants import without_guards
 from tests.crash.processes import run
 from tests.crash.small_world import PERSON, content_of
 from tests.crash.upkeep_world import Upkeep, take, with_steps
@@ -89,12 +90,11 @@ def test_a_sweep_publishes_only_files_that_somebody_answers_for(
 def _delete_and_fail(graph: Graph, person: str, operation_id: str) -> None:
     """A writer whose deletion landed on top of what somebody else has not published yet."""
     failpoints.arm("mutation.post_direct_commit", Armed(action=Action.ERROR))
-    failpoints.leave_out("no_look")  # it comes in between the look at HEAD and the commit
     try:
-        with pytest.raises(FailpointReached):
+        # It comes in between the look at HEAD and the commit.
+        with without_guards("no_look"), pytest.raises(FailpointReached):
             graph.delete({"Person": [person]}, operation_id=operation_id)
     finally:
-        failpoints.leave_out("")
         failpoints.disarm_all()
 
 

@@ -30,7 +30,7 @@ class Zygote:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.forking.zygote"],
             cwd=CHECKOUT,
-            env={**os.environ, "OMNIGRAPH_FAILPOINTS": "", "OMNIGRAPH_WITHOUT_GUARDS": ""},
+            env={**os.environ, "OMNIGRAPH_FAILPOINTS": ""},
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -170,7 +170,6 @@ def _take_environment(environment: dict[str, str]) -> None:
 
     importlib.reload(storage)
     failpoints.arm_from(os.environ.get("OMNIGRAPH_FAILPOINTS", ""))
-    failpoints.leave_out(os.environ.get("OMNIGRAPH_WITHOUT_GUARDS", ""))
 
 
 def _run_command(*arguments: str) -> None:

@@ -12,7 +12,6 @@ from omnigraph import names
 from omnigraph.commit.publish import Decision
 from omnigraph.commit.schema_move import all_created
 from omnigraph.commit.sidecar import PlannedTable, Sidecar, SidecarState
-from omnigraph.failpoints import left_out
 from omnigraph.storage.commit_graph import commit_graph
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
 from omnigraph.storage.snapshot import TableEntry
@@ -82,17 +81,15 @@ def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Cl
         decided_at=commit.created_at,
         commit_id=commit.commit_id,
     )
-    expected = {} if left_out("fwd_no_pins") else dict(sidecar.pins)
+    expected = dict(sidecar.pins)
     if sidecar.kind.is_upkeep:
         expected = {key: pin for key, pin in expected.items() if key in own}
-    if left_out("fwd_no_read_set"):
-        expected = {table.table_key: table.expected for table in sidecar.tables}
     return Decision(
         operation=operation,
         expected=expected,
         moved=(*moved, *pointed_rows(sidecar)),
         commit=commit,
-        schema_hash=None if left_out("fwd_no_schema_check") else sidecar.schema_hash,
+        schema_hash=sidecar.schema_hash,
         schema_move=sidecar.schema_move,
     )
 
@@ -134,7 +131,7 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
             return None
         versions[table.table_key] = exact
     move = sidecar.schema_move
-    if move is None or left_out("fwd_no_created"):
+    if move is None:
         return versions
     return versions if all_created(root, move, operation_id=sidecar.operation_id) else None
 
@@ -150,13 +147,12 @@ def upkeep_version(root: Root, table: PlannedTable) -> int | None:
         return None
     newest, below = None, table.pin
     for record in version_records(root, _entry(table), above=table.pin):
-        is_kept = record.is_upkeep or left_out("opt_any_chain")
-        if record.version != below + 1 or not is_kept:
+        if record.version != below + 1 or not record.is_upkeep:
             break
         below = record.version
         files = data_files_at(root, _entry(table), record.version)
         is_known = files is not None and files <= known | set(table.files)
-        if files != known and (is_known or left_out("opt_any_file")):
+        if files != known and is_known:
             newest = record.version
     return newest
 
@@ -167,8 +163,6 @@ def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | 
     for record in reversed(records):
         if not _is_own(record, operation_id, table.pin):
             continue
-        if left_out("fwd_inexact"):
-            return record.version
         below = by_version.get(record.version - 1)
         stands_on_pin = record.version - 1 == table.pin or (
             below is not None and below.restores == table.pin
@@ -184,7 +178,7 @@ def _is_own(record: VersionRecord, operation_id: str, pin: int) -> bool:
     return (
         record.operation_id == operation_id
         and record.role is Role.OWN
-        and (record.made_for_pin == pin or left_out("fwd_inexact"))
+        and record.made_for_pin == pin
     )
 
 

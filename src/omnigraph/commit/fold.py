@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.durability import sync
 from omnigraph.storage.history import record_commits
 from omnigraph.storage.manifest import SwapAnswer, forget_old_versions, swap_manifest
@@ -40,8 +40,7 @@ def fold(root: Root, state: ManifestState) -> bool:
         if isinstance(row, GraphCommit) and row.commit_id != head.commit_id
     ]
     reach("fold.post_read")
-    if not left_out("fold_drop_first"):
-        record_commits(root, commits)
+    record_commits(root, commits)
     reach("fold.post_history")
     sync(root)  # no power cut may take the history and leave the manifest without the commits
     reach("fold.pre_drop")
@@ -59,7 +58,6 @@ def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestR
     folded = {commit.commit_id for commit in commits}
     operations = {commit.operation_id for commit in commits}
     pruned = _prunable(state)
-    marked = set() if left_out("prune_no_watermark") else pruned
     kept = [row for row in state.rows if row is not head and not _leaves(row, folded, pruned)]
     return [
         *kept,
@@ -67,7 +65,7 @@ def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestR
             head,
             sequence=head.sequence + 1,
             folded_operation=max(filter(None, [head.folded_operation, *operations]), default=None),
-            pruned_operation=max(filter(None, [head.pruned_operation, *marked]), default=None),
+            pruned_operation=max(filter(None, [head.pruned_operation, *pruned]), default=None),
         ),
     ]
 

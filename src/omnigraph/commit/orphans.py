@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.commit.sidecar import pending_sidecars
 from omnigraph.errors import NotFoundError, OmnigraphError
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.branch_refs import BranchLog, BranchState, branch_logs
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
@@ -122,12 +122,10 @@ def survey_forks(objects: Objects) -> Survey:
     logs = branch_logs(objects)
     reach("reconcile.post_logs")
     pending = {names.sidecar_owner(path) for path in pending_sidecars(objects)}
-    if left_out("reconcile_no_sidecars"):
-        pending = set()
     reach("reconcile.post_sides")
     named, unread = _named(objects, logs)
     reach("reconcile.post_pins")
-    steady = not unread and (branch_logs(objects) == logs or left_out("reconcile_logs_once"))
+    steady = not unread and branch_logs(objects) == logs
     reach("reconcile.verify")
     judge = _Judge(
         unneeded=Fate.ORPHAN if steady else Fate.INDETERMINATE,

@@ -63,7 +63,7 @@ from omnigraph.errors import (
     SchemaChangedError,
     StorageUnavailableError,
 )
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.branch_refs import is_living
 from omnigraph.storage.durability import make_durable
 from omnigraph.storage.manifest import read_manifest
@@ -201,8 +201,7 @@ class _Attempts:
             for attempt in range(_ATTEMPTS_MAX):
                 if self._waited(None if attempt else begun.pending) or attempt:
                     state = read_manifest(self._objects.root, branch=self._request.branch)
-                if not left_out("no_schema_check"):
-                    require_schema(state, self._sidecar.schema_hash)
+                require_schema(state, self._sidecar.schema_hash)
                 prepared = self._prepared(state)
                 if prepared is None:
                     continue
@@ -313,7 +312,7 @@ class _Attempts:
 
     def _give_up(self) -> Decided | None:
         """Make sure that nobody publishes this operation any more; None if nobody ever could."""
-        if self._sidecar.state is SidecarState.STAGING or left_out("early_fail"):
+        if self._sidecar.state is SidecarState.STAGING:
             return None
         reach("mutation.give_up")
         aborted = self._operation(Outcome.ABORTED, commit_id=None)
@@ -345,7 +344,7 @@ class _Attempts:
     def _require_living_branch(self) -> None:
         """What was published for an earlier incarnation of a branch nobody will ever see."""
         branch = self._request.branch
-        if branch is None or left_out("no_incarnation_check"):
+        if branch is None:
             return
         reach("branch.pre_verify")
         if not is_living(self._objects, branch):

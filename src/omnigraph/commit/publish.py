@@ -23,7 +23,7 @@ from omnigraph.errors import (
     SchemaChangedError,
     StorageUnavailableError,
 )
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.commit_graph import commit_graph
 from omnigraph.storage.durability import make_durable
 from omnigraph.storage.history import find_published
@@ -103,19 +103,17 @@ def publish(
                 reach("publish.resolve")
                 state = read_manifest(root, branch=branch, point="publish.resolve")
             decided = decision_in(root, state, operation.operation_id)
-            if decided is not None and (decided == operation or not left_out("no_op_row")):
+            if decided is not None:
                 if answer is not SwapAnswer.ACCEPTED:
                     make_durable(root)  # another process decided it, and may not have synced yet
                 return Decided(operation=decided, state=state)
-            _require_schema(state, decision)
+            require_schema(state, decision.schema_hash)
             _require_pins(state, decision)
             reach(before_swap)
             answer = swap_manifest(
                 state, _next_rows(state, decision), operation_id=operation.operation_id
             )
             reach("publish.post_manifest")
-            if answer is SwapAnswer.ACCEPTED and left_out("ack_on_answer"):
-                return Decided(operation=operation, state=state)
             if answer is SwapAnswer.REFUSED:
                 reach("publish.refused")
             if answer is SwapAnswer.UNKNOWN:
@@ -168,12 +166,6 @@ def pins_of(state: ManifestState) -> dict[str, Pin]:
     return {key: entry.pin for key, entry in snapshot.tables.items()}
 
 
-def _require_schema(state: ManifestState, decision: Decision) -> None:
-    if left_out("no_schema_check"):
-        return
-    require_schema(state, decision.schema_hash)
-
-
 def require_schema(state: ManifestState, expected: str | None) -> None:
     """Refuse what was judged by another schema than the one in force.
 
@@ -186,13 +178,8 @@ def require_schema(state: ManifestState, expected: str | None) -> None:
 
 
 def _require_pins(state: ManifestState, decision: Decision) -> None:
-    if left_out("no_pin_check"):
-        return
     pins = pins_of(state)
-    written = {row.table_key for row in decision.moved}
     for table_key, expected in sorted(decision.expected.items()):
-        if table_key not in written and left_out("no_read_set"):
-            continue
         actual = pins.get(table_key)
         if actual != expected:
             raise ExpectedVersionMismatchError(table_key, expected=expected, actual=actual)

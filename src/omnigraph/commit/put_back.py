@@ -6,7 +6,6 @@ upkeep. The version put on top is published, so that HEAD and manifest agree aga
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.effects import RECOVERY_ACTOR, moved_by
@@ -17,7 +16,7 @@ from omnigraph.errors import (
     ExpectedVersionMismatchError,
     SchemaChangedError,
 )
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
 from omnigraph.storage.snapshot import Pin
@@ -57,8 +56,6 @@ def put_pins_back(
         entry = snapshot.tables.get(table_key)
         if entry is None or entry.fork != pin.fork:
             continue
-        if left_out("restore_stale"):
-            entry = replace(entry, version=pin.version)
         made = _restore(root, entry, operation_id, is_ours)
         if made is not None:
             expected[table_key] = snapshot.tables[table_key].pin
@@ -143,13 +140,12 @@ def _publish(
         decided_at=now,
         commit_id=commit.commit_id,
     )
-    believed = {} if left_out("rpub_blind") else expected
     try:
         publish(
             root,
             Decision(
                 operation=operation,
-                expected=believed,
+                expected=expected,
                 moved=restored,
                 commit=commit,
                 schema_hash=state.schema_hash,

@@ -38,7 +38,7 @@ from omnigraph.commit.sidecar import (
     read_sidecar,
 )
 from omnigraph.errors import ExpectedVersionMismatchError, NotFoundError, SchemaChangedError
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.branch_refs import find_branch, is_living
 from omnigraph.storage.history import Recovery, record_recovery
 from omnigraph.storage.manifest import read_manifest
@@ -199,8 +199,6 @@ def _decide(
         decided_by=RECOVERY_ACTOR,
         decided_at=clock.timestamp(),
     )
-    if left_out("no_fence"):
-        return fence
     return publish(
         root,
         Decision(operation=fence, expected={}),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.accepted_schemas import promote_schema
 from omnigraph.storage.datasets import remove_unless_foreign
 from omnigraph.storage.manifest import read_manifest
@@ -35,5 +35,5 @@ def follow_up_schema(objects: Objects, sidecar: Sidecar, decided: Operation | No
         return
     reach("schema.pre_promote")
     in_force = read_manifest(objects.root).head.schema_hash
-    if sidecar.branch is None and (in_force == move.after or left_out("promote_blindly")):
+    if sidecar.branch is None and in_force == move.after:
         promote_schema(objects, move.after)

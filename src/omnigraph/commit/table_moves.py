@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph.commit.publish import pins_of
 from omnigraph.errors import DriftNeedsRepairError
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.checksum_recording import record_change
 from omnigraph.storage.datasets import cleans_by_itself, open_dataset
 from omnigraph.storage.manifest import read_manifest
@@ -106,8 +106,6 @@ def see_heads(root: Root, staged: Sequence[StagedChange]) -> Mapping[str, int]:
 
 def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str) -> None:
     """Refuse if a version between the pin and `below` was made by nobody we know."""
-    if left_out("ignore_foreign"):
-        return
     for record in version_records(root, entry, above=entry.version, below=below):
         if record.is_foreign:
             reach(f"{point}.drift")
@@ -128,13 +126,12 @@ class _Move:
 
     def run(self, *, head: int) -> Made | Contended:
         pin = self.change.entry.version
-        is_clear = head == pin or left_out("no_look")
-        if not is_clear or cleans_by_itself(self.change.base):
+        if head != pin or cleans_by_itself(self.change.base):
             return self._run_after_healing()
         reach("mutation.pre_direct_commit")
         made = self._commit(on_version=pin)
         reach("mutation.post_direct_commit")
-        if made is not None and (made.version == pin + 1 or left_out("no_exact")):
+        if made is not None and made.version == pin + 1:
             return made
         return self._run_after_healing()
 
@@ -150,7 +147,7 @@ class _Move:
         reach("mutation.pre_table_commit")
         made = self._commit(on_version=stand)
         reach("mutation.post_table_commit")
-        if made is not None and (made.version == stand + 1 or left_out("no_exact")):
+        if made is not None and made.version == stand + 1:
             return made
         return contended
 
@@ -163,8 +160,8 @@ class _Move:
 def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
     """A version at HEAD with exactly the pinned content, made now if need be."""
     head = head_version(root, entry)
-    if head is None or left_out("no_heal"):
-        return head
+    if head is None:
+        return None
     if head == entry.version:
         return _without_cleanup(root, entry, head, operation_id)
     require_no_foreign(root, entry, below=head + 1, point="mutation")

@@ -35,7 +35,7 @@ from omnigraph.commit.sidecar import (
     replace_sidecar,
 )
 from omnigraph.errors import ExpectedVersionMismatchError, OmnigraphError, SchemaChangedError
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.compaction import StagedRewrite, commit_rewrite
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 
@@ -178,12 +178,12 @@ def _publish(
                 objects.root,
                 Decision(
                     operation=_operation(sidecar, Outcome.PUBLISHED, clock),
-                    expected={} if left_out("upkeep_blind_pins") else expected,
+                    expected=expected,
                     moved=tuple(left.values()),
                     commit=commit_of(
                         sidecar, left.values(), actor=UPKEEP_ACTOR, created_at=clock.timestamp()
                     ),
-                    schema_hash=None if left_out("upkeep_blind") else sidecar.schema_hash,
+                    schema_hash=sidecar.schema_hash,
                 ),
                 branch=state.ref,
             )

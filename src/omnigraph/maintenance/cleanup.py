@@ -20,7 +20,7 @@ from omnigraph.commit.orphans import ListedFork, Reconciled, preview_reconcile, 
 from omnigraph.commit.politeness import began_at
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.maintenance.leftovers import (
     Leftovers,
     abandon_stale_creations,
@@ -221,8 +221,7 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
     remove_ended_holds(objects, clock)
     reconciled = reconcile_forks(objects)
     plans, failed = _plans(objects, policy, _protection(objects), clock, foreign=reconciled.foreign)
-    if not left_out("no_floors"):
-        raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})
+    raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})
     reach("retention.post_floor")
     # Whoever claimed something below the new floors before they were raised is seen only now.
     protection = _protection(objects)

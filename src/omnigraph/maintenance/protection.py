@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.commit.sidecar import Sidecar, pending_sidecars, read_sidecar
 from omnigraph.errors import NotFoundError
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.branch_refs import BranchLog, BranchState, branch_logs
 from omnigraph.storage.commit_graph import CommitGraph, commit_graph
@@ -85,11 +85,11 @@ def read_protection(objects: Objects) -> Protection | None:
     reach("cleanup.post_sides")
     read = _Manifests.read(objects, logs)
     reach("cleanup.post_pins")
-    tags = [] if left_out("cl_no_tags") else claimed_tags(objects)
+    tags = claimed_tags(objects)
     reach("retention.post_tags")
-    holds = () if left_out("cl_no_holds") else stored_holds(objects)
+    holds = stored_holds(objects)
     reach("retention.post_holds")
-    if read is None or (branch_logs(objects) != logs and not left_out("cl_logs_once")):
+    if read is None or branch_logs(objects) != logs:
         return None
     reach("retention.verify")
     living = [entry for state in read.living for entry in state.snapshot().tables.values()]
@@ -101,8 +101,6 @@ def read_protection(objects: Objects) -> Protection | None:
     tops: dict[Line, int] = {}
     for entry in living:
         tops[line_of(entry)] = max(entry.version, tops.get(line_of(entry), 0))
-    if left_out("cl_no_sidecars"):
-        sidecars = ()
     return Protection(
         named=frozenset(named),
         tops=tops,
@@ -131,7 +129,7 @@ class _Manifests:
             try:
                 if log.living is not None:
                     living.append(read_manifest(objects.root, branch=log.living))
-                elif log.state is BranchState.CREATING and not left_out("cl_no_creating"):
+                elif log.state is BranchState.CREATING:
                     assert log.ref is not None
                     taken += _taken_over(objects, log.ref, logs)
             except NotFoundError:

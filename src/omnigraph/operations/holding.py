@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError, OmnigraphError
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.operations.ages import parse_age
 from omnigraph.operations.retained import require_versions_retained
 from omnigraph.storage.holds import (
@@ -79,7 +79,7 @@ class LiveHold:
             renewed = replace(old, expires_at=ends.isoformat(timespec="microseconds"))
             put_hold(self.objects, renewed)
             reach("hold.post_renew")
-            if self._clock.now() >= old.ends and not left_out("hold_renewed_late"):
+            if self._clock.now() >= old.ends:
                 remove_hold(self.objects, old.hold_id)
                 return False
             self._hold = renewed

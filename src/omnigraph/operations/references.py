@@ -16,7 +16,7 @@ from omnigraph.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.operations.reference_names import (
     could_be_name,
     is_commit_id,
@@ -87,7 +87,7 @@ def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
     reach("read.begin")
     state = read_manifest(objects.root, branch=ref)
     reach("read.post_manifest")
-    if ref is not None and not left_out("read_unverified") and not is_living(objects, ref):
+    if ref is not None and not is_living(objects, ref):
         raise NotFoundError(
             f"branch {ref.branch!r} of {objects.root} was deleted meanwhile",
             next_step=f"Run `omnigraph branch list {objects.root}`.",

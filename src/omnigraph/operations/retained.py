@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.failpoints import left_out
 from omnigraph.storage.kept import no_longer_kept, not_kept
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ def require_versions_retained(
     objects: Objects, entries: Iterable[TableEntry], *, thing: str
 ) -> None:
     """The same for any versions."""
-    if left_out("no_retention_check"):
-        return
     gone = not_kept(objects, entries)
     if gone:
         raise no_longer_kept(gone, thing=thing)

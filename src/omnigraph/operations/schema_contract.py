@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, SchemaInvalidError
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
 from omnigraph.storage.accepted_schemas import StoredSchema, kept_schema, schema_at_root
 
@@ -86,7 +86,7 @@ def read_contract(objects: Objects, schema_hash: str | None = None) -> SchemaCon
         if kept is None:
             raise
         return kept
-    if schema_hash is None or contract.model_hash == schema_hash or left_out("copy_believed"):
+    if schema_hash is None or contract.model_hash == schema_hash:
         return contract
     reach("read.post_contract")
     kept = kept_contract(objects, schema_hash)

@@ -29,7 +29,7 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageUnavailableError,
 )
-from omnigraph.failpoints import left_out, reach
+from omnigraph.failpoints import reach
 from omnigraph.storage.accepted_schemas import is_schema_there
 from omnigraph.storage.checksum_recording import record_version
 from omnigraph.storage.connections import Caches
@@ -453,8 +453,7 @@ def _read_whole(
             if is_not_found(error):
                 return None
             raise
-    too_old = handle.version <= latest - names.MANIFEST_VERSIONS_KEPT
-    if too_old and not left_out("no_verify"):
+    if handle.version <= latest - names.MANIFEST_VERSIONS_KEPT:
         return None
     rows = decode(table)
     state = ManifestState(

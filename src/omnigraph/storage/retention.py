@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.failpoints import left_out
 from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import Objects
@@ -74,8 +73,6 @@ def raise_floors(objects: Objects, wanted: Mapping[Line, int]) -> Retention:
     while True:
         now = read_retention(objects)
         floors = {line: max(floor, now.floors.get(line, 0)) for line, floor in wanted.items()}
-        if left_out("floors_fall"):
-            floors = dict(wanted)
         raised = {**now.floors, **floors}
         if raised == now.floors:
             _forget_before(objects, now.entry)

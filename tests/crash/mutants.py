@@ -1,0 +1,234 @@
+"""The product without a guard: named edits of its source, each of which removes one guard.
+
+Invariant: an edit is made exactly as written or not at all. Its fragment occurs once in the source
+of its function, so an edit cannot outlive the code that it was written for.
+
+The edited function is compiled, and its code replaces that of the function object. So every module
+that has imported the function runs the mutant, and nothing on disk changes.
+
+    with without_guards("no_look,no_exact"):
+        graph.write(...)
+
+A guard that the protocol's model has too has the same name there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+from omnigraph.commit.effects import (
+    _exact_version,
+    _is_own,
+    own_versions,
+    roll_forward,
+    upkeep_version,
+)
+from omnigraph.commit.fold import _without, fold
+from omnigraph.commit.orphans import survey_forks
+from omnigraph.commit.protocol import _Attempts
+from omnigraph.commit.publish import _require_pins, publish
+from omnigraph.commit.put_back import _publish as publish_restored
+from omnigraph.commit.put_back import put_pins_back
+from omnigraph.commit.recover import _decide
+from omnigraph.commit.schema_follow_up import follow_up_schema
+from omnigraph.commit.table_moves import _Move, _standing, require_no_foreign
+from omnigraph.commit.upkeep import _publish as publish_upkeep
+from omnigraph.maintenance.cleanup import cleanup_graph
+from omnigraph.maintenance.protection import _Manifests, read_protection
+from omnigraph.operations.holding import LiveHold
+from omnigraph.operations.references import branch_state
+from omnigraph.operations.retained import require_versions_retained
+from omnigraph.operations.schema_contract import read_contract
+from omnigraph.storage.manifest import _read_whole
+from omnigraph.storage.retention import raise_floors
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Text in the source of a function, and what takes its place, indented like it."""
+
+    function: Callable[..., Any]
+    fragment: str
+    replacement: str
+
+
+GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
+    # A writer, and what it publishes.
+    "no_look": (Edit(_Move.run, "head != pin or ", ""),),
+    "no_exact": (
+        Edit(_Move.run, " and made.version == pin + 1", ""),
+        Edit(_Move._run_after_healing, " and made.version == stand + 1", ""),
+    ),
+    "no_heal": (Edit(_standing, "if head is None:", "return head\nif head is None:"),),
+    "ignore_foreign": (Edit(require_no_foreign, "if record.is_foreign:", "if False:"),),
+    "no_pin_check": (Edit(publish, "_require_pins(state, decision)", "pass"),),
+    "no_read_set": (
+        Edit(
+            _require_pins,
+            "if actual != expected:",
+            "if actual != expected and table_key in {row.table_key for row in decision.moved}:",
+        ),
+    ),
+    "no_schema_check": (
+        Edit(publish, "require_schema(state, decision.schema_hash)", "pass"),
+        Edit(_Attempts._carried_out, "require_schema(state, self._sidecar.schema_hash)", "pass"),
+    ),
+    "no_op_row": (Edit(publish, "if decided is not None:", "if decided == operation:"),),
+    "ack_on_answer": (
+        Edit(
+            publish,
+            "if answer is SwapAnswer.REFUSED:",
+            "if answer is SwapAnswer.ACCEPTED:\n"
+            "    return Decided(operation=operation, state=state)\n"
+            "if answer is SwapAnswer.REFUSED:",
+        ),
+    ),
+    "early_fail": (
+        Edit(_Attempts._give_up, "if self._sidecar.state is SidecarState.STAGING:", "if True:"),
+    ),
+    "no_incarnation_check": (
+        Edit(_Attempts._require_living_branch, "if branch is None:", "if True:"),
+    ),
+    # A sweep: what it finishes, and what it undoes.
+    "fwd_no_pins": (Edit(roll_forward, "expected = dict(sidecar.pins)", "expected = {}"),),
+    "fwd_no_read_set": (
+        Edit(
+            roll_forward,
+            "expected=expected",
+            "expected={table.table_key: table.expected for table in sidecar.tables}",
+        ),
+    ),
+    "fwd_no_schema_check": (
+        Edit(roll_forward, "schema_hash=sidecar.schema_hash", "schema_hash=None"),
+    ),
+    "fwd_no_created": (Edit(own_versions, "if move is None:", "if True:"),),
+    "fwd_inexact": (
+        Edit(_exact_version, "below = by_version.get(record.version - 1)", "return record.version"),
+        Edit(_is_own, "and record.made_for_pin == pin", ""),
+    ),
+    "no_fence": (Edit(_decide, "fence = Operation(", "return Operation("),),
+    "restore_stale": (
+        Edit(
+            put_pins_back,
+            "made = _restore(",
+            "from dataclasses import replace\n"
+            "entry = replace(entry, version=pin.version)\n"
+            "made = _restore(",
+        ),
+    ),
+    "rpub_blind": (Edit(publish_restored, "expected=expected", "expected={}"),),
+    # Compaction.
+    "upkeep_blind_pins": (Edit(publish_upkeep, "expected=expected", "expected={}"),),
+    "upkeep_blind": (Edit(publish_upkeep, "schema_hash=sidecar.schema_hash", "schema_hash=None"),),
+    "opt_any_chain": (Edit(upkeep_version, " or not record.is_upkeep", ""),),
+    "opt_any_file": (Edit(upkeep_version, "files != known and is_known", "files != known"),),
+    # The manifest and the history.
+    "no_verify": (
+        Edit(_read_whole, "handle.version <= latest - names.MANIFEST_VERSIONS_KEPT", "False"),
+    ),
+    "fold_drop_first": (Edit(fold, "record_commits(root, commits)", "pass"),),
+    "prune_no_watermark": (Edit(_without, ", *pruned]", "]"),),
+    # Schemas.
+    "copy_believed": (Edit(read_contract, "contract.model_hash == schema_hash", "True"),),
+    "promote_blindly": (Edit(follow_up_schema, " and in_force == move.after", ""),),
+    # Branches.
+    "read_unverified": (
+        Edit(branch_state, "ref is not None and not is_living(objects, ref)", "False"),
+    ),
+    "reconcile_no_sidecars": (
+        Edit(
+            survey_forks,
+            "{names.sidecar_owner(path) for path in pending_sidecars(objects)}",
+            "set()",
+        ),
+    ),
+    "reconcile_logs_once": (Edit(survey_forks, " and branch_logs(objects) == logs", ""),),
+    # Cleanup, and what it has to keep.
+    "no_floors": (
+        Edit(
+            cleanup_graph,
+            "raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})",
+            "pass",
+        ),
+    ),
+    "floors_fall": (Edit(raise_floors, "max(floor, now.floors.get(line, 0))", "floor"),),
+    "no_retention_check": (
+        Edit(require_versions_retained, "gone = not_kept(objects, entries)", "return"),
+    ),
+    "cl_no_tags": (Edit(read_protection, "claimed_tags(objects)", "[]"),),
+    "cl_no_holds": (Edit(read_protection, "stored_holds(objects)", "()"),),
+    "cl_no_sidecars": (
+        Edit(read_protection, "_begun(sidecars, ", "_begun((), "),
+        Edit(read_protection, "for each in sidecars", "for each in ()"),
+    ),
+    "cl_no_creating": (
+        Edit(_Manifests.read, "elif log.state is BranchState.CREATING:", "elif False:"),
+    ),
+    "cl_logs_once": (Edit(read_protection, " or branch_logs(objects) != logs", ""),),
+    "hold_renewed_late": (Edit(LiveHold.renew, "if self._clock.now() >= old.ends:", "if False:"),),
+}
+
+
+@contextmanager
+def without_guards(guards: str) -> Iterator[None]:
+    """Run the product without these guards, named with commas in between, in this process."""
+    mutants = _mutants(guards)
+    before = {function: function.__code__ for function in mutants}
+    _run_as(mutants)
+    try:
+        yield
+    finally:
+        _run_as(before)
+
+
+def main(guards: str, module: str, *arguments: str) -> None:
+    """Be a process of tests that runs the product without these guards, to its end."""
+    _run_as(_mutants(guards))
+    importlib.import_module(module).main(*arguments)
+
+
+def _run_as(codes: Mapping[FunctionType, CodeType]) -> None:
+    for function, code in codes.items():
+        function.__code__ = code
+
+
+def _mutants(guards: str) -> dict[FunctionType, CodeType]:
+    edits: dict[FunctionType, list[Edit]] = {}
+    for guard in filter(None, guards.split(",")):
+        assert guard in GUARDS, f"there is no guard {guard!r}; there are {', '.join(GUARDS)}"
+        for edit in GUARDS[guard]:
+            edits.setdefault(_plain(edit.function), []).append(edit)
+    return {function: _edited(function, of_it, guards) for function, of_it in edits.items()}
+
+
+def _plain(function: Callable[..., Any]) -> FunctionType:
+    plain = inspect.unwrap(getattr(function, "__func__", function))
+    assert isinstance(plain, FunctionType)
+    return plain
+
+
+def _edited(function: FunctionType, edits: list[Edit], guards: str) -> CodeType:
+    source = textwrap.dedent(inspect.getsource(function))
+    for edit in edits:
+        source = _replaced(source, edit)
+    module = compile(source, f"<{function.__qualname__} without {guards}>", "exec")
+    (code,) = (constant for constant in module.co_consts if isinstance(constant, CodeType))
+    return code
+
+
+def _replaced(source: str, edit: Edit) -> str:
+    times = source.count(edit.fragment)
+    assert times == 1, (
+        f"{edit.function.__qualname__} has {edit.fragment!r} {times} times instead of once"
+    )
+    before, after = source.split(edit.fragment)
+    line = before.rpartition("\n")[2]
+    indent = line[: len(line) - len(line.lstrip())]
+    return before + edit.replacement.replace("\n", "\n" + indent) + after
