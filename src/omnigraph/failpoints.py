@@ -1,7 +1,8 @@
 """Named places where a write can be made to fail, die or stand still; free when off.
 
 Invariant: the names are those of the protocol model's steps; reaching a point changes nothing
-unless a test armed it, by `OMNIGRAPH_FAILPOINTS` or by `arm`.
+unless a test armed it, by `OMNIGRAPH_FAILPOINTS` or by `arm`. A name that is not listed here
+cannot be armed.
 
     OMNIGRAPH_FAILPOINTS="publish.pre_manifest=kill,mutation.post_stage=stop@2"
 
@@ -12,12 +13,16 @@ Actions: `error` raises, `kill` and `stop` signal this process, `pause:0.5` slee
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, assert_never
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.syntax import did_you_mean
 
 POINTS: Final = frozenset(
     {
@@ -178,6 +183,11 @@ class Armed:
     seconds: float = 0.0
 
 
+_ENTRY: Final = re.compile(
+    r"(?P<point>[^=]+)=(?P<action>error|kill|stop|pause:(?P<seconds>\d+(\.\d+)?))"
+    r"(@(?P<visit>[1-9]\d*))?",
+    re.ASCII,
+)
 _lock = threading.Lock()
 _armed: dict[str, Armed] = {}
 _visits: dict[str, int] = {}
@@ -190,8 +200,7 @@ def reach(point: str) -> None:
 
 
 def arm(point: str, armed: Armed) -> None:
-    if point not in POINTS:
-        raise ValueError(f"there is no failpoint {point!r}")
+    _require_known(point)
     _armed[point] = armed
 
 
@@ -201,14 +210,34 @@ def disarm_all() -> None:
 
 
 def arm_from(text: str) -> None:
-    """Arm what an environment variable asks for."""
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        point, _, wish = entry.partition("=")
-        wish, _, visit = wish.partition("@")
-        action, _, seconds = wish.partition(":")
-        arm(
-            point,
-            Armed(action=Action(action), visit=int(visit or 1), seconds=float(seconds or 0)),
+    """Arm what an environment variable asks for, all of it or nothing."""
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    for point, armed in [_parsed(entry) for entry in entries]:
+        arm(point, armed)
+
+
+def _parsed(entry: str) -> tuple[str, Armed]:
+    wish = _ENTRY.fullmatch(entry)
+    if wish is None:
+        raise InvalidInputError(
+            f"{entry!r} does not arm a failpoint",
+            next_step="Write POINT=ACTION or POINT=ACTION@VISIT, where ACTION is error, kill, stop "
+            "or pause:SECONDS, or unset OMNIGRAPH_FAILPOINTS.",
+        )
+    _require_known(wish["point"])
+    return wish["point"], Armed(
+        action=Action(wish["action"].partition(":")[0]),
+        visit=int(wish["visit"] or 1),
+        seconds=float(wish["seconds"] or 0),
+    )
+
+
+def _require_known(point: str) -> None:
+    if point not in POINTS:
+        hint = did_you_mean(point, POINTS)
+        raise InvalidInputError(
+            f"there is no failpoint {point!r}" + (f" ({hint})" if hint else ""),
+            next_step=f"The failpoints are: {', '.join(sorted(POINTS))}.",
         )
 
 

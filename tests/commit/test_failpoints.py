@@ -4,13 +4,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from omnigraph import failpoints
+from omnigraph.errors import InvalidInputError
 from omnigraph.failpoints import POINTS, Action, Armed, FailpointReached, arm, arm_from, reach
+from tests.forking.programs import run_command
 from tests.model.labels import BranchStepName, RetentionStepName, SchemaStepName, StepName
 
 pytestmark = pytest.mark.unit
@@ -71,6 +74,7 @@ def test_every_listed_point_is_reached_somewhere_in_the_code() -> None:
         named |= {f"{prefix}.{suffix}" for suffix in ("drift", "list", "verify")}
 
     assert POINTS - named == set()
+    assert set(re.findall(r'\breach\("([^"]+)"\)', text)) <= POINTS
 
 
 def test_an_unarmed_point_does_nothing_and_an_armed_one_acts_on_its_visit() -> None:
@@ -93,11 +97,51 @@ def test_points_are_armed_by_text() -> None:
         reach("publish.refused")
 
 
-def test_a_misspelt_point_or_action_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no failpoint 'mutation\.beginn'"):
-        arm_from("mutation.beginn=kill")
-    with pytest.raises(ValueError, match="explode"):
-        arm_from("mutation.begin=explode")
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: arm("mutation.beginn", Armed(action=Action.ERROR)),
+        lambda: arm_from("mutation.begin=error,mutation.beginn=error"),
+    ],
+    ids=["call", "text"],
+)
+def test_an_unknown_point_is_refused_with_the_known_ones_and_nothing_is_armed(
+    act: Callable[[], None],
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"no failpoint 'mutation\.beginn'") as refused:
+        act()
+
+    assert "did you mean `mutation.begin`?" in refused.value.what
+    assert all(f" {point}" in refused.value.next_step for point in POINTS)
+    reach("mutation.begin")
+
+
+@pytest.mark.parametrize(
+    "wish", ["", "=", "=explode", "=kill:1", "=pause", "=pause:soon", "=error@", "=error@0"]
+)
+def test_what_is_no_action_is_refused(wish: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"'mutation.begin{wish}'") as refused:
+        arm_from(f"mutation.begin{wish}")
+
+    assert "error, kill, stop or pause:SECONDS" in refused.value.next_step
+
+
+def test_a_command_with_an_unknown_point_ends_with_the_error_and_does_nothing(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "s.pg").write_text("node Person { name: String @key }\n")
+
+    finished = run_command(
+        *("init", "graph", "--schema", "s.pg"),
+        cwd=tmp_path,
+        env={"OMNIGRAPH_FAILPOINTS": "init.begin=kill"},
+        new_process=True,
+    )
+
+    assert finished.returncode == InvalidInputError.exit_code
+    assert "there is no failpoint 'init.begin'" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert not (tmp_path / "graph").exists()
 
 
 def test_kill_ends_the_process_at_once() -> None:

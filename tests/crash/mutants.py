@@ -9,7 +9,7 @@ that has imported the function runs the mutant, and nothing on disk changes.
     with without_guards("no_look,no_exact"):
         graph.write(...)
 
-A guard that the protocol's model has too has the same name there.
+Most names are those of mutants of the protocol's model.
 """
 
 from __future__ import annotations
