@@ -191,8 +191,8 @@ def test_an_older_whole_version_comes_back_if_the_rows_of_the_newest_are_gone(
 
     report = omnigraph.rebuild_manifest(graph.root, confirm=True)
 
-    (left_out,) = [table.left_out for table in report.tables if table.left_out]
-    assert [version.reason for version in left_out] == ["written later, or never published"]
+    (skipped,) = [table.skipped for table in report.tables if table.skipped]
+    assert [version.reason for version in skipped] == ["written later, or never published"]
     rebuilt = omnigraph.open(graph.root)
     assert content(rebuilt) == before
     assert last not in [commit.commit_id for commit in rebuilt.commits()]
@@ -328,8 +328,8 @@ def test_an_unfinished_write_is_left_to_the_next_open(graph: Graph) -> None:
 
     report = omnigraph.rebuild_manifest(graph.root, confirm=True)
 
-    (left_out,) = [table.left_out for table in report.tables if table.left_out]
-    assert "not decided yet" in left_out[0].reason
+    (skipped,) = [table.skipped for table in report.tables if table.skipped]
+    assert "not decided yet" in skipped[0].reason
     assert content(omnigraph.open(graph.root, mode="r")) == before
     settled = omnigraph.open(graph.root)
     assert people(settled)["ivy"] == 9

@@ -70,7 +70,7 @@ def test_rows_that_another_program_wrote_are_left_out_and_shown_by_repair(graph:
     table = people(omnigraph.rebuild_manifest(graph.root, confirm=True))
 
     assert (table.version, table.rows) == (3, 2)
-    assert [(left.version, left.reason) for left in table.left_out] == [
+    assert [(left.version, left.reason) for left in table.skipped] == [
         (4, "written by something else than Omnigraph")
     ]
     (drift,) = omnigraph.open(graph.root).repair().previewed
@@ -86,7 +86,7 @@ def test_compactions_come_back_with_the_rows_they_keep(graph: Graph) -> None:
     report = omnigraph.rebuild_manifest(graph.root, confirm=True)
 
     assert (people(report).version, people(report).rows) == (published.version, 2)
-    assert people(report).left_out == ()
+    assert people(report).skipped == ()
     assert omnigraph.open(graph.root).check().ok
 
 
@@ -98,7 +98,7 @@ def test_a_version_that_cannot_be_read_is_left_out(graph: Graph, content: bytes)
     table = people(omnigraph.rebuild_manifest(graph.root))
 
     assert (table.version, table.rows) == (2, 1)
-    assert [(left.version, left.reason) for left in table.left_out] == [(3, "it cannot be read")]
+    assert [(left.version, left.reason) for left in table.skipped] == [(3, "it cannot be read")]
 
 
 @pytest.mark.local_disk("a store keeps its own checksums")

@@ -68,8 +68,8 @@ def contents(graph: Graph, entry: TableEntry) -> list[dict[str, object]]:
     return found
 
 
-def left_out(fragment: StagedFragment, *offsets: int) -> StagedFragment:
-    return replace(fragment, left_out=np.array(offsets, np.uint32))
+def excluding(fragment: StagedFragment, *offsets: int) -> StagedFragment:
+    return replace(fragment, excluded=np.array(offsets, np.uint32))
 
 
 def test_rows_left_out_of_staged_fragments_are_never_seen(graph: Graph) -> None:
@@ -81,7 +81,7 @@ def test_rows_left_out_of_staged_fragments_are_never_seen(graph: Graph) -> None:
     change = gather_append(
         graph._objects,
         entry,
-        [left_out(first, 1), left_out(second, 0, 1), third],
+        [excluding(first, 1), excluding(second, 0, 1), third],
     )
 
     assert (change.rows_inserted, change.row_count) == (3, 5)
@@ -91,7 +91,7 @@ def test_rows_left_out_of_staged_fragments_are_never_seen(graph: Graph) -> None:
 def test_a_later_append_and_a_compaction_work_on_a_table_with_left_out_rows(graph: Graph) -> None:
     root, entry = graph._objects.root, entry_of(graph)
     (staged,) = write_rows(root, entry, typed(graph, "c", "d", "e"))
-    after = committed(graph, gather_append(graph._objects, entry, [left_out(staged, 2)]))
+    after = committed(graph, gather_append(graph._objects, entry, [excluding(staged, 2)]))
     (more,) = write_rows(root, after, typed(graph, "f"))
     last = committed(graph, gather_append(graph._objects, after, [more]))
     dataset = open_pinned(root, last)
@@ -108,7 +108,7 @@ def test_an_overwrite_replaces_every_pinned_row_and_may_leave_rows_out(graph: Gr
     root, entry = graph._objects.root, entry_of(graph)
     (staged,) = write_rows(root, entry, typed(graph, "c", "d", "e"))
 
-    change = gather_overwrite(graph._objects, entry, [left_out(staged, 0)])
+    change = gather_overwrite(graph._objects, entry, [excluding(staged, 0)])
 
     assert (change.rows_inserted, change.rows_deleted, change.row_count) == (2, 2, 2)
     assert [row["id"] for row in contents(graph, committed(graph, change))] == ["d", "e"]

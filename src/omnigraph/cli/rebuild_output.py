@@ -34,14 +34,14 @@ def _show(report: RebuildReport) -> None:
     output.line(f"graph     {report.root}")
     output.line(f"manifest  {_manifest(report)}")
     output.draw(
-        ("type", "version", "rows", "known from", "left out"),
+        ("type", "version", "rows", "known from", "skipped"),
         [
             (
                 table.table_key,
                 "" if table.version is None else str(table.version),
                 "" if table.rows is None else f"{table.rows:,}",
                 f"{table.source.value} {table.source_name}".strip(),
-                ", ".join(str(version.version) for version in table.left_out),
+                ", ".join(str(version.version) for version in table.skipped),
             )
             for table in report.tables
         ],
@@ -93,9 +93,9 @@ def _notes(report: RebuildReport) -> Iterator[str]:
 def _notes_on(table: RebuiltTable) -> Iterator[str]:
     if table.problem is not None:
         yield f"{table.table_key} cannot come back: {table.problem}"
-    for version in table.left_out:
+    for version in table.skipped:
         made = "" if version.operation_id is None else f" of operation {version.operation_id}"
-        yield f"{table.table_key} version {version.version}{made} is left out: {version.reason}"
+        yield f"{table.table_key} version {version.version}{made} is skipped: {version.reason}"
     if table.unproven is not None:
         yield (
             f"{table.table_key} version {table.version} may hold a write that was never "

@@ -436,7 +436,7 @@ def _shown(
             rows=entry.row_count,
             source=source,
             source_name=name,
-            left_out=versions_above(objects, entry, remains.undecided),
+            skipped=versions_above(objects, entry, remains.undecided),
         )
 
 

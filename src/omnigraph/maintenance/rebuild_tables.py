@@ -54,7 +54,7 @@ Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class SkippedVersion:
     """A version above the one that comes back, and why it stays unread."""
 
     version: int
@@ -76,7 +76,7 @@ class RebuiltTable:
     rows: int | None
     source: PinSource
     source_name: str
-    left_out: tuple[LeftOut, ...] = ()
+    skipped: tuple[SkippedVersion, ...] = ()
     unproven: str | None = None
     problem: str | None = None
 
@@ -99,7 +99,7 @@ class Line:
 
     records: Mapping[int, VersionRecord]
     versions: tuple[int, ...]
-    left_out: tuple[LeftOut, ...]
+    skipped: tuple[SkippedVersion, ...]
     version: int | None
     """The version that comes back."""
     is_known: bool = False
@@ -122,13 +122,13 @@ def find_tables(
 
 def versions_above(
     objects: Objects, entry: TableEntry, undecided: Undecided
-) -> tuple[LeftOut, ...]:
+) -> tuple[SkippedVersion, ...]:
     """The versions above a pin that a manifest, a tag or a branch names, without maintenance."""
     return tuple(
-        LeftOut(
+        SkippedVersion(
             version=version,
             operation_id=None if record is None else record.operation_id,
-            reason=_why_left_out(entry, record, undecided) or "written later, or never published",
+            reason=_why_skipped(entry, record, undecided) or "written later, or never published",
         )
         for version, record in _records(objects, entry, above=entry.version)
         if record is None or not record.is_upkeep
@@ -175,7 +175,7 @@ def _looked_up(
             rows=facts.rows,
             source=known.source if known is not None and is_known else PinSource.TABLE,
             source_name=known.name if known is not None and is_known else location,
-            left_out=line.left_out,
+            skipped=line.skipped,
             unproven=operation,
         ),
         type_number=entity.number,
@@ -193,7 +193,7 @@ def _line(objects: Objects, entry: TableEntry, pin: KnownPin | None, undecided: 
     above = pin.version if pin is not None and pin.location == entry.location else 0
     looked = tuple(_records(objects, entry, above=above))
     records = {version: record for version, record in looked if record is not None}
-    left_out: list[LeftOut] = []
+    skipped: list[SkippedVersion] = []
     maintained: int | None = None
     chosen: int | None = None
     made_for: int | None = None
@@ -201,7 +201,7 @@ def _line(objects: Objects, entry: TableEntry, pin: KnownPin | None, undecided: 
         if made_for is not None and version <= made_for:
             chosen = version
             break
-        reason = _why_left_out(entry, record, undecided)
+        reason = _why_skipped(entry, record, undecided)
         if reason is None and made_for is None and record is not None:
             if not record.is_upkeep:
                 chosen = maintained or version
@@ -211,8 +211,8 @@ def _line(objects: Objects, entry: TableEntry, pin: KnownPin | None, undecided: 
         maintained = None
         if record is not None and record.operation_id in undecided.operations:
             made_for = record.made_for_pin
-        left_out.append(
-            LeftOut(
+        skipped.append(
+            SkippedVersion(
                 version=version,
                 operation_id=None if record is None else record.operation_id,
                 reason=reason or "below a write that is not decided yet",
@@ -222,7 +222,7 @@ def _line(objects: Objects, entry: TableEntry, pin: KnownPin | None, undecided: 
     return Line(
         records=records,
         versions=tuple(version for version, _ in looked),
-        left_out=tuple(left_out),
+        skipped=tuple(skipped),
         version=(maintained or above) if is_known else chosen,
         is_known=is_known,
     )
@@ -243,7 +243,7 @@ def _records(
         yield version, record
 
 
-def _why_left_out(
+def _why_skipped(
     entry: TableEntry, record: VersionRecord | None, undecided: Undecided
 ) -> str | None:
     if record is None:

@@ -285,7 +285,7 @@ class _LoadJob:
         changes: list[StagedChange] = []
         for table_key, entry in plan.entries.items():
             by_split = {
-                report.split: _left_out(report, table_key, standing)
+                report.split: _without_refused(report, table_key, standing)
                 for report in self._reports.values()
                 if report.fragments.get(table_key)
             }
@@ -316,7 +316,7 @@ class _LoadJob:
             if each.report.split in by_split
         ]
         scans = pinned_work(plan, plan.id_keys(table_key), {})
-        merged = upsert(self._spark, plan, table_key, staged, scans, left_out=by_split)
+        merged = upsert(self._spark, plan, table_key, staged, scans, fragments_by_split=by_split)
         return gather_merge(
             self._load.objects,
             entry,
@@ -336,16 +336,16 @@ def _refuse_blobs(plan: LoadPlan, table_key: str) -> None:
         )
 
 
-def _left_out(
+def _without_refused(
     report: SplitReport, table_key: str, standing: Standing
 ) -> tuple[StagedFragment, ...]:
-    """A split's fragments of one table, with the refused rows marked to be left out."""
+    """A split's fragments of one table, with the refused rows excluded."""
     refused = standing.rows_refused(table_key).of_split(report.split)
     _, positions = split_and_position(refused.rows)
     found: list[StagedFragment] = []
     first = 0
     for fragment in report.staged(table_key):
         inside = positions[(positions >= first) & (positions < first + fragment.rows)]
-        found.append(replace(fragment, left_out=(inside - np.uint32(first)).astype(np.uint32)))
+        found.append(replace(fragment, excluded=(inside - np.uint32(first)).astype(np.uint32)))
         first += fragment.rows
     return tuple(found)

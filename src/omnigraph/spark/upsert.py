@@ -89,11 +89,11 @@ def upsert(
     staged: Sequence[SendAgain],
     pinned: Sequence[SendPinned],
     *,
-    left_out: Mapping[int, Sequence[StagedFragment]],
+    fragments_by_split: Mapping[int, Sequence[StagedFragment]],
 ) -> Upsert:
     """Match one table's staged rows with its pinned ones, and write what has to be written.
 
-    `left_out` holds each split's fragments, with refused rows left out.
+    `fragments_by_split` has the fragments of every split, with refused rows excluded.
     """
     keys = plan.id_keys(table_key)
     owners = _owners(table_key, staged, pinned)
@@ -108,7 +108,7 @@ def upsert(
         yield from batches_of(_matched(batches, table_key, owners))
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches_of(_written(batches, plan, owners, left_out))
+        yield from batches_of(_written(batches, plan, owners, fragments_by_split))
 
     rows = (
         spark.range(0, len(work), 1, len(work))
@@ -120,7 +120,7 @@ def upsert(
         .collect()
     )
     done = [msgspec.msgpack.decode(bytes(row.blob), type=_Done) for row in rows]
-    return _gathered(done, tuple(owners), left_out)
+    return _gathered(done, tuple(owners), fragments_by_split)
 
 
 def _owners(
@@ -178,7 +178,7 @@ def _written(
     batches: Iterable[pa.RecordBatch],
     plan: LoadPlan,
     owners: Mapping[Owner, int],
-    left_out: Mapping[int, Sequence[StagedFragment]],
+    fragments_by_split: Mapping[int, Sequence[StagedFragment]],
 ) -> Iterator[Sent]:
     _, records = collected(batches)
     by_owner: dict[int, list[_Match]] = {}
@@ -195,7 +195,9 @@ def _written(
         else:
             assert owner.split is not None
             ids = np.concatenate([np.frombuffer(each.row_ids, np.uint64) for each in matches])
-            done = _rewritten(plan, owner.table_key, number, left_out[owner.split], positions, ids)
+            done = _rewritten(
+                plan, owner.table_key, number, fragments_by_split[owner.split], positions, ids
+            )
         make_durable(plan.root)
         yield number, _DONE_TAG, msgspec.msgpack.encode(done)
 
@@ -221,7 +223,7 @@ def _rewritten(
         for batch in read_staged(plan.root, entry, fragment, columns):
             numbers = np.arange(first, first + len(batch))
             is_known = np.isin(numbers, positions)
-            is_new = ~is_known & ~np.isin(numbers - start, fragment.left_out)
+            is_new = ~is_known & ~np.isin(numbers - start, fragment.excluded)
             known.append(batch.filter(pa.array(is_known)))
             new.append(batch.filter(pa.array(is_new)))
             first += len(batch)
@@ -241,13 +243,13 @@ def _rewritten(
 def _gathered(
     done: Sequence[_Done],
     owners: tuple[Owner, ...],
-    left_out: Mapping[int, Sequence[StagedFragment]],
+    fragments_by_split: Mapping[int, Sequence[StagedFragment]],
 ) -> Upsert:
     written = {owners[each.owner]: each for each in done}
     rewritten = {owner.split for owner in written if owner.split is not None}
     untouched = [
         fragment
-        for split, fragments in left_out.items()
+        for split, fragments in fragments_by_split.items()
         if split not in rewritten
         for fragment in fragments
     ]

@@ -41,17 +41,17 @@ _READ_ROWS: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFragment:
-    """A fragment on disk that no version names yet, and the offsets of its rows to leave out."""
+    """A fragment on disk that no version names yet, and the offsets of rows to exclude from it."""
 
     description: str
     rows: int
-    left_out: np.ndarray = field(
+    excluded: np.ndarray = field(
         default_factory=lambda: np.empty(0, np.uint32), repr=False, compare=False
     )
 
     @property
     def rows_kept(self) -> int:
-        return self.rows - len(self.left_out)
+        return self.rows - len(self.excluded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,12 +214,12 @@ def _folder(entry: TableEntry) -> str:
 def _numbered(
     objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragment]
 ) -> list[FragmentMetadata]:
-    """The fragments that keep a row, with deletion files where some are left out.
+    """The fragments that keep a row, with deletion files where some are excluded.
 
     Without deletions Lance numbers them itself.
     """
     kept = [each for each in fragments if each.rows_kept]
-    if not any(len(each.left_out) for each in kept):
+    if not any(len(each.excluded) for each in kept):
         return [_metadata(each.description) for each in kept]
     base = kept_open(objects.root, entry)
     first = max((each.fragment_id for each in base.get_fragments()), default=0) + 1
@@ -232,10 +232,10 @@ def _with_deletions(
     objects: Objects, entry: TableEntry, fragment: StagedFragment, number: int
 ) -> FragmentMetadata:
     fields = {**json.loads(fragment.description), "id": number}
-    if len(fragment.left_out):
+    if len(fragment.excluded):
         file_id = secrets.randbits(63)
         sink = pa.BufferOutputStream()
-        offsets = pa.array(np.sort(fragment.left_out), pa.uint32())
+        offsets = pa.array(np.sort(fragment.excluded), pa.uint32())
         with pa.ipc.new_file(sink, _DELETION_SCHEMA) as writer:
             writer.write_table(pa.table([offsets], schema=_DELETION_SCHEMA))
         objects.replace(
@@ -246,7 +246,7 @@ def _with_deletions(
             "file_type": "array",
             "read_version": entry.version,
             "id": file_id,
-            "num_deleted_rows": len(fragment.left_out),
+            "num_deleted_rows": len(fragment.excluded),
             "base_id": None,
         }
     return _metadata(fields)
