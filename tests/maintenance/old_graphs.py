@@ -7,6 +7,7 @@ annotation nor a stamp.
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from lance.fragment import write_fragments
 import omnigraph
 from omnigraph import names
 from omnigraph.graph import Graph
+from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.history import HISTORY
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import ManifestFacts, TableVersion, encode
@@ -42,6 +44,7 @@ def old_graph(
     stamp: int,
     annotated: bool | None = None,
     branches: tuple[str, ...] = (),
+    tags: tuple[str, ...] = (),
     people: tuple[str, ...] = (),
     auto_cleanup: bool = False,
     history: bool = True,
@@ -50,12 +53,16 @@ def old_graph(
     """A graph whose manifest has the shape of `stamp`; stamp 1 carries none.
 
     With `auto_cleanup` its tables are such as Lance once made unless it was told otherwise: it
-    deletes their old versions by itself. Without `stable_row_ids` they are older still.
+    deletes their old versions by itself. Without `stable_row_ids` they are older still. There are
+    `tags` since stamp 4.
     """
     graph = omnigraph.init(root, schema=SCHEMA)
     if people:
         graph.write({"Person": [{"name": name} for name in people]})
     if stamp >= names.STAMP_OF_HEADS:
+        for tag in tags:
+            graph.tag(tag)
+        _write_tags_as(stamp, root)
         _stamped(graph, branches, stamp)
         return
     shutil.rmtree(folder_of(root, names.MANIFEST))
@@ -113,6 +120,18 @@ def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
         lance.dataset(f"{root}/{location}").drop_columns(["digest"])
     if stamp == 4:
         lance.dataset(f"{root}/{names.COMMITS}").drop_columns(["schema_change"])
+
+
+def _write_tags_as(stamp: int, root: str) -> None:
+    """Entries of tags say their format since stamp 8, and have a digest since stamp 7."""
+    for path in folder_of(root, names.TAG_REFS_DIR).rglob("*.json"):
+        fields = json.loads(path.read_bytes())
+        for name in ("format", "digest"):
+            fields.pop(name, None)
+        if stamp >= names.STAMP_OF_DIGESTS:
+            place = str(path.relative_to(folder_of(root)))
+            fields["digest"] = digest_of_values([place, fields])
+        path.write_text(json.dumps(fields))
 
 
 def _old_rows(root: str, *, annotated: bool, stamp: int) -> pa.Table:

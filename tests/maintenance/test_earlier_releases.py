@@ -1,86 +1,207 @@
-"""Earlier releases, run from their source in processes of their own, beside an upgraded graph."""
+"""Earlier releases, in processes of their own, beside a graph that was upgraded."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import shutil
-import subprocess
-import sys
-import tarfile
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import omnigraph
 from omnigraph import names
-from tests.forking.client import CHECKOUT
+from omnigraph.errors import DamagedGraphError
+from tests.adversary.verbs import COMMANDS, Desk, arguments_of, command_of, lay_out
+from tests.forking.programs import run_code
 from tests.maintenance import open_handles
-from tests.maintenance.open_handles import READS, WRITES
+from tests.maintenance.open_handles import ANSWERED, READS, WRITES
+from tests.maintenance.released import Release, from_source, from_wheel, require_commit
 from tests.stores import files_of
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("compares files byte by byte")]
 
-RELEASES = {"7dd56a2": 5, "3e35cf1": 7}
+FIRST = "7dd56a2"
+RELEASES = {FIRST: 5, "3e35cf1": 7}
 """Commits of earlier releases, and the format that each writes."""
-ASKS_NO_MANIFEST = frozenset({"delete_tag", "recover", "tag the past", "at", "diff"})
-"""Their `delete_tag` asks the log of the tag only, and what follows misses the tag. `recover` finds
-nothing to do."""
+REFUSALS = frozenset({"DamagedGraphError", "FormatTooNewError"})
+NOTHING_TO_DO = frozenset({"recover"})
+"""What looks for sidecars first, and reads nothing else if there are none."""
 
 
 @pytest.mark.nightly("earlier releases; the gate has this one's handles beside the next format")
 @pytest.mark.parametrize("commit", RELEASES)
-def test_handles_of_an_earlier_release_are_refused_and_overwrite_nothing(
+def test_handles_of_an_earlier_release_are_refused_and_write_nothing(
     tmp_path: Path, commit: str
 ) -> None:
+    require_commit(commit)
+    release = from_source(commit, tmp_path)
     root = tmp_path / "g"
-    _run(tmp_path, commit, "import sys, open_handles; open_handles.build(sys.argv[1])", str(root))
-    holder = subprocess.Popen(
-        [sys.executable, "open_handles.py", str(root), str(tmp_path / "rows.jsonl")],
-        cwd=tmp_path,
-        env=_environment(tmp_path),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "open\n"
-    assert _stamp(root) == RELEASES[commit]
 
-    graph = omnigraph.open(str(root))
-    before = {path: path.read_bytes() for path in files_of(str(root))}
-    said, _ = holder.communicate("go on\n", timeout=300)
+    with _handles(release, tmp_path, root) as endings_of_verbs:
+        assert _stamp(root) == RELEASES[commit]
+        omnigraph.open(str(root))
+        before = _contents(root)
+        endings = endings_of_verbs()
 
-    endings = dict(json.loads(line) for line in said.splitlines())
+    assert _answered(endings) <= NOTHING_TO_DO, endings
+    _require_sound(root, before)
+
+
+@pytest.mark.nightly("builds and installs a wheel; the gate has the handles of this release")
+@pytest.mark.parametrize("dying", [False, True], ids=["at rest", "with a write that died"])
+def test_the_wheel_of_an_earlier_release_is_refused_and_writes_nothing(
+    tmp_path: Path, dying: bool
+) -> None:
+    require_commit(FIRST)
+    release = from_wheel(FIRST)
+    root = tmp_path / "g"
+
+    with _handles(release, tmp_path, root) as endings_of_verbs:
+        assert _stamp(root) == RELEASES[FIRST]
+        omnigraph.open(str(root))
+        if dying:
+            _die_while_writing(root)
+        before = _contents(root)
+        endings = endings_of_verbs()
+
+    assert _verbs(release, tmp_path) <= {verb.partition(" ")[0] for verb in endings} | ANSWERED
+    assert _answered(endings) <= (frozenset() if dying else NOTHING_TO_DO), endings
+    _require_sound(root, before)
+
+
+@pytest.mark.nightly("builds and installs a wheel; the gate has the commands of this release")
+def test_no_command_of_an_earlier_release_opens_an_upgraded_graph(tmp_path: Path) -> None:
+    require_commit(FIRST)
+    release = from_wheel(FIRST)
+    root = tmp_path / "g"
+    _build(release, tmp_path, root)
+    omnigraph.open(str(root))
+    _die_while_writing(root)
+    desk = Desk(root=str(root), folder=tmp_path / "desk")
+    lay_out(desk.folder)
+    before = _contents(root)
+
+    commands = _commands(release, tmp_path)
+    script = str(release.python.with_name("omnigraph"))
+    entries = [entry for entry in COMMANDS if command_of(entry) in commands]
+    refused: set[tuple[str, ...]] = set()
+    for entry in entries:
+        ended = release.run(script, *arguments_of(entry, desk), folder=tmp_path)
+        assert "Traceback" not in ended.stderr, (entry, ended.stderr)
+        if names.format_marker(names.STAMP) in ended.stderr:
+            assert ended.returncode == DamagedGraphError.exit_code, (entry, ended.stderr)
+            refused.add(command_of(entry))
+        else:
+            usage = ended.returncode == 2
+            assert usage or entry in ("fmt", "init"), (entry, ended)
+    opened = release.run("-c", OPENING, str(root), folder=tmp_path)
+
+    # They decode the rows of a manifest before they look at its stamp.
+    assert refused == commands - {("fmt",), ("init",)}
+    assert opened.stdout.split() == ["DamagedGraphError"] * 2 + ["AlreadyInitialisedError"] * 2
+    _require_sound(root, before)
+
+
+OPENING = """
+import sys, omnigraph
+from omnigraph.errors import OmnigraphError
+schema = "node Person { name: String @key }"
+for act in (
+    lambda root: omnigraph.open(root),
+    lambda root: omnigraph.open(root, mode="r"),
+    lambda root: omnigraph.init(root, schema=schema),
+    lambda root: omnigraph.init(root, schema=schema, force=True),
+):
+    try:
+        print(act(sys.argv[1]))
+    except OmnigraphError as error:
+        print(type(error).__name__)
+"""
+WRITING = """
+import sys, omnigraph
+omnigraph.open(sys.argv[1]).write({"Person": [{"name": "died"}]})
+"""
+VERBS = "from omnigraph.graph import Graph; print(*(v for v in dir(Graph) if v[0] != '_'))"
+LEAVES = """
+import typer
+from omnigraph.cli.main import app
+
+def show(command, words):
+    for name, below in getattr(command, "commands", {}).items():
+        show(below, (*words, name))
+    if not getattr(command, "commands", {}):
+        print(*words)
+
+show(typer.main.get_command(app), ())
+"""
+
+
+@contextmanager
+def _handles(
+    release: Release, folder: Path, root: Path
+) -> Iterator[Callable[[], Mapping[str, str]]]:
+    """A graph of a release and a process that has it open; gives what calls every verb there."""
+    _build(release, folder, root)
+    with release.start(
+        "open_handles.py", str(root), str(folder / "rows.jsonl"), folder=folder
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+
+        def endings() -> Mapping[str, str]:
+            said, _ = holder.communicate("go on\n", timeout=300)
+            return dict(json.loads(line) for line in said.splitlines())
+
+        try:
+            yield endings
+        finally:
+            holder.kill()
+
+
+def _build(release: Release, folder: Path, root: Path) -> None:
+    shutil.copy(open_handles.__file__, folder / "open_handles.py")
+    build = "import sys, open_handles; open_handles.build(sys.argv[1])"
+    ended = release.run("-c", build, str(root), folder=folder)
+    assert ended.returncode == 0, ended.stderr
+
+
+def _die_while_writing(root: Path) -> None:
+    """Leave a sidecar of today's release, and a table whose newest version nobody published."""
+    kill = {"OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=kill"}
+    ended = run_code(WRITING, str(root), env=kill, new_process=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert any((root / names.RECOVERY_DIR).iterdir())
+
+
+def _answered(endings: Mapping[str, str]) -> set[str]:
     assert endings.keys() == {*WRITES, *READS}
-    answered = {verb for verb, ending in endings.items() if ending not in _REFUSALS}
-    assert answered <= ASKS_NO_MANIFEST, {verb: endings[verb] for verb in answered}
-    after = {path: path.read_bytes() for path in files_of(str(root))}
-    assert {path: after.get(path) for path in before} == before
-    assert {path.parent.name for path in after.keys() - before.keys()} <= {f"{open_handles.EARLY}@"}
+    return {verb for verb, ending in endings.items() if ending not in (*REFUSALS, "absent")}
+
+
+def _verbs(release: Release, folder: Path) -> set[str]:
+    return set(release.run("-c", VERBS, folder=folder).stdout.split())
+
+
+def _commands(release: Release, folder: Path) -> set[tuple[str, ...]]:
+    listed = release.run("-c", LEAVES, folder=folder).stdout.splitlines()
+    return {tuple(line.split()) for line in listed}
+
+
+def _require_sound(root: Path, before: Mapping[Path, bytes]) -> None:
+    """Not a byte was changed, removed or added, and the graph goes on."""
+    assert _contents(root) == before
     assert _stamp(root) == names.STAMP
+    graph = omnigraph.open(str(root))
     graph.write({"Person": [{"name": "eve"}]})
+    assert graph.at(open_handles.EARLY).nodes("Person").read_all().num_rows == 2
     assert graph.check(deep=True).ok
 
 
-_REFUSALS = frozenset({"DamagedGraphError", "FormatTooNewError", "absent"})
-
-
-def _run(folder: Path, commit: str, code: str, *arguments: str) -> None:
-    archive = subprocess.run(
-        ["git", "-C", CHECKOUT, "archive", commit, "src"], check=True, capture_output=True
-    )
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as source:
-        source.extractall(folder, filter="data")
-    shutil.copy(open_handles.__file__, folder / "open_handles.py")
-    subprocess.run(
-        [sys.executable, "-c", code, *arguments], check=True, cwd=folder, env=_environment(folder)
-    )
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(folder / "src")}
+def _contents(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in files_of(str(root))}
 
 
 def _stamp(root: Path) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import lance
 import pytest
@@ -10,11 +11,14 @@ from omnigraph import names
 from omnigraph.errors import FormatTooNewError
 from omnigraph.maintenance.migrate import STEPS, migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
+from omnigraph.operations import tagging
 from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import manifest_branches, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
 from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.ref_logs import RefState
+from omnigraph.storage.tags import append_tag_entry, confirm_tags, read_tag_log
 from tests.forking.programs import start_code
 from tests.maintenance.old_graphs import OLD_COMMIT, TABLE_KEYS, old_graph
 from tests.stores import files_of, folder_of
@@ -178,6 +182,51 @@ def test_main_is_stamped_last_so_a_walk_that_died_is_taken_up_again(graph_root: 
         ("dev", (4, 5, 6, 7, 8)),
         (None, (3, 4, 5, 6, 7, 8)),
     ]
+
+
+@pytest.mark.parametrize("stamp", [5, 7])
+def test_an_upgrade_marks_tags_so_that_earlier_releases_cannot_delete_them(
+    graph_root: str, stamp: int
+) -> None:
+    old_graph(graph_root, stamp=stamp, tags=("kept", "gone"))
+    objects = StoredObjects(parse_root(graph_root))
+    log = read_tag_log(objects, "gone")
+    assert log.living is not None
+    append_tag_entry(objects, log, log.living, RefState.DELETED)
+    before = {tag: read_tag_log(objects, tag) for tag in ("kept", "gone")}
+
+    graph = omnigraph.open(graph_root)
+
+    assert [tag.tag for tag in graph.tags()] == ["kept"]
+    kept = read_tag_log(objects, "kept")
+    assert (kept.last, kept.living) == (before["kept"].last + 1, before["kept"].living)
+    assert read_tag_log(objects, "gone") == before["gone"]
+    entry = folder_of(graph_root, names.ref_entry(names.TAG_REFS_DIR, "kept", kept.last))
+    assert json.loads(entry.read_bytes())["format"] == names.STAMP_OF_MARKERS
+    graph.delete_tag("kept")
+    assert graph.tags() == ()
+    assert graph.check(deep=True).ok
+
+
+def test_a_tag_that_an_upgrade_marks_meanwhile_is_deleted_all_the_same(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = omnigraph.init(graph_root, schema="node A { x: String @key }")
+    graph.tag("doomed")
+    objects = StoredObjects(parse_root(graph_root))
+    slow_upgrades = [confirm_tags]
+
+    def append_after_the_upgrade(*arguments: Any) -> bool:
+        for upgrade in slow_upgrades:
+            slow_upgrades.remove(upgrade)
+            upgrade(objects)
+        return append_tag_entry(*arguments)
+
+    monkeypatch.setattr(tagging, "append_tag_entry", append_after_the_upgrade)
+    graph.delete_tag("doomed")
+
+    assert graph.tags() == ()
+    assert read_tag_log(objects, "doomed").last == 4
 
 
 def test_running_a_step_on_a_state_that_moved_changes_nothing(graph_root: str) -> None:

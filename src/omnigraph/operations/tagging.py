@@ -86,14 +86,16 @@ def remove_tag(objects: Objects, name: str) -> None:
     checked = checked_tag(name)
     branch_state(objects, None)  # a graph of a newer format is left alone
     log = read_tag_log(objects, checked)
-    if log.living is None:
+    doomed = log.living
+    if doomed is None:
         hint = did_you_mean(checked, [tag.tag for tag in all_tags(objects)])
         raise NotFoundError(
             f"{objects.root} has no tag {checked!r}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph tag list {objects.root}`.",
         )
-    # Whoever else put the next entry deleted this tag, too: nothing else follows a living one.
-    append_tag_entry(objects, log, log.living, RefState.DELETED)
+    # Whoever else put the next entry deleted this tag, too, or an upgrade said again that it lives.
+    while log.living == doomed and not append_tag_entry(objects, log, doomed, RefState.DELETED):
+        log = read_tag_log(objects, checked)
     reach("tag.post_delete")
 
 

@@ -40,7 +40,9 @@ BranchLog = RefLog[BranchRef]
 def claim_branch(objects: Objects, ref: BranchRef) -> BranchRef:
     """Claim the first entry of a name; returns the claim that holds it, ours or an earlier one."""
     path = names.branch_ref(ref.branch)
-    return decoded(_BRANCHES, path, claim(objects, path, encoded(ref, RefState.READY, path)))[1]
+    return decoded(
+        _BRANCHES, path, claim(objects, path, encoded(_BRANCHES, ref, RefState.READY, path))
+    )[1]
 
 
 def read_branch_log(objects: Objects, branch: str) -> BranchLog:
@@ -126,7 +128,7 @@ def read_branch_ref(objects: Objects, branch: str) -> BranchRef | None:
 def replace_branch_ref(objects: Objects, ref: BranchRef) -> None:
     """Depose whoever holds the name; only a forced initialisation may."""
     path = names.branch_ref(ref.branch)
-    objects.replace(path, encoded(ref, RefState.READY, path))
+    objects.replace(path, encoded(_BRANCHES, ref, RefState.READY, path))
 
 
 def release_branch(objects: Objects, branch: str) -> None:

@@ -6,6 +6,7 @@ its log says `ready`, so processes that create and delete at once are put in ord
 
     creating    claimed: what it needs is protected from now on, but nobody may rely on it yet
     ready       its creator has looked at everything after the claim: it lives
+                (an upgrade may repeat it, in the form of a new format)
     abandoned   takes the place of `ready` if the creator failed or seems dead; it never lives then
     deleted     it is gone; what is created next under this name is another
 
@@ -37,6 +38,7 @@ class Ref(Protocol):
 
 
 _DIGEST: Final = "digest"
+_FORMAT: Final = "format"
 
 RefT = TypeVar("RefT", bound=Ref)
 
@@ -60,6 +62,8 @@ class RefKind(Generic[RefT]):
     decoded: Callable[[Mapping[str, Any]], RefT]
     paths: Callable[[RefT], Iterable[str]]
     """What an entry says that becomes a part of a path."""
+    format: int | None = None
+    """Said by every entry; releases that know no such field cannot read an entry that has it."""
 
 
 @dataclass(frozen=True, kw_only=True)  # `RefLog[Tag](...)` fails on frozen slots in Python 3.11
@@ -115,7 +119,7 @@ def append_to(
         OutcomeUnknownError: the store fell silent at an entry that everybody would see.
     """
     path = names.ref_entry(kind.directory, log.name, log.last + 1)
-    content = encoded(ref, state, path)
+    content = encoded(kind, ref, state, path)
     make_durable(objects.root)  # what the entry speaks of
     try:
         # A store may repeat a put whose answer was lost, and then find our own object.
@@ -149,9 +153,11 @@ def free_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT] |
     return log if log.claimed is None else None
 
 
-def encoded(ref: RefT, state: RefState, path: str) -> bytes:
+def encoded(kind: RefKind[RefT], ref: RefT, state: RefState, path: str) -> bytes:
     """An entry for a path; its digest tells it from an entry that belongs elsewhere."""
     fields = {**asdict(ref), "state": state.value}
+    if kind.format is not None:
+        fields[_FORMAT] = kind.format
     digest = digest_of_values([path, fields])
     return json.dumps({**fields, _DIGEST: digest}, sort_keys=True).encode()
 
@@ -162,6 +168,7 @@ def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, R
         fields = dict(json.loads(content))
         _require_digest(fields.pop(_DIGEST, None), path, fields)
         state = RefState(fields.pop("state", RefState.READY))
+        fields.pop(_FORMAT, None)
         ref = kind.decoded(fields)
         paths = tuple(kind.paths(ref))
     except (ValueError, KeyError, TypeError) as error:

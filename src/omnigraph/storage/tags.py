@@ -70,6 +70,17 @@ def append_tag_entry(objects: Objects, log: TagLog, tag: Tag, state: RefState) -
     return append_to(objects, _TAGS, log, tag, state)
 
 
+def confirm_tags(objects: Objects) -> None:
+    """Say again that every tag is ready, in an entry that earlier releases cannot read.
+
+    Their `delete_tag` asks nothing but the log of the tag, and now refuses it. A log that somebody
+    else goes on with meanwhile is left to them.
+    """
+    for log in tag_logs(objects).values():
+        if log.living is not None:
+            append_tag_entry(objects, log, log.living, RefState.READY)
+
+
 def tag_logs(objects: Objects) -> Mapping[str, TagLog]:
     """The end of every name's log, all as they were at one moment."""
     return steady_logs(objects, _TAGS)
@@ -112,4 +123,5 @@ _TAGS: Final = RefKind(
     post_abandon="tag.post_abandon",
     decoded=_tag,
     paths=_paths,
+    format=names.STAMP_OF_MARKERS,
 )

@@ -3,6 +3,9 @@
 A stamp alone stops only those who look at it. A program that opened the graph before an upgrade
 reads the manifest again for every verb, and decodes no row of a kind that it does not know: so it
 stops before it reads or replaces anything. The swap writes row and stamp together.
+
+To delete a tag such a program reads its log only, so the entries of tags are marked as well; before
+main is stamped, because nobody comes back to them afterwards.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ from typing import TYPE_CHECKING
 
 from omnigraph.storage.manifest import swap_manifest
 from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.tags import confirm_tags
 
 if TYPE_CHECKING:
     from omnigraph.maintenance.migrations.context import MigrationContext
 
 
 def migrate(state: ManifestState, context: MigrationContext) -> None:
+    if state.ref is None:
+        confirm_tags(context.objects)
     swap_manifest(state, state.rows, operation_id=context.operation_id, stamp=8)
