@@ -1,10 +1,11 @@
-"""Every older format, asked everything, from folders that must not be written."""
+"""Every format, asked everything, from folders and disks that cannot be written."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +21,34 @@ from tests.gate.seeds import run_seed
 from tests.gate.selection import for_gate
 from tests.maintenance.old_graphs import OLD_COMMIT, old_graph
 from tests.maintenance.old_reads import COMMANDS, DEV, PEOPLE, QUESTIONS, REFUSED
+from tests.power.disk import Disk, can_mount, make_disk
 from tests.stores import files_of
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("permissions of folders")]
 
 OLD = range(1, names.STAMP)
-OF_TODAY = {run_seed() % 3 + 1, run_seed() % (names.STAMP - 4) + 4}
+PLACES = ("folders", "disk")
+"""What forbids to write: the permissions of folders, or a file system that is mounted to read."""
+OF_TODAY = {
+    (run_seed() % 3 + 1, PLACES[run_seed() % 2]),
+    (run_seed() % (names.STAMP - 4) + 4, PLACES[1 - run_seed() % 2]),
+}
 """One format without heads and one with."""
 
 
-@pytest.mark.parametrize("stamp", for_gate(OLD, lambda stamp: stamp in OF_TODAY))
-def test_every_read_verb_answers_from_read_only_folders(tmp_path: Path, stamp: int) -> None:
-    root = tmp_path / "g"
-    old_graph(str(root), stamp=stamp, branches=(DEV,), people=PEOPLE)
-    before = {path: path.read_bytes() for path in files_of(str(root))}
-
-    with read_only(root):
+@pytest.mark.parametrize(
+    ("stamp", "place"),
+    for_gate(product((*OLD, names.STAMP), PLACES), lambda case: case in OF_TODAY),
+)
+def test_every_read_verb_answers_where_nothing_can_be_written(
+    tmp_path: Path, stamp: int, place: str
+) -> None:
+    with read_only_graph(tmp_path, stamp, place) as root:
         answers = asked(root, tmp_path / "out")
 
     assert answers.keys() == {*QUESTIONS, *(f"$ {command}" for command in COMMANDS)}
     refused = {q: said for q, said in answers.items() if str(said).startswith(REFUSED)}
     assert refused == {}
-    assert {path: path.read_bytes() for path in files_of(str(root))} == before
     assert answers["nodes"] == answers["branch"] == answers["at a branch"] == [*PEOPLE]
     assert answers["branches"] == ["main", DEV]
     assert answers["check"] == []
@@ -136,6 +143,37 @@ def asked(root: Path, folder: Path) -> dict[str, Any]:
     ended = run_module("tests.maintenance.old_reads", str(root), str(folder))
     assert ended.returncode == 0, ended.stderr
     return dict(json.loads(line) for line in ended.stdout.splitlines())
+
+
+@contextmanager
+def read_only_graph(folder: Path, stamp: int, place: str) -> Iterator[Path]:
+    """A graph of a format where nothing can be written; afterwards nothing was."""
+    if place == "disk":
+        if not can_mount(folder / "tried"):
+            pytest.skip("needs root, ext4 and a loop device")
+        disk = make_disk(folder, size="32M")
+        with mounted(disk):
+            old_graph(str(disk.folder / "g"), stamp=stamp, branches=(DEV,), people=PEOPLE)
+        content = disk.image.read_bytes()
+        disk.mount(read_only=True)
+        with mounted(disk):
+            yield disk.folder / "g"
+        assert disk.image.read_bytes() == content
+        return
+    root = folder / "g"
+    old_graph(str(root), stamp=stamp, branches=(DEV,), people=PEOPLE)
+    before = {path: path.read_bytes() for path in files_of(str(root))}
+    with read_only(root):
+        yield root
+    assert {path: path.read_bytes() for path in files_of(str(root))} == before
+
+
+@contextmanager
+def mounted(disk: Disk) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        disk.unmount()
 
 
 @contextmanager

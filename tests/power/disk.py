@@ -27,8 +27,9 @@ class Disk:
     image: Path
     folder: Path
 
-    def mount(self) -> None:
-        _run("mount", "-o", "loop", str(self.image), str(self.folder))
+    def mount(self, *, read_only: bool = False) -> None:
+        options = "loop,ro,noload" if read_only else "loop"
+        _run("mount", "-o", options, str(self.image), str(self.folder))
 
     def unmount(self) -> None:
         """Wait until no process has it mounted any more, in whatever namespace."""
