@@ -6,6 +6,7 @@ Invariant: no other module spells one of these names (tests/tidy looks for them)
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 MANIFEST: Final = "__manifest"
@@ -17,12 +18,12 @@ BACKUPS_DIR: Final = "_backups"
 SCRUB_PROGRESS: Final = "_scrub.json"
 BOOT_LOCK: Final = "guard"
 _CHECKSUMS_DIR: Final = "_checksums"
-_REFS_DIR: Final = "_refs"
-BRANCH_REFS_DIR: Final = f"{_REFS_DIR}/branches"
-TAG_REFS_DIR: Final = f"{_REFS_DIR}/tags"
-HOLDS_DIR: Final = f"{_REFS_DIR}/holds"
-RETENTION_DIR: Final = f"{_REFS_DIR}/retention"
-REBUILDS_DIR: Final = f"{_REFS_DIR}/rebuilds"
+REFS_DIR: Final = "_refs"
+BRANCH_REFS_DIR: Final = f"{REFS_DIR}/branches"
+TAG_REFS_DIR: Final = f"{REFS_DIR}/tags"
+HOLDS_DIR: Final = f"{REFS_DIR}/holds"
+RETENTION_DIR: Final = f"{REFS_DIR}/retention"
+REBUILDS_DIR: Final = f"{REFS_DIR}/rebuilds"
 COMMITS: Final = "_graph_commits.lance"
 COMMIT_ACTORS: Final = "_graph_commit_actors.lance"
 RECOVERIES: Final = "_graph_commit_recoveries.lance"
@@ -91,6 +92,7 @@ _SLUG_MAX: Final = 60
 _FORKS: Final = "tree"
 _ULID: Final = "[0-9A-HJKMNP-TV-Z]{26}"
 _SIDECAR: Final = re.compile(rf"{RECOVERY_DIR}/{_ULID}(@[^/]+)?\.json")
+_CHECKSUM_LIST: Final = re.compile(r"([0-9]{1,20})-([0-9]+)-([0-9a-f]+)\.json")
 _FORK: Final = re.compile(rf"[A-Za-z0-9_-]*\.{_ULID}(\.{_ULID}(-[0-9]+)?)?")
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
@@ -145,7 +147,7 @@ def table_maker(location: str) -> str | None:
 
 def schema_lock() -> str:
     """Exists while a schema change is under way."""
-    return f"{_REFS_DIR}/{SCHEMA_APPLY_LOCK}.json"
+    return f"{REFS_DIR}/{SCHEMA_APPLY_LOCK}.json"
 
 
 def accepted_schema(model_hash: str) -> str:
@@ -180,11 +182,14 @@ def later_ref_entries(directory: str, name: str) -> str:
     return f"{directory}/{name}@"
 
 
-def ref_entry_at(directory: str, path: str) -> tuple[str, int]:
-    """The name and the number of the log entry at a path; the inverse of `ref_entry`."""
-    entry = path.removeprefix(f"{directory}/").removesuffix(".json")
-    name, later, number = entry.partition("@/")
-    return name, int(number) if later else 1
+def ref_entry_at(directory: str, path: str) -> tuple[str, int] | None:
+    """The name and the number of the log entry at a path; None if it is none."""
+    name, is_later, _ = path.removeprefix(f"{directory}/").partition("@/")
+    if is_later:
+        number = _number_at(path, lambda number: ref_entry(directory, name, number))
+        return None if number is None else (name, number)
+    name = name.removesuffix(".json")
+    return (name, 1) if ref_entry(directory, name) == path else None
 
 
 def branch_ref(branch: str, entry: int = 1) -> str:
@@ -228,8 +233,9 @@ def lance_versions(place: str) -> str:
 
 def lance_version_at(path: str) -> int | None:
     """The version that a file in `lance_versions` makes; None if it makes none."""
-    stem, _, suffix = path.rpartition("/")[2].partition(".")
-    return LANCE_VERSION_MOST - int(stem) if stem.isdecimal() and suffix == "manifest" else None
+    folder = path.rpartition("/")[0].removesuffix("_versions")
+    down = _number_at(path, lambda down: f"{folder}{lance_version(LANCE_VERSION_MOST - down)}")
+    return None if down is None or down > LANCE_VERSION_MOST else LANCE_VERSION_MOST - down
 
 
 def place_of_version(path: str) -> str:
@@ -268,10 +274,10 @@ def checksum_moment(made_at: str) -> str:
     return "".join(character for character in made_at if character.isdigit())
 
 
-def checksum_list_at(path: str) -> tuple[int, str, str]:
-    """The version, moment and digest in the name of a list; the inverse of `checksum_list`."""
-    version, moment, digest = path.rpartition("/")[2].removesuffix(".json").split("-")
-    return int(version), moment, digest
+def checksum_list_at(path: str) -> tuple[int, str, str] | None:
+    """The version, moment and digest in the name of a list; None if it is none."""
+    named = _CHECKSUM_LIST.fullmatch(path.rpartition("/")[2])
+    return None if named is None else (int(named[1]), named[2], named[3])
 
 
 def checksum_lists(place: str) -> str:
@@ -321,8 +327,9 @@ def retention_entry(number: int) -> str:
     return f"{RETENTION_DIR}/{number:08}.json"
 
 
-def retention_number(path: str) -> int:
-    return int(path.removeprefix(f"{RETENTION_DIR}/").removesuffix(".json"))
+def retention_number(path: str) -> int | None:
+    """The number of the entry at a path; None if it is none."""
+    return _number_at(path, retention_entry)
 
 
 def hold(hold_id: str) -> str:
@@ -330,9 +337,10 @@ def hold(hold_id: str) -> str:
     return f"{HOLDS_DIR}/{hold_id}.json"
 
 
-def hold_at(path: str) -> str:
-    """The id of the hold at a path; the inverse of `hold`."""
-    return path.removeprefix(f"{HOLDS_DIR}/").removesuffix(".json")
+def hold_at(path: str) -> str | None:
+    """The id of the hold at a path; None if it is none."""
+    hold_id = path.rpartition("/")[2].removesuffix(".json")
+    return hold_id if hold(hold_id) == path else None
 
 
 def rebuild_entry(number: int) -> str:
@@ -340,8 +348,20 @@ def rebuild_entry(number: int) -> str:
     return f"{REBUILDS_DIR}/{number:08}.json"
 
 
-def rebuild_number(path: str) -> int:
-    return int(path.removeprefix(f"{REBUILDS_DIR}/").removesuffix(".json"))
+def rebuild_number(path: str) -> int | None:
+    """The number of the entry at a path; None if it is none."""
+    return _number_at(path, rebuild_entry)
+
+
+def is_ref(path: str) -> bool:
+    """Whether a file below `REFS_DIR` has a name that Omnigraph gives; others are not ours."""
+    return (
+        path == schema_lock()
+        or any(ref_entry_at(folder, path) for folder in (BRANCH_REFS_DIR, TAG_REFS_DIR))
+        or hold_at(path) is not None
+        or retention_number(path) is not None
+        or rebuild_number(path) is not None
+    )
 
 
 def copy_intent() -> str:
@@ -356,8 +376,14 @@ def copy_record(number: int) -> str:
 
 def copy_record_number(path: str) -> int | None:
     """The number of the record at a path; None if it is no record."""
-    stem = path.removeprefix(f"{BACKUPS_DIR}/").removesuffix(".json")
-    return int(stem) if stem.isdecimal() else None
+    return _number_at(path, copy_record)
+
+
+def _number_at(path: str, named: Callable[[int], str]) -> int | None:
+    """The number in the name at a path, if just this name is given to the number."""
+    stem = path.rpartition("/")[2].partition(".")[0]
+    number = int(stem) if stem.isascii() and stem.isdecimal() else None
+    return number if number is not None and named(number) == path else None
 
 
 def sidecar(operation_id: str, incarnation: str | None = None) -> str:

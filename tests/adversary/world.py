@@ -172,7 +172,7 @@ def _damage_branch_log(root: Path) -> None:
 
 def _damage_checksums(root: Path) -> None:
     lists = root.glob(f"{_table('node:Company')}/_checksums/*")
-    _flip(max(lists, key=lambda file: names.checksum_list_at(str(file))[0]))
+    _flip(max(lists, key=lambda file: names.checksum_list_at(str(file)) or ()))
 
 
 def _remove_data(root: Path) -> None:

@@ -138,7 +138,9 @@ def _ends(source: StoredObjects) -> Mapping[str, int]:
 
 
 def _log_entries(source: StoredObjects) -> tuple[str, ...]:
-    return tuple(path for directory in _LOGS for path in source.list(directory))
+    """Without files of somebody else."""
+    listed = (path for directory in _LOGS for path in source.list(directory))
+    return tuple(path for path in listed if names.is_ref(path))
 
 
 def _wanted(
@@ -179,5 +181,5 @@ def _entries_of(
         path
         for path in entries
         for directory, known in kept.items()
-        if path.startswith(f"{directory}/") and names.ref_entry_at(directory, path)[0] in known
+        if (entry := names.ref_entry_at(directory, path)) is not None and entry[0] in known
     )

@@ -18,7 +18,7 @@ from omnigraph.storage.datasets import lance_branches, open_dataset, translated
 from omnigraph.storage.digests import digest_of
 from omnigraph.storage.history import HISTORY
 from omnigraph.storage.objects import ENTITY_TAG
-from omnigraph.storage.retention import Line
+from omnigraph.storage.retention import Line, last_entry
 from omnigraph.storage.version_files import Listing, files_of_version
 
 if TYPE_CHECKING:
@@ -231,20 +231,20 @@ class _Planner:
                 self.plan.visible.append((fork, stored))
         folder = names.checksum_lists(place_of(line.location, line.fork))
         for path in listings.source.folder(folder):
-            version, _, digest = names.checksum_list_at(path)
-            if version > limit or not listings.lacks(path):
+            named = names.checksum_list_at(path)
+            if named is None or named[0] > limit or not listings.lacks(path):
                 continue
             self.plan.lists.append(path)
             stored = self._source.read(path)
-            if stored is None or digest_of(stored) != digest:
+            if stored is None or digest_of(stored) != named[2]:
                 continue  # copied as it is; whoever reads it there finds the damage as here
             for name, checksum in ChecksumList.from_bytes(stored).added.items():
                 if not checksum.digest.startswith(ENTITY_TAG):
                     self.plan.digests[checksum.path(line.location, name)] = checksum.digest
 
     def _floors(self) -> tuple[str, ...]:
-        """The last entry of the log of floors, which alone counts."""
-        return self._source.list(names.RETENTION_DIR)[-1:]
+        number = last_entry(self._source)
+        return () if number is None else (names.retention_entry(number),)
 
     def _add_logs(self, paths: Iterable[str]) -> None:
         logs = (names.BRANCH_REFS_DIR, names.TAG_REFS_DIR)

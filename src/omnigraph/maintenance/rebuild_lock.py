@@ -73,14 +73,15 @@ def rebuilding(
 
 
 def _last(objects: Objects) -> tuple[int, RebuildEntry | None]:
-    numbers = [names.rebuild_number(path) for path in objects.list(names.REBUILDS_DIR)]
-    if not numbers:
+    numbers = map(names.rebuild_number, objects.list(names.REBUILDS_DIR))
+    last = max((number for number in numbers if number is not None), default=None)
+    if last is None:
         return 0, None
-    content = objects.read(names.rebuild_entry(max(numbers))) or b""
+    content = objects.read(names.rebuild_entry(last)) or b""
     try:
-        return max(numbers), RebuildEntry(**json.loads(content))
+        return last, RebuildEntry(**json.loads(content))
     except (ValueError, TypeError):
-        return max(numbers), None  # torn by a power cut: its process is gone
+        return last, None  # torn by a power cut: its process is gone
 
 
 def _put(objects: Objects, number: int, entry: RebuildEntry) -> bool:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
+from omnigraph import names
 from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import recovery_folder
@@ -67,7 +68,7 @@ class CheckReport:
     """What was checked and what was found.
 
     Pending operations and orphan files are no findings: writers in progress leave both. Nor are
-    stray files, which lie among the sidecars and are none: nothing reads them.
+    stray files, which lie among sidecars or logs and are none: nothing reads them.
     """
 
     root: str
@@ -114,6 +115,7 @@ def check_graph(
     findings += _chain(root, state)
     orphans = [orphan for entry in snapshot.tables.values() for orphan in _orphans(root, entry)]
     recovery = recovery_folder(objects)
+    strays = (path for path in objects.list(names.REFS_DIR) if not names.is_ref(path))
     return CheckReport(
         root=root.uri,
         branch=snapshot.branch_name,
@@ -121,7 +123,7 @@ def check_graph(
         tables=len(snapshot.tables),
         rows=sum(entry.row_count for entry in snapshot.tables.values()),
         pending_operations=recovery.operations,
-        stray_files=recovery.strays,
+        stray_files=(*recovery.strays, *strays),
         orphan_files=len(orphans),
         orphan_bytes=sum(size for _, size in orphans),
         findings=tuple(findings),

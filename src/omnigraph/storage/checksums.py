@@ -175,7 +175,8 @@ def _complete(root: Root, location: str, ref: ChecksumRef) -> Mapping[str, FileC
 def lists_on_disk(root: Root, location: str, fork: str | None) -> tuple[ChecksumRef, ...]:
     """Every list of one line of a table, oldest version first."""
     paths = stored_objects(root).list(names.checksum_lists(place_of(location, fork)))
-    return tuple(ChecksumRef(fork, *named) for named in sorted(map(names.checksum_list_at, paths)))
+    listed = [named for named in map(names.checksum_list_at, paths) if named is not None]
+    return tuple(ChecksumRef(fork, *named) for named in sorted(listed))
 
 
 def is_version(name: str) -> bool:

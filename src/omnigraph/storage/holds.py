@@ -121,8 +121,9 @@ def readable_holds(objects: Objects) -> Iterator[tuple[str, Hold | None]]:
 
 def _contents(objects: Objects) -> Iterator[tuple[str, bytes]]:
     for path, content in read_all(objects, objects.list(names.HOLDS_DIR)).items():
-        if content is not None:
-            yield names.hold_at(path), content
+        hold_id = names.hold_at(path)
+        if hold_id is not None and content is not None:
+            yield hold_id, content
 
 
 def decoded(hold_id: str, content: bytes) -> Hold | None:

@@ -19,6 +19,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from omnigraph import names
@@ -88,7 +89,7 @@ class RefLog(Generic[RefT]):
 
 def read_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT]:
     later = objects.list(names.later_ref_entries(kind.directory, name))
-    last = max((names.ref_entry_at(kind.directory, path)[1] for path in later), default=1)
+    last = max((number for _, number in _entries(kind, later)), default=1)
     content = objects.read(names.ref_entry(kind.directory, name, last))
     return _log(kind, name, last, content)
 
@@ -172,7 +173,7 @@ def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, R
         ref = kind.decoded(fields)
         paths = tuple(kind.paths(ref))
     except (ValueError, KeyError, TypeError) as error:
-        name, _ = names.ref_entry_at(kind.directory, path)
+        ((name, _),) = _entries(kind, [path])
         raise DamagedGraphError(
             f"the claim of {kind.thing} {name!r} cannot be understood: {error!r}",
             next_step=f"Restore {path} from a backup of the graph's root.",
@@ -185,19 +186,24 @@ def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, R
 def broken_entries(objects: Objects, kind: RefKind[RefT]) -> Iterator[tuple[str, str]]:
     """Entries of logs that cannot be read or are missing between others: their paths, and why."""
     paths = objects.list(kind.directory)
+    entries = [path for path in paths if names.ref_entry_at(kind.directory, path) is not None]
     numbers: dict[str, set[int]] = {}
-    for path, content in read_all(objects, paths).items():
-        name, number = names.ref_entry_at(kind.directory, path)
-        numbers.setdefault(name, set()).add(number)
+    for name, number in _entries(kind, entries):
+        numbers.setdefault(name, {0}).add(number)
+    for path, content in read_all(objects, entries).items():
         try:
             if content is not None:
                 decoded(kind, path, content)
         except DamagedGraphError as error:
             yield path, error.what
     for name, present in numbers.items():
-        for number in sorted(set(range(1, max(present))) - present):
-            path = names.ref_entry(kind.directory, name, number)
-            yield path, f"entry {number} of {kind.thing} {name!r} is missing"
+        for before, after in pairwise(sorted(present)):
+            first, last = before + 1, after - 1
+            path = names.ref_entry(kind.directory, name, first)
+            if first == last:
+                yield path, f"entry {first} of {kind.thing} {name!r} is missing"
+            elif first < last:
+                yield path, f"entries {first} to {last} of {kind.thing} {name!r} are missing"
 
 
 def _require_digest(expected: object, path: str, fields: Mapping[str, Any]) -> None:
@@ -211,12 +217,19 @@ def _logs(
     objects: Objects, kind: RefKind[RefT], listed: Iterable[str]
 ) -> Mapping[str, RefLog[RefT]]:
     last: dict[str, int] = {}
-    for path in listed:
-        name, entry = names.ref_entry_at(kind.directory, path)
-        last[name] = max(entry, last.get(name, 0))
+    for name, number in _entries(kind, listed):
+        last[name] = max(number, last.get(name, 0))
     ends = {name: names.ref_entry(kind.directory, name, last[name]) for name in sorted(last)}
     contents = read_all(objects, tuple(ends.values()))
     return {name: _log(kind, name, last[name], contents[path]) for name, path in ends.items()}
+
+
+def _entries(kind: RefKind[RefT], paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The names and numbers of the entries among paths; a file of somebody else is none."""
+    for path in paths:
+        entry = names.ref_entry_at(kind.directory, path)
+        if entry is not None:
+            yield entry
 
 
 def _log(kind: RefKind[RefT], name: str, last: int, content: bytes | None) -> RefLog[RefT]:

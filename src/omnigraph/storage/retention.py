@@ -52,13 +52,17 @@ def line_of(entry: TableEntry) -> Line:
     return Line(entry.location, entry.fork)
 
 
+def last_entry(objects: Objects) -> int | None:
+    """The number of the entry that counts; None if nothing was ever cleaned."""
+    return max(_entries(objects).values(), default=None)
+
+
 def read_retention(objects: Objects) -> Retention:
     """The floors in force; entries that others replace meanwhile are looked for again."""
     while True:
-        entries = objects.list(names.RETENTION_DIR)
-        if not entries:
+        number = last_entry(objects)
+        if number is None:
             return Retention(entry=0, floors={})
-        number = max(map(names.retention_number, entries))
         content = objects.read(names.retention_entry(number))
         if content is not None:
             return Retention(entry=number, floors=_decoded(number, content))
@@ -93,9 +97,15 @@ def forget_lines(objects: Objects, lines: Collection[Line]) -> None:
 
 def _forget_before(objects: Objects, number: int) -> None:
     """Older entries say nothing any more; a late put of one changes nothing either."""
-    for path in objects.list(names.RETENTION_DIR):
-        if names.retention_number(path) < number:
+    for path, older in _entries(objects).items():
+        if older < number:
             objects.delete(path)
+
+
+def _entries(objects: Objects) -> Mapping[str, int]:
+    """The numbers of the entries, by path; a file of somebody else is none."""
+    numbered = ((path, names.retention_number(path)) for path in objects.list(names.RETENTION_DIR))
+    return {path: number for path, number in numbered if number is not None}
 
 
 def _encoded(floors: Mapping[Line, int]) -> bytes:
