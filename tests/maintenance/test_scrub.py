@@ -11,6 +11,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.graph import Graph
 from omnigraph.maintenance import scrub
+from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
@@ -91,6 +92,40 @@ def test_a_pass_that_was_stopped_goes_on(graph: Graph, monkeypatch: pytest.Monke
     assert len(report.findings) == 1
     assert not (Path(graph.root) / names.SCRUB_PROGRESS).exists()
     assert graph.scrub().resumed_files == 0
+
+
+def forged(path: object, findings: object = ()) -> bytes:
+    fields = {"path": path, "findings": findings}
+    return json.dumps({**fields, "digest": digest_of_values(fields)}).encode()
+
+
+FORGED = (
+    b'{"path": "nodes/x", "files": 3, "findings": []}',  # of an earlier release
+    b'{"path": "nodes/x", "findings": [], "digest": "0"}',
+    b"[" * 100_000,
+    forged("~"),
+    forged(5),
+    forged("", [{"problem": "none", "thing": "x", "message": "y"}]),
+    forged("", [{"problem": "drift", "thing": 5, "message": "y"}]),
+)
+
+
+def test_a_forged_progress_leaves_nothing_out_that_is_not_told(tmp_path: Path) -> None:
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph.write({"P": [{"k": "k", "n": 1}]})
+    everything = graph.scrub().files
+    progress = tmp_path / "graph" / names.SCRUB_PROGRESS
+
+    for content in FORGED:
+        progress.write_bytes(content)
+        report = graph.scrub()
+        assert report.ok
+        assert (report.files, report.resumed_files) == (everything, 0), content[:80]
+    progress.write_bytes(forged("nodes"))
+    report = graph.scrub()
+
+    assert 0 < report.files < everything
+    assert report.files + report.resumed_files == everything
 
 
 def test_a_rate_slows_it_down(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,11 @@ from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind
 from omnigraph.commit.upkeep import UPKEEP_ACTOR
 from omnigraph.errors import DamagedGraphError
-from omnigraph.operations.check import Finding, Problem
+from omnigraph.operations.check import Finding
 from omnigraph.operations.deep_check import file_findings, list_findings
 from omnigraph.storage.checksum_recording import record_version
+from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.documents import parsed, typed
 from omnigraph.storage.stored_files import (
     StoredFile,
     StoredFiles,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import TableEntry
 
+_DIGEST: Final = "digest"
 _CHUNK_BYTES: Final = 256 << 20
 _CHUNK_FILES: Final = 256
 
@@ -54,7 +57,7 @@ class ScrubOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubReport:
-    """What a pass came to; `resumed_files` were compared by earlier runs of it."""
+    """What a pass came to; `resumed_files` were left out, as earlier runs of it compared them."""
 
     root: str
     files: int
@@ -74,20 +77,18 @@ class _Progress:
     """How far a pass has come, as it is stored between runs."""
 
     path: str = ""
-    files: int = 0
     findings: tuple[Finding, ...] = ()
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        fields = asdict(self)
+        return json.dumps({**fields, _DIGEST: digest_of_values(fields)}).encode()
 
     @classmethod
     def from_json(cls, content: bytes) -> _Progress:
-        fields = json.loads(content)
-        findings = tuple(
-            Finding(**{**finding, "problem": Problem(finding["problem"])})
-            for finding in fields["findings"]
-        )
-        return cls(path=fields["path"], files=fields["files"], findings=findings)
+        fields = dict(parsed(content))
+        if fields.pop(_DIGEST) != digest_of_values(fields):
+            raise ValueError("it was changed")
+        return typed(cls, fields)
 
 
 def scrub_graph(
@@ -97,18 +98,16 @@ def scrub_graph(
     recorded = _record(objects, clock) if options.record else 0
     stored = stored_files(objects, manifest_states(objects))
     begun = _Progress() if options.restart else _read_progress(objects)
+    rest = [file for path, file in sorted(stored.files.items()) if path > begun.path]
+    if not rest:  # a pass never ends without having compared anything
+        begun, rest = _Progress(), [file for _, file in sorted(stored.files.items())]
     progress, compared = begun, 0
     started = clock.now()
-    rest = [file for path, file in sorted(stored.files.items()) if path > begun.path]
     for chunk in _chunks(rest):
         differences = zip(chunk, workers.compare(chunk), strict=True)
         findings = file_findings(objects, differences)
         compared += sum(file.checksum.size for file in chunk)
-        progress = _Progress(
-            path=chunk[-1].path,
-            files=progress.files + len(chunk),
-            findings=(*progress.findings, *findings),
-        )
+        progress = _Progress(path=chunk[-1].path, findings=(*progress.findings, *findings))
         objects.replace(names.SCRUB_PROGRESS, progress.to_json())
         if options.rate is not None:
             taken = (clock.now() - started).total_seconds()
@@ -116,9 +115,9 @@ def scrub_graph(
     objects.delete(names.SCRUB_PROGRESS)
     return ScrubReport(
         root=objects.root.uri,
-        files=progress.files - begun.files,
+        files=len(rest),
         bytes=compared,
-        resumed_files=begun.files,
+        resumed_files=len(stored.files) - len(rest),
         unrecorded_files=len(stored.unrecorded),
         recorded_tables=recorded,
         findings=(*list_findings(objects, stored), *progress.findings),

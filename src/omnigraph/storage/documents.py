@@ -1,0 +1,49 @@
+"""Documents that are stored as JSON: whatever is wrong with one is a ValueError.
+
+Invariant: what comes out has the members and types of its dataclass, so that nobody further on
+meets a text where a number belongs. A graph may have been filled by somebody else.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    T = TypeVar("T", bound=DataclassInstance)
+else:
+    T = TypeVar("T")
+
+
+def parsed(content: bytes | str) -> Any:
+    """The values of a document.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def typed(kind: type[T], members: object) -> T:
+    """The members of a document as what they stand for.
+
+    Raises:
+        ValueError: a member is missing, unknown, or has another type.
+    """
+    import msgspec  # most graphs are opened without it
+
+    if not isinstance(members, dict):
+        raise ValueError(f"it is {type(members).__name__}, expected an object")  # noqa: TRY004
+    unknown = members.keys() - {field.name for field in fields(kind)}
+    if unknown:
+        raise ValueError(f"it has unknown members, such as {min(unknown)!r:.80}")
+    try:
+        return msgspec.convert(members, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ValueError(str(error)) from None
