@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 branch_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 tag_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
-TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
+BranchName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the branch.")]
+TagName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the tag.")]
 
 
 @branch_app.command("create")
@@ -28,19 +28,22 @@ def branch_create(
     graph: GraphArgument,
     name: BranchName,
     *,
-    base: Annotated[str, typer.Option("--from", metavar="REF", help="What it starts as.")] = "main",
+    base: Annotated[
+        str,
+        typer.Option("--from", metavar="REF", help="Branch, tag, commit or time to start from."),
+    ] = "main",
     owner: Annotated[
-        str | None, typer.Option("--owner", metavar="NAME", help="Who it is for.")
+        str | None, typer.Option("--owner", metavar="NAME", help="Owner of the branch.")
     ] = None,
     expires: Annotated[
         str | None,
         typer.Option(
-            "--expires", metavar="AGE", help="Abandoned after 12h, 7d, 4w unless still written."
+            "--expires", metavar="AGE", help="Abandoned after AGE (12h, 7d) unless still written."
         ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a branch; no row is copied."""
+    """Create a branch. No rows are copied."""
     made = omnigraph.open(graph).create_branch(name, from_=base, owner=owner, expires=expires)
     commit = made.snapshot().commit_id
     if as_json:
@@ -79,7 +82,7 @@ def branch_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
 def branch_delete(
     graph: GraphArgument, name: BranchName, *, yes: YesFlag = False, as_json: JsonFlag = False
 ) -> None:
-    """Delete a branch; what was merged elsewhere stays there."""
+    """Delete a branch. Merged commits stay on the branches they were merged into."""
     require_confirmation(graph, f"delete branch {name!r:.80}", yes=yes)
     omnigraph.open(graph).delete_branch(name)
     if as_json:
@@ -93,11 +96,13 @@ def tag_create(
     graph: GraphArgument,
     name: TagName,
     *,
-    at: Annotated[str, typer.Option("--at", metavar="REF", help="What it names.")] = "main",
+    at: Annotated[
+        str, typer.Option("--at", metavar="REF", help="Branch, commit or time to tag.")
+    ] = "main",
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Name a commit; what it left is kept as long as the tag exists."""
+    """Tag a commit. Its data is kept as long as the tag exists."""
     tag = omnigraph.open(graph).tag(name, at=at, actor=actor)
     if as_json:
         output.json_object({"tag": tag.tag, "commit": tag.commit_id, "branch": tag.branch})
@@ -132,7 +137,7 @@ def tag_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
 def tag_delete(
     graph: GraphArgument, name: TagName, *, yes: YesFlag = False, as_json: JsonFlag = False
 ) -> None:
-    """Delete a tag; what only it kept may be cleaned up afterwards."""
+    """Delete a tag. Data that only the tag kept can be cleaned up afterwards."""
     require_confirmation(graph, f"delete tag {name!r:.80}", yes=yes)
     omnigraph.open(graph).delete_tag(name)
     if as_json:
@@ -143,25 +148,27 @@ def tag_delete(
 
 def merge(  # noqa: PLR0913 - one parameter per option
     graph: GraphArgument,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A branch, tag or commit.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Branch, tag or commit to merge.")
+    ],
     *,
-    into: Annotated[str, typer.Option("--into", metavar="BRANCH", help="The target.")] = "main",
+    into: Annotated[str, typer.Option("--into", metavar="BRANCH", help="Target branch.")] = "main",
     resolve: Annotated[
         str | None,
         typer.Option(
             "--resolve",
             metavar="ours|theirs|newest|FILE.json",
-            help="How conflicts are decided; ours is the target.",
+            help="How to resolve conflicts; ours is the target.",
         ),
     ] = None,
     whole_rows: Annotated[
         bool,
-        typer.Option("--whole-rows", help="Changes of different columns of a row conflict, too."),
+        typer.Option("--whole-rows", help="Changes to different columns of a row conflict."),
     ] = False,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Merge a branch into another as one commit, or show every conflict."""
+    """Merge a branch into another, or list all conflicts. A merge is one commit."""
     opened = omnigraph.open(graph)
     try:
         merged = opened.merge(

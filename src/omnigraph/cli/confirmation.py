@@ -15,7 +15,7 @@ from omnigraph.cli import output
 from omnigraph.errors import InvalidInputError
 
 YesFlag = Annotated[
-    bool, typer.Option("--yes", help="Do not ask before something is removed on a remote store.")
+    bool, typer.Option("--yes", help="Do not ask for confirmation on a remote store.")
 ]
 _REFUSED: Final = 1
 

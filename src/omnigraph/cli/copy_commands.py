@@ -17,26 +17,20 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.copying import CopyReport
 
 BackupArgument = Annotated[
-    str, typer.Argument(metavar="BACKUP", help="Where the backup is: a path or an s3:// address.")
+    str, typer.Argument(metavar="BACKUP", help="Location of the backup: path or s3:// URL.")
 ]
 NewGraphArgument = Annotated[
-    str, typer.Argument(metavar="NEW", help="An empty place for the new graph.")
+    str, typer.Argument(metavar="NEW", help="Empty location for the new graph.")
 ]
 
 
 def backup(graph: GraphArgument, target: BackupArgument, *, as_json: JsonFlag = False) -> None:
-    """Copy a graph as it is now, beside its writers; the next time only what is new.
-
-    \b
-    Examples:
-      omnigraph backup ./g /mnt/backup/g
-      omnigraph backup ./g s3://bucket/backup/g
-    """  # noqa: D301 - the escape keeps click from wrapping the examples
+    """Back up a graph while it is in use. Later backups copy only what is new."""
     _show(omnigraph.backup(graph, target), as_json=as_json)
 
 
 def restore(source: BackupArgument, new: NewGraphArgument, *, as_json: JsonFlag = False) -> None:
-    """Make a graph of a backup at an empty place."""
+    """Restore a backup to an empty location."""
     _show(omnigraph.restore(source, new), as_json=as_json)
 
 
@@ -45,16 +39,16 @@ def clone(
     new: NewGraphArgument,
     *,
     branch: Annotated[
-        str | None, typer.Option("--branch", help="Take main and this branch alone.")
+        str | None, typer.Option("--branch", help="Copy only main and this branch.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make another graph of a graph that is in use, at an empty place."""
+    """Copy a graph, even while it is in use, to an empty location."""
     _show(omnigraph.clone(graph, new, branch=branch), as_json=as_json)
 
 
 def verify(target: BackupArgument, *, as_json: JsonFlag = False) -> None:
-    """Compare every file of a backup with its checksum and check every branch; writes nothing."""
+    """Verify the files and branches of a backup. Writes nothing."""
     report = omnigraph.verify(target)
     if as_json:
         output.json_object({**asdict(report), "ok": report.ok})

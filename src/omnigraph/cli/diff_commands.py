@@ -26,24 +26,22 @@ def diff(  # noqa: PLR0913 - one parameter per option
     graph: GraphArgument,
     states: Annotated[
         str,
-        typer.Argument(metavar="A..B", help="Two branches, tags, commits, versions or times."),
+        typer.Argument(metavar="A..B", help="Branches, tags, commits, versions or times."),
     ],
     *,
     types: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this type.")
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Show only this type.")
     ] = None,
-    rows: Annotated[
-        int, typer.Option("--rows", min=0, help="How many changed rows per type to show.")
-    ] = 10,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Maximum rows to show per type.")] = 10,
     format_name: Annotated[
-        str | None, typer.Option("--format", help="jsonl or parquet: write every changed row.")
+        str | None, typer.Option("--format", help="Write all changed rows as jsonl or parquet.")
     ] = None,
     target: Annotated[
-        str, typer.Option("-o", "--output", metavar="PATH", help="Where --format writes.")
+        str, typer.Option("-o", "--output", metavar="PATH", help="Output path of --format.")
     ] = "-",
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what changed from one state of a graph to another."""
+    """Show the differences between two states of a graph."""
     before, dots, after = states.partition("..")
     if not dots:
         raise typer.BadParameter(f"{states!r}: write A..B", param_hint="A..B")
@@ -62,23 +60,26 @@ def changes(  # noqa: PLR0913 - one parameter per option
     *,
     branch: BranchOption = names.MAIN,
     start: Annotated[
-        str, typer.Option("--start", metavar="now|beginning|COMMIT", help="Without a cursor.")
+        str,
+        typer.Option(
+            "--start", metavar="now|beginning|COMMIT", help="Where to start without a cursor."
+        ),
     ] = "beginning",
     cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Where an earlier call ended.")
+        str | None, typer.Option("--cursor", help="Resume at this cursor of an earlier call.")
     ] = None,
     types: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this type.")
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Show only this type.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="How many commits at most.")
+        int | None, typer.Option("--limit", min=1, help="Maximum number of commits.")
     ] = None,
     as_lines: Annotated[
-        bool, typer.Option("--lines", help="Every change as a JSON line, cursors between commits.")
+        bool, typer.Option("--lines", help="Print each change as a JSON line, with cursors.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what each commit of a branch changed, and the cursor to go on from."""
+    """Show what each commit changed, and a cursor to resume from."""
     opened = omnigraph.open(graph, mode="r").branch(branch)
     place = {"start": start} if cursor is None else {"cursor": cursor}
     feed = opened.changes(types=types, limit_commits=limit, **place)

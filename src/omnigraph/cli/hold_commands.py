@@ -13,12 +13,12 @@ from omnigraph.cli.options import GraphArgument, JsonFlag
 
 hold_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-HoldId = Annotated[str, typer.Argument(metavar="ID", help="The hold, as `hold list` shows it.")]
+HoldId = Annotated[str, typer.Argument(metavar="ID", help="Id of the hold; see `hold list`.")]
 
 
 @hold_app.command("list")
 def hold_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
-    """List what readers hold, and until when."""
+    """List holds and when they expire."""
     holds = omnigraph.open(graph, mode="r").holds()
     if as_json:
         output.json_object({"holds": [asdict(hold) for hold in holds]})
@@ -41,7 +41,7 @@ def hold_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
 
 @hold_app.command("release")
 def hold_release(graph: GraphArgument, hold: HoldId, *, as_json: JsonFlag = False) -> None:
-    """End a hold; its reader may then find that what it reads is no longer kept."""
+    """Release a hold. Its reader may then find its data no longer kept."""
     omnigraph.open(graph).release_hold(hold)
     if as_json:
         output.json_object({"released": hold})

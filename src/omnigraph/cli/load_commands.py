@@ -29,56 +29,60 @@ STDOUT: Final = "-"
 OVERWRITE: Final = "overwrite"
 
 Files = Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="Files, patterns or directories to load.")
+    list[str],
+    typer.Argument(metavar="FILE...", help="Files, glob patterns or directories to load."),
 ]
 Mode = Annotated[str, typer.Option("--mode", help="append, merge or overwrite.")]
-Branch = Annotated[str | None, typer.Option("--branch", help="The branch to work on.")]
+Branch = Annotated[str | None, typer.Option("--branch", help="Branch to use.")]
 Base = Annotated[
-    str | None, typer.Option("--from", metavar="REF", help="Make the branch from this first.")
+    str | None, typer.Option("--from", metavar="REF", help="Create the branch from REF first.")
 ]
 MergeInto = Annotated[
     str | None,
-    typer.Option("--merge-into", metavar="BRANCH", help="Check the branch, then merge it there."),
+    typer.Option("--merge-into", metavar="BRANCH", help="Merge the checked branch into BRANCH."),
 ]
 Audit = Annotated[
     Path | None,
     typer.Option(
-        "--audit", metavar="FILE", help="Queries (.gq) that must find nothing before the merge."
+        "--audit", metavar="FILE", help="Queries (.gq) that must return no rows to merge."
     ),
 ]
 At = Annotated[
     str | None,
-    typer.Option("--at", metavar="REF", help="A tag, commit, version or point in time."),
+    typer.Option("--at", metavar="REF", help="Tag, commit, version or time to read."),
 ]
-Engine = Annotated[str, typer.Option("--engine", help="auto, local or spark; auto goes by size.")]
-OnFault = Annotated[
-    str, typer.Option("--on-error", help="fail, or quarantine: set bad records aside.")
-]
+Engine = Annotated[str, typer.Option("--engine", help="auto, local or spark. auto: by input size.")]
+OnFault = Annotated[str, typer.Option("--on-error", help="fail, or quarantine rejected records.")]
 MaxBad = Annotated[
     str | None,
-    typer.Option("--max-bad", metavar="N|P%", help="How many a quarantine accepts; 10% if not."),
+    typer.Option("--max-bad", metavar="N|P%", help="Maximum rejected records (default 10%)."),
 ]
 As = Annotated[
-    str | None, typer.Option("--as", metavar="TYPE", help="The type of CSV and Parquet records.")
+    str | None,
+    typer.Option("--as", metavar="TYPE", help="Type of the records in CSV and Parquet files."),
 ]
 Mapped = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="PROP=COLUMN", help="The file's own name of a property."),
+    typer.Option("--map", metavar="PROP=COLUMN", help="Column of the file that holds a property."),
 ]
 OrderBy = Annotated[
     str | None,
-    typer.Option("--order-by", metavar="PROP", help="In a merge, the greatest value stands."),
+    typer.Option(
+        "--order-by", metavar="PROP", help="With merge: on duplicates, keep the highest PROP."
+    ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check all, write nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Read and validate everything, write nothing.")
+]
 Quarantine = Annotated[
-    str | None, typer.Option("--quarantine", metavar="DIR", help="Where bad records go.")
+    str | None, typer.Option("--quarantine", metavar="DIR", help="Directory for rejected records.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="One type, not all.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
+Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Export only this type.")]
 Format = Annotated[str, typer.Option("--format", help="jsonl or parquet.")]
 Target = Annotated[
     str,
-    typer.Option("-o", "--output", metavar="PATH", help="A file, or a directory for parquet."),
+    typer.Option("-o", "--output", metavar="PATH", help="Target file, or directory for parquet."),
 ]
 
 
@@ -106,7 +110,7 @@ def load(  # noqa: PLR0913 - one parameter per option
     as_json: JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:
-    """Load files as one commit that accounts for every record."""
+    """Load files as one commit. Every record is accounted for."""
     if mode == OVERWRITE and not dry_run:
         require_confirmation(graph, "replace all rows of the types that are loaded", yes=yes)
     opened = omnigraph.open(graph, mode="r" if dry_run else "rw")
@@ -147,7 +151,7 @@ def export(  # noqa: PLR0913 - one parameter per option
     target: Target = STDOUT,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write the published rows as files that load reads back."""
+    """Export rows to files that `omnigraph load` can read."""
     if target == STDOUT and as_json:
         raise typer.BadParameter("the rows themselves go to stdout", param_hint="--json")
     opened = omnigraph.open(graph, mode="r").branch(branch or names.MAIN)

@@ -17,6 +17,7 @@ from omnigraph.cli import (
     branch_commands,
     copy_commands,
     diff_commands,
+    examples,
     hold_commands,
     interruption,
     load_commands,
@@ -44,19 +45,19 @@ app = typer.Typer(
 app.add_typer(
     schema_commands.schema_app,
     name="schema",
-    help="Look at the accepted schema, plan another, or change to it.",
+    help="Show, plan and apply schemas.",
 )
 commit_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(commit_app, name="commit", help="Look at what was committed, and by whom.")
+app.add_typer(commit_app, name="commit", help="List commits.")
 recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(recovery_app, name="recovery", help="Unfinished writes: what became of them.")
-app.add_typer(branch_commands.branch_app, name="branch", help="Make, list and delete branches.")
-app.add_typer(hold_commands.hold_app, name="hold", help="What readers hold, and until when.")
-app.add_typer(branch_commands.tag_app, name="tag", help="Name commits, and keep what they left.")
+app.add_typer(recovery_app, name="recovery", help="List and recover unfinished writes.")
+app.add_typer(branch_commands.branch_app, name="branch", help="Create, list and delete branches.")
+app.add_typer(hold_commands.hold_app, name="hold", help="List and release the holds of readers.")
+app.add_typer(branch_commands.tag_app, name="tag", help="Manage tags. A tagged commit is kept.")
 
 LintedFile = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="A schema (.pg) or query file (.gq), or - for stdin."),
+    typer.Argument(metavar="FILE", help="Schema (.pg) or query file (.gq), or - for stdin."),
 ]
 
 
@@ -82,20 +83,20 @@ def _root(
 @app.command()
 def init(
     graph: GraphArgument,
-    schema: Annotated[Path, typer.Option("--schema", help="The schema file (.pg).")],
+    schema: Annotated[Path, typer.Option("--schema", help="Schema file (.pg).")],
     actor: Annotated[
-        str | None, typer.Option("--actor", help="Who the first commit is attributed to.")
+        str | None, typer.Option("--actor", help="Author of the first commit.")
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Take over a root whose earlier initialisation died."),
+        typer.Option("--force", help="Take over a root where an earlier init failed."),
     ] = False,
     durability: Annotated[
         str | None,
         typer.Option(
             "--durability",
             metavar="commit|os",
-            help="What writes survive: a power cut (commit, the default), or a crash (os).",
+            help="Writes survive a power failure (commit, default) or only a crash (os).",
         ),
     ] = None,
     as_json: JsonFlag = False,
@@ -114,7 +115,7 @@ def init(
 
 @app.command()
 def status(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFlag = False) -> None:
-    """Show types, versions, rows, fragments, index coverage and pending work."""
+    """Show tables, rows, index coverage and pending writes."""
     output.status(omnigraph.open(graph, mode="r").branch(branch).status(), as_json=as_json)
 
 
@@ -122,14 +123,18 @@ def status(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFla
 def lint(
     file: LintedFile,
     schema: Annotated[
-        Path | None, typer.Option("--schema", help="The schema (.pg) of a query file.")
+        Path | None, typer.Option("--schema", help="Schema (.pg) to check a query file against.")
     ] = None,
     graph: Annotated[
-        str | None, typer.Option("--graph", help="The graph whose schema a query file is about.")
+        str | None,
+        typer.Option("--graph", help="Graph whose schema to check a query file against."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a schema file, or a query file against a schema, and show every problem in place."""
+    """Check a schema or query file and show every problem.
+
+    A query file is checked against --schema or the schema of --graph.
+    """
     if schema is None and graph is None and file.suffix != ".gq":
         # Commands that do not need it start without it.
         from omnigraph.cli import schema_output
@@ -150,10 +155,10 @@ def lint(
 def fmt(
     file: SchemaFile,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit 1 if the file would change.")
+        bool, typer.Option("--check", help="Write nothing; exit with 1 if the file would change.")
     ] = False,
 ) -> None:
-    """Format a schema file in place, keeping every comment."""
+    """Format a schema file in place. Comments are kept."""
     # Commands that do not need it start without it.
     from omnigraph.schema.format import format_schema
 
@@ -175,11 +180,11 @@ def check(
     branch: BranchOption = "main",
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Also compare every stored file of every branch and version."),
+        typer.Option("--deep", help="Also verify the files of every branch and version."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Prove that a graph keeps its promises; reads everything, writes nothing."""
+    """Verify the integrity of a graph. Reads everything, writes nothing."""
     report = omnigraph.open(graph, mode="r").branch(branch).check(deep=deep)
     output.check(report, as_json=as_json)
     if not report.ok:
@@ -211,9 +216,9 @@ def commit_list(
     graph: GraphArgument,
     only: Annotated[
         list[str] | None,
-        typer.Option("--filter", metavar="actor=NAME", help="Only commits of this actor."),
+        typer.Option("--filter", metavar="actor=NAME", help="List only commits of this actor."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of commits.")] = 20,
     branch: BranchOption = "main",
     as_json: JsonFlag = False,
 ) -> None:
@@ -224,7 +229,7 @@ def commit_list(
 
 @recovery_app.command("list")
 def recovery_list(graph: GraphArgument, as_json: JsonFlag = False) -> None:
-    """List what was finished or undone after writers died, oldest first."""
+    """List writes that were recovered after their writer died, oldest first."""
     output.recoveries(omnigraph.open(graph, mode="r").recoveries(), as_json=as_json)
 
 
@@ -233,17 +238,21 @@ def recovery_run(
     graph: GraphArgument,
     also_living: Annotated[
         bool,
-        typer.Option("--also-living", help="Settle writers that still seem alive, too."),
+        typer.Option("--also-living", help="Also settle writers that still seem alive."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Settle unfinished writes now; opening for writing does this for dead writers anyway."""
+    """Settle unfinished writes now: each is finished or rolled back.
+
+    Opening a graph for writing also does this for writers that died.
+    """
     # Commands that do not need it start without it.
     from omnigraph.opening import recover
 
     output.swept(recover(graph, also_living=also_living), as_json=as_json)
 
 
+examples.show_everywhere(app)
 request_stats.offer_everywhere(app)
 interruption.tell_everywhere(app)
 

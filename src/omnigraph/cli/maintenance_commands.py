@@ -29,14 +29,16 @@ def optimize(
     *,
     target_rows: Annotated[
         int | None,
-        typer.Option("--target-rows", min=1, metavar="N", help="Rows a fragment should have."),
+        typer.Option(
+            "--target-rows", min=1, metavar="N", help="Target number of rows per fragment."
+        ),
     ] = None,
     spark: SparkFlag = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make files fewer and fuller, and indexes know every row; removes nothing."""
+    """Compact small files and update indexes. Deletes nothing."""
     opened = omnigraph.open(graph)
     try:
         stats = opened.optimize(
@@ -52,16 +54,16 @@ def reconcile(
     graph: GraphArgument,
     *,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Do it; without this only show what would go.")
+        bool, typer.Option("--confirm", help="Delete. Without it, only list what would be deleted.")
     ] = False,
     also_foreign: Annotated[
         bool,
-        typer.Option("--also-foreign", help="Also Lance branches that Omnigraph did not make."),
+        typer.Option("--also-foreign", help="Also delete Lance branches of other tools."),
     ] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Delete forks that no branch, tag or writer needs; shows them unless confirmed."""
+    """Delete unreferenced forks of tables. Dry run unless --confirm."""
     if confirm:
         require_confirmation(graph, "delete forks", yes=yes)
     opened = omnigraph.open(graph, mode="rw" if confirm else "r")
@@ -79,22 +81,26 @@ def cleanup(  # noqa: PLR0913 - each is an option
     *,
     keep: Annotated[
         int | None,
-        typer.Option("--keep", min=1, metavar="N", help="Newest versions every table keeps."),
+        typer.Option(
+            "--keep", min=1, metavar="N", help="Versions to keep per table, newest first."
+        ),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="Only versions older than 12h, 7d, 4w."),
+        typer.Option(
+            "--older-than", metavar="AGE", help="Delete only versions older than AGE (12h, 7d)."
+        ),
     ] = None,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Do it; without this only show what would go.")
+        bool, typer.Option("--confirm", help="Delete. Without it, only list what would be deleted.")
     ] = False,
     allow_unsafe_keep: Annotated[
-        bool, typer.Option("--allow-unsafe-keep", help="Keep fewer than 3 versions.")
+        bool, typer.Option("--allow-unsafe-keep", help="Allow --keep below 3.")
     ] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove versions and files that nobody needs any more; shows them unless confirmed."""
+    """Delete old versions and unreferenced files. Dry run unless --confirm."""
     if confirm:
         require_confirmation(graph, "remove old versions and their files", yes=yes)
     # Commands that do not need it start without it.
@@ -120,21 +126,21 @@ def scrub(  # noqa: PLR0913 - each is an option
     *,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", min=0.001, metavar="MB", help="Megabytes per second at most."),
+        typer.Option("--rate", min=0.001, metavar="MB", help="Maximum megabytes per second."),
     ] = None,
     record: Annotated[
         bool,
-        typer.Option("--record", help="First give checksums to versions without; trusts them."),
+        typer.Option("--record", help="First record missing checksums, trusting the files."),
     ] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew instead of continuing a stopped pass.")
+        bool, typer.Option("--restart", help="Start over instead of resuming a stopped pass.")
     ] = False,
     spark: SparkFlag = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare every stored file with its checksum; continues a pass that was stopped."""
+    """Verify the checksum of every stored file. Resumes a stopped pass."""
     report = omnigraph.open(graph).scrub(
         rate=None if rate is None else rate * 1e6,
         record=record,
@@ -153,18 +159,21 @@ def maintain(  # noqa: PLR0913 - each is an option
     graph: GraphArgument,
     *,
     policy: Annotated[
-        Path | None, typer.Option("--policy", metavar="FILE", help="What to do (TOML).")
+        Path | None, typer.Option("--policy", metavar="FILE", help="Maintenance policy (TOML).")
     ] = None,
     metrics: Annotated[
         Path | None,
-        typer.Option("--metrics", metavar="FILE", help="Write numbers for Prometheus there."),
+        typer.Option("--metrics", metavar="FILE", help="Write Prometheus metrics to FILE."),
     ] = None,
     spark: SparkFlag = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """The nightly run: check, reconcile, optimize and clean up, by a policy."""
+    """Run the maintenance that a policy describes.
+
+    Checks, reconciles, optimizes and cleans up; made to run every night.
+    """
     # Commands that do not need it start without it.
     from omnigraph.maintenance.metrics import write_metrics
     from omnigraph.maintenance.policy import Policy, parse_policy

@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 
 GraphArgument = Annotated[
-    str, typer.Argument(metavar="GRAPH", help="A local path, file:// or s3:// address.")
+    str, typer.Argument(metavar="GRAPH", help="Local path, file:// or s3:// URL.")
 ]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-BranchOption = Annotated[str, typer.Option("--branch", help="The branch to work on.")]
-ActorOption = Annotated[
-    str | None, typer.Option("--actor", help="Who the commit is attributed to.")
-]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
+BranchOption = Annotated[str, typer.Option("--branch", help="Branch to use.")]
+ActorOption = Annotated[str | None, typer.Option("--actor", help="Author of the commit.")]
 SchemaFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A schema file (.pg), or - for standard input.")
+    Path, typer.Argument(metavar="FILE", help="Schema file (.pg), or - for stdin.")
 ]

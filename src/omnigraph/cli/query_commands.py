@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
 
 QueryFile = Annotated[
-    str | None, typer.Argument(metavar="FILE", help="A query file (.gq), or - for stdin.")
+    str | None, typer.Argument(metavar="FILE", help="Query file (.gq), or - for stdin.")
 ]
 QueryTextOption = Annotated[
-    str | None, typer.Option("-e", "--text", metavar="TEXT", help="The query itself.")
+    str | None, typer.Option("-e", "--text", metavar="TEXT", help="Query text.")
 ]
 NameOption = Annotated[
-    str | None, typer.Option("--name", metavar="QUERY", help="Which query, if there are several.")
+    str | None, typer.Option("--name", metavar="QUERY", help="Query to run, if there are several.")
 ]
 StoredOption = Annotated[
     str | None,
@@ -47,41 +47,41 @@ StoredOption = Annotated[
         "--queries",
         metavar="DIR",
         envvar=QUERIES_VARIABLE,
-        help="A directory of query files, for --name.",
+        help="Directory of query files, for --name.",
     ),
 ]
 ParamOption = Annotated[
-    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="The value of $NAME.")
+    list[str] | None,
+    typer.Option("--param", metavar="NAME=VALUE", help="Value of the parameter $NAME."),
 ]
 ParamsOption = Annotated[
-    str | None, typer.Option("--params", metavar="JSON|FILE", help="Values of parameters by name.")
+    str | None, typer.Option("--params", metavar="JSON|FILE", help="Parameter values by name.")
 ]
 AtOption = Annotated[
     str | None,
-    typer.Option("--at", metavar="REF", help="A tag, commit, version or point in time."),
+    typer.Option("--at", metavar="REF", help="Tag, commit, version or time to read."),
 ]
 EngineOption = Annotated[
-    str, typer.Option("--engine", help="auto, local or spark; auto is local without a Spark.")
+    str,
+    typer.Option("--engine", help="auto, local or spark. auto: local without --master/--remote."),
 ]
 FormatOption = Annotated[
     str, typer.Option("--format", help="table, json, jsonl, csv or arrow (an IPC stream).")
 ]
 MemoryOption = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="What it may hold, such as 2GB.")
+    str | None, typer.Option("--memory", metavar="SIZE", help="Memory limit, such as 2GB.")
 ]
 TimeoutOption = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", help="How long it may take.")
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="Time limit.")
 ]
-ExplainFlag = Annotated[bool, typer.Option("--explain", help="Show the plan and read nothing.")]
+ExplainFlag = Annotated[bool, typer.Option("--explain", help="Show the plan without running it.")]
 AnalyzeFlag = Annotated[
     bool,
-    typer.Option(
-        "--analyze", help="Run it here, and show how many rows and how long each step had."
-    ),
+    typer.Option("--analyze", help="Run locally; show rows and time per step."),
 ]
 StoredDirectory = Annotated[
     str,
-    typer.Argument(metavar="DIR", envvar=QUERIES_VARIABLE, help="A directory of .gq files."),
+    typer.Argument(metavar="DIR", envvar=QUERIES_VARIABLE, help="Directory of query files (.gq)."),
 ]
 
 
@@ -116,7 +116,7 @@ def query(  # noqa: PLR0913 - one parameter per option
     analyze: AnalyzeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a query and print its rows as they come."""
+    """Run a query and stream its rows."""
     # Commands that do not need it start without it.
     from omnigraph.operations.query_output import OutputFormat, about_query, write_rows
 
@@ -158,13 +158,13 @@ def mutate(  # noqa: PLR0913 - one parameter per option
     expect_head: Annotated[
         str | None,
         typer.Option(
-            "--expect-head", metavar="COMMIT", help="Only if the branch stands on this commit."
+            "--expect-head", metavar="COMMIT", help="Fail unless COMMIT is the head of the branch."
         ),
     ] = None,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a mutation: all of its statements as one commit."""
+    """Run a mutation. All its statements are one commit."""
     opened = omnigraph.open(graph).branch(branch)
     asked = _asked(opened, (file, text, stored, name), (param, params))
     done = opened.mutate(
@@ -174,7 +174,7 @@ def mutate(  # noqa: PLR0913 - one parameter per option
 
 
 def queries(graph: GraphArgument, directory: StoredDirectory, *, as_json: JsonFlag = False) -> None:
-    """List the queries of a directory: parameters, columns and what they are for."""
+    """List the queries of a directory, their parameters and columns."""
     found = omnigraph.open(graph, mode="r").queries(directory)
     if as_json:
         output.json_object({"queries": [_described(each) for each in found.values()]})

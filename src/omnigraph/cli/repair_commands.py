@@ -25,24 +25,24 @@ def repair(  # noqa: PLR0913 - options of a command
     *,
     branch: BranchOption = "main",
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Publish upkeep; otherwise only show.")
+        bool, typer.Option("--confirm", help="Publish versions. Without it, only list them.")
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="With --confirm: publish changed rows, unchecked, too."),
+        typer.Option("--force", help="With --confirm: also publish unchecked row changes."),
     ] = False,
     rebuild_manifest: Annotated[
         bool,
         typer.Option(
             "--rebuild-manifest",
-            help="Show what can be brought back of a lost manifest; with --confirm bring it back.",
+            help="Show what of a lost manifest can be recovered; with --confirm recover it.",
         ),
     ] = False,
     actor: ActorOption = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show versions that something else than Omnigraph made, and publish them if told to."""
+    """List table versions written by other tools. With --confirm, publish them."""
     if confirm:
         act = "rebuild the manifest" if rebuild_manifest else "publish foreign versions"
         require_confirmation(graph, act, yes=yes)

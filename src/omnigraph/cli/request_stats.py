@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.request_counts import RequestCounts
 
 StatsFlag = Annotated[
-    bool, typer.Option("--stats", help="Also show the requests to the store, on stderr.")
+    bool, typer.Option("--stats", help="Print the requests to the store to stderr.")
 ]
 _PARAMETER: Final = "show_requests"
 

@@ -23,7 +23,7 @@ from omnigraph.errors import SchemaInvalidError, SchemaRefusedError
 schema_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 HardFlag = Annotated[
-    bool, typer.Option("--hard", help="Older versions give up at once what is dropped.")
+    bool, typer.Option("--hard", help="Also remove dropped data from history (irreversible).")
 ]
 
 
@@ -32,12 +32,12 @@ def schema_show(
     graph: GraphArgument,
     *,
     source: Annotated[
-        bool, typer.Option("--source", help="Print the schema text as it was accepted.")
+        bool, typer.Option("--source", help="Print the schema text as it was applied.")
     ] = False,
     branch: BranchOption = "main",
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the accepted schema of a graph."""
+    """Show the schema of a graph."""
     # Commands that do not need it start without it.
     from omnigraph.cli import schema_output
 
@@ -57,7 +57,7 @@ def schema_plan(
     branch: BranchOption = "main",
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what changing the schema of a graph to a file would do; changes nothing."""
+    """Show what applying a schema file would do. Changes nothing."""
     from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
 
     opened = omnigraph.open(graph, mode="r").branch(branch)
@@ -76,7 +76,7 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     allow_parting: Annotated[
         bool,
         typer.Option(
-            "--allow-parting", help="Leave branches behind that can then no longer be merged."
+            "--allow-parting", help="Apply although branches can then no longer be merged."
         ),
     ] = False,
     branch: BranchOption = "main",
@@ -87,7 +87,7 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change the schema of a graph to a file, as one commit."""
+    """Apply a schema file to a graph, as one commit."""
     if hard:
         require_confirmation(graph, "drop for good what the schema no longer has", yes=yes)
     from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay

@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 SparkFlag = Annotated[
-    bool, typer.Option("--spark", help="Run the heavy part on Spark, here unless told where.")
+    bool,
+    typer.Option("--spark", help="Run on Spark, locally unless --master or --remote is given."),
 ]
-MasterOption = Annotated[str | None, typer.Option("--master", help="The Spark cluster to run on.")]
-RemoteOption = Annotated[
-    str | None, typer.Option("--remote", help="The Spark Connect server to use.")
-]
+MasterOption = Annotated[str | None, typer.Option("--master", help="Spark master URL.")]
+RemoteOption = Annotated[str | None, typer.Option("--remote", help="Spark Connect URL.")]
 
 
 def spark_target(master: str | None, remote: str | None, *, wanted: bool = False) -> object | None:
