@@ -126,7 +126,7 @@ class ValidationFailedError(InvalidInputError):
     """Rows that break the schema's rules; `report` counts all of them and spells out the first."""
 
     def __init__(
-        self, summary: str, *, report: object, next_step: str = "Mend these rows and write again."
+        self, summary: str, *, report: object, next_step: str = "Fix these rows and retry."
     ) -> None:
         super().__init__(summary, next_step=next_step)
         self.report = report
@@ -172,11 +172,11 @@ class ConflictError(NothingWrittenError):
 
 
 class AlreadyInitialisedError(ConflictError):
-    """The root already holds a graph."""
+    """The root already contains a graph."""
 
     def __init__(self, root: str) -> None:
         super().__init__(
-            f"{root} already holds a graph",
+            f"{root} already contains a graph",
             next_step=f"Run `omnigraph status {root}` to look at it, or choose another root.",
         )
         self.root = root
@@ -200,7 +200,7 @@ class ExpectedVersionMismatchError(ConflictError):
 
     def __init__(self, table_key: str, *, expected: object, actual: object | None) -> None:
         super().__init__(
-            f"{table_key} moved: expected version {expected}, found "
+            f"{table_key} changed concurrently: expected version {expected}, found "
             f"{'no published version' if actual is None else f'version {actual}'}",
             next_step="Read the graph again and repeat the write.",
         )
@@ -214,8 +214,8 @@ class HeadMovedError(ConflictError):
 
     def __init__(self, branch: str, *, expected: str, found: str) -> None:
         super().__init__(
-            f"branch {branch!r} stands on commit {found}, expected {shown(expected)}",
-            next_step="Read the graph again, decide anew, and expect the commit that was read.",
+            f"branch {branch!r} is at commit {found}, expected {shown(expected)}",
+            next_step="Read the graph again and retry with the commit that was read.",
         )
         self.found = found
 
@@ -225,9 +225,9 @@ class SchemaChangedError(ConflictError):
 
     def __init__(self, branch: str, *, expected: str, found: str) -> None:
         super().__init__(
-            f"the schema of {branch} was changed meanwhile: this was prepared for "
+            f"the schema of {branch} was changed concurrently: this was prepared for "
             f"{expected[:12]}, and {found[:12]} is in force",
-            next_step="Run it again; it will see the new schema.",
+            next_step="Run it again; it then uses the new schema.",
         )
         self.found = found
         self.is_early = False  # nothing had begun: the same operation may be tried again
@@ -239,7 +239,7 @@ class ContentionError(ConflictError):
     def __init__(self, operation_id: str, attempts: int) -> None:
         super().__init__(
             f"operation {operation_id} lost {attempts} races against other writers",
-            next_step="Repeat the write, in bigger commits or on a branch of its own.",
+            next_step="Retry the write, in larger commits or on a separate branch.",
         )
         self.operation_id = operation_id
         self.attempts = attempts
@@ -250,8 +250,8 @@ class OperationRunningError(ConflictError):
 
     def __init__(self, operation_id: str) -> None:
         super().__init__(
-            f"operation {operation_id} is already under way",
-            next_step=f"Ask `graph.outcome({operation_id!r})` how it ended.",
+            f"operation {operation_id} is already running",
+            next_step=f"Ask `graph.outcome({operation_id!r})` for its result.",
         )
         self.operation_id = operation_id
 
@@ -291,7 +291,7 @@ class ForkedProcessError(NothingWrittenError):
     def __init__(self, pid: int) -> None:
         super().__init__(
             f"process {pid} is a fork of a process that had used a graph, and Lance does not work "
-            "in a fork: a read or a write could wait for ever",
+            "in a fork: a read or write could hang",
             next_step="Start processes with the `spawn` method: "
             '`multiprocessing.get_context("spawn")`; or fork before the first graph is opened.',
         )
@@ -302,7 +302,7 @@ class WrongClockError(NothingWrittenError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the clock of this machine says a time before 1970",
+            "the system clock is set to a time before 1970",
             next_step="Set the clock (`date -u` shows it), then run it again.",
         )
 
@@ -337,7 +337,7 @@ class FormatTooNewError(NothingWrittenError):
 
     def __init__(self, root: str, *, found: int, supported: int) -> None:
         super().__init__(
-            f"{root} has internal format {found}, this Omnigraph knows up to {supported}",
+            f"{root} has internal format {found}, this Omnigraph supports up to {supported}",
             next_step="Upgrade omnigraph first: `pip install --upgrade omnigraph`.",
         )
         self.root = root
@@ -376,9 +376,9 @@ class DriftNeedsRepairError(NothingWrittenError):
 
     def __init__(self, table_key: str, *, published: int, foreign: int, root: str) -> None:
         super().__init__(
-            f"{table_key} is published at version {published}, but version {foreign} was written "
-            "by something else than Omnigraph",
-            next_step=f"Run `omnigraph repair {root}` to see it and decide.",
+            f"{table_key} is published at version {published}, but version {foreign} was not "
+            "written by Omnigraph",
+            next_step=f"Run `omnigraph repair {root}` to inspect it.",
         )
         self.table_key = table_key
         self.published = published
@@ -389,13 +389,13 @@ class BranchGoneError(OmnigraphError):
     """The branch was deleted, and perhaps made anew, while something was written to it."""
 
     exit_code = 4
-    effect = "what was written went with it, though others may have read it before"
+    effect = "what was written was deleted with it, though others may have read it before"
 
     def __init__(self, branch: str, *, root: str) -> None:
         super().__init__(
-            f"branch {branch!r} of {root} was deleted meanwhile",
-            next_step=f"Run `omnigraph branch list {root}`; a branch of that name made since is "
-            "another one.",
+            f"branch {branch!r} of {root} was deleted concurrently",
+            next_step=f"Run `omnigraph branch list {root}`; a branch created since with that "
+            "name is a different one.",
         )
         self.branch = branch
 
@@ -403,7 +403,7 @@ class BranchGoneError(OmnigraphError):
 class MaintenanceIncompleteError(OmnigraphError):
     """Maintenance failed for some tables; `report` tells what it did for all."""
 
-    effect = "what was done for the other tables is kept"
+    effect = "the work on the other tables is kept"
 
     def __init__(
         self, verb: str, errors: Mapping[str, OmnigraphError], *, report: object, root: str
@@ -412,7 +412,7 @@ class MaintenanceIncompleteError(OmnigraphError):
         others = f" and {len(errors) - 1} more tables" if len(errors) > 1 else ""
         super().__init__(
             f"{verb} failed for {table_key}{others}: {first.what}",
-            next_step=f"Mend the cause, then run `omnigraph {verb} {root}` again.",
+            next_step=f"Fix the cause, then run `omnigraph {verb} {root}` again.",
         )
         self.errors = dict(errors)
         self.report = report
@@ -440,13 +440,13 @@ class OutcomeUnknownError(OmnigraphError):
         if upgraded:
             return cls(
                 f"{root} was upgraded to a newer internal format while operation {operation_id} "
-                "was on its way; the newer Omnigraph finishes or undoes it",
+                "was in progress; the newer Omnigraph finishes it or rolls it back",
                 next_step="Upgrade omnigraph (`pip install --upgrade omnigraph`), open the graph, "
                 f"and ask `graph.outcome({operation_id!r})`.",
                 operation_id=operation_id,
             )
         return cls(
-            f"the store stopped answering while {root} decided operation {operation_id}",
-            next_step=f"Ask `graph.outcome({operation_id!r})` when the store answers again.",
+            f"the store stopped responding while operation {operation_id} on {root} was committed",
+            next_step=f"Ask `graph.outcome({operation_id!r})` when the store responds again.",
             operation_id=operation_id,
         )

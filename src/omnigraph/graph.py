@@ -164,7 +164,7 @@ class Graph(Branching):
         checked as a whole, also by the queries of `audit`, and merged. See the reference.
 
         Raises:
-            LoadRefusedError: more records are at fault than allowed; nothing was written.
+            LoadRefusedError: more records are invalid than allowed; nothing was written.
             OutcomeUnknownError: ask `outcome(error.operation_id)` later.
         """
         from omnigraph.load.progress import Progress  # parsers and Parquet: 150 ms, as below

@@ -87,7 +87,7 @@ def test_nobody_signs_with_a_name_of_omnigraph_itself(
 ) -> None:
     before = graph.commits()
 
-    with pytest.raises(InvalidInputError, match="Omnigraph's own"):
+    with pytest.raises(InvalidInputError, match="reserved for Omnigraph"):
         CLAIMS[verb](graph, actor)
 
     assert graph.commits() == before
@@ -98,7 +98,7 @@ def test_neither_does_the_user_of_a_process(
 ) -> None:
     monkeypatch.setenv("LOGNAME", "omnigraph:recovery")
 
-    with pytest.raises(InvalidInputError, match="Omnigraph's own"):
+    with pytest.raises(InvalidInputError, match="reserved for Omnigraph"):
         graph.write({"Person": [{"name": "x"}]})
 
 
@@ -106,5 +106,5 @@ def test_nor_a_command(graph: omnigraph.Graph) -> None:
     ended = run_command("tag", "create", graph.root, "t", "--actor", "omnigraph:recovery")
 
     assert ended.returncode == 5
-    assert "Omnigraph's own" in ended.stderr
+    assert "reserved for Omnigraph" in ended.stderr
     assert graph.tags() == ()

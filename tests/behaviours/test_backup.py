@@ -240,7 +240,7 @@ def test_only_a_backup_of_the_same_graph_is_added_to(
         omnigraph.backup(graph.root, other.root)
     with pytest.raises(ConflictError, match="is not empty"):
         omnigraph.restore(graph.root, root_at(tmp_path / "clone"))
-    with pytest.raises(InvalidInputError, match="lie in each other"):
+    with pytest.raises(InvalidInputError, match="must not contain one another"):
         omnigraph.backup(graph.root, f"{graph.root}/backup")
     with pytest.raises(NotFoundError, match="'nope'"):
         omnigraph.clone(graph.root, target, branch="nope")

@@ -147,8 +147,8 @@ def test_missing_permissions_are_called_so(tmp_path: Path) -> None:
     refused = refusals(said_by("permissions", root, beside), "read")
 
     subprocess.run(["chmod", "-R", "u+w", str(root), str(beside)], check=True)
-    assert all("this user may not do it" in text for text in refused), refused
-    assert all("Run it as a user who may (`ls -ld " in text for text in refused)
+    assert all("this user lacks permission" in text for text in refused), refused
+    assert all("Run it as a user with permission (`ls -ld " in text for text in refused)
 
 
 def test_too_many_open_files_are_called_so_and_are_no_damage(tmp_path: Path) -> None:

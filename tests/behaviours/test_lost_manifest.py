@@ -329,7 +329,7 @@ def test_an_unfinished_write_is_left_to_the_next_open(graph: Graph) -> None:
     report = omnigraph.rebuild_manifest(graph.root, confirm=True)
 
     (skipped,) = [table.skipped for table in report.tables if table.skipped]
-    assert "not decided yet" in skipped[0].reason
+    assert "unfinished write" in skipped[0].reason
     assert content(omnigraph.open(graph.root, mode="r")) == before
     settled = omnigraph.open(graph.root)
     assert people(settled)["ivy"] == 9

@@ -161,7 +161,7 @@ def test_a_commit_to_any_table_in_the_middle_is_a_conflict_with_the_expected_hea
     head = graph.snapshot().commit_id
     after_mutation_computed(monkeypatch, lambda: graph.write({"Note": [{"text": "unrelated"}]}))
 
-    with pytest.raises(ConflictError, match="stands on commit"):
+    with pytest.raises(ConflictError, match="is at commit"):
         graph.mutate(INCREMENT, expect_head=head)
 
     assert accounts(graph)["a"] == 0

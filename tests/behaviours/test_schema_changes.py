@@ -177,19 +177,19 @@ def test_rows_that_stand_against_a_change_are_counted_and_named(graph: Graph) ->
         )
 
     assert str(refused.value) == (
-        "the rows of this graph do not fit strict.pg; nothing was written.\n"
+        "rows of this graph violate strict.pg; nothing was written.\n"
         "  [OG-MF-104] wanted a value in age in every row of node:Human; "
-        "found 1 row against it: bob\n"
+        "found 1 row in violation: bob\n"
         "    give these rows a value first, or let `@backfill` fill them\n"
         "  [OG-CS-105] wanted state one of active, away in every row of node:Human; "
-        "found 1 row against it: cyd\n"
+        "found 1 row in violation: cyd\n"
         '    map the old values with `@rename_value(old="new")`, or change these rows first\n'
-        "  [OG-MF-103] wanted no row in node:Human; found 3 rows against it: ann, bob, cyd\n"
-        "    write `@backfill(value)` or `@backfill(from=property)` behind it, "
+        "  [OG-MF-103] wanted no row in node:Human; found 3 rows in violation: ann, bob, cyd\n"
+        "    write `@backfill(value)` or `@backfill(from=property)` after it, "
         "or make it nullable\n"
         "  [OG-CS-102] wanted age within 18.. in every row of node:Human; "
-        "found 1 row against it: cyd\n"
-        "    mend these rows first, or widen the range"
+        "found 1 row in violation: cyd\n"
+        "    fix these rows first, or widen the range"
     )
     assert graph.snapshot() == before
     assert is_old(graph)
@@ -198,11 +198,11 @@ def test_rows_that_stand_against_a_change_are_counted_and_named(graph: Graph) ->
 def test_only_the_first_ten_of_many_rows_are_named(graph: Graph) -> None:
     graph.write({"Human": [human(f"p{number:02}") for number in range(20)]})
 
-    with pytest.raises(SchemaRefusedError, match="found 21 rows against it") as refused:
+    with pytest.raises(SchemaRefusedError, match="found 21 rows in violation") as refused:
         graph.apply_schema(BEFORE.replace("age: I32?", "age: I32"))
 
     first = ", ".join(["bob", *(f"p{number:02}" for number in range(9))])
-    assert f"against it: {first}, ...\n" in str(refused.value)
+    assert f"in violation: {first}, ...\n" in str(refused.value)
 
 
 def test_sources_with_too_many_edges_are_named(graph: Graph) -> None:
@@ -212,7 +212,7 @@ def test_sources_with_too_many_edges_are_named(graph: Graph) -> None:
         graph.apply_schema(BEFORE.replace("Human -> Human", "Human -> Human @card(0..1)"))
 
     assert "[OG-CS-104] wanted 0..1 edges for every source in edge:Knows" in str(refused.value)
-    assert "found 1 source against it: ann" in str(refused.value)
+    assert "found 1 source in violation: ann" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_what_no_rows_could_allow_is_refused_with_a_remedy(
         graph.apply_schema(text, filename="wild.pg")
 
     message = str(refused.value)
-    assert message.startswith("wild.pg asks for 1 change that cannot be made; nothing was written.")
+    assert message.startswith("wild.pg contains 1 change that cannot be made; nothing was written.")
     assert f"[{code}]" in message
     assert words in message
     assert message.splitlines()[-1].strip().startswith(("declare", "add"))
@@ -329,7 +329,7 @@ def test_main_does_not_leave_a_branch_behind_that_has_commits(graph: Graph) -> N
         graph.apply_schema(AFTER)
 
     message = str(refused.value)
-    assert "could no longer be merged into main: b (1 commit that is not merged)" in message
+    assert "could no longer be merged into main: b (1 unmerged commit)" in message
     assert "quiet" not in message
     assert "--allow-parting" in message
     assert "nothing was written" in message
@@ -352,10 +352,10 @@ def test_a_branch_that_was_left_behind_lives_on_with_its_own_schema(graph: Graph
     with pytest.raises(ConflictError) as apart:
         graph.merge("b")
     assert (
-        "b cannot be merged into main: the schema of main was changed since they parted, "
-        "and rows of two schemas are not compared; nothing was written."
+        "b cannot be merged into main: the schema of main was changed since they diverged, and "
+        "rows of two schemas cannot be compared; nothing was written."
     ) in str(apart.value)
-    assert "begin a new branch from main" in str(apart.value)
+    assert "create a new branch from main" in str(apart.value)
     assert is_new(graph)
 
 
@@ -871,13 +871,13 @@ def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_pa
 
     assert done.returncode == 0, done.stderr
     assert "~ renamed from Human  [metadata]" in done.stdout
-    assert f"changed the schema, commit {head(graph)}" in done.stdout
+    assert f"applied the schema, commit {head(graph)}" in done.stdout
     assert "wrote 3 rows of node:Person" in done.stdout + done.stderr
     assert graph.commits(limit=1)[0].actor == "ada"
     assert is_new(graph)
     again = run_command("schema", "apply", graph.root, str(file))
     assert again.returncode == 0
-    assert again.stdout == f"the schema already says what {file} says; nothing was written\n"
+    assert again.stdout == f"the schema already matches {file}; nothing was written\n"
 
 
 def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
@@ -909,7 +909,7 @@ def test_the_command_refuses_with_the_reasons(graph: Graph, tmp_path: Path) -> N
 
     assert said.returncode == told.returncode == SchemaRefusedError.exit_code
     assert "[OG-MF-104]" in said.stderr
-    assert "found 1 row against it: bob" in said.stderr
+    assert "found 1 row in violation: bob" in said.stderr
     assert json.loads(told.stdout)["applied"] is False
     assert is_old(graph)
 

@@ -73,5 +73,5 @@ def test_a_clock_before_1970_is_told_as_what_it_is(tmp_path: Path) -> None:
     told = json.loads(finished.stdout)
     assert len(told) == 4
     for message in told:
-        assert message.startswith("WrongClockError: the clock of this machine says a time before")
+        assert message.startswith("WrongClockError: the system clock is set to a time before")
         assert "nothing was written.\nSet the clock" in message

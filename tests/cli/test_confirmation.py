@@ -63,9 +63,9 @@ def test_without_a_terminal_it_is_refused_until_somebody_says_yes(
     meant = run_command(*arguments, "--yes")
 
     assert refused.returncode == 5
-    assert "has to be confirmed" in refused.stderr
+    assert "without confirmation" in refused.stderr
     assert "nothing was written" in refused.stderr
-    assert "Say `--yes` if it is meant." in refused.stderr
+    assert "Add `--yes` to confirm." in refused.stderr
     assert "without dot segments" in meant.stderr
 
 
@@ -106,6 +106,6 @@ def test_a_graph_on_a_local_disk_is_not_asked_about(graph_root: str, files: dict
 
     for words in REMOVING.values():
         done = run_command(*spelled(words, graph.root, files))
-        assert "confirmed, and" not in done.stderr, done.stderr
+        assert "without confirmation" not in done.stderr, done.stderr
         assert done.returncode == (4 if "--rebuild-manifest" in words else 0), done.stderr
     assert not on_s3()

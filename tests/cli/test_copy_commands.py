@@ -35,7 +35,7 @@ def test_a_backup_is_made_checked_and_restored(graph: Graph, tmp_path: Path) -> 
     assert made.returncode == 0, made.stderr
     assert f"source    {graph.root}" in made.stdout
     assert "branches  main, dev, other" in made.stdout
-    assert "copied    nothing: the target has this state" in again.stdout
+    assert "copied    nothing: the target is up to date" in again.stdout
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "ok")
     assert (verified["ok"], verified["branches"]) == (True, ["main", "dev", "other"])
     assert (restored["kind"], restored["target"]) == ("restore", new)

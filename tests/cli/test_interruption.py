@@ -63,7 +63,7 @@ def test_a_write_that_was_decided_says_as_what(graph: Graph, number: signal.Sign
 
     newest = graph.commits()[0]
     assert newest.actor == "omnigraph:maintenance"
-    assert done.stderr == f"{WORDS[number]}; it was committed as {newest.commit_id}\n"
+    assert done.stderr == f"{WORDS[number]}; committed as {newest.commit_id}\n"
 
 
 @SIGNALS

@@ -133,7 +133,7 @@ def test_a_merge_with_an_order_keeps_the_greatest(graph: str, tmp_path: Path) ->
         (["--mode", "replace"], 5, 'expected "append", "merge" or "overwrite"'),
         (["--branch", "dev"], 3, "no branch 'dev'"),
         (["--from", "main"], 5, "Add `--branch NAME`"),
-        (["--max-bad", "3"], 5, "any fault fails this load"),
+        (["--max-bad", "3"], 5, "any rejected record fails this load"),
         (["--map", "name"], 2, "PROP=COLUMN"),
         (["--nonsense"], 2, "--nonsense"),
     ],
@@ -206,7 +206,7 @@ def test_export_of_one_type_goes_to_a_file(graph: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [
-        (["--json"], 2, "the rows themselves go to stdout"),
+        (["--json"], 2, "not available: the rows are written to stdout"),
         (["--format", "parquet"], 5, "directory of files"),
         (["--branch", "dev"], 3, "no branch 'dev'"),
         (["--at", "nowhere"], 3, "no branch 'nowhere'"),

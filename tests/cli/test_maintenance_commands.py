@@ -77,7 +77,7 @@ def test_a_skipped_table_is_explained_on_stderr(graph: Graph) -> None:
 
     assert done.returncode == 0
     assert "drift_needs_repair" in done.stdout
-    assert "HEAD and manifest disagree: run omnigraph repair" in done.stderr
+    assert "HEAD differs from the manifest: run omnigraph repair" in done.stderr
     assert "(published 4, HEAD 6)" in done.stderr
 
 
@@ -88,7 +88,7 @@ def test_a_pending_index_is_explained_on_stderr(graph: Graph) -> None:
     done = omnigraph("optimize", graph.root)
 
     assert done.returncode == 0
-    assert "node:Doc.place: index pending, there is no vector to train it on yet" in done.stderr
+    assert "node:Doc.place: index pending, no vectors to train on yet" in done.stderr
 
 
 def test_a_failing_table_ends_with_1_and_the_others_are_shown(graph: Graph) -> None:
@@ -99,7 +99,7 @@ def test_a_failing_table_ends_with_1_and_the_others_are_shown(graph: Graph) -> N
     assert done.returncode == 1
     assert "2 -> 1" in done.stdout
     assert "optimize failed for node:Doc" in done.stderr
-    assert "what was done for the other tables is kept" in done.stderr
+    assert "the work on the other tables is kept" in done.stderr
 
 
 def test_the_wished_size_of_fragments_is_obeyed(graph: Graph) -> None:
@@ -114,7 +114,7 @@ def test_cleanup_without_confirmation_is_a_preview(graph: Graph) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "would remove" in done.stdout
-    assert "Nothing was removed. Say --confirm to do it" in done.stderr
+    assert "Nothing was removed. Add --confirm" in done.stderr
     assert versions(graph, DOC) == [1, 2, 3, 4]
 
 
@@ -163,7 +163,7 @@ def test_cleanup_as_json_has_stable_keys(graph: Graph) -> None:
     [
         ((), 5, "cleanup requires at least one of keep_versions or older_than"),
         (("--keep", "2"), 5, "--allow-unsafe-keep"),
-        (("--older-than", "soon"), 5, "'soon' is no age"),
+        (("--older-than", "soon"), 5, "'soon' is not a duration"),
         (("--keep", "0"), 2, "--keep"),
         (("--keep", "many"), 2, "--keep"),
     ],
@@ -205,7 +205,7 @@ def test_reconcile_counts_what_it_reclaimed(graph: Graph) -> None:
     found = answer("reconcile", graph.root, "--confirm")
 
     assert "would reclaim 2 orphaned forks\n" in shown.stdout
-    assert "Nothing was deleted. Say --confirm" in shown.stderr
+    assert "Nothing was deleted. Add --confirm" in shown.stderr
     assert [each["fate"] for each in found["reclaimed"]] == ["orphan", "orphan"]
     done = omnigraph("reconcile", graph.root, "--confirm")
     assert (done.returncode, done.stdout) == (0, "reclaimed 0 orphaned forks\n")

@@ -40,8 +40,10 @@ def test_the_preview_and_then_the_rebuild(graph: Graph) -> None:
     assert "node:Person" in shown.stdout
     assert "branches  main" in shown.stdout
     assert "branch 'dev' is lost" in shown.stderr
-    assert "2 writes come back as one commit" in shown.stderr
-    assert f"`omnigraph repair {graph.root} --rebuild-manifest --confirm` does it" in shown.stderr
+    assert "2 writes are recovered as one commit" in shown.stderr
+    assert (
+        f"`omnigraph repair {graph.root} --rebuild-manifest --confirm` rebuilds it" in shown.stderr
+    )
     assert not folder_of(graph.root, "__manifest").exists()
 
     done = omnigraph("repair", graph.root, "--rebuild-manifest", "--confirm")
@@ -73,7 +75,7 @@ def test_a_table_that_cannot_come_back_has_its_exit_code(graph: Graph) -> None:
     refused = omnigraph("repair", graph.root, "--rebuild-manifest", "--confirm")
 
     assert (shown.returncode, refused.returncode) == (8, 8)
-    assert "node:Person cannot come back" in shown.stderr
+    assert "node:Person cannot be recovered" in shown.stderr
 
 
 @pytest.mark.parametrize("more", [("--force",), ("--branch", "dev"), ("--actor", "ada")])
@@ -81,4 +83,4 @@ def test_options_of_other_repairs_are_refused(graph: Graph, more: tuple[str, ...
     refused = omnigraph("repair", graph.root, "--rebuild-manifest", *more)
 
     assert refused.returncode == 5
-    assert "goes with --confirm and --json alone" in refused.stderr
+    assert "can only be combined with --confirm and --json" in refused.stderr

@@ -50,7 +50,7 @@ def test_recovery_run_tells_what_it_finished(graph: Graph) -> None:
     assert "settled 1 write\n" in done.stdout
     assert "eve" in people(graph.root)
     again = omnigraph("recovery", "run", graph.root)
-    assert again.stdout == "there was nothing to settle\n"
+    assert again.stdout == "nothing to settle\n"
 
 
 def test_recovery_run_tells_what_it_undid_and_as_json(graph: Graph) -> None:
@@ -69,8 +69,8 @@ def test_recovery_run_tells_whose_records_it_only_removed(graph: Graph) -> None:
 
     done = omnigraph("recovery", "run", graph.root)
 
-    assert f"come to an end before: {operation}" in done.stdout
-    assert "there was nothing to settle\n" in done.stdout
+    assert f"already ended: {operation}" in done.stdout
+    assert "nothing to settle\n" in done.stdout
     assert graph.status().pending_sidecars == ()
 
 
@@ -87,8 +87,8 @@ def test_recovery_run_tells_whom_it_left_alone(graph: Graph) -> None:
     writer.go_on()
     assert writer.finish().returncode == 0
     (operation, *_) = [commit.operation_id for commit in graph.commits()]
-    assert "there was nothing to settle\n" in done.stdout
-    assert f"left 1 write to living writers: {operation}; --also-living" in done.stderr
+    assert "nothing to settle\n" in done.stdout
+    assert f"left 1 write to writers that are alive: {operation}; --also-living" in done.stderr
 
 
 PREVIEWS = {

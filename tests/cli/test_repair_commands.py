@@ -81,7 +81,7 @@ def test_changed_rows_are_refused_with_a_code_of_their_own(graph: Graph) -> None
 
     assert refused.returncode == 8
     assert "suspicious" in refused.stdout
-    assert "version 4 (Append) was written by something else" in refused.stderr
+    assert "version 4 (Append) was not written by Omnigraph" in refused.stderr
     assert "`--force` version 4 is published as it is" in refused.stderr
     assert graph.snapshot().tables[KEY].version == 3
 
@@ -108,7 +108,7 @@ def test_the_json_has_stable_keys(graph: Graph) -> None:
         "classification": "suspicious",
         "action": "refused",
         "remedy": "force",
-        "reason": "version 4 (Append) was written by something else than Omnigraph",
+        "reason": "version 4 (Append) was not written by Omnigraph",
         "manifest_version": 3,
         "lance_head_version": 4,
         "version": 4,

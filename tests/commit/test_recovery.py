@@ -164,9 +164,9 @@ def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"{", "cannot be understood"),
-        (b"[]", "cannot be understood"),
-        (b'{"format": 1}', "cannot be understood"),
+        (b"{", "cannot be parsed"),
+        (b"[]", "cannot be parsed"),
+        (b'{"format": 1}', "cannot be parsed"),
         (json.dumps({"format": 99}).encode(), "newer Omnigraph"),
     ],
 )

@@ -157,7 +157,7 @@ def _keep_up(graph: Graph, errand: Errand) -> int:
 
 
 def told(graph: Graph, errand: Errand) -> dict[str, object]:
-    """Run an errand, and say how it ended.
+    """Run an errand, and say for its result.
 
     `acknowledged`, `failed` (nothing was written), `gone` (with its branch) or `unknown`.
     """

@@ -1,4 +1,4 @@
-"""Starting a victim, waiting until it stands still, waking it, and learning how it ended."""
+"""Starting a victim, waiting until it stands still, waking it, and learning for its result."""
 
 from __future__ import annotations
 

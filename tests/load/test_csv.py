@@ -214,7 +214,7 @@ def test_a_packed_file_reads_like_a_plain_one_and_a_damaged_one_is_named(tmp_pat
     assert found.records == 5000
     split = whole(written(path, content, type_name="All"))
     path.write_bytes(gzip.compress(content)[:-20])
-    with pytest.raises(InvalidInputError, match=r"a\.csv\.gz is not a whole gzip file"):
+    with pytest.raises(InvalidInputError, match=r"a\.csv\.gz is not a complete gzip file"):
         outcome(parse_split(split, CATALOG, new_ids=one_by_one(counting_ids())))
 
 

@@ -63,12 +63,12 @@ def refusal(tmp_path: Path, line: bytes) -> tuple[str, str]:
         (
             b'{"type":"Bare"} {"type":"Bare"}',
             "malformed",
-            "found more text behind the value at character 17, expected one JSON object",
+            "found more text after the value at character 17, expected one JSON object",
         ),
         (
             b'{"type":"Bar',
             "malformed",
-            "found a text without its end at character 9, expected one JSON object",
+            "found an unterminated string at character 9, expected one JSON object",
         ),
         (
             b'{"type":"\xff"}',
@@ -78,7 +78,7 @@ def refusal(tmp_path: Path, line: bytes) -> tuple[str, str]:
         (
             b'{"type":"All","data":{"f64":NaN}}',
             "malformed",
-            "found NaN, which JSON has no word for, expected one JSON object",
+            "found NaN, which JSON does not allow, expected one JSON object",
         ),
         (
             b"[" * 100_000,
@@ -87,11 +87,11 @@ def refusal(tmp_path: Path, line: bytes) -> tuple[str, str]:
         ),
         (b"[1]", "malformed", "found [1], expected one JSON object"),
         (b"null", "malformed", "found None, expected one JSON object"),
-        (b"{}", "malformed", "found [], expected either the member type or the member edge"),
+        (b"{}", "malformed", "found [], expected either type or edge"),
         (
             b'{"type":"Bare","edge":"Plain"}',
             "malformed",
-            "found both type and edge, expected either the member type or the member edge",
+            "found both type and edge, expected either type or edge",
         ),
         (
             b'{"type":"Bare","id":"x"}',
@@ -144,7 +144,7 @@ def refusal(tmp_path: Path, line: bytes) -> tuple[str, str]:
         (
             b'{"edge":"Plain","from":"a","to":"b","data":{"src":"a"}}',
             "unknown_column",
-            "there is no column 'src' in data; from stands beside it",
+            "there is no column 'src' in data; from is next to it",
         ),
         (b'{"type":"All","data":{"i32":true}}', "wrong_type", "i32: found True, expected I32"),
         (b'{"type":"All","data":{"i32":1.5}}', "does_not_fit", "i32: found 1.5, expected I32"),

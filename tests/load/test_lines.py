@@ -137,7 +137,9 @@ def test_a_damaged_packed_file_is_named(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     file = SourceFile(path=str(path), format=FileFormat.JSONL, size=len(content), gzipped=True)
 
-    with pytest.raises(InvalidInputError, match=r"a\.jsonl\.gz is not a whole gzip file") as caught:
+    with pytest.raises(
+        InvalidInputError, match=r"a\.jsonl\.gz is not a complete gzip file"
+    ) as caught:
         lines_of(whole(file))
     assert "nothing was written" in str(caught.value)
 

@@ -166,7 +166,7 @@ def test_a_name_of_two_types_is_decided_by_the_folder_above(folder: Path) -> Non
         "edge:Both",
         "edge:Both",
     ]
-    with pytest.raises(InvalidInputError, match="do not say their type"):
+    with pytest.raises(InvalidInputError, match="do not name their type"):
         types("Both.csv")
 
 

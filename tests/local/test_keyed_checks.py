@@ -65,7 +65,7 @@ def test_a_unique_value_is_refused_if_a_published_row_holds_it() -> None:
 
     assert findings(write) == [("not_unique", "nick", 0)]
     assert write.report.kept[0].message == (
-        "found 'a', which 'ann' has too, expected a value of its own"
+        "found 'a', which 'ann' has too, expected a unique value"
     )
 
 

@@ -138,7 +138,7 @@ def test_messages_say_what_the_row_holds_and_what_the_rule_wants() -> None:
     assert nodes == {
         0: "id: found 'a', which the graph has already, expected a new one",
         2: "id: found 'x', which an earlier record of the input has too",
-        3: "tag: found 't', which another row has too, expected a value of its own",
+        3: "tag: found 't', which another row has too, expected a unique value",
     }
     edges = {each["row"]: each["message"] for each in found.refused["edge:R"].to_pylist()}
     assert edges == {

@@ -98,7 +98,7 @@ def test_a_later_branch_of_the_same_name_is_not_taken_for_the_abandoned_one(grap
     graph.delete_branch("try")
     graph.create_branch("try")
 
-    with pytest.raises(NotFoundError, match="made anew"):
+    with pytest.raises(NotFoundError, match="created again"):
         delete_branch(graph._objects, "try", incarnation=abandoned.incarnation)
     assert find_branch(graph._objects, "try") is not None
 

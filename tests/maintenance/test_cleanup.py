@@ -179,12 +179,15 @@ def test_at_least_one_of_both_is_wanted(graph: Graph) -> None:
         ({"keep_versions": -3}, "cannot keep -3 versions"),
         ({"keep_versions": "3"}, "cannot keep '3' versions"),
         ({"keep_versions": 3.5}, "cannot keep 3.5 versions"),
-        ({"older_than": timedelta(seconds=-1)}, "is no age of a version"),
-        ({"older_than": "7d"}, "is no age of a version"),
-        ({"older_than": 7}, "is no age of a version"),
-        ({"keep_versions": 1}, "keeping 1 versions may remove what an interrupted write"),
+        ({"older_than": timedelta(seconds=-1)}, "is not the age of a version"),
+        ({"older_than": "7d"}, "is not the age of a version"),
+        ({"older_than": 7}, "is not the age of a version"),
+        (
+            {"keep_versions": 1},
+            "keeping 1 versions may remove the versions that interrupted writes",
+        ),
         ({"keep_versions": 2}, r"Keep 3 or more.*--allow-unsafe-keep"),
-        ({"keep_versions": 2, "older_than": timedelta(days=1)}, "interrupted write"),
+        ({"keep_versions": 2, "older_than": timedelta(days=1)}, "interrupted writes"),
     ],
 )
 @pytest.mark.parametrize("confirm", [False, True])
@@ -253,7 +256,7 @@ def test_a_commit_that_is_not_kept_is_not_found_and_never_wrong(graph: Graph) ->
     *gone, older, newest = oracle
     assert len(gone) == 2
     for commit in gone:
-        with pytest.raises(NotFoundError, match="not kept any more"):
+        with pytest.raises(NotFoundError, match="no longer kept"):
             graph.at(commit)
     assert [content(graph.at(commit)) for commit in (older, newest)] == [
         oracle[older],

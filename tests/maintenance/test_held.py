@@ -1,4 +1,4 @@
-"""Cleanup and holds: whose time is over, what cannot be understood, and clocks that differ."""
+"""Cleanup and holds: whose time is over, what cannot be parsed, and clocks that differ."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_whoever_sleeps_until_its_time_is_over_holds_nothing(graph: Graph) -> No
     times = iter([timedelta(0), 2 * HOUR])
     clock = replace(SYSTEM_CLOCK, now=lambda: SYSTEM_CLOCK.now() + next(times, 2 * HOUR))
 
-    with pytest.raises(NoLongerKeptError, match="was over before it was held"):
+    with pytest.raises(NoLongerKeptError, match="expired before it was placed"):
         _hold(graph, clock)
     assert graph.holds() == ()
 

@@ -46,7 +46,7 @@ from tests.stores import folder_of, root_at
 
 pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
-UNTRAINABLE = "there is no vector to train it on yet"
+UNTRAINABLE = "no vectors to train on yet"
 
 
 @pytest.fixture(autouse=True)

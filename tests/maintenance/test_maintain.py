@@ -191,7 +191,7 @@ def test_drift_needs_attention_and_the_others_are_done(graph: Graph) -> None:
     assert report.exit_code == 8
     assert counts(report, Step.OPTIMIZE)["tables_skipped"] == 1
     (message,) = report.steps[3].messages
-    assert message == "node:Doc: HEAD and manifest disagree: run omnigraph repair"
+    assert message == "node:Doc: HEAD differs from the manifest: run omnigraph repair"
 
 
 def test_a_step_that_fails_does_not_keep_the_next_from_running(graph: Graph) -> None:
@@ -222,7 +222,7 @@ def test_pending_indexes_are_counted_and_are_no_failure(graph: Graph) -> None:
     report = graph.maintain(ALL)
 
     assert counts(report, Step.OPTIMIZE)["indexes_pending"] == 1
-    assert report.steps[3].messages == ("node:Doc.place: there is no vector to train it on yet",)
+    assert report.steps[3].messages == ("node:Doc.place: no vectors to train on yet",)
     assert report.exit_code == 0
 
 

@@ -102,7 +102,9 @@ def test_an_upgrade_in_the_middle_of_a_write_leaves_it_to_the_newer_program(tmp_
 
     with (
         meanwhile("publish.pre_manifest", lambda: upgrade(root)),
-        pytest.raises(OutcomeUnknownError, match="the newer Omnigraph finishes or undoes it"),
+        pytest.raises(
+            OutcomeUnknownError, match="the newer Omnigraph finishes it or rolls it back"
+        ),
     ):
         graph.write(PERSON)
 

@@ -38,7 +38,7 @@ def test_an_age_is_a_number_and_its_unit(text: str, age: timedelta) -> None:
     "text", ["", "7", "d", "-7d", "7 d", "7D", "1.5h", "7days", "9999999d", "\u0667d", "7d\n7d"]
 )
 def test_what_is_no_age_is_refused_with_how_to_write_one(text: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"(?s)is no age.*45s, 30m, 12h, 7d or 4w"):
+    with pytest.raises(InvalidInputError, match=r"(?s)is not a duration.*45s, 30m, 12h, 7d or 4w"):
         parse_age(text)
 
 
@@ -98,7 +98,7 @@ def test_one_word_about_versions_alone_means_what_it_says(
         ("[check", "nightly.toml is not TOML"),
         (
             "[cleanpu]",
-            r"nightly.toml says 'cleanpu'.*cleanup.*Known are check, optimize, branches, cleanup",
+            r"nightly.toml says 'cleanpu'.*cleanup.*Known values: check, optimize, branches, cleanup",
         ),
         ("[cleanup]\nkepe = 3", r"\[cleanup\] of nightly.toml says 'kepe'.*keep"),
         ("cleanup = true", "cleanup in nightly.toml is True, expected a section"),
@@ -106,7 +106,7 @@ def test_one_word_about_versions_alone_means_what_it_says(
         ("[cleanup]\nkeep = true", "cleanup.keep in nightly.toml is True, expected a whole number"),
         ("[cleanup]\nkeep = 2.0", "expected a whole number"),
         ("[cleanup]\nolder_than = 7", "cleanup.older_than in nightly.toml is 7, expected a text"),
-        ('[cleanup]\nolder_than = "soon"', "'soon' is no age"),
+        ('[cleanup]\nolder_than = "soon"', "'soon' is not a duration"),
         ("[cleanup]\nkeep = 2", r"interrupted write.*--allow-unsafe-keep"),
         ("[cleanup]\nkeep = 0", "cannot keep 0 versions"),
         ("[optimize]\ntarget_rows_per_fragment = '9'", "expected a whole number"),

@@ -71,7 +71,7 @@ def test_rows_that_another_program_wrote_are_left_out_and_shown_by_repair(graph:
 
     assert (table.version, table.rows) == (3, 2)
     assert [(left.version, left.reason) for left in table.skipped] == [
-        (4, "written by something else than Omnigraph")
+        (4, "not written by Omnigraph")
     ]
     (drift,) = omnigraph.open(graph.root).repair().previewed
     assert (drift.table_key, drift.version, drift.rows) == ("node:Person", 4, 3)
@@ -123,7 +123,7 @@ def test_a_table_of_which_nothing_is_left_stops_the_rebuild(graph: Graph) -> Non
 
     preview = omnigraph.rebuild_manifest(graph.root)
     assert [table.table_key for table in preview.problems] == ["node:Person"]
-    with pytest.raises(DamagedGraphError, match="node:Person can come back"):
+    with pytest.raises(DamagedGraphError, match="node:Person can be recovered"):
         omnigraph.rebuild_manifest(graph.root, confirm=True)
 
     assert sorted(folder_of(graph.root).rglob("*")) == before

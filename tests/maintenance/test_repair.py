@@ -411,7 +411,7 @@ MISFITS: dict[str, tuple[Deed, str]] = {
         lambda graph: alter(graph, nullable=True),
         "is int64, the schema says int64 not null",
     ),
-    "without marks": (without_marks, "lost the marks"),
+    "without marks": (without_marks, "lost the metadata"),
 }
 
 
@@ -604,7 +604,7 @@ def test_a_repair_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) 
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"format": 1}))
 
-    with pytest.raises(RecoveryRequiredError, match="cannot be understood"):
+    with pytest.raises(RecoveryRequiredError, match="cannot be parsed"):
         graph.repair()
 
 

@@ -106,7 +106,7 @@ def test_what_is_below_a_floor_and_named_by_nobody_cannot_be_relied_on(
         "branch": lambda: graph.create_branch("late", from_=first),
         "tag": lambda: graph.tag("late", at=first),
     }
-    with pytest.raises(NotFoundError, match="not kept any more"):
+    with pytest.raises(NotFoundError, match="no longer kept"):
         uses[use]()
     assert [each.name for each in graph.branches()] == ["main"]
     assert graph.tags() == ()

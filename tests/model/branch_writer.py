@@ -2,8 +2,8 @@
 
 A writer names the incarnation it read in its sidecar, forks each table that has no fork of this
 incarnation yet, publishes on this incarnation's manifest, and reads the log again before it
-answers. If its branch was deleted meanwhile, it can say neither that it wrote nor that it did not:
-what it published before the deletion others may have read, merged or forked.
+answers. If its branch was deleted concurrently, it can say neither that it wrote nor that it did
+not: what it published before the deletion others may have read, merged or forked.
 """
 
 from __future__ import annotations

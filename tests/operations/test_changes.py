@@ -446,11 +446,11 @@ def refused_cursors(
     unknown = encode(replace(decode(cursor), commit_id=str(ULID())))
     another = encode(replace(decode(cursor), incarnation=str(ULID()), graph=str(ULID())))
     return [
-        ("main", {"cursor": cursor[:-5] + "AAAAA"}, InvalidInputError, "changed or cut short"),
+        ("main", {"cursor": cursor[:-5] + "AAAAA"}, InvalidInputError, "corrupted or truncated"),
         ("main", {"cursor": "x"}, InvalidInputError, "cursor"),
         ("main", {"cursor": feed(elsewhere).cursor}, InvalidInputError, "for another graph"),
         ("main", {"cursor": another}, InvalidInputError, "for another graph"),
-        ("main", {"cursor": cursor, "types": ["Note"]}, InvalidInputError, "choice of types"),
+        ("main", {"cursor": cursor, "types": ["Note"]}, InvalidInputError, "other types"),
         ("main", {"cursor": sibling}, InvalidInputError, "for branch 'dev', not for 'main'"),
         ("dev", {"cursor": cursor}, InvalidInputError, "for branch 'main', not for 'dev'"),
         ("dev", {"cursor": sibling}, NotFoundError, "was deleted; the branch of that name"),
@@ -552,7 +552,7 @@ def test_a_gap_names_the_first_commit_that_cannot_be_read(graph: Graph) -> None:
         next(poll)
 
     assert caught.value.what == (
-        f"the changes of commit {commits[2]} on main cannot be read any more: "
+        f"the changes of commit {commits[2]} on main can no longer be read: "
         "version 3 of node:Person is not kept"
     )
     assert "baseline" in caught.value.next_step
@@ -578,7 +578,7 @@ def test_commits_older_than_their_record_are_a_gap(graph_root: str) -> None:
     graph = omnigraph.open(graph_root)
     graph.write({"Person": [{"name": "a"}]})
 
-    with pytest.raises(NotFoundError, match="older than the record of what commits changed"):
+    with pytest.raises(NotFoundError, match="older than the recorded changes"):
         list(feed(graph, start="beginning"))
     (commit,) = feed(graph, start=graph.commits()[1].commit_id)
     assert spelt(commit) == ["insert node:Person a"]
@@ -709,12 +709,12 @@ def test_the_cursor_of_a_baseline_waits_until_all_rows_were_read(graph: Graph) -
     elements = baseline(graph._objects, graph.catalog, None)
     tables = [next(elements) for _ in range(3)]
 
-    with pytest.raises(InvalidInputError, match="node:Person was not read to its end"):
+    with pytest.raises(InvalidInputError, match="node:Person was not read completely"):
         next(elements)
     half = tables[1]
     assert isinstance(half, BaselineTable)
     half.reader().read_next_batch()
-    with pytest.raises(InvalidInputError, match="node:Person was not read to its end"):
+    with pytest.raises(InvalidInputError, match="node:Person was not read completely"):
         next(elements)
     half.reader().read_all()
 
@@ -729,7 +729,7 @@ def test_a_baseline_of_some_types_goes_on_with_those_types(graph: Graph) -> None
 
     assert list(rows) == ["node:Person"]
     assert list(feed(graph, cursor=end.cursor, types=["Person"])) == []
-    with pytest.raises(InvalidInputError, match="another choice of types"):
+    with pytest.raises(InvalidInputError, match="other types"):
         feed(graph, cursor=end.cursor)
 
 

@@ -86,7 +86,7 @@ def test_what_is_no_cursor_is_refused(given: object) -> None:
         decode(given)
 
     assert "cursor" in caught.value.what
-    assert "start anew" in caught.value.next_step
+    assert "start over" in caught.value.next_step
 
 
 def test_the_order_in_which_types_are_named_does_not_matter() -> None:
@@ -98,8 +98,8 @@ def test_the_order_in_which_types_are_named_does_not_matter() -> None:
     ("branch", "types", "said"),
     [
         ("dev", CURSOR.types, "is for branch 'main', not for 'dev'"),
-        ("main", mark_of(None), "another choice of types"),
-        ("main", mark_of(["node:Person", "node:Note"]), "another choice of types"),
+        ("main", mark_of(None), "other types"),
+        ("main", mark_of(["node:Person", "node:Note"]), "other types"),
     ],
 )
 def test_a_cursor_is_refused_for_another_choice(branch: str, types: str, said: str) -> None:

@@ -191,7 +191,7 @@ def test_the_ceiling_is_a_number_of_records_or_a_share_of_all(
     if accepted:
         graph.load(source, on_error="quarantine", max_bad=max_bad)
     else:
-        with pytest.raises(LoadRefusedError, match="more than the ceiling"):
+        with pytest.raises(LoadRefusedError, match="more than the limit"):
             graph.load(source, on_error="quarantine", max_bad=max_bad)
 
     assert len(names_in(graph)) == (8 if accepted else 0)
@@ -278,7 +278,7 @@ def test_what_no_record_is_to_blame_for_fails_the_load_under_every_policy(
     )
     source = lines(tmp_path / "b.jsonl", person("ann"))
 
-    with pytest.raises(LoadRefusedError, match="leave published rows broken") as caught:
+    with pytest.raises(LoadRefusedError, match="make published rows invalid") as caught:
         graph.load(source, mode="overwrite", on_error="quarantine", max_bad="100%")
 
     assert isinstance(caught.value.report, LoadReport)
@@ -418,7 +418,7 @@ def test_records_get_ids_of_their_own_where_they_bring_none(graph: Graph, tmp_pa
         ({"mode": "replace"}, 'expected "append", "merge" or "overwrite"'),
         ({"on_error": "ignore"}, 'expected "fail" or "quarantine"'),
         ({"engine": "ray"}, 'expected "auto", "local" or "spark"'),
-        ({"max_bad": 3}, "any fault fails this load"),
+        ({"max_bad": 3}, "any rejected record fails this load"),
         ({"on_error": "quarantine", "max_bad": "half"}, "a number of records or a share"),
         ({"on_error": "quarantine", "max_bad": -1}, "a number of records or a share"),
         ({"on_error": "quarantine", "max_bad": "101%"}, "a number of records or a share"),

@@ -439,7 +439,7 @@ def test_a_query_that_reads_is_refused(graph: Graph) -> None:
 
 
 def test_parameters_are_checked_before_anything_runs(graph: Graph) -> None:
-    with pytest.raises(InvalidInputError, match="lacks"):
+    with pytest.raises(InvalidInputError, match="is missing"):
         run(graph, "delete Person where age = $age", "$age: I32")
     with pytest.raises(InvalidInputError, match="no parameter"):
         run(graph, "delete Person where true", other=1)

@@ -79,11 +79,11 @@ def test_name_is_a_parameter_of_the_only_query_that_has_one(graph: Graph) -> Non
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        (TWO, None, "holds 2 queries.*\n.*ages, names"),
+        (TWO, None, "contains 2 queries.*\n.*ages, names"),
         (TWO, "name", "did you mean `names`"),
-        (TWO, 7, "holds no query 7"),
-        (COUNT, "m", "holds no query 'm'"),
-        ("", None, "holds no query"),
+        (TWO, 7, "contains no query 7"),
+        (COUNT, "m", "contains no query 'm'"),
+        ("", None, "contains no query"),
         (7, None, "expected its text or the path"),
         ("people.gq", None, r"pathlib\.Path\('people\.gq'\)"),
     ],

@@ -72,7 +72,7 @@ def test_a_check_that_finds_rows_keeps_the_branch_from_being_merged(graph: Graph
     [
         ("query q($n: I32) { match { $p: Person  $p.age > $n } return { $p } }", r"needs \$n"),
         ("query q() { delete Person where true }", "is a mutation"),
-        ("", "holds no check"),
+        ("", "contains no check"),
     ],
 )
 def test_a_file_that_holds_something_else_is_refused_before_the_load(
@@ -87,7 +87,7 @@ def test_a_file_that_holds_something_else_is_refused_before_the_load(
 
 
 def test_an_audit_needs_a_merge(graph: Graph) -> None:
-    with pytest.raises(InvalidInputError, match="nothing is to be merged"):
+    with pytest.raises(InvalidInputError, match="no merge was requested"):
         load(graph, CHECKS, {"Ann": 30}, merge_into=None, branch=None)
 
     assert people(graph) == set()

@@ -83,7 +83,7 @@ def test_rows_stream_batch_by_batch_and_are_gone_then() -> None:
     assert next(stream).to_pylist() == [row("ann")]
     assert answer.pulled == 1
     assert next(stream).to_pylist() == [row("bob")]
-    with pytest.raises(InvalidInputError, match="were streamed already"):
+    with pytest.raises(InvalidInputError, match="were already streamed"):
         result.to_arrow()
 
 
@@ -172,7 +172,7 @@ def test_a_notebook_shows_the_first_rows_and_keeps_all_of_them() -> None:
     assert "&lt;b&gt;20&lt;/b&gt;" not in shown
     assert answer.pulled == 21
     assert len(rows(result)) == 30
-    assert "streamed already" in result._repr_html_()
+    assert "already streamed" in result._repr_html_()
 
 
 def test_a_notebook_counts_a_short_result() -> None:

@@ -86,7 +86,7 @@ def test_every_missing_parameter_is_named_before_anything_else() -> None:
     with pytest.raises(InvalidInputError) as caught:
         bound("$a: I32, $b: String, $c: Bool?", {"zzz": 1})
 
-    assert "lacks $a, $b" in str(caught.value)
+    assert "is missing $a, $b" in str(caught.value)
 
 
 def test_a_nullable_parameter_may_be_left_out() -> None:

@@ -142,9 +142,9 @@ def of_type(name: str, content: object) -> dict[str, Any]:
         (of_type("Person", {"columns": {"id": "ours"}}), "'id' is not a known column"),
         (of_type("Person", {"columns": {"age": "newst"}}), "node:Person.age; did you mean `newest"),
         ({"types": {"Person": {}, "node:Person": {}}}, "names node:Person twice"),
-        ('{"default": "ours", "default": "theirs"}', "'default' comes twice"),
-        ('{"default": ', "the resolution is not proper JSON"),
-        ("{" + '"a":{' * 100_000, "the resolution is not proper JSON"),
+        ('{"default": "ours", "default": "theirs"}', "'default' occurs twice"),
+        ('{"default": ', "the resolution is not valid JSON"),
+        ("{" + '"a":{' * 100_000, "the resolution is not valid JSON"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(given: object, message: str) -> None:

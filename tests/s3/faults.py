@@ -35,7 +35,7 @@ _QUIET_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A server, and the way to it that faults act on."""
+    """A server, and the way to it thinvalids act on."""
 
     server: S3Server
     relay: Relay

@@ -43,9 +43,9 @@ def test_frames_are_held_while_they_are_in_use_and_told_as_gone_afterwards(
     assert graph.holds() == ()
 
     graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
-    with pytest.raises(PySparkException, match="not kept any more"):
+    with pytest.raises(PySparkException, match="no longer kept"):
         frame.collect()
-    with pytest.raises(NoLongerKeptError, match="not kept any more"):
+    with pytest.raises(NoLongerKeptError, match="no longer kept"):
         on_spark.nodes("Doc")
 
 

@@ -283,7 +283,7 @@ def test_a_file_that_cannot_be_read_fails_the_load_by_its_name(
 ) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"{}\n" * 1000)[:-9])
 
-    with pytest.raises(InvalidInputError, match=r"a\.jsonl\.gz is not a whole gzip file"):
+    with pytest.raises(InvalidInputError, match=r"a\.jsonl\.gz is not a complete gzip file"):
         graph.load(str(tmp_path / "a.jsonl.gz"), engine="spark", spark=spark)
 
     assert graph.recover().left_alone == ()

@@ -97,7 +97,7 @@ def test_what_is_missing_is_said_with_the_way_out(tmp_path: Path) -> None:
     assert "install Java 17 or newer" in no_java
     assert "Spark did not start on 'local[*]'" in bad_java
     assert "this Java is from 1996" in bad_java
-    assert "no Spark Connect server answers at sc://127.0.0.1:" in no_server
+    assert "no Spark Connect server responds at sc://127.0.0.1:" in no_server
     assert "abc" not in no_server
 
 

@@ -66,8 +66,8 @@ def test_a_secret_that_a_store_repeats_is_hidden() -> None:
     [
         (OSError(28, "x"), "the disk is full", "Free space"),
         (OSError(122, "x"), "the disk is full", "Free space"),
-        (OSError(13, "x"), "this user may not do it", "Run it as a user"),
-        (OSError(1, "x"), "this user may not do it", "Run it as a user"),
+        (OSError(13, "x"), "this user lacks permission", "Run it as a user"),
+        (OSError(1, "x"), "this user lacks permission", "Run it as a user"),
         (OSError(30, "x"), "mounted for reading only", "Mount it for writing"),
         (OSError(24, "x"), "too many files are open", "ulimit -n"),
         (OSError(23, "x"), "too many files are open", "ulimit -n"),

@@ -89,7 +89,7 @@ def test_a_state_that_may_not_be_believed_any_more_is_refused(graph: Graph) -> N
     root = parse_root(graph.root)
     publish_much_later(graph)
 
-    with pytest.raises(NotFoundError, match=r"version 3 of .* is not kept any more") as caught:
+    with pytest.raises(NotFoundError, match=r"version 3 of .* is no longer kept") as caught:
         read_manifest_version(root, 3)
     assert caught.value.next_step == "Versions 4 to 103 can be read."
     assert rows_in(read_manifest_version(root, 4).snapshot()) == 2

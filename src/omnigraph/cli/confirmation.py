@@ -30,9 +30,10 @@ def require_confirmation(graph: str, act: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidInputError(
-            f"to {act} on the remote store {graph} has to be confirmed, and there is no terminal "
+            f"cannot {act} on the remote store {graph} without confirmation, and there is no "
+            "terminal "
             "to ask on",
-            next_step="Say `--yes` if it is meant.",
+            next_step="Add `--yes` to confirm.",
         )
     if not typer.confirm(f"{act} on {graph}? This cannot be undone", err=True):
         output.note("nothing was written")

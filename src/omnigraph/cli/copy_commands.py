@@ -72,7 +72,7 @@ def _show(report: CopyReport, *, as_json: bool) -> None:
         f"copied    {report.files_copied:,} files, {report.bytes_copied:,} bytes; "
         f"{report.files_compared:,} compared with their checksums"
         if report.is_changed
-        else "copied    nothing: the target has this state"
+        else "copied    nothing: the target is up to date"
     )
 
 
@@ -92,4 +92,4 @@ def _show_verified(report: VerifyReport) -> None:
             "The last backup was interrupted while it became visible: `omnigraph backup` or "
             "`omnigraph restore` finishes it."
         )
-    output.line("ok" if report.ok else f"{len(report.findings)} promises are not kept")
+    output.line("ok" if report.ok else f"{len(report.findings)} integrity violations")

@@ -85,7 +85,7 @@ def _fate() -> str:
         if decided is not None and decided.commit_id is not None:
             commits.append(decided.commit_id)
     if commits:
-        return f"it was committed as {', '.join(commits)}"
+        return f"committed as {', '.join(commits)}"
     root = changed_root()
     if root is not None:
         return (

@@ -153,7 +153,9 @@ def export(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Export rows to files that `omnigraph load` can read."""
     if target == STDOUT and as_json:
-        raise typer.BadParameter("the rows themselves go to stdout", param_hint="--json")
+        raise typer.BadParameter(
+            "not available: the rows are written to stdout", param_hint="--json"
+        )
     opened = omnigraph.open(graph, mode="r").branch(branch or names.MAIN)
     readable = opened if at is None else opened.at(at)
     if target == STDOUT:
@@ -196,7 +198,7 @@ def _show_load(report: LoadReport, *, as_json: bool) -> None:
         output.line(report.to_json())
         return
     if report.repeated:
-        output.line(f"loaded before, as commit {report.commit}")
+        output.line(f"already loaded as commit {report.commit}")
         return
     types = dict.fromkeys([*report.written, *report.inserted])
     output.draw(
@@ -220,7 +222,7 @@ def _last_line(report: LoadReport) -> str:
     if report.dry_run:
         return f"{speed}; dry run, nothing was written"
     if report.commit is None:
-        return f"{speed}; there was nothing to write"
+        return f"{speed}; nothing to write"
     merged = f", merged as commit {report.merged}" if report.merged else ""
     return f"{speed}, commit {report.commit}{merged}"
 

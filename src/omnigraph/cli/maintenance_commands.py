@@ -232,7 +232,7 @@ def _show_reconciled(done: Reconciled) -> None:
     output.line(f"{verb} {_forks(len(done.reclaimed))}")
     _note_failures(done)
     if done.reclaimed and not done.confirmed:
-        output.note("Nothing was deleted. Say --confirm to do it; it cannot be undone.")
+        output.note("Nothing was deleted. Add --confirm to delete; this cannot be undone.")
 
 
 def _show_cleanup(report: CleanupReport) -> None:
@@ -259,7 +259,7 @@ def _show_cleanup(report: CleanupReport) -> None:
         )
     _note_failures(report.reconciled)
     if not report.confirmed:
-        output.note("Nothing was removed. Say --confirm to do it; it cannot be undone.")
+        output.note("Nothing was removed. Add --confirm to remove; this cannot be undone.")
 
 
 def _show_maintained(report: MaintainReport) -> None:
@@ -290,10 +290,10 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 def _note_failures(done: Reconciled) -> None:
     for owner, reason in done.failures:
-        output.note(f"{owner}: could not be reconciled, will be tried again: {reason}")
+        output.note(f"{owner}: could not be reconciled, will be retried: {reason}")
     for listed in done.foreign:
         output.note(
-            f"{listed.owner}: kept the Lance branch {listed.fork!r}, which Omnigraph did not make; "
+            f"{listed.owner}: kept the Lance branch {listed.fork!r}, not created by Omnigraph; "
             "reconcile --also-foreign --confirm deletes it"
         )
 

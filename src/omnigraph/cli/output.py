@@ -134,7 +134,7 @@ def created(graph: Graph, *, as_json: bool) -> None:
         return
     count = len(snapshot.tables)
     line(f"created {graph.root} with {count} table{'s'[: count != 1]}, commit {commit_id}")
-    note(f"Run `omnigraph status {graph.root}` to look at it.")
+    note(f"Run `omnigraph status {graph.root}` to inspect it.")
 
 
 def status(report: GraphStatus, *, as_json: bool) -> None:
@@ -177,7 +177,7 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
 
 def note_strays(root: str, paths: Sequence[str]) -> None:
     for path in paths:
-        note(f"{root}/{path}: not a file of Omnigraph, nothing reads it; it may be deleted")
+        note(f"{root}/{path}: not a file of Omnigraph and never read; it may be deleted")
 
 
 def check(report: CheckReport, *, as_json: bool) -> None:
@@ -196,13 +196,13 @@ def check(report: CheckReport, *, as_json: bool) -> None:
     note_strays(report.root, report.stray_files)
     for finding in report.findings:
         line(f"BROKEN    {finding.thing}: {finding.message} [{finding.problem.value}]")
-    line("ok" if report.ok else f"{len(report.findings)} promises are not kept")
+    line("ok" if report.ok else f"{len(report.findings)} integrity violations")
 
 
 def scrubbed(report: ScrubReport) -> None:
     line(f"compared  {report.files:,} files, {report.bytes:,} bytes")
     if report.resumed_files:
-        line(f"before    {report.resumed_files:,} files, by the pass that this one continues")
+        line(f"before    {report.resumed_files:,} files, by the pass that was resumed")
     if report.recorded_tables:
         line(f"recorded  checksums of {report.recorded_tables} tables")
     if report.unrecorded_files:
@@ -248,16 +248,17 @@ def swept(done: Swept, *, as_json: bool) -> None:
         return
     if done.settled:
         _draw_recoveries(done.settled)
-    line(f"settled {_writes(len(done.settled))}" if done.settled else "there was nothing to settle")
+    line(f"settled {_writes(len(done.settled))}" if done.settled else "nothing to settle")
     if done.ended:
         line(
-            f"removed the record of {_writes(len(done.ended))} that had come to an end before: "
+            f"removed the record of {_writes(len(done.ended))} that had already ended: "
             f"{', '.join(done.ended)}"
         )
     if done.left_alone:
         note(
-            f"left {_writes(len(done.left_alone))} to living writers: {', '.join(done.left_alone)}"
-            "; --also-living settles these, too"
+            f"left {_writes(len(done.left_alone))} to writers that are alive: "
+            f"{', '.join(done.left_alone)}"
+            "; --also-living settles these as well"
         )
 
 

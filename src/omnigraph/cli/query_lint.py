@@ -9,7 +9,7 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
-from omnigraph.cli.schema_output import finding
+from omnigraph.cli.schema_output import finding, finding_counts
 from omnigraph.query.lint import lint_queries
 from omnigraph.schema.compile import compile_schema
 from omnigraph.syntax import Severity, render_all
@@ -24,7 +24,7 @@ def schema_for(graph: str | None, schema: tuple[str, str] | None) -> Catalog:
     """The schema that a query file is checked against: that of a graph, or a file and its text."""
     if (graph is None) == (schema is None):
         raise typer.BadParameter(
-            "a query file needs the schema it is about: --schema FILE or --graph GRAPH",
+            "a query file needs a schema: --schema FILE or --graph GRAPH",
             param_hint="FILE",
         )
     if schema is not None:
@@ -54,5 +54,5 @@ def lint_file(filename: str, text: str, accepted: Catalog, *, as_json: bool) -> 
         return not errors
     if report.findings:
         output.line(render_all(report.findings, text=text, filename=filename))
-    output.note(f"{filename}: {len(errors)} errors, {len(report.findings) - len(errors)} warnings")
+    output.note(f"{filename}: {finding_counts(report.findings)}")
     return not errors

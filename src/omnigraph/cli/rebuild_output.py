@@ -60,9 +60,9 @@ def _manifest(report: RebuildReport) -> str:
     if report.manifest_version is None:
         return damaged
     if report.was_published:
-        damaged = damaged if count else "whole"
-        return f"{damaged}, version {report.manifest_version} is whole and stays in force"
-    return f"{damaged}, version {report.manifest_version} comes back"
+        damaged = damaged if count else "intact"
+        return f"{damaged}, version {report.manifest_version} is intact and stays in force"
+    return f"{damaged}, version {report.manifest_version} can be recovered"
 
 
 def _notes(report: RebuildReport) -> Iterator[str]:
@@ -72,30 +72,32 @@ def _notes(report: RebuildReport) -> Iterator[str]:
     for branch in report.lost_branches:
         yield (
             f"branch {branch!r} is lost. The rows that only it has stay in the tables until "
-            f"`omnigraph branch delete {report.root} {branch}` gives them up."
+            f"`omnigraph branch delete {report.root} {branch}` deletes them."
         )
     if report.unnamed_operations:
         yield (
-            f"{len(report.unnamed_operations)} writes come back as one commit; their own commits "
-            "can no longer be named"
+            f"{len(report.unnamed_operations)} writes are recovered as one commit; their own "
+            "commits are lost"
         )
     if report.unnamed_commits:
-        yield f"these commits can no longer be named: {', '.join(report.unnamed_commits)}"
+        yield f"commits that are lost: {', '.join(report.unnamed_commits)}"
     for place in report.unassigned_tables:
-        yield f"{place} belongs to no type of the schema and stays where it is"
+        yield f"{place} belongs to no type of the schema and is left unchanged"
     if report.quarantine is not None:
-        yield f"what was damaged is in {report.quarantine}"
+        yield f"damaged files were moved to {report.quarantine}"
     if not report.audited:
-        yield f"commit {report.commit_id} could not be listed among the recoveries"
+        yield f"commit {report.commit_id} could not be recorded in the list of recoveries"
     yield _next_step(report)
 
 
 def _notes_on(table: RebuiltTable) -> Iterator[str]:
     if table.problem is not None:
-        yield f"{table.table_key} cannot come back: {table.problem}"
+        yield f"{table.table_key} cannot be recovered: {table.problem}"
     for version in table.skipped:
         made = "" if version.operation_id is None else f" of operation {version.operation_id}"
-        yield f"{table.table_key} version {version.version}{made} is skipped: {version.reason}"
+        yield (
+            f"{table.table_key} version {version.version}{made} is not recovered: {version.reason}"
+        )
     if table.unproven is not None:
         yield (
             f"{table.table_key} version {table.version} may hold a write that was never "
@@ -105,7 +107,7 @@ def _notes_on(table: RebuiltTable) -> Iterator[str]:
 
 def _next_step(report: RebuildReport) -> str:
     if report.problems:
-        return "Restore the tables that cannot come back from a backup, then run it again."
+        return "Restore the tables that cannot be recovered from a backup, then run it again."
     if report.confirmed:
-        return f"Run `omnigraph check {report.root}` to see whether all rules hold."
-    return f"`omnigraph repair {report.root} --rebuild-manifest --confirm` does it."
+        return f"Run `omnigraph check {report.root}` to verify the graph."
+    return f"`omnigraph repair {report.root} --rebuild-manifest --confirm` rebuilds it."

@@ -49,7 +49,7 @@ def repair(  # noqa: PLR0913 - options of a command
     if rebuild_manifest:
         if force or actor is not None or branch != MAIN:
             raise InvalidInputError(
-                "--rebuild-manifest goes with --confirm and --json alone",
+                "--rebuild-manifest can only be combined with --confirm and --json",
                 next_step=f"Run `omnigraph repair {graph} --rebuild-manifest`.",
             )
         rebuild(graph, confirm=confirm, as_json=as_json)
@@ -111,11 +111,11 @@ def _advise(report: RepairReport) -> None:
             )
     if any(_was_forced(table) for table in report.published):
         output.note(
-            f"Rows were published that no check has seen: run `omnigraph check {report.root}"
+            f"Rows were published without validation: run `omnigraph check {report.root}"
             f"{_on(report)}`."
         )
     if not report.audited:
-        output.note(f"commit {report.commit_id} could not be listed among the recoveries")
+        output.note(f"commit {report.commit_id} could not be recorded in the list of recoveries")
 
 
 def _next_step(report: RepairReport, table: TableRepair) -> str:
@@ -131,7 +131,7 @@ def _next_step(report: RepairReport, table: TableRepair) -> str:
                 "published as it is."
             )
         case Remedy.WAIT:
-            return f"Run `{command}` again when that writer has ended."
+            return f"Run `{command}` again after that writer has ended."
         case Remedy.BY_HAND | Remedy.NONE:
             return "It cannot be published, not even with --force."
 

@@ -81,7 +81,7 @@ def _sentence(counts: RequestCounts) -> str:
         f"PUT {counts.put}, GET {counts.get}, LIST {counts.list}, HEAD {counts.head}, "
         f"DELETE {counts.delete}"
     )
-    again = f"; {counts.retryable} answers asked to try again" if counts.retryable else ""
+    again = f"; {counts.retryable} responses asked for a retry" if counts.retryable else ""
     return (
         f"requests  {counts.total}: {kinds}; {counts.bytes_sent:,} bytes sent, "
         f"{counts.bytes_received:,} received{again}"

@@ -89,7 +89,7 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Apply a schema file to a graph, as one commit."""
     if hard:
-        require_confirmation(graph, "drop for good what the schema no longer has", yes=yes)
+        require_confirmation(graph, "permanently remove what the schema drops", yes=yes)
     from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
 
     opened = omnigraph.open(graph).branch(branch)

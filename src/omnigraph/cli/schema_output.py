@@ -38,7 +38,7 @@ def lint(filename: str, text: str, *, as_json: bool) -> bool:
     elif findings:
         output.line(render_all(findings, text=text, filename=filename))
     if not as_json:
-        output.note(f"{filename}: {len(errors)} errors, {len(findings) - len(errors)} warnings")
+        output.note(f"{filename}: {finding_counts(findings)}")
     return not errors
 
 
@@ -85,7 +85,7 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
         )
         return
     if not changed.applied:
-        output.line(f"the schema already says what {filename} says; nothing was written")
+        output.line(f"the schema already matches {filename}; nothing was written")
         return
     if changed.plan is not None:
         output.text(plan_text(changed.plan))
@@ -94,7 +94,7 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
     _note_partings(changed.partings)
     if changed.bytes_removed is not None:
         output.note(f"removed {changed.bytes_removed:,} bytes of older versions")
-    output.line(f"changed the schema, commit {changed.commit_id}")
+    output.line(f"applied the schema, commit {changed.commit_id}")
 
 
 def refused(error: SchemaRefusedError, *, as_json: bool) -> None:
@@ -110,11 +110,21 @@ def _document(plan: Plan, partings: Sequence[Parting]) -> dict[str, object]:
 
 def _note_partings(partings: Sequence[Parting]) -> None:
     for each in partings:
-        output.note(f"branch {each.branch} keeps its schema and parts from here: {each.words}")
+        output.note(
+            f"branch {each.branch} stays on the old schema and can no longer be merged: "
+            f"{each.words}"
+        )
 
 
 def _rows(count: int) -> str:
     return f"{count:,} {'row' if count == 1 else 'rows'}"
+
+
+def finding_counts(findings: Sequence[Diagnostic]) -> str:
+    """Such as `1 error, 2 warnings`."""
+    errors = sum(diagnostic.severity is Severity.ERROR for diagnostic in findings)
+    warnings = len(findings) - errors
+    return f"{errors} error{'s'[: errors != 1]}, {warnings} warning{'s'[: warnings != 1]}"
 
 
 def finding(diagnostic: Diagnostic) -> dict[str, object]:

@@ -75,7 +75,7 @@ def sweep(objects: Objects, clock: Clock, *, also_living: bool = False) -> Swept
     """Settle every abandoned operation; with `also_living` every operation at all.
 
     Raises:
-        RecoveryRequiredError: a sidecar cannot be understood; it is kept.
+        RecoveryRequiredError: a sidecar cannot be parsed; it is kept.
     """
     settled: list[Recovery] = []
     left_alone: list[str] = []

@@ -157,7 +157,7 @@ def read_sidecar(objects: Objects, path: str) -> Sidecar | None:
     """The sidecar, None if it is gone.
 
     Raises:
-        RecoveryRequiredError: it cannot be understood; it is kept.
+        RecoveryRequiredError: it cannot be parsed; it is kept.
     """
     content = objects.read(path)
     return None if content is None else _decoded(path, content)
@@ -318,7 +318,7 @@ def _decoded(path: str, content: bytes) -> Sidecar:
         sidecar = Sidecar(**_of_today(fields))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecoveryRequiredError(
-            f"the sidecar of operation {operation_id} cannot be understood: {error!r}",
+            f"the sidecar of operation {operation_id} cannot be parsed: {error!r}",
             next_step=look,
         ) from error
     if sidecar.path != path:

@@ -86,7 +86,7 @@ def _form_fault(record: object) -> str | None:
     forms = [form for form in _FORMS if form in record]
     if len(forms) != 1:
         found = f"both {NODE_FORM} and {EDGE_FORM}" if forms else shown(list(record))
-        return f"found {found}, expected either the member {NODE_FORM} or the member {EDGE_FORM}"
+        return f"found {found}, expected either {NODE_FORM} or {EDGE_FORM}"
     members = _FORMS[forms[0]]
     for name in record:
         if name not in members:
@@ -107,7 +107,7 @@ def _stray_member(declared: NodeType | EdgeType, data: Mapping[str, object]) -> 
         if name == ID_COLUMN or name in declared.properties:
             continue
         if isinstance(declared, EdgeType) and name in _ENDS:
-            return f"there is no column {shown(name)} in {DATA}; {_ENDS[name]} stands beside it"
+            return f"there is no column {shown(name)} in {DATA}; {_ENDS[name]} is next to it"
         hint = did_you_mean(name, [ID_COLUMN, *declared.properties])
         return f"there is no column {shown(name)}" + (f"; {hint}" if hint else "")
     return None

@@ -31,7 +31,7 @@ def parse_csv(split: Split, judge: Judge) -> Iterator[Parsed]:
     """Read a whole file.
 
     Raises:
-        InvalidInputError: the file is no CSV, or has other columns than the type.
+        InvalidInputError: the file is not CSV, or has different columns than the type.
     """
     lines = records = 0
     for batch in read_csv(split.file):

@@ -52,7 +52,7 @@ def read_csv(file: SourceFile) -> Iterator[CsvBatch]:
     """Everything a file holds; an empty file has no batch at all.
 
     Raises:
-        InvalidInputError: the file is no CSV, or a quote in it is not closed.
+        InvalidInputError: the file is not CSV, or a quote in it is not closed.
     """
     with opened(file) as stream:
         yield from _CsvReader(stream, file).batches()

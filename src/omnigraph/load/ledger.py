@@ -90,7 +90,7 @@ def parse_ceiling(text: object) -> Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offender:
-    """One record that was at fault, as a person finds it again."""
+    """One record that was invalid, as a person finds it again."""
 
     file: str
     line: int
@@ -238,23 +238,23 @@ def require_acceptable(report: LoadReport, *, on_error: FaultPolicy, ceiling: Ce
     """
     if report.broken:
         raise LoadRefusedError(
-            "the load would leave published rows broken",
+            "the load would make published rows invalid",
             report=report,
             details=report.refusals(),
-            next_step="Add the records that keep these rows whole, then load again.",
+            next_step="Add the records that these rows need, then load again.",
         )
-    found = f"{report.faults:,} of {report.read:,} records are at fault"
+    found = f"{report.faults:,} of {report.read:,} records are invalid"
     if on_error is FaultPolicy.FAIL and report.faults:
         raise LoadRefusedError(
             found,
             report=report,
             details=report.refusals(),
-            next_step="Mend them, or set them aside with `--on-error quarantine`.",
+            next_step="Fix them, or set them aside with `--on-error quarantine`.",
         )
     if on_error is FaultPolicy.QUARANTINE and not ceiling.allows(report.faults, read=report.read):
         raise LoadRefusedError(
-            f"{found}, more than the ceiling of {ceiling} allows",
+            f"{found}, more than the limit of {ceiling}",
             report=report,
             details=report.refusals(),
-            next_step="Mend them, or raise the ceiling with `--max-bad`.",
+            next_step="Fix them, or raise the limit with `--max-bad`.",
         )

@@ -125,13 +125,13 @@ def _integer(text: str) -> int | Unheld:
 
 
 def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name}, which JSON has no word for")
+    raise ValueError(f"{name}, which JSON does not allow")
 
 
 def _fault(error: json.JSONDecodeError) -> str:
     what = error.msg
     if what == "Extra data":
-        return "more text behind the value"
+        return "more text after the value"
     if what.startswith("Unterminated string"):
-        return "a text without its end"
+        return "an unterminated string"
     return f"a fault ({what[0].lower()}{what[1:]})"

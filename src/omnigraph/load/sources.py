@@ -4,7 +4,7 @@ Invariant: the order of the input is the order of the names, then that of the so
 file that is named twice is read once. Every file has a known format, and a type where its records
 do not say theirs; nothing that was named is left out without a word.
 
-Inside a folder, names that begin with a dot or an underscore are other programs' notes and no data.
+Inside a folder, names that start with a dot or an underscore are other programs' notes and no data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENDINGS: Final = {
     ".parquet": FileFormat.PARQUET,
 }
 _PACKED: Final = ".gz"
-_KNOWN: Final = f"{', '.join(_ENDINGS)}, and {_PACKED} behind all but the last"
+_KNOWN: Final = f"{', '.join(_ENDINGS)}, and {_PACKED} after all but the last"
 # The folders of an export, by the kind of type they hold.
 _FOLDERS: Final = {"nodes": NODE_PREFIX, "edges": EDGE_PREFIX}
 
@@ -139,7 +139,7 @@ def _source(
             raise InvalidInputError(
                 f"a type or a mapping of columns was given for {path}, "
                 "whose records name their types and properties themselves",
-                next_step="Leave these out, or load CSV and Parquet files apart.",
+                next_step="Leave these out, or load CSV and Parquet files separately.",
             )
         chosen = None
     else:
@@ -168,8 +168,8 @@ def _called_after(path: str, names: TypeNames) -> str:
             return word if len(names.matches(word)) == 1 else found[0]
     known = ", ".join([*names.nodes, *names.edges])
     raise InvalidInputError(
-        f"the records of {path} do not say their type, and neither the file nor its folder is "
-        f"called after one of {known:.200}",
+        f"the records of {path} do not name their type, and neither the file nor its folder "
+        f"is named after one of {known:.200}",
         next_step="Give the type (`type_name`, or `--as` on the command line).",
     )
 

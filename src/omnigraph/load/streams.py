@@ -40,7 +40,7 @@ def opened(file: SourceFile) -> Iterator[BinaryIO]:
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InvalidInputError(
-            f"{file.path} is not a whole gzip file: {error!s:.200}",
+            f"{file.path} is not a complete gzip file: {error!s:.200}",
             next_step=f"Test it with `gzip --test {file.path}`, then make or copy it again.",
         ) from error
     except OSError as error:
@@ -54,5 +54,5 @@ def shrunk(file: SourceFile, *, found: int) -> InvalidInputError:
     """The error of a file that lost bytes between planning and reading."""
     return InvalidInputError(
         f"{file.path} changed while it was loaded: expected {file.size} bytes, found {found}",
-        next_step="Load files that nobody writes to.",
+        next_step="Load files that are not being written to.",
     )

@@ -178,7 +178,7 @@ def _check_unique(change: Change, rule: UniqueTuple, reads: PinnedReads) -> list
         values = [shown_scalar(change.given.column(name)[row]) for name in rule.columns]
         return (
             f"found {', '.join(values)}, which {shown(others[row])} has too, "
-            "expected a value of its own"
+            "expected a unique value"
         )
 
     return [

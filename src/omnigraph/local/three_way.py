@@ -387,7 +387,7 @@ def _require_fit(row: pa.StructType, table: TableToMerge, side: str) -> None:
             raise InvalidInputError(
                 f"{table.table_key}.{name} is {found.get(name)} in the changes of the {side}, "
                 f"expected {expected.get(name, 'no such column')} as in the target of the merge",
-                next_step="Bring both branches to one schema and merge again.",
+                next_step="Apply the same schema to both branches and merge again.",
             )
 
 

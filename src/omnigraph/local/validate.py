@@ -1,7 +1,7 @@
 """The one entry to validation: inputs of any origin, checked by every rule, as one write.
 
 Invariant: looks, never writes and never raises for bad rows; the tables are fit to be written if,
-and only if, the report is clean. What cannot be understood at all, such as an unknown type, raises.
+and only if, the report is clean. What cannot be interpreted, such as an unknown type, raises.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class CleanupPolicy:
         if self.keep_versions is None and self.older_than is None:
             raise InvalidInputError(
                 "cleanup requires at least one of keep_versions or older_than",
-                next_step="Say --keep 10, --older-than 7d, or both.",
+                next_step="Use --keep 10, --older-than 7d, or both.",
             )
         keep: object = self.keep_versions
         if keep is not None and not (type(keep) is int and keep >= 1):
@@ -83,8 +83,8 @@ class CleanupPolicy:
         age: object = self.older_than
         if age is not None and not (isinstance(age, timedelta) and age >= timedelta(0)):
             raise InvalidInputError(
-                f"{shown(age, 40)} is no age of a version, expected a timedelta",
-                next_step="Say older_than=timedelta(days=7), or --older-than 7d.",
+                f"{shown(age, 40)} is not the age of a version, expected a timedelta",
+                next_step="Use older_than=timedelta(days=7), or --older-than 7d.",
             )
         if self.keep_versions is not None and self.keep_versions < SAFE_KEEP:
             _require_unsafe(self.keep_versions, allowed=allow_unsafe_keep)
@@ -94,9 +94,9 @@ class CleanupPolicy:
 def _require_unsafe(keep: int, *, allowed: bool) -> None:
     if not allowed:
         raise InvalidInputError(
-            f"keeping {keep} versions may remove what an interrupted write has to be put back to",
-            next_step=f"Keep {SAFE_KEEP} or more (10 is a good number), or say "
-            "--allow-unsafe-keep.",
+            f"keeping {keep} versions may remove the versions that interrupted writes are "
+            "rolled back to",
+            next_step=f"Keep {SAFE_KEEP} or more (10 is recommended), or add --allow-unsafe-keep.",
         )
 
 
@@ -241,7 +241,7 @@ def forget_older_versions(objects: Objects, locations: frozenset[str], clock: Cl
     """Remove what these tables were before their newest version, unless somebody names it.
 
     Raises:
-        ConflictError: branches come and go too fast to tell what they need.
+        ConflictError: branches change too fast to determine what they need.
     """
     policy = CleanupPolicy(keep_versions=1)
     foreign = preview_reconcile(objects).foreign
@@ -258,7 +258,7 @@ def _require_young_writers(objects: Objects, clock: Clock) -> None:
         if began is not None and clock.now() - began > _WRITER_AGE_MAX:
             raise ConflictError(
                 f"operation {operation_id} has been writing since {began:%Y-%m-%d %H:%M}, and "
-                "files that it has not committed yet could be taken for old ones",
+                "files that it has not committed yet could be mistaken for old ones",
                 next_step="Wait until it has ended, or end it; then clean up.",
             )
 
@@ -349,7 +349,7 @@ def _protection(objects: Objects) -> Protection:
         if protection is not None:
             return protection
     raise ConflictError(
-        f"branches of {objects.root} come and go too fast to tell what they need",
+        f"branches of {objects.root} change too fast to determine what they need",
         next_step=f"Run `omnigraph cleanup {objects.root}` again later.",
     )
 

@@ -121,8 +121,8 @@ def take_moment(source: StoredObjects, *, branches: frozenset[str] | None) -> Mo
             else _entries_of(entries, kept, [tag.tag for tag in tags]),
         )
     raise ConflictError(
-        f"the branches of {source.root} moved {_LISTINGS_MAX} times while they were looked at",
-        next_step="Run it again when fewer writers are at work.",
+        f"the branches of {source.root} changed {_LISTINGS_MAX} times while they were being listed",
+        next_step="Run it again when fewer writers are active.",
     )
 
 
@@ -165,8 +165,8 @@ def _state(source: StoredObjects, ref: BranchRef | None, ends: Mapping[str, int]
     state = read_manifest_version(source.root, ends[folder], branch=ref)
     if state.stamp < names.STAMP:
         raise ConflictError(
-            f"{source.root} has internal format {state.stamp}, and a copy is made of format "
-            f"{names.STAMP}; nothing was written",
+            f"{source.root} has internal format {state.stamp}, and only format "
+            f"{names.STAMP} can be copied; nothing was written",
             next_step=f"Run `omnigraph recovery run {source.root}`, which brings it up to date.",
         )
     return state

@@ -72,7 +72,7 @@ class CopyRecord:
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedGraphError(
                 f"{names.copy_record(number)}, the record of a backup, is damaged: {error}",
-                next_step="Make a backup at another place.",
+                next_step="Make a backup at another location.",
             ) from error
 
 
@@ -93,8 +93,8 @@ def claim_target(target: StoredObjects, graph: str) -> None:
     intent = json.dumps({"graph": graph}, sort_keys=True).encode()
     if not is_claimed(target) and target.list(""):
         raise ConflictError(
-            f"{target.root} is not empty and no backup of this graph",
-            next_step="Give an empty place.",
+            f"{target.root} is not empty and not a backup of this graph",
+            next_step="Use an empty location.",
         )
     if claim(target, path, intent) != intent:
         raise ConflictError(
@@ -134,7 +134,7 @@ def decide(target: StoredObjects, record: CopyRecord) -> None:
     if not is_ours:
         raise ConflictError(
             f"another process made a backup at {target.root} meanwhile",
-            next_step="Run it again to bring that one up to date.",
+            next_step="Run it again to update that backup.",
         )
     make_durable(target.root)
 
@@ -181,7 +181,7 @@ def require_untouched(target: StoredObjects, record: CopyRecord) -> None:
     if newest != expected or content is None or digest_of(content) != record.manifest_digest:
         raise ConflictError(
             f"{target.root} was written to since its last backup",
-            next_step="Give another place for the backup, and keep this one if it is needed.",
+            next_step="Use another location for the backup, and keep this one if it is needed.",
         )
 
 

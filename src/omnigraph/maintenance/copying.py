@@ -127,8 +127,9 @@ def copy_graph(
     raise ConflictError(
         f"{_MOMENTS_MAX} times something of {source.root} was not there when it was to be copied, "
         f"the last time {vanished}",
-        next_step=f"Run `omnigraph check {source.root} --deep`. If that is fine, a cleanup is too "
-        "fast: let it keep more versions, and run this again; what was copied stays.",
+        next_step=f"Run `omnigraph check {source.root} --deep`. If no damage is found, a "
+        "concurrent cleanup removes versions too early: keep more versions and run this again; "
+        "files that were copied are reused.",
     )
 
 
@@ -152,8 +153,8 @@ def _require_apart(source: StoredObjects, target: StoredObjects) -> None:
     one, other = f"{source.root.uri}/", f"{target.root.uri}/"
     if one.startswith(other) or other.startswith(one):
         raise InvalidInputError(
-            f"{target.root} and {source.root} lie in each other",
-            next_step="Give a place outside the graph.",
+            f"{target.root} and {source.root} must not contain one another",
+            next_step="Use a location outside the graph.",
         )
 
 
@@ -175,7 +176,7 @@ def _ready_target(
     if is_newer or (content is not None and digest_of(content) != last.manifest_digest):
         raise ConflictError(
             f"{target.root} is a backup of another or a later state than {source.root} has",
-            next_step="Give another place for the backup.",
+            next_step="Use another location for the backup.",
         )
     return last
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import TableEntry
 
-_UNTRAINABLE = "there is no vector to train it on yet"
+_UNTRAINABLE = "no vectors to train on yet"
 
 _Built = tuple[str, str, tuple[int, ...]]
 

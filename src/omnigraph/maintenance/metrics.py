@@ -28,15 +28,15 @@ def metric_lines(report: MaintainReport) -> Iterator[str]:
     """One gauge per number; the graph and the step are labels."""
     graph = report.root.replace("\\", r"\\").replace('"', r"\"")
     started = datetime.fromisoformat(report.started_at).timestamp()
-    yield from _gauge("last_run_timestamp_seconds", "When the last run began.")
+    yield from _gauge("last_run_timestamp_seconds", "Start time of the last run.")
     yield f'omnigraph_maintain_last_run_timestamp_seconds{{graph="{graph}"}} {started:.3f}'
-    yield from _gauge("exit_code", "How the last run ended: 0 is well.")
+    yield from _gauge("exit_code", "Exit code of the last run; 0 is success.")
     yield f'omnigraph_maintain_exit_code{{graph="{graph}"}} {report.exit_code}'
-    yield from _gauge("step_seconds", "How long a step took.")
+    yield from _gauge("step_seconds", "Duration of a step.")
     for step in report.steps:
         labels = f'graph="{graph}",step="{step.step}"'
         yield f"omnigraph_maintain_step_seconds{{{labels}}} {step.seconds:.3f}"
-    yield from _gauge("step_ok", "Whether a step did what it should, or was not wanted.")
+    yield from _gauge("step_ok", "Whether a step succeeded or was not requested.")
     for step in report.steps:
         labels = f'graph="{graph}",step="{step.step}"'
         well = step.outcome in {StepOutcome.DONE, StepOutcome.OFF}

@@ -26,8 +26,8 @@ def misfit_of(columns: pa.Schema, declared: pa.Schema | None, *, version: int) -
             )
         if not dict(field.metadata or {}).items() <= dict(stored.metadata or {}).items():
             return (
-                f"column {field.name!r} of version {version} lost the marks that "
-                "Omnigraph gives its columns"
+                f"column {field.name!r} of version {version} lost the metadata that Omnigraph "
+                "gives its columns"
             )
     for name in columns.names:
         if name not in declared.names:

@@ -78,9 +78,9 @@ class SkipReason(StrEnum):
             case SkipReason.BLOB_COLUMNS_UNSUPPORTED_BY_LANCE:
                 return "blob columns: this Lance cannot compact them"
             case SkipReason.DRIFT_NEEDS_REPAIR:
-                return "HEAD and manifest disagree: run omnigraph repair"
+                return "HEAD differs from the manifest: run omnigraph repair"
             case SkipReason.CONTENDED:
-                return "somebody wrote it meanwhile: run omnigraph optimize again"
+                return "changed by a concurrent writer: run omnigraph optimize again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class OptimizeOptions:
             raise InvalidInputError(
                 f"a fragment cannot have {shown(rows, 40)} rows, expected a number from 1 to "
                 f"{_FRAGMENT_ROWS_MAX:,}",
-                next_step="Leave it out for about a million.",
+                next_step="The default is about one million.",
             )
 
     def for_lance(self) -> dict[str, Any]:

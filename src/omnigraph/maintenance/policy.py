@@ -99,7 +99,7 @@ def _require_known(said: Mapping[str, Any], known: Mapping[str, Any], *, where: 
             hint = did_you_mean(word, known)
             raise InvalidInputError(
                 f"{where} says {shown_value(word, 40)}" + (f" ({hint})" if hint else ""),
-                next_step=f"Known are {', '.join(known)}.",
+                next_step=f"Known values: {', '.join(known)}.",
             )
 
 

@@ -42,17 +42,17 @@ def require_no_schema_change(objects: Objects, clock: Clock, *, verb: str) -> No
     if schema_change_under_way(objects, now=clock.now()) is not None:
         raise ConflictError(
             f"the schema of {objects.root} is being changed",
-            next_step=f"Run `omnigraph {verb} {objects.root}` again when that has ended.",
+            next_step=f"Run `omnigraph {verb} {objects.root}` again when it has ended.",
         )
 
 
 def require_settled(objects: Objects, clock: Clock, *, verb: str) -> None:
-    """Refuse while a dead writer's work is undecided, or a sidecar cannot be understood."""
+    """Refuse while a dead writer's work is undecided, or a sidecar cannot be parsed."""
     for path in pending_sidecars(objects):
         sidecar = read_sidecar(objects, path)
         if sidecar is not None and is_abandoned(sidecar, now=clock.now()):
             raise RecoveryRequiredError(
-                f"{verb} needs a settled graph, and operation {sidecar.operation_id} "
+                f"{verb} cannot run: operation {sidecar.operation_id} "
                 f"({sidecar.kind.value}, begun {sidecar.started_at}) was left unfinished",
                 next_step=f"Run `omnigraph recovery run {objects.root}`, which settles it, then "
                 f"{verb} again.",

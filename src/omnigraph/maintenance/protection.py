@@ -148,7 +148,7 @@ def _taken_over(
         return entries(origin.tables, branch=ref.branch).values()
     parent = None if origin.branch is None else logs[origin.branch].living
     if parent is not None and parent.lance_branch != origin.lance_branch:
-        raise NotFoundError(f"branch {origin.branch!r} was deleted meanwhile")
+        raise NotFoundError(f"branch {origin.branch!r} was deleted concurrently")
     version = origin.manifest_version
     return read_manifest_version(objects.root, version, branch=parent).snapshot().tables.values()
 

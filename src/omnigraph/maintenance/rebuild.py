@@ -190,7 +190,7 @@ def plan_rebuild(objects: Objects, clock: Clock) -> RebuildPlan:
         return _plan_of_rest(objects, survey.whole, clock)
     if survey.whole is None and not holds_data(objects):
         raise NotFoundError(
-            f"there is nothing to rebuild at {objects.root}: no table holds data",
+            f"nothing to rebuild at {objects.root}: no table contains data",
             next_step=f"Run `omnigraph status {objects.root}`.",
         )
     remains = read_remains(objects)
@@ -234,7 +234,7 @@ def _refuse_problems(objects: Objects, plan: RebuildPlan) -> None:
     for table in plan.preview.problems:
         raise DamagedGraphError(
             f"{names.MANIFEST} of {objects.root} cannot be rebuilt: no version of "
-            f"{table.table_key} can come back, because {table.problem}",
+            f"{table.table_key} can be recovered, because {table.problem}",
             next_step="Restore the files of that table from a backup, then run it again.",
         )
 
@@ -262,8 +262,8 @@ def _require_published(objects: Objects, plan: RebuildPlan) -> None:
         raise
     if plan.commit is not None and plan.commit not in state.rows:
         raise ConflictError(
-            f"another process made a manifest at {objects.root} at the same time",
-            next_step=f"Run `omnigraph status {objects.root}` to look at it.",
+            f"another process created a manifest at {objects.root} at the same time",
+            next_step=f"Run `omnigraph status {objects.root}` to inspect it.",
         )
 
 

@@ -215,7 +215,7 @@ def _line(objects: Objects, entry: TableEntry, pin: KnownPin | None, undecided: 
             SkippedVersion(
                 version=version,
                 operation_id=None if record is None else record.operation_id,
-                reason=reason or "below a write that is not decided yet",
+                reason=reason or "below an unfinished write",
             )
         )
     is_known = chosen is None and above > 0
@@ -249,11 +249,11 @@ def _why_skipped(
     if record is None:
         return "it cannot be read"
     if record.operation_id in undecided.operations:
-        return "its write is not decided yet; opening the graph decides it"
+        return "an unfinished write; opening the graph for writing settles it"
     if record.is_upkeep and entry.table_key in undecided.maintained:
-        return "an optimize that is not decided yet; opening the graph decides it"
+        return "an unfinished optimize; opening the graph for writing settles it"
     if record.is_foreign:
-        return "written by something else than Omnigraph"
+        return "not written by Omnigraph"
     return None
 
 

@@ -23,7 +23,7 @@ def parse_age(text: str) -> timedelta:
     matched = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
     if matched is None:
         raise InvalidInputError(
-            f"{shown(text, 40)} is no age", next_step="Write it as 45s, 30m, 12h, 7d or 4w."
+            f"{shown(text, 40)} is not a duration", next_step="Write it as 45s, 30m, 12h, 7d or 4w."
         )
     number, unit = matched.groups()
     return int(number) * _UNITS[unit]

@@ -230,7 +230,8 @@ class _Applying:
         raise ConflictError(
             "these branches could no longer be merged into main: "
             + ", ".join(f"{each.branch} ({each.words})" for each in left),
-            next_step="Merge or delete them first, or say --allow-parting to leave them behind.",
+            next_step="Merge or delete them first, or use --allow-parting to apply the schema "
+            "anyway.",
         )
 
     def _refuse_rows(self, evolution: Evolution, snapshot: Snapshot) -> None:

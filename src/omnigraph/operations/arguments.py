@@ -75,8 +75,8 @@ def checked_actor(actor: object) -> str:
     """
     if isinstance(actor, str) and actor.strip().casefold().startswith(names.SYSTEM_ACTOR_PREFIX):
         raise InvalidInputError(
-            f"actor is {actor!r:.80}: names that begin with {names.SYSTEM_ACTOR_PREFIX!r} are "
-            "Omnigraph's own",
+            f"actor is {actor!r:.80}: names that start with {names.SYSTEM_ACTOR_PREFIX!r} are "
+            "reserved for Omnigraph",
             next_step="Name the person or the program that writes.",
         )
     return _checked_name(actor, argument="actor", who="that writes")

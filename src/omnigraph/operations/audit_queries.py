@@ -55,7 +55,7 @@ def audit_checks(given: object, contract: SchemaContract) -> tuple[ChosenQuery, 
         ChosenQuery(source=source, typed=each, given={}) for each in compiled(source).values()
     )
     if not checks:
-        raise InvalidInputError(f"{source.filename} holds no check")
+        raise InvalidInputError(f"{source.filename} contains no check")
     for each in checks:
         needed = [f"${one.name}" for one in each.typed.parameters if not one.nullable]
         if each.typed.is_mutation or needed:

@@ -56,14 +56,14 @@ def load_through_branch(
     """
     if route.checks and route.into is None:
         raise InvalidInputError(
-            "an audit stands before a merge, but nothing is to be merged",
+            "an audit needs a merge, but no merge was requested",
             next_step="Add `--branch NAME --merge-into BRANCH`.",
         )
     if route.base is None and route.into is None:
         return load_graph(objects, catalog, request, clock)
     if request.branch is None:
         raise InvalidInputError(
-            "a branch is to be made or merged, but none was named",
+            "a branch to create or merge was not named",
             next_step="Add `--branch NAME`.",
         )
     branch = checked_branch(request.branch)
@@ -105,7 +105,8 @@ def _audit(
         raise ValidationFailedError(
             f"branch {branch!r} was not merged: {len(failed)} of {len(checks)} checks found rows",
             report=failed,
-            next_step=f"{listed}\nMend the rows on the branch, then `omnigraph merge` it.",
+            next_step=f"{listed}\nFix the rows on the branch, then merge it with `omnigraph "
+            "merge`.",
         )
 
 

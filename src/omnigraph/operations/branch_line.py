@@ -129,15 +129,15 @@ class BranchLine:
             raise NotFoundError(
                 f"the branch {self.branch!r} that the cursor is for was deleted; the branch of "
                 "that name is another one",
-                next_step="Take a baseline of it, or start anew.",
+                next_step="Take a baseline of it, or start over.",
             )
         commits = self._back_to(cursor.commit_id)
         if commits is None:
             self._require_this_graph(cursor)
             raise NoLongerKeptError(
-                f"commit {cursor.commit_id or 'the first'} that the cursor stands at is not on the "
-                f"line of {self.branch} any more",
-                next_step="Take a baseline and go on from its cursor.",
+                f"commit {cursor.commit_id or 'the first'} of the cursor is no longer in the "
+                f"history of {self.branch}",
+                next_step="Take a baseline and continue from its cursor.",
             )
         return commits
 
@@ -154,7 +154,7 @@ class BranchLine:
         known = dict(pins.tables)
         for commit in commits:
             if _is_unrecorded(commit):
-                raise self.unreadable(commit, "it is older than the record of what commits changed")
+                raise self.unreadable(commit, "it is older than the recorded changes")
             if commit.schema_change is not None:
                 pins = self._left_by(commit, commit.schema_change)
                 known = dict(pins.tables)
@@ -173,9 +173,9 @@ class BranchLine:
 
     def unreadable(self, commit: GraphCommit, why: str) -> NoLongerKeptError:
         return NoLongerKeptError(
-            f"the changes of commit {commit.commit_id} on {self.branch} cannot be read any more: "
+            f"the changes of commit {commit.commit_id} on {self.branch} can no longer be read: "
             f"{why}",
-            next_step="Take a baseline with `graph.baseline()` and go on from its cursor.",
+            next_step="Take a baseline with `graph.baseline()` and continue from its cursor.",
         )
 
     def _chooses(self, table_key: str) -> bool:
@@ -231,7 +231,7 @@ class BranchLine:
         if cursor.graph != self._first():
             raise InvalidInputError(
                 f"the cursor is for another graph than {self.root}",
-                next_step="Use the graph it was made for, or start anew.",
+                next_step="Use the graph it was created for, or start over.",
             )
 
     def _require_leads_to_head(self, commits: Sequence[GraphCommit]) -> None:

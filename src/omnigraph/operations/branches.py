@@ -91,7 +91,7 @@ def checked_lifetime(owner: str | None, expires: object) -> Lifetime:
     if time is not None and not (isinstance(time, timedelta) and time > timedelta(0)):
         raise InvalidInputError(
             f"expires is {shown(expires)}, expected a time such as 12h, 7d or 4w",
-            next_step="Leave it out for a branch that lives until it is deleted.",
+            next_step="Leave it out for a branch without expiry.",
         )
     return Lifetime(owner=None if owner is None else checked_owner(owner), time=time)
 
@@ -102,8 +102,8 @@ def create_branch(
     """Make a branch whose content is what the source is now.
 
     Raises:
-        ConflictError: the name is taken, or what it is made from was deleted meanwhile.
-        NotFoundError: what it would start as is not kept any more.
+        ConflictError: the name is taken, or what it is made from was deleted concurrently.
+        NotFoundError: what it would start as is no longer kept.
     """
     branch = checked_branch(name)
     if branch in lineage_of(source.state.rows, source.state.branch):
@@ -176,17 +176,17 @@ def delete_branch(objects: Objects, name: str, *, incarnation: str | None = None
 
     Raises:
         NotFoundError: there is no such branch.
-        ConflictError: other branches were made from it and still live.
+        ConflictError: other branches were created from it and still live.
     """
     branch = checked_branch(name)
     ref = branch_ref(objects, branch)
     assert ref is not None
     if incarnation not in (None, ref.incarnation):
-        raise NotFoundError(f"branch {branch!r} was deleted meanwhile, and made anew")
+        raise NotFoundError(f"branch {branch!r} was deleted concurrently, and created again")
     children = _children(objects, ref)
     if children:
         raise ConflictError(
-            f"branch {branch!r} cannot be deleted: {', '.join(children)} were made from it",
+            f"branch {branch!r} cannot be deleted: {', '.join(children)} were created from it",
             next_step=f"Delete {children[0]!r} first.",
         )
     _keep_commits(objects, ref)
@@ -202,7 +202,7 @@ def delete_branch(objects: Objects, name: str, *, incarnation: str | None = None
 
 def _taken(objects: Objects, branch: str) -> ConflictError:
     return ConflictError(
-        f"{objects.root} already has a branch {branch!r}, or is getting one",
+        f"{objects.root} already has a branch {branch!r} or is creating one",
         next_step=f"Choose another name, or `omnigraph branch delete {objects.root} {branch}`.",
     )
 

@@ -340,8 +340,8 @@ class Baseline(Iterator[BaselineTable | BaselineEnd]):
             )
         if self._unread:
             raise InvalidInputError(
-                f"{min(self._unread)} was not read to its end, so there is no cursor yet",
-                next_step="Read every table of the baseline, then ask for the next element again.",
+                f"{min(self._unread)} was not read completely, so there is no cursor yet",
+                next_step="Read every table of the baseline, then request the next element again.",
             )
         if self._ended:
             raise StopIteration
@@ -381,7 +381,7 @@ def planned_move(line: BranchLine, commit: GraphCommit, move: TableMove) -> Tabl
     """Plan the comparison of a table before and after a commit; reads metadata only.
 
     Raises:
-        NotFoundError: a version is not kept any more.
+        NotFoundError: a version is no longer kept.
     """
     try:
         return diff_table(line.root, move.before, move.after)

@@ -190,8 +190,8 @@ def _pins(root: Root, state: ManifestState, engine: _Engine) -> Iterator[Finding
             yield Finding(
                 problem=Problem.UNSTABLE_ROW_IDS,
                 thing=entry.table_key,
-                message="it was made without stable row ids, which cannot be added: diffs, merges "
-                "and feeds across a compaction may take unchanged rows for changed ones. Run "
+                message="it was made without stable row ids, which cannot be added: diffs, "
+                "merges and feeds across a compaction may report unchanged rows as changed. Run "
                 f"`omnigraph export {root} -o FILE` and load that into a new graph.",
             )
         if belongs_to(entry, state.ref):
@@ -217,7 +217,7 @@ def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
             yield Finding(
                 problem=Problem.DRIFT,
                 thing=entry.table_key,
-                message=f"version {record.version} was written by something else than Omnigraph; "
+                message=f"version {record.version} was not written by Omnigraph; "
                 f"published is {entry.version}. Run `omnigraph repair {root}`.",
             )
 
@@ -229,9 +229,9 @@ def _automatic_cleanup(root: Root, entry: TableEntry) -> Iterator[Finding]:
         yield Finding(
             problem=Problem.AUTOMATIC_CLEANUP,
             thing=entry.table_key,
-            message=f"Lance deletes old versions of it by itself ({said}), whatever tags and "
-            f"branches name. Run `omnigraph repair {root} --confirm` if it drifted, then "
-            f"`omnigraph optimize {root}`: that switches it off.",
+            message=f"Lance deletes old versions of it automatically ({said}), even if tags or "
+            f"branches need them. Run `omnigraph repair {root} --confirm` if it drifted, then "
+            f"`omnigraph optimize {root}`: this disables it.",
         )
 
 

@@ -73,10 +73,10 @@ def decode(text: object) -> Cursor:
     try:
         sealed = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4))
     except binascii.Error:
-        raise _refused("the cursor is cut short") from None
+        raise _refused("the cursor is truncated") from None
     check, content = sealed[:_CHECK_BYTES], sealed[_CHECK_BYTES:]
     if check != _check(content):
-        raise _refused("the cursor was changed or cut short on its way")
+        raise _refused("the cursor is corrupted or truncated")
     number, *fields = json.loads(content)
     if number != _FORMAT:
         raise _refused(f"the cursor has format {number}, this Omnigraph knows {_FORMAT}")
@@ -91,12 +91,12 @@ def require_same_choice(cursor: Cursor, *, branch: str, types: str) -> None:
     if cursor.branch != branch:
         raise InvalidInputError(
             f"the cursor is for branch {shown(cursor.branch)}, not for {shown(branch)}",
-            next_step=f"Go on with {shown(cursor.branch)}, or start anew.",
+            next_step=f"Continue with {shown(cursor.branch)}, or start over.",
         )
     if cursor.types != types:
         raise InvalidInputError(
-            "the cursor was made for another choice of types",
-            next_step="Choose the same types as before, or start anew.",
+            "the cursor was created for other types",
+            next_step="Choose the same types as before, or start over.",
         )
 
 
@@ -106,5 +106,5 @@ def _check(content: bytes) -> bytes:
 
 def _refused(what: str) -> InvalidInputError:
     return InvalidInputError(
-        what, next_step="Use the cursor exactly as it was handed out, or start anew."
+        what, next_step="Use the cursor exactly as it was returned, or start over."
     )

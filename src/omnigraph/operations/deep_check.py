@@ -234,7 +234,7 @@ def unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:
     try:
         now = branch_state(objects, state.ref)
     except NotFoundError:
-        return  # the branch was deleted meanwhile
+        return  # the branch was deleted concurrently
     for table_key, version, operation_id in open_questions:
         if decision_in(objects.root, now, operation_id) is None:
             yield Finding(
@@ -266,7 +266,7 @@ def index_findings(objects: Objects, states: Iterable[ManifestState]) -> Iterato
                 yield Finding(
                     problem=Problem.WRONG_INDEX,
                     thing=entry.table_key,
-                    message=f"{count} rows are not found through index {index}. "
+                    message=f"{count} rows are missing from index {index}. "
                     f"Run `omnigraph optimize {root}` to build it again",
                 )
 

@@ -115,7 +115,7 @@ def hold_versions(  # noqa: PLR0913 - every word of a hold is one
     """Keep versions readable for some time.
 
     Raises:
-        NoLongerKeptError: a version is not kept any more.
+        NoLongerKeptError: a version is no longer kept.
     """
     now = clock.now()
     hold = Hold(
@@ -150,8 +150,8 @@ def _require_held(live: LiveHold, entries: Sequence[TableEntry], *, thing: str) 
             raise no_longer_kept([entry], thing=thing)
     if not live.is_held:
         raise NoLongerKeptError(
-            f"the time to hold {thing} was over before it was held",
-            next_step="Ask for a longer time.",
+            f"the hold of {thing} expired before it was placed",
+            next_step="Use a longer duration.",
         )
 
 
@@ -190,7 +190,7 @@ class Holding:
         """A hold that is renewed while the reader is in use; None if there is nothing to hold.
 
         Raises:
-            NoLongerKeptError: a version is not kept any more.
+            NoLongerKeptError: a version is no longer kept.
         """
         if not entries:
             return None
@@ -217,10 +217,8 @@ def checked_time(given: object, *, argument: str = "hold") -> timedelta:
         )
     if time > HOLD_MAX:
         raise InvalidInputError(
-            f"{argument} is {shown(given)}, and nothing is held for longer than "
-            f"{HOLD_MAX.days} days",
-            next_step="Tag what has to stay for longer: a tag keeps its commit until it is "
-            "deleted.",
+            f"{argument} is {shown(given)}, and a hold lasts at most {HOLD_MAX.days} days",
+            next_step="Use a tag to keep a commit for longer: it is kept until the tag is deleted.",
         )
     return time
 

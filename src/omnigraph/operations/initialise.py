@@ -198,7 +198,7 @@ def _write_contract(plan: InitPlan, objects: Objects, written: list[str]) -> Non
     for path, content in stored_form(plan.contract).at_root().items():
         if objects.put_if_absent(path, content) is Put.EXISTED and objects.read(path) != content:
             raise ConflictError(
-                f"{objects.root} already holds {path}, which belongs to no graph",
+                f"{objects.root} already holds {path}, which does not belong to a graph",
                 next_step=f"Remove it, or run `omnigraph init {objects.root} --force`.",
             )
         written.append(path)
@@ -240,7 +240,7 @@ def _make_visible(plan: InitPlan, objects: Objects, rows: tuple[ManifestRow, ...
     )
     everything = (*rows, plan.commit, head, decision)
     if not _holds_claim(plan, objects):
-        raise ConflictError(f"a forced initialisation has taken {objects.root} over")
+        raise ConflictError(f"a forced initialisation has taken over {objects.root}")
     try:
         create_manifest(objects.root, everything, operation_id=incarnation)
     except (ConflictError, StorageUnavailableError) as error:
@@ -248,7 +248,7 @@ def _make_visible(plan: InitPlan, objects: Objects, rows: tuple[ManifestRow, ...
     if not _holds_claim(plan, objects):
         raise OutcomeUnknownError(
             f"{objects.root} was taken over by a forced initialisation",
-            next_step=f"Run `omnigraph status {objects.root}` to see whose graph is there.",
+            next_step=f"Run `omnigraph status {objects.root}` to see the graph there.",
         )
 
 
@@ -268,7 +268,7 @@ def _settle(
         state = read_manifest(objects.root) if manifest_exists(objects.root) else None
     except (DamagedGraphError, StorageUnavailableError):
         raise OutcomeUnknownError(
-            f"the store stopped answering while {objects.root} was being created",
+            f"the store stopped responding while {objects.root} was being created",
             next_step=f"Run `omnigraph status {objects.root}` to see whether the graph exists.",
         ) from error
     if state is None:

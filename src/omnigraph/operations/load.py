@@ -233,8 +233,8 @@ def _engine_of_frames(wanted: Engine, frames: Mapping[str, object]) -> Engine:
     on_spark = [key for key, frame in frames.items() if _is_spark_frame(frame)]
     if on_spark and len(on_spark) < len(frames):
         raise InvalidInputError(
-            f"{', '.join(on_spark)} came as Spark DataFrames, the other frames did not",
-            next_step="Give all frames of one load in the same way.",
+            f"{', '.join(on_spark)} are Spark DataFrames, the other frames are not",
+            next_step="Pass all frames of one load as the same kind.",
         )
     if on_spark and wanted is Engine.LOCAL:
         raise InvalidInputError(
@@ -281,7 +281,7 @@ def _ceiling(max_bad: int | str | None, on_error: FaultPolicy) -> Ceiling:
         return DEFAULT_CEILING
     if on_error is FaultPolicy.FAIL:
         raise InvalidInputError(
-            "a ceiling for faults was given, but any fault fails this load",
+            "a limit for rejected records was given, but any rejected record fails this load",
             next_step="Add `--on-error quarantine`, or leave `--max-bad` out.",
         )
     return parse_ceiling(max_bad)

@@ -100,22 +100,25 @@ def damaged(objects: Objects, survey: ManifestSurvey) -> DamagedGraphError:
     root = objects.root
     if not survey.damaged and objects.list(names.BACKUPS_DIR):
         return DamagedGraphError(
-            f"{root} is a copy of a graph that was not finished",
-            next_step="Run the same backup, restore or clone again: it goes on where it stopped.",
+            f"{root} is an unfinished copy of a graph",
+            next_step="Run the same backup, restore or clone again: it continues where it stopped.",
         )
     if not survey.damaged:
-        what = f"{root} holds tables, and {names.MANIFEST}, which says what is published, is gone"
+        what = (
+            f"{root} contains tables, but {names.MANIFEST}, which names the published versions, "
+            "is gone"
+        )
     else:
         newest = survey.damaged[0]
         whole = "no version of it" if survey.whole is None else f"version {survey.whole.version}"
         what = (
             f"{names.MANIFEST} of {root} is damaged: version {newest.version} cannot be read "
-            f"({newest.reason}), {whole} is whole"
+            f"({newest.reason}), {whole} is intact"
         )
     return DamagedGraphError(
         what,
-        next_step=f"Run `omnigraph repair {root} --rebuild-manifest` to see what can be brought "
-        "back; nothing changes without --confirm.",
+        next_step=f"Run `omnigraph repair {root} --rebuild-manifest` to see what can be "
+        "recovered; nothing changes without --confirm.",
     )
 
 

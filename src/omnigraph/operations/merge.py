@@ -177,13 +177,13 @@ class _Merging:
         source = self._request.source.state
         if source.ref is not None and not is_living(self._objects, source.ref):
             raise ConflictError(
-                f"branch {source.ref.branch!r} was deleted meanwhile",
-                next_step="Merge what is left of it, by a tag or a commit.",
+                f"branch {source.ref.branch!r} was deleted concurrently",
+                next_step="Merge a tag or commit of it instead.",
             ) from error
         if read_manifest(self._objects.root, branch=source.ref).version != source.version:
             raise ConflictError(
-                f"{self._request.source.name} moved on while it was being merged, and what it "
-                "was is not kept any more",
+                f"{self._request.source.name} was changed during the merge, and its earlier "
+                "state is no longer kept",
                 next_step="Merge it again.",
             ) from error
 

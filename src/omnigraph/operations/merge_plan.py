@@ -98,9 +98,9 @@ def _require_one_schema(source: Resolved, target: ManifestState, before: Snapsho
     if changed:
         raise ConflictError(
             f"{source.name} cannot be merged into {into}: the schema of {' and of '.join(changed)} "
-            "was changed since they parted, and rows of two schemas are not compared",
-            next_step=f"Export what {source.name} added and load it into {into}, or begin a new "
-            f"branch from {into}.",
+            "was changed since they diverged, and rows of two schemas cannot be compared",
+            next_step=f"Export what {source.name} added and load it into {into}, or create a "
+            f"new branch from {into}.",
         )
 
 

@@ -216,7 +216,8 @@ class RowMerge:
         raise MergeConflictError(
             _summary(self._way.source_name, total, conflicts),
             conflicts=conflicts,
-            next_step="Decide them with `--resolve ours|theirs|newest|FILE.json`, or mend a side.",
+            next_step="Resolve them with `--resolve ours|theirs|newest|FILE.json`, or fix one "
+            "side.",
         )
 
     def _staged(self, plan: MergePlan, merged: MergedTable) -> StagedChange:

@@ -31,11 +31,11 @@ class Parting:
     def words(self) -> str:
         match self.commits:
             case 0:
-                return "no commits of its own"
+                return "no unmerged commits"
             case 1:
-                return "1 commit that is not merged"
+                return "1 unmerged commit"
             case _:
-                return f"{self.commits} commits that are not merged"
+                return f"{self.commits} unmerged commits"
 
 
 def partings(objects: Objects, state: ManifestState) -> tuple[Parting, ...]:

@@ -172,10 +172,10 @@ def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
     for each in _distances(plan):
         if each.embed:
             raise InvalidInputError(
-                f"query {chosen.typed.name} compares the vector {each.field.name!r} with a text, "
-                "and there is no model here to embed it",
+                f"query {chosen.typed.name} compares the vector {each.field.name!r} with a "
+                "string, and there is no model here to embed it",
                 next_step=f"Embed the text and give ${each.field.variable}.{each.field.name} a "
-                "`Vector` parameter to be compared with.",
+                "`Vector` parameter to compare with.",
             )
     return plan
 

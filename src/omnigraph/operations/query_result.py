@@ -219,7 +219,7 @@ class QueryResult:
     def _require_rows(self) -> None:
         if self._streamed:
             raise InvalidInputError(
-                f"the rows of query {self.query_name} were streamed already",
+                f"the rows of query {self.query_name} were already streamed",
                 next_step="Run it again, or call `to_arrow()` first, which keeps them.",
             )
 

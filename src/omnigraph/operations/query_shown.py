@@ -66,7 +66,7 @@ def result_html(
     """The first rows of a result; None for rows that are gone."""
     title = f"<p><strong>Query</strong> <code>{escape(name)}</code></p>"
     if rows is None:
-        return f"<div>{title}<p>Its rows were streamed already.</p></div>"
+        return f"<div>{title}<p>Its rows were already streamed.</p></div>"
     head = "".join(f"<th>{escape(printable(each))}</th>" for each in columns)
     body = [_row(shown(row[each]) for each in columns) for row in rows]
     said = f"The first {len(body)} rows; there are more." if more else _counted(len(body))

@@ -164,7 +164,7 @@ def all_parameters(params: object, keywords: Mapping[str, object]) -> dict[str, 
 def _not_found(source: QueryText, known: tuple[str, ...], name: object) -> InvalidInputError:
     if not known:
         return InvalidInputError(
-            f"{source.filename} holds no query",
+            f"{source.filename} contains no query",
             next_step="Write one: `query people() { match { $p: Person } return { $p.id } }`.",
         )
     shown = ", ".join(known[:_NAMES_SHOWN])
@@ -172,12 +172,12 @@ def _not_found(source: QueryText, known: tuple[str, ...], name: object) -> Inval
         shown = f"{shown} and {len(known) - _NAMES_SHOWN} more"
     if name is None:
         return InvalidInputError(
-            f"{source.filename} holds {len(known)} queries, and none was named",
+            f"{source.filename} contains {len(known)} queries, and none was named",
             next_step=f"Name one of them: {shown}.",
         )
     hint = did_you_mean(name, known) if isinstance(name, str) else ""
     return InvalidInputError(
-        f"{source.filename} holds no query {shown_value(name)}" + (f"; {hint}" if hint else ""),
+        f"{source.filename} contains no query {shown_value(name)}" + (f"; {hint}" if hint else ""),
         next_step=f"It holds {shown}.",
     )
 

@@ -25,7 +25,8 @@ def checked_branch(name: object) -> str:
     text = _checked(name, what="branch")
     if text.split("/")[0] == names.MAIN:
         raise InvalidInputError(
-            f"{names.MAIN!r} is the branch every graph has, {shown(text)} cannot be another",
+            f"{shown(text)} is reserved: the branch {names.MAIN!r} always exists and cannot be "
+            "deleted",
             next_step="Choose another name.",
         )
     return text
@@ -74,13 +75,13 @@ def _checked(name: object, *, what: str) -> str:
     text = name.strip()
     if names.is_system_name(text):
         raise InvalidInputError(
-            f"{what} {shown(text)} would belong to Omnigraph itself",
+            f"{what} {shown(text)} is reserved for Omnigraph",
             next_step=f"Choose a name that does not start with {names.SYSTEM_PREFIX!r}.",
         )
     if is_commit_id(text) or manifest_version(text) is not None or is_point_in_time(text):
         raise InvalidInputError(
-            f"{what} {shown(text)} could be taken for a commit, a version or a point in time",
-            next_step="Choose a name with a word in it.",
+            f"{what} {shown(text)} could be mistaken for a commit, a version or a point in time",
+            next_step="Choose a name that contains a word.",
         )
     if not could_be_name(text):
         raise InvalidInputError(

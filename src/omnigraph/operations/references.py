@@ -89,7 +89,7 @@ def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
     reach("read.post_manifest")
     if ref is not None and not is_living(objects, ref):
         raise NotFoundError(
-            f"branch {ref.branch!r} of {objects.root} was deleted meanwhile",
+            f"branch {ref.branch!r} of {objects.root} was deleted concurrently",
             next_step=f"Run `omnigraph branch list {objects.root}`.",
         )
     reach("read.verify")
@@ -112,7 +112,7 @@ def require_source_lives(objects: Objects, source: Resolved) -> None:
         gone = f"tag {tag.tag!r}"
     else:
         return
-    raise ConflictError(f"{gone} was deleted meanwhile", next_step="Choose another source.")
+    raise ConflictError(f"{gone} was deleted concurrently", next_step="Choose another source.")
 
 
 def resolve(objects: Objects, reference: Reference, *, branch: str | None = None) -> Resolved:
@@ -190,6 +190,6 @@ def _text(reference: object) -> str:
     if isinstance(reference, str) and reference.strip():
         return reference.strip()
     raise InvalidInputError(
-        f"{shown(reference)} names no state of a graph",
+        f"{shown(reference)} does not name a state of the graph",
         next_step="Name a branch, a tag, a commit, a manifest version or a point in time.",
     )

@@ -138,7 +138,7 @@ def _check_meaning(objects: Objects, text: str, catalog: Catalog) -> None:
     except SchemaInvalidError as error:
         raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and is no longer valid") from error
     if shape_hash(edited) != shape_hash(catalog):
-        raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and means something else now")
+        raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and has another meaning now")
 
 
 def _state_in(objects: Objects, content: str) -> Mapping[str, object]:
@@ -153,7 +153,7 @@ def _state_in(objects: Objects, content: str) -> Mapping[str, object]:
 
 def _torn(objects: Objects, why: str) -> DamagedGraphError:
     return DamagedGraphError(
-        f"the schema of {objects.root} cannot be trusted: {why}",
+        f"the schema of {objects.root} is damaged: {why}",
         next_step="Restore the three schema files from a backup of the root, then open it again.",
     )
 

@@ -140,7 +140,7 @@ def stored_queries(
             if earlier is not None:
                 raise InvalidInputError(
                     f"query {typed.name} is in {earlier.file} and in {path}",
-                    next_step="Rename one of them: a stored query is known by its name.",
+                    next_step="Rename one of them: names of stored queries are unique.",
                 )
             found[typed.name] = StoredQuery(source=source, typed=typed)
     return dict(sorted(found.items()))

@@ -41,8 +41,8 @@ def create_tag(objects: Objects, name: str, source: Resolved, *, actor: str, clo
     """Name what a reference stands for now; a tag that names it already is returned.
 
     Raises:
-        ConflictError: the name is taken, or what it was found through was deleted meanwhile.
-        NotFoundError: a version is not kept any more.
+        ConflictError: the name is taken, or what it was found through was deleted concurrently.
+        NotFoundError: a version is no longer kept.
         DamagedGraphError: a version is gone.
     """
     checked = checked_tag(name)
@@ -116,7 +116,7 @@ def _made_by_another(objects: Objects, wanted: Tag) -> Tag:
     if held is not None and held.commit_id == wanted.commit_id:
         return held
     raise ConflictError(
-        f"{objects.root} already has a tag {wanted.tag!r}, or is getting one",
+        f"{objects.root} already has a tag {wanted.tag!r} or is creating one",
         next_step="Choose another name, or delete that tag first.",
     )
 

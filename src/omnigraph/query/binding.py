@@ -102,8 +102,9 @@ def bind(query: TypedQuery, given: Mapping[str, object], *, now: dt.datetime) ->
     if missing:
         listed = ", ".join(f"${each.name}" for each in missing)
         raise InvalidInputError(
-            f"query {query.name} lacks {listed}",
-            next_step=f"Give {', '.join(_shown(each) for each in missing)}.",
+            f"query {query.name} is missing {listed}",
+            next_step=f"Pass {', '.join(_shown(each) for each in missing)}; on the command line "
+            f"with `--param {missing[0].name}=VALUE`.",
         )
     for name in given:
         if name not in declared:

@@ -55,7 +55,7 @@ def check_queries(parsed: ast.QueryFile, catalog: Catalog) -> tuple[CheckedQuery
             findings.error(
                 Rule.DUPLICATE_QUERY,
                 declaration.name.span,
-                f"there is a query `{declaration.name.text[:80]}` already",
+                f"the query `{declaration.name.text[:80]}` already exists",
                 "give one of the two another name",
             )
         names.add(declaration.name.text)
@@ -176,7 +176,7 @@ def _parameter_type(each: ast.ParameterDeclaration, findings: Findings) -> Prope
         hint = "write its size: `Vector(384)`"
     else:
         hint = type_hint(name)
-    findings.error(Rule.PARAMETER_TYPE, each.type.span, "this is no type of a parameter", hint)
+    findings.error(Rule.PARAMETER_TYPE, each.type.span, "this is not a type for a parameter", hint)
     return None
 
 
@@ -186,7 +186,7 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> TypedRead | None:
         scope.findings.error(
             Rule.DISCONNECTED_BLOCK,
             body.clauses[0].span,
-            "this `match` binds nothing",
+            "this `match` binds no variables",
             "bind a node: `$p: Person`",
         )
     projections, grouped = check_projections(body, checked.scope)

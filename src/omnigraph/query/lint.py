@@ -157,14 +157,14 @@ def _advice(checked: CheckedQuery, catalog: Catalog) -> Iterator[Diagnostic]:
         yield warning(
             Rule.CONSTANT_MUTATION,
             declaration.name.span,
-            "this mutation has no parameters, so it does the same in every run",
+            "this mutation has no parameters, so every run does the same",
         )
     plan = plan_query(checked.typed, catalog)
     if not isinstance(plan, Mutation) and not can_have_rows(plan):
         yield warning(
             Rule.EMPTY_RESULT,
             declaration.name.span,
-            "this query can never give a row",
+            "this query never returns a row",
             "two of its conditions contradict each other, or one is never true",
         )
 

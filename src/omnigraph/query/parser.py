@@ -59,7 +59,7 @@ def _refuse_before_parsing(text: str) -> Diagnostic | None:
             Rule.QUERY_TOO_LARGE,
             span_at(text, 0, 0),
             f"the text has {size} bytes, at most {QUERY_BYTES_MAX} are read",
-            "hand long lists over as parameters, or split the file",
+            "pass long lists as parameters, or split the file",
         )
     refused = REFUSED_CHARACTER.search(text)
     if refused is not None:
@@ -93,7 +93,7 @@ def _refuse_too_complex(parsed: QueryFile) -> Diagnostic | None:
                     Rule.NESTING_TOO_DEEP,
                     node.span,
                     f"this is nested more than {NESTING_MAX} deep",
-                    "split the condition, or hand a list over as a parameter and use `in`",
+                    "split the condition, or pass a list as a parameter and use `in`",
                 )
             if clauses > CLAUSES_MAX:
                 return _too_complex(query.name, f"a query has at most {CLAUSES_MAX} clauses")
@@ -107,7 +107,7 @@ def _refuse_too_complex(parsed: QueryFile) -> Diagnostic | None:
 
 
 def _too_complex(name: Name, message: str) -> Diagnostic:
-    hint = "split it; hand long lists of values over as a parameter and use `in`"
+    hint = "split it; pass long lists of values as a parameter and use `in`"
     return error(Rule.QUERY_TOO_COMPLEX, name.span, message, hint)
 
 

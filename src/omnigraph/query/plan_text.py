@@ -176,7 +176,7 @@ def _expand(plan: Expand) -> str:
 
 def _rows(limit: Expression | None, offset: Expression | None) -> str:
     rows = "all" if limit is None else text_of(limit)
-    return rows if offset is None else f"{rows} behind {text_of(offset)}"
+    return rows if offset is None else f"{rows} after {text_of(offset)}"
 
 
 def _projections(projections: Iterable[TypedProjection]) -> str:

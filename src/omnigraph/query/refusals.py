@@ -53,15 +53,15 @@ _OTHER_LANGUAGES: Final = {
     "||": "conditions are joined by the word `or`",
     "&": "conditions are joined by the word `and`",
     "|": "conditions are joined by the word `or`",
-    ";": "clauses and statements need nothing between them",
+    ";": "clauses and statements are not separated by anything",
     "'": 'strings are written in double quotes: `"text"`',
     "->": "the direction of an edge follows from the types of its ends: `$a knows $b`",
     "<-": "the direction of an edge follows from the types of its ends: `$a knows $b`",
-    "having": "filter groups in the program that asks; there is no `having`",
+    "having": "there is no `having`; filter groups in your program",
     "skip": "rows are skipped by `offset`",
     "select": "columns are listed in `return { ... }`",
-    "create": "rows are made by `insert`",
-    "merge": "rows are made or replaced by `upsert`",
+    "create": "rows are created by `insert`",
+    "merge": "rows are created or replaced by `upsert`",
     "by": "write `order { ... }`",
 }
 
@@ -91,7 +91,7 @@ def explain_character(text: str, offset: int) -> Diagnostic:
         hint = f"a name in small letters follows `{found}` at once"
     elif not found.isascii():
         hint = "names use ASCII letters, digits and `_` only"
-    return refusal.diagnostic(Rule.SYNTAX, f"found `{found}`, which means nothing here", hint)
+    return refusal.diagnostic(Rule.SYNTAX, f"found `{found}`, which is not valid here", hint)
 
 
 def explain_refusal(text: str, offset: int, expected: Collection[str]) -> Diagnostic:
@@ -140,8 +140,8 @@ def _missing_return(refusal: _Refusal) -> Diagnostic | None:
         return None
     return refusal.diagnostic(
         Rule.SYNTAX,
-        f"{_found_words(refusal)}, expected `return` behind `match`",
-        "say what the query answers: `return { $p.name }`",
+        f"{_found_words(refusal)}, expected `return` after `match`",
+        "name the columns to return: `return { $p.name }`",
     )
 
 

@@ -73,7 +73,7 @@ is its size and digest. `resolution` is the side taken, null while open.
 """
 
 _WORDS: Final = tuple(each.value for each in Choice)
-_SAY: Final = "Say ours, theirs or newest, or name a JSON file: a path that ends in .json."
+_SAY: Final = "Use ours, theirs or newest, or a JSON file: a path that ends in .json."
 _Declared: TypeAlias = NodeType | EdgeType
 
 
@@ -354,7 +354,7 @@ def _decoded(text: str, source: str) -> object:
         return json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"{source} is not proper JSON: {error}", next_step="Mend the JSON and try again."
+            f"{source} is not valid JSON: {error}", next_step="Fix the JSON and retry."
         ) from error
 
 
@@ -363,7 +363,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{shown(name)} comes twice")
+            raise ValueError(f"{shown(name)} occurs twice")
         found[name] = value
     return found
 

@@ -91,14 +91,12 @@ def keyed_message(reason: Reason, rule: KeyedRule | None, values: Sequence[pa.Sc
         case Reason.DUPLICATE_ID, None:
             return f"id: found {found}, which an earlier record of the input has too"
         case Reason.SUPERSEDED, None:
-            return f"id: found {found}, for which another record of the input stands"
+            return f"id: found {found}, superseded by another record of the input"
         case Reason.ID_EXISTS, None:
             return f"id: found {found}, which the graph has already, expected a new one"
         case Reason.NOT_UNIQUE, UniqueTuple():
             columns = ", ".join(rule.columns)
-            return (
-                f"{columns}: found {found}, which another row has too, expected a value of its own"
-            )
+            return f"{columns}: found {found}, which another row has too, expected a unique value"
         case Reason.MISSING_ENDPOINT, EndpointExists():
             return f"{rule.column}: {missing_text(rule, *values)}"
         case ((Reason.TOO_MANY_EDGES | Reason.TOO_FEW_EDGES), EdgeCount()):

@@ -113,20 +113,20 @@ def _check_members(declaration: Declaration, place: Place) -> Iterator[Diagnosti
                 Rule.INTERFACE_CONSTRAINT,
                 member.span,
                 "an interface has no constraints in its body",
-                f"write `@{member.name}` behind a property, or move it to the nodes",
+                f"write `@{member.name}` after a property, or move it to the nodes",
             )
 
 
 def _misplaced(annotation: Annotation, *, first: bool) -> Diagnostic:
     if first:
-        message = f"`@{annotation.name}` stands in front of every property"
-        hint = "annotations of a property follow its type; those of a type stand in front of `{`"
+        message = f"`@{annotation.name}` precedes all properties"
+        hint = "annotations of a property follow its type; those of a type precede `{`"
     elif annotation.name == INDEX_WORD:
         message = "`@index` follows a constraint, so it belongs to no property"
         hint = "name the property: `@index(property)` or `@index(property, metric=cosine)`"
     else:
         message = f"`@{annotation.name}` follows a constraint, so it belongs to no property"
-        hint = "put the annotations of a property in front of the constraint"
+        hint = "put the annotations of a property before the constraint"
     return error(Rule.MISPLACED_ANNOTATION, annotation.span, message, hint)
 
 

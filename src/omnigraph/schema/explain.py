@@ -69,7 +69,7 @@ _SITUATIONS: Final = (
     (frozenset({"STRING", "NUMBER", "NAME"}), "a string, a number, `true` or `false`"),
 )
 _HEADER_ANNOTATION_HINT: Final = (
-    "a node takes annotations in front of `implements`; an interface takes none"
+    "a node takes annotations before `implements`; an interface takes none"
 )
 _WORD: Final = re.compile(r"@?\w[\w-]*")
 _METRIC_EXPECTED: Final = re.compile(r"@index\s*\([^()@]*\bmetric\s*=\s*$")
@@ -179,7 +179,7 @@ def _list_item(refusal: _Refusal) -> Diagnostic | None:
     if refusal.found == "?" and "RSQB" in refusal.expected:
         return refusal.diagnostic(
             Rule.LIST_ITEM,
-            "`?` belongs behind the closing `]`",
+            "`?` belongs after the closing `]`",
             "write `[String]?`; items may always be null",
         )
     return None
@@ -206,7 +206,7 @@ def _missing_colon(refusal: _Refusal) -> Diagnostic | None:
     right = refusal.found if refusal.found[:1].isalpha() else "..."
     return refusal.diagnostic(
         Rule.SYNTAX,
-        f"{_found_words(refusal)}, expected `:` behind `{_short(name)}`",
+        f"{_found_words(refusal)}, expected `:` after `{_short(name)}`",
         f"write `{_short(name)}: {_short(right)}`",
     )
 

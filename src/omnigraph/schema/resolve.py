@@ -234,7 +234,7 @@ def written_metric(arguments: Iterable[Argument]) -> Name | Diagnostic | None:
             return error(
                 Rule.CONSTRAINT_ARGUMENTS,
                 argument.span,
-                "the properties of `@index` stand in front of the metric",
+                "the properties of `@index` precede the metric",
                 "write `@index(property, metric=cosine)`",
             )
         if argument.name.text != METRIC:
@@ -299,7 +299,7 @@ def _member_constraint(
             Rule.CONSTRAINT_ARGUMENTS,
             annotation.span,
             f"`@{kind}(...)` takes property names and nothing else",
-            f"write `@{kind}` behind the property, or `@{kind}(first, second)` in the body",
+            f"write `@{kind}` after the property, or `@{kind}(first, second)` in the body",
         )
     return WrittenConstraint(
         kind=kind, members=members, spelling=Spelling.BODY, span=annotation.span
@@ -315,7 +315,7 @@ def _index_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
             Rule.CONSTRAINT_ARGUMENTS,
             annotation.span,
             "`@index(...)` takes property names and, for a vector, a metric",
-            "write `@index` behind the property, or `@index(first, second)` in the body",
+            "write `@index` after the property, or `@index(first, second)` in the body",
         )
     metric = written_metric(arguments[len(leading) :])
     if isinstance(metric, Diagnostic):

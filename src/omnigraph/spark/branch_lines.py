@@ -42,7 +42,7 @@ def require_same_lines(staged: Mapping[str, TableEntry], snapshot: Snapshot) -> 
     for key, entry in staged.items():
         if snapshot.tables[key].fork != entry.fork:
             raise ConflictError(
-                f"{key} was written for the first time on its branch by somebody else",
+                f"{key} was first written on its branch by a concurrent writer",
                 next_step="Run the load again.",
             )
 

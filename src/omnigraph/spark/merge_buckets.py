@@ -185,7 +185,7 @@ def read_files(place: Place, paths: Iterable[str]) -> Iterator[pa.RecordBatch]:
         if content is None:
             raise StorageUnavailableError(
                 f"{path} of {place.root} is gone while its operation runs",
-                next_step="Run the operation again, and let nothing else clear the staging area.",
+                next_step="Run the operation again, and do not clear the staging area meanwhile.",
             )
         with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
             yield from stream

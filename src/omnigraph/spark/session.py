@@ -213,7 +213,7 @@ def _running_session(target: SparkTarget) -> SparkSession | None:
     raise InvalidInputError(
         f"Spark is to be {_without_parameters(target.address)!r}, but this process already has a "
         f"session on {master!r}",
-        next_step="Stop that session first, or hand it in.",
+        next_step="Stop that session first, or pass it in.",
     )
 
 
@@ -279,8 +279,9 @@ def _require_answer(remote: str) -> None:
         socket.create_connection(address, timeout=_ANSWER_SECONDS).close()
     except (OSError, ValueError) as error:
         raise SparkUnavailableError(
-            f"no Spark Connect server answers at {_without_parameters(remote)}: {error}",
-            next_step="Start one with Spark's `sbin/start-connect-server.sh`, or mend the address.",
+            f"no Spark Connect server responds at {_without_parameters(remote)}: {error}",
+            next_step="Start one with Spark's `sbin/start-connect-server.sh`, or correct the "
+            "address.",
         ) from error
 
 

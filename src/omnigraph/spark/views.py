@@ -33,7 +33,7 @@ def view_names(table_keys: Iterable[str]) -> Mapping[str, str]:
         if other != key:
             raise InvalidInputError(
                 f"{other} and {key} would both be the view {name!r}, because Spark ignores case",
-                next_step="Name the types that shall become views, with only one of the two.",
+                next_step="Name the types to create views of, with only one of the two.",
             )
     return named
 
@@ -59,7 +59,7 @@ def _keys_of(wanted: str, keys: tuple[str, ...]) -> tuple[str, ...]:
     if not found:
         hint = did_you_mean(str(wanted), map(_type_name, keys))
         raise InvalidInputError(
-            f"there is no type {wanted!r:.80} to make a view of" + (f" ({hint})" if hint else ""),
+            f"there is no type {wanted!r:.80} to create a view of" + (f" ({hint})" if hint else ""),
             next_step=f"The types are {', '.join(keys)}.",
         )
     return found

@@ -64,7 +64,7 @@ def kept_schema(objects: Objects, model_hash: str) -> StoredSchema | None:
         return StoredSchema(**json.loads(content))
     except (ValueError, TypeError) as error:
         raise DamagedGraphError(
-            f"{path} in {objects.root} cannot be understood: {error!r:.200}",
+            f"{path} in {objects.root} cannot be parsed: {error!r:.200}",
             next_step="Restore it from a backup of the root.",
         ) from error
 

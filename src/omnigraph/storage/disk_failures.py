@@ -18,7 +18,7 @@ class DiskFailure(StrEnum):
     """The kinds of failure of a disk that call for different steps."""
 
     FULL = "the disk is full"
-    FORBIDDEN = "this user may not do it"
+    FORBIDDEN = "this user lacks permission"
     READ_ONLY = "the disk is mounted for reading only"
     TOO_MANY_FILES = "too many files are open"
     NAME_TOO_LONG = "the path is longer than the system allows"
@@ -54,8 +54,8 @@ def disk_step(kind: DiskFailure, place: str) -> str:
             return f"Free space on that disk (`df -h {place}` shows it), then run it again."
         case DiskFailure.FORBIDDEN:
             return (
-                f"Run it as a user who may (`ls -ld {place}` shows who), or change the "
-                'permissions; who may only read opens a graph with mode="r".'
+                f"Run it as a user with permission (`ls -ld {place}` shows who), or change the "
+                'permissions; with read permission only, open the graph with mode="r".'
             )
         case DiskFailure.READ_ONLY:
             return 'Mount it for writing, or only read: open the graph with mode="r".'

@@ -132,16 +132,18 @@ class _Above:
             reason = f"the published version {pin} is gone or cannot be read"
             return self._found(DriftClass.UNVERIFIABLE, reason)
         if not self._names:
-            return _undrifted(self._head, "only undone work of ours; the next write heals it")
+            return _undrifted(
+                self._head, "only rolled-back work of Omnigraph; the next write cleans it up"
+            )
         unread = [name for name in self._names.items() if name[1] in {MISSING, UNREADABLE}]
         if unread:
             return self._found(DriftClass.UNVERIFIABLE, "version {} is {}".format(*unread[0]))
         for version, name in self._names.items():
             if self._records[version].is_foreign:
-                said = f"version {version} ({name}) was written by something else than Omnigraph"
+                said = f"version {version} ({name}) was not written by Omnigraph"
                 return self._found(DriftClass.SUSPICIOUS, said)
         if self._records[self._head].restores == pin:
-            return _undrifted(self._head, "the published rows were put back on top")
+            return _undrifted(self._head, "the published rows were restored on top")
         return self._upkeep(published)
 
     def _upkeep(self, published: LanceDataset) -> TableDrift:
@@ -156,13 +158,13 @@ class _Above:
                 "which was never published"
             )
         elif candidate.rows != self._counted(published):
-            reason = f"version {newest} ({self._names.get(newest)}) has another number of rows"
+            reason = f"version {newest} ({self._names.get(newest)}) has a different number of rows"
         elif not candidate.schema.equals(published.schema, check_metadata=True):
-            reason = f"version {newest} ({self._names.get(newest)}) has other columns"
+            reason = f"version {newest} ({self._names.get(newest)}) has different columns"
         else:
             return self._found(
                 DriftClass.VERIFIED_MAINTENANCE,
-                "upkeep by something else than Omnigraph; the rows are those published",
+                "maintenance by another tool; the rows are those published",
                 candidate,
             )
         return self._found(DriftClass.SUSPICIOUS, reason, candidate)

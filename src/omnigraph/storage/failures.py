@@ -36,7 +36,7 @@ class Failure(StrEnum):
     NO_CREDENTIALS = "there are no credentials"
     FORBIDDEN = "the credentials do not allow it"
     REGION = "the region is not the bucket's"
-    UNREACHABLE = "the store does not answer"
+    UNREACHABLE = "the store does not respond"
     OTHER = "it failed"
 
 
@@ -121,17 +121,17 @@ _NEXT_STEPS: Final[Mapping[Failure, str]] = {
         "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give storage_options."
     ),
     Failure.FORBIDDEN: (
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of somebody who may do this, "
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user who has permission, "
         'or only read: open the graph with mode="r".'
     ),
     Failure.REGION: "Set AWS_REGION to the region of the bucket.",
     Failure.UNREACHABLE: (
         "Check AWS_ENDPOINT_URL and that the store runs; "
-        "one that is slow needs a longer OMNIGRAPH_S3_TIMEOUT."
+        "for a slow store, raise OMNIGRAPH_S3_TIMEOUT."
     ),
-    Failure.OTHER: "Check the root, its credentials and that the store answers.",
+    Failure.OTHER: "Check the root, its credentials and that the store responds.",
 }
-_NEXT_STEP_LOCALLY: Final = "Check that the root exists and may be used, then run it again."
+_NEXT_STEP_LOCALLY: Final = "Check that the root exists and is accessible, then run it again."
 
 
 def failure_of(error: BaseException) -> Failure:

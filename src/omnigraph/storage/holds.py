@@ -96,7 +96,7 @@ def stored_holds(objects: Objects) -> tuple[Hold, ...]:
     """Every hold, also those whose time is over, oldest first.
 
     Raises:
-        DamagedGraphError: one cannot be understood, so nobody can tell what it keeps.
+        DamagedGraphError: one cannot be parsed, so nobody can tell what it keeps.
     """
     holds = []
     for hold_id, content in _contents(objects):
@@ -105,7 +105,7 @@ def stored_holds(objects: Objects) -> tuple[Hold, ...]:
             continue  # a power cut left it empty: its holder went, too
         if hold is None:
             raise DamagedGraphError(
-                f"hold {hold_id} cannot be understood, so what it keeps is not known",
+                f"hold {hold_id} cannot be parsed, so what it keeps is unknown",
                 next_step=f"Run `omnigraph hold release {objects.root} {hold_id}` if its reader "
                 "has ended.",
             )
@@ -114,7 +114,7 @@ def stored_holds(objects: Objects) -> tuple[Hold, ...]:
 
 
 def readable_holds(objects: Objects) -> Iterator[tuple[str, Hold | None]]:
-    """Every hold by id, for reports; None is one that cannot be understood."""
+    """Every hold by id, for reports; None is one that cannot be parsed."""
     for hold_id, content in _contents(objects):
         yield hold_id, decoded(hold_id, content)
 
@@ -127,7 +127,7 @@ def _contents(objects: Objects) -> Iterator[tuple[str, bytes]]:
 
 
 def decoded(hold_id: str, content: bytes) -> Hold | None:
-    """A hold as it was stored; None if it cannot be understood."""
+    """A hold as it was stored; None if it cannot be parsed."""
     try:
         fields: Mapping[str, Any] = dict(json.loads(content))
         told = {name: value for name, value in fields.items() if name != _DIGEST}

@@ -49,7 +49,7 @@ def not_kept(objects: Objects, entries: Iterable[TableEntry]) -> tuple[TableEntr
 def no_longer_kept(entries: Iterable[TableEntry], *, thing: str) -> NoLongerKeptError:
     keys = sorted({entry.table_key for entry in entries})
     return NoLongerKeptError(
-        f"what {thing} left of {', '.join(keys[:3])} is not kept any more",
+        f"the data of {', '.join(keys[:3])} at {thing} is no longer kept",
         next_step="Choose a newer commit; tags keep the commits they name, and "
         "`graph.at(commit, hold=...)` keeps one while it is read.",
     )

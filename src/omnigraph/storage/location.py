@@ -117,8 +117,8 @@ def outside(said_by: str, path: object, fault: str) -> DamagedGraphError:
     return DamagedGraphError(
         f"{said_by} names {path!r:.200}, which is not below the root: {fault}. Nothing was read "
         "or changed there",
-        next_step="Do not use this folder unless you know who filled it; restore it from a backup, "
-        "or run `omnigraph repair GRAPH --rebuild-manifest` to see what can be brought back.",
+        next_step="Do not use this folder unless you trust its origin; restore it from a backup, "
+        "or run `omnigraph repair GRAPH --rebuild-manifest` to see what can be recovered.",
     )
 
 
@@ -133,7 +133,7 @@ def _fault_of(path: str) -> str | None:
 def _fault_in_address(path: str) -> str | None:
     """What an address would read otherwise than as a name: escapes, queries and fragments."""
     if not path.isprintable() or any(character in _NOT_IN_ADDRESSES for character in path):
-        return "it has characters that no name of a graph has"
+        return "it has characters that are not allowed in a graph"
     return None
 
 

@@ -133,9 +133,9 @@ def read_manifest(
         if state is not None:
             return state
     raise StorageUnavailableError(
-        f"the manifest of {root} moved {_READ_ATTEMPTS} times while it was being read, or files of "
-        "it are missing",
-        next_step=f"Run it again. If it stays so, run `omnigraph check {root}`.",
+        f"the manifest of {root} changed {_READ_ATTEMPTS} times while it was being read, or "
+        "some of its files are missing",
+        next_step=f"Run it again. If the error persists, run `omnigraph check {root}`.",
     )
 
 
@@ -154,7 +154,7 @@ def read_manifest_version(
     next_step = f"Versions {oldest} to {latest} can be read."
     if first <= version <= latest:
         raise NoLongerKeptError(
-            f"manifest version {version} of {root} is not kept any more", next_step=next_step
+            f"manifest version {version} of {root} is no longer kept", next_step=next_step
         )
     raise NotFoundError(
         f"manifest version {version} of {root} "

@@ -271,7 +271,7 @@ def _require_digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, 
             f"the rows of {names.MANIFEST} are damaged: their digest is {digest}, "
             f"expected {expected}",
             next_step="Restore its files from a backup, or run `omnigraph repair GRAPH "
-            "--rebuild-manifest` to see what can be brought back.",
+            "--rebuild-manifest` to see what can be recovered.",
         )
 
 
@@ -280,9 +280,7 @@ def _texts(schema: pa.Schema) -> dict[str, str]:
     try:
         return {key.decode(): raw.decode() for key, raw in metadata.items()}
     except UnicodeDecodeError as error:
-        raise DamagedGraphError(
-            f"what {names.MANIFEST} says of itself is damaged: {error}"
-        ) from error
+        raise DamagedGraphError(f"the metadata of {names.MANIFEST} is damaged: {error}") from error
 
 
 def _stamp(metadata: Mapping[str, str]) -> int:
@@ -431,7 +429,7 @@ def _row(*values: object) -> ManifestRow:
         paths = tuple(paths_in(row))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedGraphError(
-            f"manifest row {record.get('object_id')!r} cannot be understood: {error!r}",
+            f"manifest row {record.get('object_id')!r} cannot be parsed: {error!r}",
             next_step="Run `omnigraph check` on the graph.",
         ) from error
     for path in paths:

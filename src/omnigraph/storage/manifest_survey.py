@@ -74,7 +74,7 @@ def survey_manifest(objects: Objects) -> ManifestSurvey:
     """Look at versions of main's manifest, newest first, until one is whole.
 
     Raises:
-        StorageUnavailableError: the store does not answer, or does not let us read.
+        StorageUnavailableError: the store does not respond, or does not let us read.
     """
     damaged: list[DamagedVersion] = []
     salvaged: Salvaged | None = None
@@ -117,7 +117,7 @@ def stored_versions(objects: Objects, place: str) -> tuple[tuple[int, str], ...]
 
 
 def is_damage(error: OmnigraphError) -> bool:
-    """Whether what is stored is at fault, rather than the store or the access to it."""
+    """Whether the stored data is damaged, not the store or the access to it."""
     if not isinstance(error, StorageUnavailableError):
         return isinstance(error, DamagedGraphError)
     return failure_of(error.__cause__ or error) is Failure.OTHER
@@ -125,7 +125,7 @@ def is_damage(error: OmnigraphError) -> bool:
 
 def _whole(root: Root, version: int) -> ManifestState:
     if root.scheme is Scheme.LOCAL and not is_whole(root, None, version):
-        raise DamagedGraphError("it is empty or cut short, or a file that it names is missing")
+        raise DamagedGraphError("it is empty or truncated, or a file that it names is missing")
     return stored_version(root, version)
 
 

@@ -159,8 +159,8 @@ def _put_together(
     if gone or len(moves) < len(tables):
         unknown = gone or sorted({table.table_key for table in tables} - moves.keys())
         raise NoLongerKeptError(
-            f"commit {commit.commit_id} is known, but what it left of {', '.join(unknown[:3])} "
-            "is not kept any more",
+            f"commit {commit.commit_id} is known, but its data of {', '.join(unknown[:3])} "
+            "is no longer kept",
             next_step="Choose a newer commit; tags keep the commits they name.",
         )
     return Snapshot(

@@ -42,12 +42,12 @@ def require_path(text: str, *, argument: str) -> None:
     except UnicodeEncodeError:
         raise InvalidInputError(
             f"{argument} is {text!r:.80}, which is not valid Unicode",
-            next_step="Name a path that the system knows.",
+            next_step="Use a valid path.",
         ) from None
     if b"\0" in spelled:
         raise InvalidInputError(
-            f"{argument} is {text!r:.80}, and no path has a NUL in it",
-            next_step="Name a path that the system knows.",
+            f"{argument} is {text!r:.80}, and a path cannot contain NUL",
+            next_step="Use a valid path.",
         )
     if len(spelled) > _PATH_BYTES_MAX or max(map(len, spelled.split(b"/"))) > _NAME_BYTES_MAX:
         raise InvalidInputError(

@@ -133,9 +133,9 @@ def append_to(
         if not seen or failure_of(error.__cause__ or error) is not Failure.UNREACHABLE:
             raise
         raise OutcomeUnknownError(
-            f"the store stopped answering while {kind.thing} {log.name!r} of {objects.root} "
+            f"the store stopped responding while {kind.thing} {log.name!r} of {objects.root} "
             f"became {state.value}",
-            next_step=f"Look whether it is among the {kind.thing} names when the store answers.",
+            next_step=f"Look whether it is among the {kind.thing} names when the store responds.",
         ) from error
     return is_ours
 
@@ -175,7 +175,7 @@ def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, R
     except (ValueError, KeyError, TypeError) as error:
         ((name, _),) = _entries(kind, [path])
         raise DamagedGraphError(
-            f"the claim of {kind.thing} {name!r} cannot be understood: {error!r}",
+            f"the claim of {kind.thing} {name!r} cannot be parsed: {error!r}",
             next_step=f"Restore {path} from a backup of the graph's root.",
         ) from error
     for part in paths:

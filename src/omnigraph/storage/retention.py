@@ -126,7 +126,7 @@ def _decoded(number: int, content: bytes) -> dict[Line, int]:
         }
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedGraphError(
-            f"the floors of retention entry {number} cannot be understood: {error!r}",
+            f"the floors of retention entry {number} cannot be parsed: {error!r}",
             next_step=f"Restore {names.retention_entry(number)} from a backup of the root.",
         ) from error
     for line in floors:

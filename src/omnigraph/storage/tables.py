@@ -52,7 +52,7 @@ def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: 
     dataset = open_dataset(root, location)
     if dataset is None or dataset.version != 1 or creator_of(dataset) != operation_id:
         raise ConflictError(
-            f"{root.child(location)} was created by somebody else at the same time",
+            f"{root.child(location)} was created concurrently by another process",
             next_step="Run it again when the other writer has finished.",
         )
     return int(dataset.version)

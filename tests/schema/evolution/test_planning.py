@@ -280,7 +280,7 @@ def test_what_a_string_smuggles_in_stays_on_its_line() -> None:
 def test_a_difference_without_a_step_is_never_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "constraint_differences", lambda _: iter(()))
 
-    with pytest.raises(NothingWrittenError, match="mistake in Omnigraph"):
+    with pytest.raises(NothingWrittenError, match="bug in Omnigraph"):
         evolve(compiled("node A { x: I32 }"), "node A { x: I32 @index }")
 
 

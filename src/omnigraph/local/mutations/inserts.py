@@ -93,7 +93,7 @@ def require_vector(declared: NodeType | EdgeType, name: str, *, given: bool) -> 
     if given or each.embed is None or each.nullable:
         return
     raise InvalidInputError(
-        f"{declared.name}.{name} is left out, and this Omnigraph cannot make it from "
+        f"{declared.name}.{name} is missing, and this Omnigraph cannot compute it from "
         f"{each.embed.source} yet",
         next_step=f"Give the vector: `{name}: $vector`, or declare the property with `?`.",
     )

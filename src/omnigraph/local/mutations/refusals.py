@@ -31,7 +31,7 @@ def require_none(findings: Iterable[BadRows]) -> None:
     raise ValidationFailedError(
         report.summary(),
         report=report,
-        next_step="Mend the values or the conditions, and run the mutation again.",
+        next_step="Fix the values or conditions and retry.",
     )
 
 

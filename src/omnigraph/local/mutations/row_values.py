@@ -164,6 +164,6 @@ def _refusals() -> Iterator[None]:
         if why is None:
             raise
         raise QueryFailedError(
-            f"the mutation cannot be carried out: {why}",
+            f"the mutation failed: {why}",
             next_step="Narrow the condition, or compute with floats: `x * 1.0`.",
         ) from error

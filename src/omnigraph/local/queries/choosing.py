@@ -89,21 +89,21 @@ def choose(  # noqa: PLR0911 - one per reason
         return chosen(Access.RESIDENT, f"the tables have {rows:,} rows together")
     ranks = [each for each in nodes if isinstance(each, Rank)]
     if any(isinstance(each.input, Scan) for each in ranks):
-        return chosen(Access.PROBE, "it ranks a type, which a search index can answer")
+        return chosen(Access.PROBE, "ranks a type with a search index")
     if ranks or any(_scores(each) for each in nodes):
-        return chosen(Access.RESIDENT, "a ranking looks at all entities")
+        return chosen(Access.RESIDENT, "a ranking reads all entities")
     if not all(_is_named(scan) for scan in scans):
-        return chosen(Access.RESIDENT, "it does not start from values that an index knows")
+        return chosen(Access.RESIDENT, "no index applies to its start")
     if joins and all(("ends", *each) in cache for each in joins):
-        return chosen(Access.RESIDENT, "the edges are in memory already")
+        return chosen(Access.RESIDENT, "the edges are already in memory")
     reading = max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW)
     if SPENT.of(pins) > reading:
-        return chosen(Access.RESIDENT, "lookups have taken as long as reading the tables would")
+        return chosen(Access.RESIDENT, "lookups would cost as much as reading the tables")
     sizes = {key: entry.row_count for key, entry in snapshot.tables.items()}
     met = Estimates(run.catalog, sizes).met(plan)
     if met * _SECONDS_PER_LOOKUP > reading:
         return chosen(Access.RESIDENT, f"it would look up about {met:,.0f} edges")
-    return chosen(Access.PROBE, "it starts from values that an index knows")
+    return chosen(Access.PROBE, "starts from indexed values")
 
 
 def nodes_of(plan: Plan) -> Iterator[Plan]:

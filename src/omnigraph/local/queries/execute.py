@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Snapshot
 
-_TOO_MUCH: Final = f"lookups met more than {MET_MOST:,} entities"
+_TOO_MUCH: Final = f"lookups read more than {MET_MOST:,} entities"
 
 
 class Answer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from omnigraph.local.queries.choosing import choose
+from omnigraph.local.queries.choosing import Access, choose
 from omnigraph.local.queries.column_cache import shared_cache
 from omnigraph.local.queries.estimates import Estimates
 from omnigraph.local.queries.execute import run_query
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import Snapshot
 
 _RESULT = (Project, Aggregate, Distinct, Order, Limit)
+_STRATEGIES = {
+    Access.PROBE: "strategy: index lookup",
+    Access.RESIDENT: "strategy: in-memory scan",
+}
 
 
 def explain_run(  # noqa: PLR0913 - what a run depends on
@@ -44,7 +48,7 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
     if not analyze:
         run = Run(catalog=catalog, parameters=parameters, limits=limits)
         choice = choose(plan, run, root, snapshot, shared_cache())
-        head = f"{choice.access.value}: {choice.why}\n"
+        head = f"{_STRATEGIES[choice.access]} ({choice.why})\n"
         return head + explain(plan, note=lambda each: f"about {_rows(estimates.of(each))}")
     answer = run_query(
         plan,
@@ -73,7 +77,7 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
             f"in {step.seconds * 1e3:.1f} ms"
         )
 
-    return f"{answer.choice.access.value}: {answer.choice.why}\n" + explain(plan, note=note)
+    return f"{_STRATEGIES[answer.choice.access]} ({answer.choice.why})\n" + explain(plan, note=note)
 
 
 def _rows(count: float) -> str:

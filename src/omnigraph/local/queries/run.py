@@ -23,7 +23,7 @@ PORTION_ROWS_LEAST: Final = 1 << 12
 _BYTES_PER_ROW: Final = 256
 """What a row of a pattern costs while it is worked on, its columns and copies included."""
 _NEXT_STEP: Final = (
-    "Ask for less (a narrower pattern, a `limit`), give it more, or run it on Spark with "
+    "Narrow the pattern, add a `limit`, raise the memory limit, or run it on Spark with "
     '`engine="spark"`.'
 )
 

@@ -82,11 +82,11 @@ def _may_stand(call: ast.Call, shape: FunctionShape, scope: Scope, place: Place)
     if place in (Place.RESULT, Place.ORDER):
         return True
     where = "`return` and `order`"
-    hint = f"it stands alone in {where}, not inside of something else"
+    hint = f"use it on its own in {where}, not inside another expression"
     if scope.own is not None:
-        hint = "a mutation neither ranks nor aggregates"
+        hint = "a mutation cannot rank or aggregate"
     scope.findings.error(
-        Rule.FUNCTION_PLACE, name.span, f"`{name.text}` has no place in {place.value}", hint
+        Rule.FUNCTION_PLACE, name.span, f"`{name.text}` cannot be used in {place.value}", hint
     )
     return False
 
@@ -102,7 +102,7 @@ def _has_shape(call: ast.Call, shape: FunctionShape, scope: Scope) -> bool:
     scope.findings.error(
         Rule.FUNCTION_ARGUMENTS,
         call.span,
-        f"`{name.text}` is not called like this",
+        f"`{name.text}` is called with the wrong arguments",
         f"write `{shape.usage}`",
     )
     return False

@@ -264,7 +264,7 @@ def _word(expression: ast.Word, scope: Scope) -> PropertyOf | None:
         scope.findings.error(
             Rule.UNKNOWN_VARIABLE,
             name.span,
-            f"`{name.text}` alone means nothing here",
+            f"`{name.text}` is not valid here",
             'variables start with `$`, properties follow them: `$p.name`; text is in `"`',
         )
         return None
@@ -340,7 +340,7 @@ def blob_in_condition(span: Span, scope: Scope) -> None:
         Rule.BLOB_PLACE,
         span,
         "a Blob cannot be compared or tested",
-        "keep what you filter by in a property of its own",
+        "store the value to filter by in a separate property",
     )
 
 

@@ -296,5 +296,5 @@ def _must_touch_outside(
         Rule.DISCONNECTED_BLOCK,
         replace(clause.span, end=clause.span.offset + len(word)),
         f"this `{word}` block mentions no variable from outside of it",
-        "a block says something about the rows around it",
+        "a block refers to variables of the rows around it",
     )

@@ -75,7 +75,7 @@ def _can_be_column(each: ast.Projection, typed: Expression, scope: Scope) -> boo
             Rule.BLOB_PLACE,
             each.expression.span,
             "a Blob cannot be a column of a result",
-            "ask for the id of its holder, and read the Blob by that",
+            "return the id of its owner, and read the Blob by that",
         )
         return False
     if isinstance(typed.type, NullType):
@@ -93,15 +93,15 @@ def _can_be_compared(
         scope.findings.error(
             Rule.RANK_MIX,
             each.expression.span,
-            "groups have no rank",
+            "groups cannot be ranked",
             "rank rows in one query and aggregate in another",
         )
     elif isinstance(typed.type, VectorType) and (grouped or distinct):
         scope.findings.error(
             Rule.AGGREGATE_MIX,
             each.expression.span,
-            "rows cannot be told apart by a Vector",
-            "leave the column out, or ask for the id",
+            "rows cannot be distinct by a Vector",
+            "leave the column out, or return the id",
         )
 
 
@@ -236,7 +236,7 @@ def _check_ranking(
         findings.error(
             Rule.RANK_DIRECTION,
             each.span,
-            "a ranking gives the best rows first",
+            "a ranking returns the best rows first",
             f"leave the direction out, or write `{best_first.value}`",
         )
     if body.limit is None and not isinstance(ranking, TextScore):

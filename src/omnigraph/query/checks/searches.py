@@ -187,8 +187,8 @@ def _is_embedded(argument: ast.Expression, field: PropertyOf, scope: Scope) -> b
     scope.findings.error(
         Rule.VECTOR_FIELD,
         argument.span,
-        f"no one model makes texts into `{field.name}`, so a text cannot be near to it",
-        f"hand over a vector: `$query: Vector({field.type.size})`",
+        f"`{field.name}` has no single `@embed` model, so a string cannot be compared with it",
+        f"pass a vector: `$query: Vector({field.type.size})`",
     )
     return False
 

@@ -150,7 +150,7 @@ def _fresh_names(clause: ast.Traversal, scope: Scope) -> bool:
             continue
         if name.text in ends or name.text in scope.variables or name.text in scope.parameters:
             scope.findings.error(
-                rule, name.span, f"`${name.text}` is in use; the {word} needs a name of its own"
+                rule, name.span, f"`${name.text}` is already used; the {word} needs another name"
             )
             return False
     if edge is not None and (clause.bounds is not None or path is not None):
@@ -158,7 +158,7 @@ def _fresh_names(clause: ast.Traversal, scope: Scope) -> bool:
         scope.findings.error(
             rule,
             edge.span if path is None else path.span,
-            "a variable for the edge fits a single hop without bounds and path only",
+            "only a single hop without bounds and path can have a variable for the edge",
             "leave it out, and read the edges from a path: `as $path`",
         )
         return False
@@ -181,7 +181,7 @@ def _end_is_node(name: ast.Name, scope: Scope) -> bool:
         return False
     if not isinstance(bound.type, NodeOf):
         scope.findings.error(
-            Rule.VARIABLE_CLASH, name.span, f"`${name.text}` is no node, an edge joins nodes"
+            Rule.VARIABLE_CLASH, name.span, f"`${name.text}` is not a node, an edge joins nodes"
         )
         return False
     return True

@@ -68,7 +68,9 @@ def check_statement(statement: ast.Statement, scope: Scope) -> TypedStatement | 
         )
     assignments = _assignments(statement.assignments, _slots(own), row, updating=True)
     if not statement.assignments:
-        scope.findings.error(Rule.EMPTY_ASSIGNMENT, statement.type.span, "this update sets nothing")
+        scope.findings.error(
+            Rule.EMPTY_ASSIGNMENT, statement.type.span, "this update sets no properties"
+        )
     if condition is None or assignments is None or not assignments:
         return None
     return UpdateStatement(
@@ -130,7 +132,7 @@ def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
         )
     if isinstance(own, EdgeType):
         for word, column in ((FROM, SOURCE_COLUMN), (TO, TARGET_COLUMN)):
-            fixed = "an edge stays between its ends"
+            fixed = "the endpoints of an edge cannot change"
             slots[word] = _Slot(column=column, type=STRING, nullable=False, fixed=fixed)
     return slots
 

@@ -141,7 +141,7 @@ def _constraint_word(annotation: Annotation, place: Place) -> Iterator[Diagnosti
         yield error(
             Rule.CONSTRAINT_ON_HEADER,
             annotation.span,
-            f"`@{annotation.name}` cannot stand in the header of a type",
+            f"`@{annotation.name}` is not allowed in the header of a type",
             "move it into the body, between `{` and `}`",
         )
     elif annotation.name in ("range", "check"):
@@ -182,7 +182,7 @@ def _value_hint_form(annotation: Annotation, place: Place) -> Iterator[Diagnosti
             Rule.MISPLACED_ANNOTATION,
             annotation.span,
             f"`@{annotation.name}` belongs to a property, not to a type",
-            "move it behind the property whose values it is about",
+            "move it after the property it describes",
         )
     elif annotation.name == "backfill":
         yield from _backfill_form(annotation)
@@ -267,7 +267,7 @@ def _embed_form(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
             Rule.EMBED_PLACE,
             annotation.span,
             "`@embed` belongs to a Vector property of a node",
-            "move it behind such a property",
+            "move it after such a property",
         )
         return
     arguments = annotation.arguments or ()
@@ -315,8 +315,8 @@ def check_embed_target(
             yield error(
                 Rule.EMBED_PLACE,
                 annotation.span,
-                f"`@embed` belongs to a Vector, `{declaration.name.text}` is none",
-                "move it behind the Vector property that holds the embedding",
+                f"`@embed` belongs to a Vector, `{declaration.name.text}` is not one",
+                "move it after the Vector property that holds the embedding",
             )
         arguments = annotation.arguments or ()
         if arguments and isinstance(arguments[0], StringLiteral | Word):
@@ -352,7 +352,7 @@ def _stored_form(annotation: Annotation) -> Iterator[Diagnostic]:
         yield warning(
             Rule.SIMILAR_ANNOTATION,
             annotation.span,
-            f"`@{annotation.name}` has no meaning here and is only stored",
+            f"`@{annotation.name}` is unknown; it is stored but has no effect",
             hint,
         )
     seen: set[str] = set()
@@ -375,7 +375,7 @@ def _stored_argument(argument: Argument, position: int, seen: set[str]) -> str:
         return "a sign is only allowed inside a range"
     if isinstance(argument, Keyword):
         return _stored_keyword(argument, position, seen)
-    return "" if position == 0 else "every argument behind the first is `name=value`"
+    return "" if position == 0 else "every argument after the first is `name=value`"
 
 
 def _stored_keyword(keyword: Keyword, position: int, seen: set[str]) -> str:

@@ -136,7 +136,7 @@ def _stated_twice(
         Rule.DUPLICATE_CONSTRAINT,
         _span_within(constraint, scope),
         f"`@{constraint.kind}` over `{members}` is stated twice",
-        "remove one; a constraint is written behind its property or in the body",
+        "remove one; a constraint is written after its property or in the body",
     )
 
 

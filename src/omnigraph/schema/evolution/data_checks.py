@@ -33,7 +33,7 @@ class TableIsEmpty:
     kind: ClassVar[CheckKind] = CheckKind.TABLE_IS_EMPTY
     code: ClassVar[str] = "OG-MF-103"
     remedy: ClassVar[str] = (
-        "write `@backfill(value)` or `@backfill(from=property)` behind it, or make it nullable"
+        "write `@backfill(value)` or `@backfill(from=property)` after it, or make it nullable"
     )
 
     table: str
@@ -62,7 +62,7 @@ class ValuesInRange:
 
     kind: ClassVar[CheckKind] = CheckKind.VALUES_IN_RANGE
     code: ClassVar[str] = "OG-CS-102"
-    remedy: ClassVar[str] = "mend these rows first, or widen the range"
+    remedy: ClassVar[str] = "fix these rows first, or widen the range"
 
     table: str
     column: FutureColumn
@@ -76,7 +76,7 @@ class ValuesMatch:
 
     kind: ClassVar[CheckKind] = CheckKind.VALUES_MATCH
     code: ClassVar[str] = "OG-CS-103"
-    remedy: ClassVar[str] = "mend these rows first, or relax the pattern"
+    remedy: ClassVar[str] = "fix these rows first, or relax the pattern"
 
     table: str
     column: FutureColumn

@@ -40,7 +40,7 @@ class OwnerChange:
     def table(self) -> str:
         """The key of the table whose rows are checked."""
         table = self.subject.stored_table
-        assert table is not None, "an interface asks nothing of rows"
+        assert table is not None, "an interface has no constraints on rows"
         return table
 
     @property

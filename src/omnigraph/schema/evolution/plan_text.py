@@ -194,7 +194,7 @@ def _property_step_words(  # noqa: C901, PLR0911, PLR0912 - one per kind
 
 
 def _place(step: RespellConstraint) -> str:
-    return "in the body" if step.new.spelling.value == "body" else "behind its property"
+    return "in the body" if step.new.spelling.value == "body" else "after its property"
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -82,8 +82,8 @@ def evolve(
     )
     if plan.supported and differ(apply_to(accepted, plan.steps), target):
         raise NothingWrittenError(
-            f"the plan for {filename} does not lead to the schema it says",
-            next_step="This is a mistake in Omnigraph; please report it with both schemas.",
+            f"the plan for {filename} does not produce its schema",
+            next_step="This is a bug in Omnigraph; please report it with both schemas.",
         )
     return Evolution(accepted=accepted, target=target, plan=plan, findings=tuple(found))
 

@@ -20,7 +20,7 @@ def refusal_of_plan(filename: str, plan: Plan) -> tuple[str, str]:
         for each in plan.refusals
     ]
     return (
-        f"{filename} asks for {count} change{'s' if count != 1 else ''} that cannot be made",
+        f"{filename} contains {count} change{'s' if count != 1 else ''} that cannot be made",
         "\n".join(lines),
     )
 
@@ -36,6 +36,6 @@ def refusal_of_rows(
         thing = "source" if isinstance(check, EdgesPerSource) else "row"
         lines.append(
             f"  [{check.code}] wanted {check_words(check)}; found {rows:,} "
-            f"{thing}{'' if rows == 1 else 's'} against it{shown}\n    {check.remedy}"
+            f"{thing}{'' if rows == 1 else 's'} in violation{shown}\n    {check.remedy}"
         )
-    return f"the rows of this graph do not fit {filename}", "\n".join(lines)
+    return f"rows of this graph violate {filename}", "\n".join(lines)
