@@ -346,7 +346,7 @@ def _plan_of_rest(objects: Objects, whole: ManifestState, clock: Clock) -> Rebui
     commit = _unrecorded(objects, whole)
     if commit is None and not below:
         raise ConflictError(
-            f"{names.MANIFEST} of {objects.root} is whole: there is nothing to rebuild",
+            f"{names.MANIFEST} of {objects.root} is intact: nothing to rebuild",
             next_step=f"Run `omnigraph check {objects.root}` to look for other damage.",
         )
     survey = ManifestSurvey(whole=whole, damaged=below, salvaged=None)
