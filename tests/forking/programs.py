@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.forking.client import CHECKOUT, new_file, zygote
-from tests.forking.waiting import wait_for_end, wait_for_stop
+from tests.forking.waiting import Patience, ends, has_ended, wait_for_stop
 from tests.forking.zygote import COMMAND, Program
 from tests.gate.selection import is_nightly
 
@@ -138,6 +138,15 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.005)
 
 
+def wait_for_work(process: Running, is_done: Callable[[], bool], what: str) -> None:
+    """Wait until a process has done something, however slow the machine is."""
+    patience = Patience(process.pid, _PATIENCE_SECONDS)
+    while not is_done():
+        assert not has_ended(process.pid), f"ended before {what}: {process.stderr.read_text()}"
+        assert not patience.is_lost(), f"waited in vain for {what}"
+        time.sleep(0.1)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Processes that are started inside can be interrupted.
@@ -171,7 +180,7 @@ def _start_fork(
     )
 
     def exit_code() -> int:
-        assert wait_for_end(pid, _PATIENCE_SECONDS), f"process {pid} does not end"
+        assert ends(pid, _PATIENCE_SECONDS), f"process {pid} does not end"
         return zygote().exit_code(pid)
 
     return Running(pid=pid, stdout=stdout, stderr=stderr, exit_code=exit_code)

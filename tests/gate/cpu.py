@@ -18,6 +18,11 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+def seconds_of_tree(pid: int) -> float:
+    """CPU of a process, of its living descendants and of those that they have waited for."""
+    return sum(map(_seconds_of, (pid, *_descendants(pid))))
+
+
 def tree_seconds() -> float:
     """CPU of this process, of its living descendants and of those it has waited for.
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +16,8 @@ _CLONE_NEWNS: Final = 0x00020000
 _MS_BIND: Final = 4096
 _MNT_DETACH: Final = 2
 _MS_REC_PRIVATE: Final = 0x4000 | (1 << 18)
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+BOOT_SUFFIX: Final = ".boot"
 
 
 def pretend_boot(name: str, file: Path) -> None:
@@ -22,8 +27,7 @@ def pretend_boot(name: str, file: Path) -> None:
     _checked(libc.unshare(_CLONE_NEWNS))
     _checked(libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None))
     _leave_other_disks(libc, file)
-    target = b"/proc/sys/kernel/random/boot_id"
-    _checked(libc.mount(os.fsencode(file), target, None, _MS_BIND, None))
+    _checked(libc.mount(os.fsencode(file), os.fsencode(_BOOT_ID), None, _MS_BIND, None))
     assert boot_id() == name
 
 
@@ -38,17 +42,53 @@ def _leave_other_disks(libc: ctypes.CDLL, file: Path) -> None:
             _checked(libc.umount2(os.fsencode(mounted), _MNT_DETACH))
 
 
-def processes_beside(pid: int) -> list[int]:
-    """The other processes in a namespace of mounts: what a process of `pretend_boot` started."""
-    own = _namespace(pid)
-    if own in (None, _namespace(os.getpid())):
+def signal_with_started(pid: int, number: int) -> None:
+    """Signal a process and all that it started since `pretend_boot`; a kill leaves none of them."""
+    namespace = _namespace(pid)
+    others = _in_namespace(namespace) if namespace != _namespace(os.getpid()) else []
+    _signal([pid, *others], number)
+    while number == signal.SIGKILL and others:
+        time.sleep(0.01)
+        # What was listed may have started others before it was killed.
+        others = _in_namespace(namespace)
+        _signal(others, number)
+
+
+def kill_started_below(folder: Path) -> None:
+    """Kill every process that pretends a boot by a file below a folder, whoever started it."""
+    files = {_identity(file) for file in folder.glob(f"*{BOOT_SUFFIX}")}
+    while booted := [pid for pid in _processes() if _boot_file(pid) in files]:
+        _signal(booted, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _boot_file(pid: int) -> tuple[int, int] | None:
+    """The file that a process reads as its boot id; None if it has ended."""
+    try:
+        return _identity(Path(f"/proc/{pid}/root{_BOOT_ID}"))
+    except OSError:
+        return None
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    facts = file.stat()
+    return facts.st_dev, facts.st_ino
+
+
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+
+
+def _in_namespace(namespace: str | None) -> list[int]:
+    if namespace is None:
         return []
-    numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
-    return [number for number in numbers if number != pid and _namespace(number) == own]
+    return [pid for pid in _processes() if _namespace(pid) == namespace]
 
 
-def is_running(pid: int) -> bool:
-    return _namespace(pid) is not None
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _namespace(pid: int) -> str | None:

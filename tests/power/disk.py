@@ -11,13 +11,14 @@ import os
 import struct
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _EXT4_IOC_SHUTDOWN: Final = 0x8004587D
 _WITHOUT_LOG_FLUSH: Final = 2
-_ATTEMPTS: Final = 200
+_PATIENCE_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +33,35 @@ class Disk:
         _run("mount", "-o", options, str(self.image), str(self.folder))
 
     def unmount(self) -> None:
-        """Wait until no process has it mounted any more, in whatever namespace."""
-        for _ in range(_ATTEMPTS):
-            if not subprocess.run(["umount", self.folder], capture_output=True).returncode:  # noqa: PLW1510
-                break
+        """Wait until no process has it mounted any more, in whatever namespace.
+
+        A process that was killed lets go of it some time later.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not self._is_released():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"could not unmount {self.folder}: used by {self._users()}")
             time.sleep(0.05)
-        for _ in range(_ATTEMPTS):
-            command = ["losetup", "--associated", str(self.image)]
-            if not subprocess.run(command, capture_output=True, check=True).stdout:
-                return
-            time.sleep(0.05)
-        raise RuntimeError(f"could not unmount {self.folder}")
+
+    def _is_released(self) -> bool:
+        if self.folder.is_mount():
+            subprocess.run(["umount", self.folder], capture_output=True, check=False)
+        command = ["losetup", "--associated", str(self.image)]
+        return not subprocess.run(command, capture_output=True, check=True).stdout
+
+    def _users(self) -> list[str]:
+        """The processes that have it mounted, or that have files of it open."""
+        users: list[str] = []
+        for process in Path("/proc").iterdir():
+            if not process.name.isdecimal():
+                continue
+            with suppress(OSError):  # it has ended
+                used = [str(file.readlink()) for file in (process / "fd").iterdir()]
+                used.append((process / "mountinfo").read_text())
+                if any(str(self.folder) in text for text in used):
+                    command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    users.append(f"{process.name} {command[:100]}")
+        return users
 
     def cut_power(self) -> None:
         """Lose everything that was not synced; nothing can be read or written afterwards."""

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Final
 
 import omnigraph
-from tests.forking.programs import Running, run_module, start_module, wait_until
+from tests.forking.programs import Running, run_module, start_module, wait_for_work
 from tests.forking.waiting import has_ended
+from tests.power.boots import kill_started_below
 from tests.power.disk import Disk, make_disk
 from tests.power.promises import read_lines
 from tests.power.roles import SCHEMA
@@ -178,6 +179,7 @@ class Life:
                 places.append(_Place(role=role, process=process))
             yield places
         finally:
+            kill_started_below(logs)
             kill_all(place.process for place in places)
 
     def _start(self, role: str, root: str, logs: Path) -> Running:
@@ -200,7 +202,7 @@ class Life:
         before = loaded()
         if self._plan.with_spark:
             log = self._log_of(self._started, logs)  # Spark is the last role
-            wait_until(log.exists, "a session of Spark")
+            wait_for_work(places[-1].process, log.exists, "a session of Spark")
         ends_at = time.monotonic() + self._chance.uniform(*self._plan.round_seconds)
         latest = ends_at + (self._plan.patience_seconds if self._plan.with_spark else 0.0)
         while (now := time.monotonic()) < latest and (now < ends_at or loaded() == before):

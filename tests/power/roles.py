@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from omnigraph import OmnigraphError
 from omnigraph.errors import NothingWrittenError
 from omnigraph.graph import Graph
 from omnigraph.storage.snapshot import Snapshot
-from tests.power.boots import pretend_boot
+from tests.power.boots import BOOT_SUFFIX, pretend_boot
 from tests.power.promises import (
     ROWS,
     Content,
@@ -309,7 +310,7 @@ def _went_back(
 def work(  # noqa: PLR0917 - arguments of a process have no names
     root: str, log: str, name: str, durability: str, verbs: str, boot: str, rhythm: str = "0 0"
 ) -> None:
-    pretend_boot(boot, Path(f"{log}.boot"))
+    pretend_boot(boot, Path(f"{log}{BOOT_SUFFIX}"))
     worker = Worker(root, Path(log), name, durability)
     if "spark" in verbs.split(","):
         worker.start_spark()
@@ -321,9 +322,15 @@ def probe(file: str) -> None:
     pretend_boot("probe", Path(file))
 
 
+def leave(file: str) -> None:
+    """End, and leave a process behind whose id is printed, as a session of Spark may."""
+    pretend_boot("left", Path(file))
+    print(subprocess.Popen(["sleep", "600"]).pid)
+
+
 def judge(root: str, logs: str, boot: str, depth: str = "") -> None:
     """Print what was lost, as JSON; the last line counts."""
-    pretend_boot(boot, Path(f"{logs}/judge.boot"))
+    pretend_boot(boot, Path(f"{logs}/judge{BOOT_SUFFIX}"))
     lines = read_lines(Path(logs))
     seen = content_of(omnigraph.open(root, mode="r"))
     graph = omnigraph.open(root)
@@ -357,7 +364,12 @@ def _kind_of_failure(line: dict[str, Any]) -> str:
 
 
 def main(role: str, *arguments: str) -> None:
-    roles: dict[str, Callable[..., None]] = {"work": work, "judge": judge, "probe": probe}
+    roles: dict[str, Callable[..., None]] = {
+        "work": work,
+        "judge": judge,
+        "probe": probe,
+        "leave": leave,
+    }
     roles[role](*arguments)
 
 

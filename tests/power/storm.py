@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import omnigraph
-from tests.forking.programs import Running, run_module, start_module, wait_until
-from tests.power.boots import is_running, processes_beside
+from tests.forking.programs import Running, run_module, start_module, wait_for_work
+from tests.power.boots import kill_started_below, signal_with_started
 from tests.power.disk import Disk, make_disk
 from tests.power.roles import SCHEMA
 
@@ -39,6 +38,12 @@ MIXTURES = (
 )
 """What the two processes of a round do."""
 ON_SPARK = (("spark", "tag"), ("spark", "tag,branch"))
+BUSY, BESIDE_SPARK = "0 0", "0.3 0"
+"""How long a process rests after each call.
+
+A load on Spark takes long on a slow machine. A process that never rests, or that works while the
+session starts, would make so many branches and tags that it is they that the judge is busy with.
+"""
 ROUNDS_ON_ONE_DISK = 8
 
 
@@ -106,27 +111,38 @@ def _one_disk(
     for number in range(rounds):
         mixture = plan.mixtures[(tally.cuts + plan.seed) % len(plan.mixtures)]
         tally.cuts += 1
-        boot = f"boot-{number}"
-        workers = [
-            start_module(
-                "tests.power.roles",
-                *("work", root, str(logs / f"{number}-{n}.log"), f"w{number}x{n}"),
-                *(plan.durability, verbs, boot),
-            )
-            for n, verbs in enumerate(mixture)
-        ]
-        if "spark" in mixture[0]:
-            log = logs / f"{number}-0.log"
-            wait_until(partial(_has_lines, log, 2), "the first load on Spark")
-        time.sleep(chance.uniform(0.3, plan.seconds_most))
-        idle = chance.choice(plan.idle_seconds)
-        signal_all(workers, signal.SIGSTOP)
-        time.sleep(idle)
-        disk.cut_power()
-        kill_all(workers)
+        with _working(plan, mixture, root, logs, number) as workers:
+            if "spark" in mixture[0]:
+                is_loaded = partial(_has_lines, logs / f"{number}-0.log", 2)
+                wait_for_work(workers[0], is_loaded, "the first load on Spark")
+            time.sleep(chance.uniform(0.3, plan.seconds_most))
+            idle = chance.choice(plan.idle_seconds)
+            signal_all(workers, signal.SIGSTOP)
+            time.sleep(idle)
+            disk.cut_power()
         disk.unmount()
         disk.mount()
         _judge(root, logs, f"boot-{number + 1}", plan, tally)
+
+
+@contextmanager
+def _working(
+    plan: Plan, mixture: tuple[str, str], root: str, logs: Path, number: int
+) -> Iterator[list[Running]]:
+    """The processes of a round; none that they started is left when it ends, however it ends."""
+    workers: list[Running] = []
+    try:
+        for n, verbs in enumerate(mixture):
+            rhythm = BESIDE_SPARK if n and "spark" in mixture[0] else BUSY
+            log = str(logs / f"{number}-{n}.log")
+            arguments = (root, log, f"w{number}x{n}", plan.durability, verbs, f"boot-{number}")
+            workers.append(start_module("tests.power.roles", "work", *arguments, rhythm))
+            if "spark" in verbs:
+                wait_for_work(workers[n], partial(_has_lines, Path(log), 1), "a session of Spark")
+        yield workers
+    finally:
+        kill_started_below(logs)
+        kill_all(workers)
 
 
 def _has_lines(log: Path, count: int) -> bool:
@@ -136,17 +152,13 @@ def _has_lines(log: Path, count: int) -> bool:
 def signal_all(workers: Iterable[Running], number: int) -> None:
     """To workers and to all that they started, which would keep the disk mounted."""
     for worker in workers:
-        others = processes_beside(worker.pid)
-        for pid in (worker.pid, *others):
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-        while number == signal.SIGKILL and any(map(is_running, others)):
-            time.sleep(0.01)
+        signal_with_started(worker.pid, number)
 
 
 def kill_all(workers: Iterable[Running]) -> None:
-    for worker in workers:
-        signal_all([worker], signal.SIGKILL)
+    killed = list(workers)
+    signal_all(killed, signal.SIGKILL)
+    for worker in killed:
         worker.exit_code()
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.forking.programs import run_module
+from tests.forking.waiting import has_ended
 from tests.gate.seeds import run_seed
+from tests.power.boots import BOOT_SUFFIX, kill_started_below
 from tests.power.storm import Plan, run
 
 pytestmark = [
@@ -27,3 +30,17 @@ def test_power_cuts_lose_nothing_that_was_promised(place: Path, durability: str)
 
     assert tally.is_good, tally
     assert tally.promised.total() > 0, tally
+
+
+def test_what_a_worker_left_behind_is_ended_with_the_round(place: Path) -> None:
+    """A JVM that outlives its worker would keep the disk mounted."""
+    logs = place / "logs"
+    logs.mkdir()
+    left = int(run_module("tests.power.roles", "leave", str(logs / f"w{BOOT_SUFFIX}")).stdout)
+    assert not has_ended(left)
+
+    kill_started_below(place)
+    assert not has_ended(left), "it is another round's"
+    kill_started_below(logs)
+
+    assert has_ended(left)

@@ -1,0 +1,44 @@
+"""Processes that rebuild a manifest on a disk whose power is cut, and that look at what is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import omnigraph
+import omnigraph.maintenance.rebuild  # every process finds it loaded
+from omnigraph.errors import ConflictError, DamagedGraphError
+from tests.power.boots import pretend_boot
+
+
+def rebuild(root: str, boot: str) -> None:
+    pretend_boot(Path(boot).name, Path(boot))
+    omnigraph.rebuild_manifest(root, confirm=True)
+
+
+def look(root: str, boot: str) -> None:
+    """Print the names that readers and writers see, None for damage; rebuild, and look again."""
+    pretend_boot(Path(boot).name, Path(boot))
+    before = [_names(root, mode) for mode in ("r", "rw")]
+    with suppress(ConflictError):  # it is whole
+        omnigraph.rebuild_manifest(root, confirm=True)
+    after = _names(root, "rw")
+    is_sound = omnigraph.open(root).check(deep=True).ok
+    print(json.dumps({"before": before, "after": after, "sound": is_sound}))
+
+
+def _names(root: str, mode: str) -> list[str] | None:
+    try:
+        graph = omnigraph.open(root, mode=mode)
+    except DamagedGraphError as error:
+        if "--rebuild-manifest" not in error.next_step:
+            raise
+        return None
+    return sorted(graph.nodes("Person", columns=["name"]).read_all()["name"].to_pylist())
+
+
+def main(role: str, *arguments: str) -> None:
+    roles: dict[str, Callable[..., None]] = {"rebuild": rebuild, "look": look}
+    roles[role](*arguments)
