@@ -374,11 +374,14 @@ class DriftNeedsRepairError(NothingWrittenError):
 
     exit_code = 8
 
-    def __init__(self, table_key: str, *, published: int, foreign: int, root: str) -> None:
+    def __init__(
+        self, table_key: str, *, published: int, foreign: int, root: str, branch: str | None
+    ) -> None:
+        on_branch = "" if branch is None else f" --branch {branch}"
         super().__init__(
             f"{table_key} is published at version {published}, but version {foreign} was not "
             "written by Omnigraph",
-            next_step=f"Run `omnigraph repair {root}` to inspect it.",
+            next_step=f"Run `omnigraph repair {root}{on_branch}` to inspect it.",
         )
         self.table_key = table_key
         self.published = published

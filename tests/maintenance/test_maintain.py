@@ -11,7 +11,7 @@ import lance
 import pytest
 
 import omnigraph
-from omnigraph.errors import ReadOnlyError
+from omnigraph.errors import DriftNeedsRepairError, ReadOnlyError
 from omnigraph.failpoints import FailpointReached, disarm_all
 from omnigraph.graph import Graph
 from omnigraph.maintenance.cleanup import CleanupPolicy
@@ -39,6 +39,7 @@ from tests.maintenance.upkeep_graphs import (
     uri,
     versions,
 )
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
@@ -159,6 +160,46 @@ def test_a_run_that_was_interrupted_is_resumed_by_running_again(graph: Graph, po
     assert coverage(graph, DOC)["id_btree"] == (9, 0)
     assert heads_equal_pins(graph)
     assert graph.check().ok
+
+
+def test_what_something_else_wrote_to_a_branch_is_told_with_the_command_that_shows_it(
+    graph: Graph,
+) -> None:
+    dev = graph.create_branch("dev")
+    dev.write({"Doc": [doc(9)]})
+    lance.dataset(uri(dev, DOC)).delete("true")
+
+    report = graph.maintain(ALL)
+
+    assert outcomes(report)["check"] == "attention"
+    assert report.exit_code == 8
+    (message,) = report.steps[0].messages
+    assert f"Run `omnigraph repair {graph.root} --branch dev`." in message
+    with pytest.raises(DriftNeedsRepairError, match=f"omnigraph repair {graph.root} --branch dev`"):
+        dev.write({"Doc": [doc(10)]})
+    dev.repair(confirm=True, force=True)
+    assert outcomes(graph.maintain(ALL))["check"] == "done"
+
+
+@pytest.mark.parametrize("pinned_by", ["branch 'dev'", "tag 'kept'"])
+def test_versions_that_only_a_branch_or_a_tag_needs_are_looked_for(
+    graph: Graph, pinned_by: str
+) -> None:
+    if pinned_by.startswith("branch"):
+        graph.create_branch("dev")
+    else:
+        graph.tag("kept")
+    entry = graph.snapshot().tables[DOC]
+    graph.write({"Doc": [doc(9)]})
+    file = f"{2**64 - 1 - entry.version}.manifest"
+    folder_of(graph.root, entry.location, "_versions", file).unlink()
+
+    report = graph.maintain(ALL)
+
+    assert outcomes(report)["check"] == "attention"
+    assert [message.split(":")[0] for message in report.steps[0].messages] == [
+        f"{pinned_by}, {DOC.split(':')[0]}"
+    ]
 
 
 def test_a_damaged_graph_is_not_touched(graph: Graph) -> None:

@@ -110,7 +110,11 @@ def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str)
         if record.is_foreign:
             reach(f"{point}.drift")
             raise DriftNeedsRepairError(
-                entry.table_key, published=entry.version, foreign=record.version, root=root.uri
+                entry.table_key,
+                published=entry.version,
+                foreign=record.version,
+                root=root.uri,
+                branch=entry.branch,
             )
 
 

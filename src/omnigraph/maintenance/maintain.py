@@ -19,7 +19,7 @@ from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError, Om
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.optimize import SkipReason, optimize_graph
 from omnigraph.operations.branches import abandoned_branches, delete_branch
-from omnigraph.operations.check import check_graph
+from omnigraph.operations.check import check_graph, findings_elsewhere
 from omnigraph.storage.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -139,11 +139,13 @@ def _run(step: Step, run: Callable[[], _Found]) -> StepReport:
 
 
 def _checked(objects: Objects, catalog: Catalog, spark: SparkSession | None) -> _Found:
+    """Main as a whole, and of other branches and of tags what can be told without their rows."""
     report = check_graph(objects, catalog, read_manifest(objects.root), spark=spark)
+    findings = (*report.findings, *findings_elsewhere(objects))
     return _Found(
-        counts={"tables": report.tables, "rows": report.rows, "findings": len(report.findings)},
-        messages=tuple(f"{each.thing}: {each.message}" for each in report.findings),
-        outcome=StepOutcome.DONE if report.ok else StepOutcome.ATTENTION,
+        counts={"tables": report.tables, "rows": report.rows, "findings": len(findings)},
+        messages=tuple(f"{finding.thing}: {finding.message}" for finding in findings),
+        outcome=StepOutcome.ATTENTION if findings else StepOutcome.DONE,
     )
 
 

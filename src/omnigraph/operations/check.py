@@ -7,7 +7,7 @@ schema's rules, and the chain of commits reaches back to the first without a gap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -20,12 +20,16 @@ from omnigraph.commit.sidecar import recovery_folder
 from omnigraph.errors import DamagedGraphError, OmnigraphError
 from omnigraph.local.integrity import BrokenRule, broken_rules
 from omnigraph.rules.constraints import TypeRules, table_rules
+from omnigraph.storage.branch_refs import find_branch, living_branches
 from omnigraph.storage.commit_graph import commit_graph
+from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome
 from omnigraph.storage.past import branch_commits
+from omnigraph.storage.retention import Line, line_of
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.table_versions import automatic_cleanup_at, head_version, version_records
 from omnigraph.storage.tables import open_pinned, orphan_files
+from omnigraph.storage.tags import all_tags, read_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,6 +134,51 @@ def check_graph(
     )
 
 
+def findings_elsewhere(objects: Objects) -> tuple[Finding, ...]:
+    """What is wrong with other branches than main, and with tags, as far as no row has to be read.
+
+    What is deleted meanwhile is not looked at.
+    """
+    root = objects.root
+    findings: list[Finding] = []
+    opened: set[tuple[Line, int]] = set()
+    for ref in living_branches(objects).values():
+        try:
+            tables = read_manifest(root, branch=ref).snapshot().tables.values()
+            told = [*_gone(root, tables, opened, f"branch {ref.branch!r}")]
+            for entry in tables:
+                if belongs_to(entry, ref) and (line_of(entry), entry.version) in opened:
+                    told += (*_head(root, entry), *_automatic_cleanup(root, entry))
+        except OmnigraphError as error:
+            told = [_unreadable(f"branch {ref.branch!r}", error)]
+        if told and find_branch(objects, ref.branch) == ref:
+            findings += told
+    for tag in all_tags(objects):
+        told = [*_gone(root, tag.snapshot().tables.values(), opened, f"tag {tag.tag!r}")]
+        if told and read_tag(objects, tag.tag) == tag:
+            findings += told
+    return tuple(findings)
+
+
+def _gone(
+    root: Root, entries: Iterable[TableEntry], opened: set[tuple[Line, int]], pinned_by: str
+) -> Iterator[Finding]:
+    """Pins that cannot be opened; those that can are added to `opened`."""
+    for entry in entries:
+        if (line_of(entry), entry.version) in opened:
+            continue
+        try:
+            open_pinned(root, entry)
+        except OmnigraphError as error:
+            yield _unreadable(f"{pinned_by}, {entry.table_key}", error)
+        else:
+            opened.add((line_of(entry), entry.version))
+
+
+def _unreadable(thing: str, error: OmnigraphError) -> Finding:
+    return Finding(problem=Problem.UNREADABLE_PIN, thing=thing, message=str(error))
+
+
 def _orphans(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
     try:
         return orphan_files(root, entry)
@@ -218,20 +267,26 @@ def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
                 problem=Problem.DRIFT,
                 thing=entry.table_key,
                 message=f"version {record.version} was not written by Omnigraph; "
-                f"published is {entry.version}. Run `omnigraph repair {root}`.",
+                f"published is {entry.version}. Run `omnigraph repair {root}{_on_branch(entry)}`.",
             )
+
+
+def _on_branch(entry: TableEntry) -> str:
+    return "" if entry.branch is None else f" --branch {entry.branch}"
 
 
 def _automatic_cleanup(root: Root, entry: TableEntry) -> Iterator[Finding]:
     settings = automatic_cleanup_at(root, entry)
     if settings:
+        branch = _on_branch(entry)
         said = ", ".join(f"{key}={value}" for key, value in settings.items())
         yield Finding(
             problem=Problem.AUTOMATIC_CLEANUP,
             thing=entry.table_key,
             message=f"Lance deletes old versions of it automatically ({said}), even if tags or "
-            f"branches need them. Run `omnigraph repair {root} --confirm` if it drifted, then "
-            f"`omnigraph optimize {root}`: this disables it.",
+            f"branches need them. Run `omnigraph repair {root}{branch} --confirm` if it drifted, "
+            f"then {'write to the branch' if branch else f'`omnigraph optimize {root}`'}: this "
+            "disables it.",
         )
 
 
