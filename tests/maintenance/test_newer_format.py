@@ -96,6 +96,20 @@ def test_a_manifest_of_an_unknown_format_is_never_replaced(tmp_path: Path) -> No
     assert contents(root) == before
 
 
+@pytest.mark.parametrize("verb", ["write", "mutate", "delete", "create_branch", "optimize"])
+def test_a_newer_stamp_alone_is_never_written_over(tmp_path: Path, verb: str) -> None:
+    root = str(tmp_path / "g")
+    build(root)
+    opened = open_handles.open_handles(root, tmp_path / "rows.jsonl")
+    restamp(root, NEXT.decode())
+    before = contents(root)
+
+    with pytest.raises(FormatTooNewError):
+        WRITES[verb](opened)
+
+    assert contents(root) == before
+
+
 def test_an_upgrade_in_the_middle_of_a_write_leaves_it_to_the_newer_program(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     graph = omnigraph.init(root, schema=SCHEMA)
