@@ -68,6 +68,7 @@ QUESTIONS: Final[Mapping[str, Callable[[Graph, Path], object]]] = {
     "commits of a branch": lambda graph, _: len(graph.branch(DEV).commits()) > 0,
     "diff of branches": lambda graph, _: sorted(graph.diff("main", DEV).tables),
     "edges": lambda graph, _: graph.edges("WorksAt").read_all().num_rows,
+    "holds": lambda graph, _: len(graph.holds()),
     "explain": lambda graph, _: bool(graph.explain(ASK, analyze=True)),
     "export": lambda graph, folder: _exported(graph, folder, "jsonl"),
     "export as Parquet": lambda graph, folder: _exported(graph, folder, "parquet"),
@@ -79,7 +80,11 @@ QUESTIONS: Final[Mapping[str, Callable[[Graph, Path], object]]] = {
     "partings": lambda graph, _: len(graph.partings()),
     "plan_schema": lambda graph, _: graph.plan_schema(NEW_SCHEMA) is not None,
     "query": lambda graph, _: _asked(graph),
+    "reconcile preview": lambda graph, _: len(graph.reconcile().reclaimed),
     "recoveries": lambda graph, _: len(graph.recoveries()),
+    "repair preview": lambda graph, _: sorted(
+        table.classification.value for table in graph.repair().tables
+    ),
     "repr": lambda graph, _: "Person" in graph._repr_html_(),
     "schema_text": lambda graph, _: graph.schema_text,
     "snapshot": lambda graph, _: sorted(graph.snapshot().tables),
@@ -87,21 +92,27 @@ QUESTIONS: Final[Mapping[str, Callable[[Graph, Path], object]]] = {
     "tags": lambda graph, _: len(graph.tags()),
 }
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "backup": ("FOLDER/backup",),
     "branch list": (),
     "changes": ("--start", "now"),
     "check": (),
     "check --branch": ("--branch", DEV),
     "check --deep": ("--deep",),
     "cleanup": ("--keep", "3"),
+    "clone": ("FOLDER/clone",),
     "commit list": (),
     "diff": (f"main..{DEV}",),
     "export": ("-o", "FOLDER/command.jsonl"),
+    "hold list": (),
     "query": ("FOLDER/ask.gq",),
+    "reconcile": (),
     "recovery list": (),
+    "repair": (),
     "schema plan": ("FOLDER/new.pg",),
     "schema show": (),
     "status": (),
     "tag list": (),
+    "verify": (),
 }
 """Arguments after the graph; the entry is the words of the command."""
 
