@@ -20,7 +20,7 @@
     │   │   ├── SchemaChangedError           the rows were judged by an older schema
     │   │   ├── ContentionError              lost every race it was allowed to run
     │   │   ├── OperationRunningError        the same operation id is in use
-    │   │   ├── OperationRolledBackError     somebody else decided against it
+    │   │   ├── OperationRolledBackError     another process rolled it back
     │   │   └── MergeConflictError           carries every conflict as a table
     │   ├── ReadOnlyError                exit 6
     │   ├── ForkedProcessError           exit 1   a fork of a process that has used a graph
@@ -33,7 +33,7 @@
     │   ├── IndexPendingError            exit 1   the rows do not allow an index yet
     │   ├── QueryFailedError             exit 1   a value the run met has no answer
     │   ├── QueryBudgetError             exit 1   the run needed more memory or time than it has
-    │   ├── QueryCancelledError          exit 130 somebody stopped the run
+    │   ├── QueryCancelledError          exit 130 the query was cancelled
     │   ├── DamagedGraphError            exit 8   stored state contradicts itself
     │   └── DriftNeedsRepairError        exit 8   foreign rows stand above a pin
     ├── BranchGoneError              exit 4   what was written went with its branch
@@ -166,7 +166,7 @@ class NoLongerKeptError(NotFoundError):
 
 
 class ConflictError(NothingWrittenError):
-    """Somebody else got there first."""
+    """A concurrent writer was faster."""
 
     exit_code = 4
 
@@ -196,7 +196,7 @@ class InitialisationClaimedError(ConflictError):
 
 
 class ExpectedVersionMismatchError(ConflictError):
-    """A table the write depends on was published by somebody else meanwhile."""
+    """A table that the write depends on was published by a concurrent writer."""
 
     def __init__(self, table_key: str, *, expected: object, actual: object | None) -> None:
         super().__init__(
@@ -246,7 +246,7 @@ class ContentionError(ConflictError):
 
 
 class OperationRunningError(ConflictError):
-    """The same operation id is being written by somebody else right now."""
+    """Another process is writing with the same operation id."""
 
     def __init__(self, operation_id: str) -> None:
         super().__init__(
@@ -358,7 +358,7 @@ class QueryBudgetError(NothingWrittenError):
 
 
 class QueryCancelledError(NothingWrittenError):
-    """Somebody stopped the run before its end."""
+    """The query was cancelled before its end."""
 
     exit_code = 130
 

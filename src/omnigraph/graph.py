@@ -85,7 +85,7 @@ class Graph(Branching):
             name: The branch.
             from_: What it starts as.
             owner: Who it is for; shown by `branches`.
-            expires: After which time it is taken for abandoned unless somebody still writes to it,
+            expires: After which time it is considered abandoned unless it is still written to,
                 such as `"7d"`. Nothing is removed because of that unless a policy of `maintain`
                 says so.
         """

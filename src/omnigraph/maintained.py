@@ -1,7 +1,7 @@
-"""What keeps a graph in shape: fewer and fuller files, indexes, and an end to what nobody needs.
+"""Maintenance of a graph: compaction, indexes, and the removal of unreferenced data.
 
 Invariant: a thin facade, like the graph itself; every method hands over to one verb. Verbs are
-imported when they are called: whoever only reads pays for none of them.
+imported when they are called: a process that only reads pays for none of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RATE_LEAST: Final = 1000
 
 
 class Maintained(Versioned):
-    """A graph on one of its branches, with its upkeep."""
+    """A graph on one of its branches, with its maintenance operations."""
 
     def optimize(
         self, *, target_rows_per_fragment: int | None = None, spark: object | None = None
@@ -53,7 +53,7 @@ class Maintained(Versioned):
             RecoveryRequiredError: a dead writer's work is undecided; `recover` settles it.
             MaintenanceIncompleteError: some tables failed; `report` tells about all.
         """
-        # Whoever only reads or writes does not pay for loading it.
+        # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.optimize import OptimizeOptions, optimize_graph
 
         self._require_writable("optimize")
@@ -82,7 +82,7 @@ class Maintained(Versioned):
         confirm: bool = False,
         allow_unsafe_keep: bool = False,
     ) -> CleanupReport:
-        """Remove versions and files that nobody needs any more; without `confirm` only tell which.
+        """Delete old versions and unreferenced files; without `confirm` only list them.
 
         Args:
             keep_versions: How many of its newest versions every table keeps.
@@ -91,7 +91,7 @@ class Maintained(Versioned):
             confirm: Whether to do it. What is removed cannot be brought back.
             allow_unsafe_keep: Whether fewer than 3 versions may be kept.
         """
-        # Whoever only reads or writes does not pay for loading it.
+        # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
 
         flag(allow_unsafe_keep, argument="allow_unsafe_keep")
@@ -106,18 +106,18 @@ class Maintained(Versioned):
     def repair(
         self, *, confirm: bool = False, force: bool = False, actor: str | None = None
     ) -> RepairReport:
-        """Show versions of tables that something else than Omnigraph made, or publish them.
+        """List table versions written by other tools, or publish them.
 
         Args:
-            confirm: Publish upkeep, such as a compaction by hand; without it nothing is changed.
-            force: With `confirm`, also publish versions that may have changed rows. What breaks
-                the schema's columns is refused all the same.
-            actor: Who the commit is attributed to.
+            confirm: Publish maintenance, such as a manual compaction; without it nothing changes.
+            force: With `confirm`, also publish versions that may have changed rows. Columns that
+                differ from the schema are refused even then.
+            actor: Author of the commit.
 
         Raises:
             RecoveryRequiredError: a dead writer left something; `recover` settles it.
         """
-        # Whoever only reads or writes does not pay for loading it.
+        # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.repair import RepairRequest, repair_graph
 
         flag(force, argument="force")
@@ -163,7 +163,7 @@ class Maintained(Versioned):
         self, policy: Policy | None = None, *, spark: object | None = None
     ) -> MaintainReport:
         """The nightly run: check, reconcile, optimize and clean up, by a policy."""
-        # Whoever only reads or writes does not pay for loading it.
+        # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.maintain import maintain_graph
         from omnigraph.maintenance.policy import Policy
 
@@ -187,7 +187,7 @@ class Maintained(Versioned):
     @contextmanager
     def _working(self, spark: object | None) -> Iterator[tuple[Workers, SparkSession | None]]:
         """Who does the heavy part, and the session if it is Spark."""
-        # Whoever only reads or writes does not pay for loading it.
+        # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.workers import in_process, maintenance_concurrency, on_spark
 
         root = self._objects.root

@@ -110,7 +110,8 @@ def fnv1a64_hex(text: str) -> str:
 def is_system_name(name: str) -> bool:
     """Whether a name of a branch or a tag is Omnigraph's own.
 
-    `__run__` was, before stamp 3, whose migration removed such branches; since then it is nobody's.
+    `__run__` was, before stamp 3, whose migration removed such branches; since then it is not
+    reserved.
     """
     return name.startswith(SYSTEM_PREFIX) and not name.startswith(LEGACY_RUN_PREFIX)
 
@@ -431,7 +432,7 @@ def export_part(number: int) -> str:
 
 
 def staging_claim(operation_id: str) -> str:
-    """Exists while the tasks of an operation may leave parts; whoever finds none stops."""
+    """Exists while the tasks of an operation may leave parts; a task that finds none stops."""
     return f"{staging(operation_id)}/open"
 
 

@@ -78,7 +78,7 @@ def did_you_mean(word: str, candidates: Iterable[str], *, similarity_min: float 
     same = folded.get(word.casefold())
     if same is not None:
         return f"did you mean `{same}`?"
-    # A comparison costs the product of both lengths, and nobody mistypes hundreds of letters.
+    # A comparison costs the product of both lengths, and no one mistypes hundreds of letters.
     if len(word) > 64:
         return ""
     close = difflib.get_close_matches(word, known, n=1, cutoff=similarity_min)

@@ -132,7 +132,7 @@ class Versioned(Readable):
         return list_holds(self._objects)
 
     def release_hold(self, hold_id: str) -> None:
-        """End a hold, of whoever it is: its reader may then find that what it reads is gone."""
+        """Release any hold: its reader may then find its data no longer kept."""
         self._require_writable("release a hold")
         self._manifest()  # a graph of a newer format is left alone
         release_hold(self._objects, plain_text(hold_id, argument="hold_id"))

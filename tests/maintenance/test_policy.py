@@ -98,7 +98,8 @@ def test_one_word_about_versions_alone_means_what_it_says(
         ("[check", "nightly.toml is not TOML"),
         (
             "[cleanpu]",
-            r"nightly.toml says 'cleanpu'.*cleanup.*Known values: check, optimize, branches",
+            r"nightly.toml says 'cleanpu'.*cleanup.*Known values: check, optimize, branches, "
+            r"cleanup",
         ),
         ("[cleanup]\nkepe = 3", r"\[cleanup\] of nightly.toml says 'kepe'.*keep"),
         ("cleanup = true", "cleanup in nightly.toml is True, expected a section"),

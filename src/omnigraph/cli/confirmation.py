@@ -1,7 +1,7 @@
-"""Who destroys something on a remote store is asked once more: the one place that decides.
+"""Confirmation of destructive commands on remote stores.
 
-Invariant: a graph on S3 may be everybody's, and what is removed there is gone for all. On a local
-disk nothing is asked. Without a terminal there is nobody to ask, so `--yes` must have been said.
+Invariant: a graph on S3 may be shared, and what is removed there is gone for all users. On a local
+disk there is no prompt. Without a terminal there is no prompt, so `--yes` is required.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Commands that are interrupted or terminated: each says whether something was written.
 
-Invariant: whoever stops a command learns what became of it, and the exit code is the conventional
-one. A second signal ends the process at once.
+Invariant: a stopped command reports what was written, and the exit code is the conventional one. A
+second signal ends the process at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Upkeep: what a person types and sees about optimizing, cleaning up and the nightly run."""
+"""Commands for maintenance: optimize, cleanup, reconcile, scrub and the nightly run."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _failure_of(look_ahead: Callable[[], object] | None) -> BaseException | None
         if look_ahead is not None:
             look_ahead()
     except (DamagedGraphError, StorageUnavailableError):
-        # Nothing protects yet what is read; whoever reads it again is protected.
+        # Nothing protects yet what is read; a second read is protected.
         return None
     except BaseException as error:  # noqa: BLE001 - raised again when the sidecar is there
         return error

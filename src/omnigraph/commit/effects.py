@@ -1,7 +1,7 @@
 """What an operation did to its tables, as its sidecar and their versions tell, and its commit.
 
 Invariant: a version counts as the operation's only if it is exactly the pinned content plus its
-change. The commit that publishes an operation is the same whoever publishes it.
+change. The commit that publishes an operation does not depend on which process publishes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECOVERY_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}recovery"
 def commit_of(
     sidecar: Sidecar, moved: Iterable[TableVersion], *, actor: str, created_at: str
 ) -> GraphCommit:
-    """The commit that publishes an operation, the same whoever publishes it."""
+    """The commit that publishes an operation, the same in every process that publishes it."""
     rows = (*moved, *pointed_rows(sidecar))
     return GraphCommit(
         commit_id=sidecar.commit_id,
@@ -117,7 +117,7 @@ def moved_by(root: Root, state: ManifestState, decided: Operation) -> dict[str, 
 def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
     """The exact version of every planned table, or None if one has none, or a new table is missing.
 
-    Upkeep: of every table that has one, or None if none has.
+    Maintenance: of every table that has one, or None if none has.
     """
     if sidecar.state is SidecarState.STAGING:
         return None

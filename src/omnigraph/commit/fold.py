@@ -1,7 +1,7 @@
 """Moving old commits out of the manifest, so that publishing costs the same for ever.
 
 Invariant: a commit is in the history before it leaves the manifest, and exactly the rows that were
-added there leave, by an ordinary swap of the state they were read from. Whoever looks for a
+added there leave, by an ordinary swap of the state they were read from. A process that looks for a
 decision looks in the manifest first, then in the history.
 """
 

@@ -1,7 +1,7 @@
 """Signs of life of a writer that stages for minutes, so that other hosts do not take it for dead.
 
-Invariant: beats end before the sidecar is armed. A beat that arrives after somebody settled the
-operation leaves a sidecar of a decided operation behind, which the next sweep removes.
+Invariant: beats end before the sidecar is armed. A beat that arrives after another process settled
+the operation leaves a sidecar of a decided operation behind, which the next sweep removes.
 """
 
 from __future__ import annotations

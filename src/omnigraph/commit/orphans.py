@@ -1,4 +1,4 @@
-"""Which Lance branches are still somebody's: forks of tables, and manifests of graph branches.
+"""Which Lance branches are still referenced: forks of tables, and manifests of graph branches.
 
 Invariant: nothing is deleted that a living branch, one being created, a tag, a hold or a writer may
 still need. The order of looking matters: forks, logs, sidecars, what names forks, and the logs once
@@ -58,7 +58,7 @@ class Fate(StrEnum):
 
     ORPHAN = "orphan"
     FOREIGN = "foreign"
-    """Made with Lance itself: whoever did so may need it."""
+    """Created with Lance itself: its creator may need it."""
     LEGITIMATE = "legitimate"
     INDETERMINATE = "indeterminate"
 
@@ -194,10 +194,11 @@ def _foreign(survey: Survey, unneeded: frozenset[Fate]) -> tuple[ListedFork, ...
 
 
 def reconcile_forks(objects: Objects, *, also_foreign: bool = False) -> Reconciled:
-    """Delete what nobody needs, beside living writers; one failure stops no other deletion.
+    """Delete unreferenced forks while writers run; one failure stops no other deletion.
 
-    Forks of tables get a floor first and are looked at again: whoever takes an old commit over that
-    only they know, claims it before looking at the floor. What others were forked from goes last.
+    Forks of tables get a floor first and are checked again: a process that takes over an
+    old commit that only they know claims it before it reads the floor. Forks that others were
+    forked from go last.
     """
     unneeded = _unneeded(also_foreign=also_foreign)
     survey = survey_forks(objects)
@@ -257,7 +258,7 @@ def reconcile_if_few(objects: Objects) -> Reconciled:
 
 
 def _is_claimed(fork: str, pending: set[tuple[str, str | None]]) -> bool:
-    """Whether an operation at work may need a fork; names of the system are nobody's to judge."""
+    """Whether an operation at work may need a fork; system names are never orphans."""
     if names.is_system_name(fork):
         return True
     incarnation, operation_id = names.fork_owner(fork)

@@ -1,7 +1,7 @@
 """Waiting one's turn: writers of one graph queue up by age instead of healing each other away.
 
-Invariant: nothing here decides anything. Whoever does not wait, or waits for a dead writer, costs
-time and never data.
+Invariant: nothing here decides anything. A writer that does not wait, or waits for a dead writer,
+costs time and never data.
 """
 
 from __future__ import annotations

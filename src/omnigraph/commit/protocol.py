@@ -10,8 +10,8 @@
 
 A lost race starts again at prepare, under the same operation id and the same sidecar, whose floor
 and schema stay: versions of an earlier attempt count as the operation's, so no attempt may be made
-for another schema. A failure is reported as definite only when nobody can publish the operation any
-more: either it was never armed, or an `aborted` row for it was read back.
+for another schema. A failure is reported as definite only when no process can publish the operation
+any more: either it was never armed, or an `aborted` row for it was read back.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Commi
 
 
 def is_surely_unpublished(objects: Objects, operation_id: str, branch: BranchRef | None) -> bool:
-    """Whether nobody has published an operation whose writer has stopped, and nobody can.
+    """Whether an operation whose writer has stopped is unpublished and can no longer be published.
 
     While its sidecar exists a sweep may still roll it forward.
     """
@@ -217,7 +217,7 @@ class _Attempts:
             return self._finish_failed(error)
         except BaseException:
             if self._sidecar.state is SidecarState.STAGING:
-                # Nobody can publish what was never armed, whatever went wrong here.
+                # What was never armed cannot be published, whatever went wrong here.
                 self._delete_sidecar()
             raise
         return self._finish_failed(ContentionError(self._request.operation_id, _ATTEMPTS_MAX))
@@ -311,7 +311,7 @@ class _Attempts:
         )
 
     def _give_up(self) -> Decided | None:
-        """Make sure that nobody publishes this operation any more; None if nobody ever could."""
+        """Make sure that this operation is never published; None if it never could be."""
         if self._sidecar.state is SidecarState.STAGING:
             return None
         reach("mutation.give_up")
@@ -336,13 +336,13 @@ class _Attempts:
         if self._sidecar.schema_move is None:
             return
         with suppress(OmnigraphError):
-            # It is decided; a copy that is not made, or a table that stays, misleads nobody.
+            # It is decided; a missing copy, or a table that stays, has no effect.
             follow_up_schema(
                 self._objects, self._sidecar, None if decided is None else decided.operation
             )
 
     def _require_living_branch(self) -> None:
-        """What was published for an earlier incarnation of a branch nobody will ever see."""
+        """What was published for an earlier incarnation of a branch will never be visible."""
         branch = self._request.branch
         if branch is None:
             return
@@ -362,7 +362,7 @@ class _Attempts:
         try:
             decided = self._give_up()
         except NotFoundError:
-            # The manifest of a deleted branch is gone: nobody can publish there any more.
+            # The manifest of a deleted branch is gone: nothing can be published there any more.
             decided = None
         self._follow_up(decided)
         self._delete_sidecar()

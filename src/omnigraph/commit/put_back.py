@@ -1,7 +1,7 @@
-"""Putting the pinned content of tables back on top of what somebody left above it.
+"""Restoring the pinned content of tables on top of unpublished versions above it.
 
-Invariant: only versions that are ours to judge are buried: an operation's that is decided, or
-upkeep. The version put on top is published, so that HEAD and manifest agree again.
+Invariant: only versions of decided operations, or of maintenance, are buried. The version
+put on top is published, so that HEAD and manifest agree again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def put_pins_back(
 def put_upkeep_back(
     root: Root, branch: BranchRef | None, sidecar: Sidecar, decided: Operation, clock: Clock
 ) -> str | None:
-    """The same for the tables of upkeep that were not published: they would look like drift."""
+    """The same for unpublished tables of maintenance: they would look like drift."""
     moved = moved_by(root, read_manifest(root, branch=branch), decided)
     left = {
         table.table_key: Pin(table.pin, table.fork)
@@ -154,7 +154,7 @@ def _publish(
             before_swap="recovery.pre_restore_publish",
         )
     except (ExpectedVersionMismatchError, SchemaChangedError):
-        # Somebody published the table meanwhile, or changed what its key means; the next writer
+        # A concurrent writer published the table, or changed what its key means; the next writer
         # heals what is left.
         reach("recovery.restore_publish_refused")
         return None

@@ -1,7 +1,7 @@
 """Settling what other writers left: roll forward, roll back, or refuse.
 
-All tables of an operation or none; but of upkeep, whose tables stand for themselves, those that
-got through.
+All tables of an operation or none; but of maintenance, whose tables are independent, those that got
+through.
 
 Invariant: any process may do this at any time, and may be wrong about who is dead. The decision is
 an ordinary publish, so a writer that wakes up later finds it and stops.
@@ -13,7 +13,7 @@ an ordinary publish, so a writer that wakes up later finds it and stops.
 | staging | none moved | any | roll back |
 | armed | each has an exact version of this operation | unmoved | roll forward: publish them |
 | armed, schema change | and every new one is there | unmoved, and so the schema | the same |
-| armed, upkeep | some hold nothing but upkeep of known files | unmoved | publish these |
+| armed, maintenance | some hold only maintenance of known files | unmoved | publish these |
 | armed | otherwise | any | roll back |
 
 After a roll-back, every table that still has versions of the operation above its pin gets the pin's
@@ -164,7 +164,7 @@ def _follow_up(
 
 
 def _discard(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery:
-    """Forget an operation whose branch is gone: nobody reads what it may still publish there."""
+    """Forget an operation whose branch is gone: what it may still publish there is never read."""
     recovery = _recovery(sidecar, BRANCH_DELETED, clock)
     follow_up_schema(objects, sidecar, None)
     record_recovery(objects.root, recovery)
@@ -208,12 +208,12 @@ def _decide(
 
 
 def _without(own: Mapping[str, int], table_key: str) -> Mapping[str, int] | None:
-    """What is left of upkeep when somebody else moved a table: the others stand for themselves."""
+    """The tables of maintenance that no concurrent writer moved: each is independent."""
     return {key: version for key, version in own.items() if key != table_key} or None
 
 
 def _is_left_by(sidecar: Sidecar, record: VersionRecord) -> bool:
-    """Whether a version above a pin was made by the operation; upkeep leaves no name."""
+    """Whether a version above a pin was made by the operation; maintenance leaves no name."""
     if sidecar.kind.is_upkeep:
         return record.is_upkeep
     return record.operation_id == sidecar.operation_id

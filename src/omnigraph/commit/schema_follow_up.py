@@ -1,7 +1,7 @@
-"""What follows a decided schema change: the copy at the root, or an end to tables nobody will use.
+"""What follows a decided schema change: the copy at the root, or the removal of unused tables.
 
-Invariant: only after the decision was read. Tables of a change that was not published belong to
-nobody, because their paths are the operation's own; a copy at the root is believed by nobody.
+Invariant: only after the decision was read. Tables of a change that was not published belong to no
+one, because their paths are the operation's own; a copy at the root is never trusted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def follow_up_schema(objects: Objects, sidecar: Sidecar, decided: Operation | None) -> None:
     """Finish what a schema change leaves to do; anybody may, again and again.
 
-    `decided` is None if the operation was never armed or its branch is gone: nobody can publish it.
+    `decided` is None if the operation was never armed or its branch is gone: it cannot be
+    published.
     """
     move = sidecar.schema_move
     if move is None:

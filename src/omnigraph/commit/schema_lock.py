@@ -2,7 +2,7 @@
 
 Invariant: nothing is safe because of it. A change publishes only on the schema it was planned for,
 with or without the lock; the lock spares a second one the work. It holds while its operation has a
-sidecar and its writer seems alive: whoever settles the operation frees it, without having to know.
+sidecar and its writer seems alive: settling the operation also frees the lock.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def take_schema_lock(
 
 
 def free_schema_lock(objects: Objects, operation_id: str) -> None:
-    """Take the word back, unless somebody else has it by now."""
+    """Release the lock, unless another process has it by now."""
     held = _held(objects)
     if held is not None and held.operation_id == operation_id:
         objects.delete(names.schema_lock())

@@ -1,8 +1,8 @@
 """What a schema change does to the rows of the manifest, beside the tables that it moves.
 
 Invariant: the rows depend on the state they are made from and on the move alone, so they are the
-same whoever publishes it: the writer or a recovery. A key never loses a path: a version that lies
-elsewhere than at its key's first path says where.
+same for the writer and for recovery. A key never loses a path: a version that lies elsewhere than
+at its key's first path says where.
 """
 
 from __future__ import annotations

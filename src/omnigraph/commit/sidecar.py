@@ -169,7 +169,7 @@ def delete_sidecar(objects: Objects, path: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryFolder:
-    """What lies where sidecars are: theirs by path, oldest first, and files of somebody else."""
+    """The sidecars by path, oldest first, and files among them that are not Omnigraph's."""
 
     sidecars: tuple[str, ...]
     strays: tuple[str, ...]

@@ -43,7 +43,7 @@ _TABLES_AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contended:
-    """Somebody else was writing the table; staging again on fresh pins may succeed."""
+    """A concurrent writer changed the table; staging again on new pins may succeed."""
 
     table_key: str
 
@@ -105,7 +105,7 @@ def see_heads(root: Root, staged: Sequence[StagedChange]) -> Mapping[str, int]:
 
 
 def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str) -> None:
-    """Refuse if a version between the pin and `below` was made by nobody we know."""
+    """Refuse if a version between the pin and `below` is foreign."""
     for record in version_records(root, entry, above=entry.version, below=below):
         if record.is_foreign:
             reach(f"{point}.drift")

@@ -1,4 +1,4 @@
-"""The order of phases of upkeep, which changes how tables are stored and never what they hold.
+"""The order of phases of maintenance, which changes how tables are stored and never their rows.
 
     begin      read one manifest state; put the sidecar, before any file exists
     stage      write new files on that state's pins; HEADs do not move
@@ -8,7 +8,7 @@
     finish     put the pins of the others back, delete the sidecar
 
 Unlike a write, half of it is as good as the whole: every table stands for itself, here and when a
-sweep settles it. Nothing is tried twice; whoever keeps house comes again.
+sweep settles it. Nothing is retried; the next maintenance run continues.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UPKEEP_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}maintenance"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """What upkeep came to: the published version of every table that got through.
+    """The result of maintenance: the published version of every table that succeeded.
 
     `errors` tells what went wrong inside a table; one that is in neither lost a race.
     """
@@ -87,7 +87,7 @@ def commit_upkeep(
             with beating(objects, sidecar, clock):
                 staged = stage()
         except BaseException:
-            # Nobody can publish what was never armed.
+            # What was never armed cannot be published.
             delete_sidecar(objects, sidecar.path)
             raise
         if not staged:
@@ -169,7 +169,7 @@ def _publish(
     moved: Mapping[str, TableVersion],
     clock: Clock,
 ) -> Decided:
-    """Publish what can be published; when nothing can, make sure that nobody does later."""
+    """Publish what can be published; if nothing can, make sure that it never is."""
     left = dict(moved)
     while left:
         expected = {key: sidecar.pins[key] for key in left}

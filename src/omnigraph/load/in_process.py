@@ -85,7 +85,7 @@ def load_in_process(job: LoadJob) -> LoadReport:
     if committed is None:
         return loading.report()
     with suppress(OmnigraphError):
-        # The load is published; upkeep that fails now is due again at the next write.
+        # The load is published; maintenance that fails now is due again at the next write.
         fold_if_due(job.objects.root, committed.state)
     return loading.report(commit=committed.commit_id)
 

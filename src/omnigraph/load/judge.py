@@ -1,7 +1,7 @@
 """Rows of one type against everything one row can be judged by.
 
 Invariant: a verdict is what `take_in` and `check_rows` say about the row alone. Many rows are
-judged together; only those that somebody doubts are judged again in words, a few at a time.
+validated together; only doubtful ones are validated again with messages, a few at a time.
 """
 
 from __future__ import annotations

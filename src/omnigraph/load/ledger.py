@@ -137,7 +137,7 @@ class LoadReport:
 
     @property
     def faults(self) -> int:
-        """Quarantined records that are somebody's mistake."""
+        """Quarantined records that are errors."""
         return sum(n for reason, n in self.quarantined.items() if Reason(reason) not in NO_FAULTS)
 
     def to_json(self) -> str:

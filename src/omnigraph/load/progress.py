@@ -1,6 +1,6 @@
-"""How far a load has come, for whoever watches it.
+"""The progress of a load.
 
-Invariant: progress never changes what a load does, and a load that nobody watches prints nothing.
+Invariant: progress never changes what a load does, and a load without an observer prints nothing.
 On a terminal it is a bar with bytes, records per second and the time left; elsewhere, such as in a
 log, one line every ten seconds.
 """
@@ -42,7 +42,7 @@ class Progress:
         self._end()
 
     def _end(self) -> None:
-        """Nobody watches this one."""
+        """No progress is shown."""
 
     def phase(self, what: str, *, total_bytes: int = 0) -> None:
         """Begin something of its own, such as reading so many bytes."""

@@ -122,7 +122,7 @@ def _time_alone(text: pa.Array, scalar: Scalar) -> pa.Array | None:
 
 
 def _valid_text(texts: pa.Array) -> pa.Array:
-    """Arrow believes whoever says that bytes are text; once stored, such a column is unreadable."""
+    """Arrow does not verify that bytes are text; once stored, such a column is unreadable."""
     plain = texts.cast(pa.string())
     plain.validate(full=True)
     return plain

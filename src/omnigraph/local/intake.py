@@ -44,7 +44,7 @@ from omnigraph.schema.identity import key_properties, node_ids
 from omnigraph.syntax import did_you_mean
 
 NewIds: TypeAlias = Callable[[int], pa.StringArray]
-"""Makes so many ids that nobody has used."""
+"""Generates that many unused ids."""
 
 _ID: Final = ScalarType(scalar=Scalar.STRING)
 

@@ -1,1 +1,1 @@
-"""Upkeep of a graph that already exists."""
+"""Maintenance of existing graphs."""

@@ -1,4 +1,4 @@
-"""Cleanup: an end to versions, forks and files that nobody needs. What is removed is gone.
+"""Cleanup: the removal of unreferenced versions, forks and files. What is removed is gone.
 
 Invariant: the manifest decides. A version goes only if the policy gives it up, no branch, tag,
 hold, merge to come or writer at work needs it, and its floor was raised before any of these was
@@ -166,7 +166,7 @@ class _TablePlan:
         )
 
     def is_gone(self, protection: Protection) -> bool:
-        """Whether nobody reads any version of any line, so that the table goes whole."""
+        """Whether no version of any line is read, so that the whole table is removed."""
         victims = self.victims(protection)
         return (
             bool(self.listed)
@@ -210,7 +210,7 @@ def preview_cleanup(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Cl
 
 
 def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> CleanupReport:
-    """Remove what the policy gives up and nobody needs.
+    """Remove what the policy does not keep and nothing needs.
 
     Raises:
         RecoveryRequiredError, ConflictError, DamagedGraphError: see `preconditions`.
@@ -223,7 +223,7 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
     plans, failed = _plans(objects, policy, _protection(objects), clock, foreign=reconciled.foreign)
     raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})
     reach("retention.post_floor")
-    # Whoever claimed something below the new floors before they were raised is seen only now.
+    # A claim below the new floors, made before they were raised, is visible only now.
     protection = _protection(objects)
     tables = _each_table(plans, failed, partial(_removed, objects, protection))
     return CleanupReport(
@@ -238,7 +238,7 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
 
 
 def forget_older_versions(objects: Objects, locations: frozenset[str], clock: Clock) -> Removal:
-    """Remove what these tables were before their newest version, unless somebody names it.
+    """Remove what these tables were before their newest version, unless it is referenced.
 
     Raises:
         ConflictError: branches change too fast to determine what they need.
@@ -307,7 +307,7 @@ class _Surrender:
     before: datetime | None
     protection: Protection
     foreign: frozenset[Line]
-    """Lance branches of somebody else, which stay whole."""
+    """Foreign Lance branches, which are kept whole."""
 
     def plan(self, entry: TableEntry) -> _TablePlan:
         place = entry.location

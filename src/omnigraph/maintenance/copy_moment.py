@@ -1,7 +1,7 @@
 """One moment of a whole graph: the version of every branch's manifest, and the logs of all names.
 
 Invariant: the graph was in this state at one point in time. Versions and log entries are only ever
-added, so two listings with the same ends stand for a moment between them. Nobody is stopped for it;
+added, so two listings with the same ends describe a moment between them. Nothing is blocked for it;
 what a cleanup removes afterwards is missed when it is copied, and another moment is taken then.
 """
 

@@ -237,7 +237,7 @@ class _Planner:
             self.plan.lists.append(path)
             stored = self._source.read(path)
             if stored is None or digest_of(stored) != named[2]:
-                continue  # copied as it is; whoever reads it there finds the damage as here
+                continue  # copied as it is; a reader of the copy finds the same damage
             for name, checksum in ChecksumList.from_bytes(stored).added.items():
                 if not checksum.digest.startswith(ENTITY_TAG):
                     self.plan.digests[checksum.path(line.location, name)] = checksum.digest

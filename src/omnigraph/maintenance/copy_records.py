@@ -2,7 +2,7 @@
 
 Invariant: a copy is decided by one put-if-absent of a record that holds everything which makes it
 visible. Before it the target is the copy that it was; after it the target is the new one, as soon
-as the record's files are in their places, and whoever finds them missing puts them there.
+as the record's files are in their places, and a process that finds them missing puts them there.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def finish_decided(target: StoredObjects) -> CopyRecord | None:
 
 
 def require_untouched(target: StoredObjects, record: CopyRecord) -> None:
-    """Refuse a target that somebody wrote to: it is a graph of its own by now.
+    """Refuse a target that was written to: it is an independent graph by now.
 
     Raises:
         ConflictError: it was written to.

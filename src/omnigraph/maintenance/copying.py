@@ -2,8 +2,8 @@
 
 Invariant: a graph is only read. The target is the copy that it was, or the new one, whenever this
 process ends: everything that the new one needs is there and durable before a record decides on it,
-and whoever comes next, to add to it or to restore it, puts a decided copy in its place. What a
-killed process copied is not copied again.
+and the next process that adds to it or restores it puts a decided copy in place. What a killed
+process copied is not copied again.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _ready_target(
 
 
 def _copy_content(source: StoredObjects, target: StoredObjects, plan: CopyPlan) -> _Copied:
-    """Copy what the moment names; nobody sees it before the versions that name it are there."""
+    """Copy what the moment names; it is not visible before the versions that name it exist."""
     copied = sum(_copy_all(source, target, plan, plan.content).values(), _Copied())
     reach("copy.post_content")
     return copied + sum(_copy_all(source, target, plan, plan.lists).values(), _Copied())

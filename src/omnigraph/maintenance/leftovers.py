@@ -1,7 +1,7 @@
 """What the dead left: parts of abandoned loads, unfinished forks, tables that nothing registers.
 
-Invariant: an operation's leftovers go only when it has no sidecar and began more than a day ago.
-Whoever still works for it finds its claim gone and stops; nothing published is named here.
+Invariant: an operation's leftovers go only when it has no sidecar and began more than a day ago. A
+process that still works for it finds its claim gone and stops; nothing published is named here.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _Found = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """Objects that nobody will use, and their size."""
+    """Unreferenced objects and their size."""
 
     paths: tuple[str, ...] = ()
     bytes: int = 0
 
 
 def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
-    """What the dead left; listed before the sidecars are, so that nobody living is among them."""
+    """Data of dead writers; listed before the sidecars, so that no active writer is among them."""
     found = [*_staged(objects), *_torn_forks(objects), *_unregistered_tables(objects)]
     working = set(pending_operations(objects))
     dead = {

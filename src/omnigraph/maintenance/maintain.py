@@ -152,7 +152,7 @@ def _checked(objects: Objects, catalog: Catalog, spark: SparkSession | None) -> 
 def _abandoned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
     """Tell which branches are abandoned; remove them if the policy says so.
 
-    A branch that somebody writes to right now, or that others were made from, stays.
+    A branch that is being written to, or that others were created from, is kept.
     """
     abandoned = abandoned_branches(objects, clock)
     writing = {names.sidecar_owner(path)[1] for path in pending_sidecars(objects)}

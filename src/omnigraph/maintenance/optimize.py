@@ -1,8 +1,8 @@
 """Optimize: fewer and fuller files, indexes that know every row. Nothing is removed or changed.
 
-Invariant: tables without work appear in no sidecar and no commit. A table whose HEAD holds what
-nobody published is left alone. Whatever one table meets, what the others achieved is published
-before it is raised.
+Invariant: tables without work appear in no sidecar and no commit. A table whose HEAD holds what was
+not published is skipped. If one table fails, the work on the others is published before it is
+raised.
 
 One commit for all compactions and one for all indexes, and one before them for indexes that hold
 compaction up: vector and full-text indexes with entries of rows that are gone. Files are written

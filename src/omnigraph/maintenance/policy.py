@@ -15,7 +15,7 @@
     [branches]
     remove_abandoned = false
 
-Invariant: a word that nobody knows is refused; what is left out has the default shown by `Policy`.
+Invariant: an unknown word is refused; what is left out has the default shown by `Policy`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When maintenance may begin: the schema is whole, nobody changes it, no dead writer left work.
+"""When maintenance may start: the schema is valid and not being changed, no write is unfinished.
 
 Invariant: reads only. Writers at work are no hindrance: what they may need is protected by their
 sidecars. One that died is, because it is not decided yet which of its versions count.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def require_ready(
     objects: Objects, state: ManifestState, clock: Clock, *, verb: str
 ) -> SchemaContract:
-    """Everything below, in the order of what is cheapest to mend; returns the accepted schema."""
+    """Everything below, cheapest to fix first; returns the accepted schema."""
     contract = require_schema(objects, state)
     require_no_schema_change(objects, clock, verb=verb)
     require_settled(objects, clock, verb=verb)

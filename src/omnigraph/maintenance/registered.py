@@ -1,7 +1,7 @@
 """Every path where a table lies or lay: tables of today, of branches, and of types that are gone.
 
 Invariant: what a manifest registers is looked at, whether or not a reader of main can see it; a
-table that nobody reads any more is removed whole, like a fork that nobody reads.
+table that is no longer read is removed whole, like an unread fork.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def registered_tables(objects: Objects) -> tuple[TableEntry, ...]:
 
 
 def remove_table(objects: Objects, location: str, *, versions: int) -> Removal:
-    """Delete everything of a table that nobody reads any more."""
+    """Delete all files of a table that is no longer read."""
     sizes = objects.sizes(location)
     for path in sizes:
         objects.delete(path)

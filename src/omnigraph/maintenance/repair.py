@@ -169,7 +169,7 @@ def repair_graph(
     )
     audited = _audit(objects, recovery)
     with suppress(OmnigraphError):
-        # The repair is published; upkeep that fails now is due again at the next write.
+        # The repair is published; maintenance that fails now is due again at the next write.
         fold_if_due(objects.root, committed.state)
     return _report(objects, state, repairing.armed, commit_id=committed.commit_id, audited=audited)
 
@@ -204,8 +204,8 @@ class _Repairing:
         own = [entry for entry in entries if belongs_to(entry, state.ref)]
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
             found = list(pool.map(partial(table_drift, self._objects.root), own))
-        # Asked afterwards: whoever is not pending now had been decided when we looked, or the
-        # published version has moved and this look is not used.
+        # Asked afterwards: an operation that is not pending now had been decided when we looked, or
+        # the published version has moved and this look is not used.
         pending = frozenset(pending_operations(self._objects))
         looked = [
             self._decided(entry, drift, pending) for entry, drift in zip(own, found, strict=True)

@@ -1,4 +1,4 @@
-"""Who does the heavy part of upkeep: threads of this process, or the tasks of a cluster.
+"""Workers of maintenance: threads of this process, or the tasks of a cluster.
 
 Invariant: workers write files that nothing names yet and return texts or descriptions of them. A
 failure belongs to its own piece of work; the others go on.
@@ -33,7 +33,7 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """How the pieces of upkeep are carried out; answers come in the order of the pieces."""
+    """How the pieces of maintenance are executed; results are in the order of the pieces."""
 
     compact: Callable[[Sequence[CompactionWork]], list[str | OmnigraphError]]
     index: Callable[[Sequence[IndexTask]], list[Segment | OmnigraphError]]

@@ -2,7 +2,7 @@
 
 Invariant: what is published was planned for exactly the schema in force, and its checks were made
 on exactly the pins it was published on; or nothing is. The new schema is kept under its hash before
-any manifest names it, and new tables lie where nobody else writes.
+any manifest names it, and new tables are at paths of their own.
 """
 
 from __future__ import annotations
@@ -123,14 +123,14 @@ def apply_schema(
     if committed is None:
         return applying.result(None)
     with suppress(OmnigraphError):
-        # The change is published; upkeep that fails now is due again at the next write.
+        # The change is published; maintenance that fails now is due again at the next write.
         fold_if_due(objects.root, committed.state)
     return applying.result(committed.commit_id, schema_hash=committed.state.head.schema_hash)
 
 
 def _free(objects: Objects, operation_id: str) -> None:
     with suppress(OmnigraphError):
-        # A lock whose operation has no sidecar holds nobody up.
+        # A lock whose operation has no sidecar blocks nothing.
         free_schema_lock(objects, operation_id)
 
 

@@ -71,7 +71,7 @@ def _user() -> str:
 def checked_actor(actor: object) -> str:
     """Who a commit is attributed to: printable, not too long to be shown, and none of our own.
 
-    Recovery, upkeep and migrations sign with names of their own, and nobody else may.
+    Recovery, maintenance and migrations have reserved actor names.
     """
     if isinstance(actor, str) and actor.strip().casefold().startswith(names.SYSTEM_ACTOR_PREFIX):
         raise InvalidInputError(

@@ -1,8 +1,8 @@
 """Creating, listing and deleting branches.
 
-Invariant: one put-if-absent decides each step of a creation and each deletion. Nobody finishes a
-creation for another: whoever finds one that does not end takes its place. What a deleted branch
-left is removed by whoever deleted it, or later by `cleanup`, once nothing names it.
+Invariant: one put-if-absent decides each step of a creation and each deletion. No process finishes
+a creation for another: it takes the place of one that does not end. The data of a deleted branch is
+removed by the process that deleted it, or later by `cleanup`, once nothing names it.
 
 A parent that is deleted while a branch is forked from it: the creator looks at the parent after the
 branch's manifest exists, and only then makes the branch live.
@@ -66,7 +66,7 @@ class BranchInfo:
     owner: str | None = None
     expires_at: str | None = None
     abandoned: bool = False
-    """Whether its time is over and nobody has written to it since."""
+    """Whether it has expired and was not written to since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def create_branch(
         reach("branch.post_manifest")
         _require_source(objects, source)
         reach("branch.post_parent")
-        # Whoever tags looks for branches after its claim was put, so one of the two sees the other.
+        # A tag looks for branches after its claim was put, so one of the two sees the other.
         if "/" not in branch and free_tag_log(objects, branch) is None:
             raise _tag_has_it(objects, branch)
     except OmnigraphError:
@@ -160,7 +160,7 @@ def list_branches(objects: Objects, clock: Clock) -> tuple[BranchInfo, ...]:
 
 
 def abandoned_branches(objects: Objects, clock: Clock) -> tuple[tuple[BranchRef, BranchInfo], ...]:
-    """The branches whose time is over and that nobody has written to since."""
+    """The branches that have expired and were not written to since."""
     found: list[tuple[BranchRef, BranchInfo]] = []
     for ref in living_branches(objects).values():
         if ref.expires_at is not None:
@@ -196,7 +196,7 @@ def delete_branch(objects: Objects, name: str, *, incarnation: str | None = None
         append_entry(objects, log, ref, BranchState.DELETED)
     reach("branch.post_delete")
     with suppress(OmnigraphError):
-        # It is deleted; what is left behind now belongs to nobody and is removed by `cleanup`.
+        # It is deleted; its remaining data is unreferenced and is removed by `cleanup`.
         reconcile_if_few(objects)
 
 

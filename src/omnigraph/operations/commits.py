@@ -40,7 +40,7 @@ def list_commits(
 def all_commits(root: Root) -> Iterator[GraphCommit]:
     """The commits in every manifest there is, also of branches that are deleted and not yet gone.
 
-    Whoever drops a manifest puts its commits into the history first.
+    Before a manifest is dropped, its commits are put into the history.
     """
     for lance_branch in (None, *manifest_branches(root)):
         yield from commits_of_fork(root, lance_branch)

@@ -1,7 +1,7 @@
 """Holding what is read: a hold is put, then everything it is for is looked at, then it counts.
 
-Invariant: whoever is told that it holds something finds it readable until the hold is released or
-its time is over by its own clock. Nobody waits for a hold, and nobody is refused because of one.
+Invariant: what a hold keeps is readable until the hold is released or expires by the holder's
+clock. A hold blocks nothing and causes no refusal.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def list_holds(objects: Objects) -> tuple[Hold, ...]:
 
 
 def release_hold(objects: Objects, hold_id: str) -> None:
-    """End a hold, of whoever it is; what only it kept may be cleaned up from now on.
+    """Release any hold; what only it kept may be cleaned up from now on.
 
     Raises:
         NotFoundError: there is no such hold.

@@ -1,7 +1,7 @@
 """Creating a graph: claim the root, write schema and empty tables, make them visible at once.
 
-Invariant: the graph exists from the moment its manifest is created, in one write, and not before.
-Whoever fails earlier removes only what it wrote itself, its claim last.
+Invariant: the graph exists from the moment its manifest is created, in one write, and not before. A
+process that fails earlier removes only what it wrote itself, its claim last.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects import Objects
 
 LOCAL_BYTES_MAX: Final = 64 << 20
-"""Up to this much input a load runs in this process, if nobody says otherwise.
+"""Up to this much input a load runs in this process by default.
 
 Larger ones run on Spark where that is installed.
 """
@@ -145,7 +145,7 @@ def _carried_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadRepo
 
 
 def _withdraw(job: LoadJob) -> None:
-    """Remove the quarantine of a load that nobody will publish any more."""
+    """Remove the quarantine of a load that will never be published."""
     with suppress(OmnigraphError):
         known = operation_status(job.objects, job.operation_id)
         if known not in {OperationStatus.PUBLISHED, OperationStatus.PENDING}:

@@ -107,7 +107,7 @@ def merge_graph(
     """Carry out one merge as one commit.
 
     Raises:
-        MergeConflictError: conflicts that nobody decided, or rules the result would break; all of
+        MergeConflictError: unresolved conflicts, or rules that the result would violate; all of
             them, and nothing was written.
     """
     if request.source.name == (request.target_name or names.MAIN):
@@ -144,7 +144,7 @@ def merge_graph(
     if committed is None:
         return merging.result(None)
     with suppress(OmnigraphError):
-        # The merge is published; upkeep that fails now is due again at the next write.
+        # The merge is published; maintenance that fails now is due again at the next write.
         fold_if_due(objects.root, committed.state)
     return merging.result(committed.commit_id)
 

@@ -104,7 +104,7 @@ def mutate_graph(
             statements=preparation.statements,
         )
     with suppress(OmnigraphError):
-        # The mutation is published; upkeep that fails now is due again at the next write.
+        # The mutation is published; maintenance that fails now is due again at the next write.
         fold_if_due(objects.root, committed.state)
     return MutationResult(
         operation_id=committed.operation_id,
@@ -131,7 +131,7 @@ class _Preparation:
         changes = [self._staged(snapshot, key, table) for key, table in effect.tables.items()]
         read_set = effect.read_set
         if self._request.expect_head is not None:
-            # Whoever expects a commit expects that nothing at all has changed since.
+            # The caller expects that nothing at all has changed since this commit.
             read_set = frozenset(snapshot.tables)
         return Prepared(changes=tuple(changes), read_set=read_set)
 

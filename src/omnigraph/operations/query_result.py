@@ -175,7 +175,7 @@ class QueryResult:
         )
 
     def cancel(self) -> None:
-        """Stop the run; whoever reads its rows gets `QueryCancelledError`."""
+        """Stop the run; a reader of its rows gets `QueryCancelledError`."""
         self._cancelled = True
         self._answer.cancel()
 

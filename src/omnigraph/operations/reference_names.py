@@ -21,7 +21,7 @@ _VERSION: Final = re.compile(r"v?[0-9]{1,18}")
 
 
 def checked_branch(name: object) -> str:
-    """A name for a branch that somebody may create, write or delete."""
+    """A name for a branch that may be created, written or deleted."""
     text = _checked(name, what="branch")
     if text.split("/")[0] == names.MAIN:
         raise InvalidInputError(

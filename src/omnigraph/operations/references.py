@@ -97,7 +97,7 @@ def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
 
 
 def require_source_lives(objects: Objects, source: Resolved) -> None:
-    """Asked once a claim was put: whoever removes versions may have looked for claims before.
+    """Asked once a claim was put: a cleanup may have looked for claims before.
 
     What the source holds was kept until then if the branch and the tag it was found through are
     still there.

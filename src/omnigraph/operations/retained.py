@@ -1,4 +1,4 @@
-"""Whether old versions may be relied on although somebody may be cleaning up.
+"""Whether old versions may be used although a cleanup may be running.
 
 Invariant: asked after the claim that relies on them is visible. A version at or above its floor
 stays for everybody who claimed it before; one below stays while a branch or a tag names it, and

@@ -1,9 +1,9 @@
-"""Naming a commit, and forgetting the name.
+"""Creating and deleting tags.
 
-Invariant: one put-if-absent decides each step. A tag protects what it names once it is claimed, and
-only then everything is looked at; it counts once that was found in order. So a tag that anybody was
-told of stays until it is deleted. Nobody finishes a creation for another: whoever finds one that
-does not end takes its place.
+Invariant: one put-if-absent decides each step. A tag protects what it names once it is claimed;
+only then are the versions verified, and the tag exists once they are. So a tag that was reported as
+created stays until it is deleted. No process finishes a creation for another: it takes the place of
+one that does not end.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def remove_tag(objects: Objects, name: str) -> None:
             f"{objects.root} has no tag {checked!r}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph tag list {objects.root}`.",
         )
-    # Whoever else put the next entry deleted this tag, too, or an upgrade said again that it lives.
+    # A concurrent next entry deleted this tag, too, or an upgrade repeated that it is ready.
     while log.living == doomed and not append_tag_entry(objects, log, doomed, RefState.DELETED):
         log = read_tag_log(objects, checked)
     reach("tag.post_delete")
@@ -101,7 +101,7 @@ def remove_tag(objects: Objects, name: str) -> None:
 
 def _require_sound(objects: Objects, tag: Tag, source: Resolved) -> None:
     """All that the tag needs, looked at while its claim protects it."""
-    # Whoever makes a branch looks for tags after its claim was put: one of the two sees the other.
+    # A new branch looks for tags after its claim was put: one of the two sees the other.
     if free_branch_log(objects, tag.tag) is None:
         raise _branch_has_it(objects, tag.tag)
     require_source_lives(objects, source)

@@ -96,7 +96,7 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
     if committed is None:
         return WriteResult(operation_id=write.operation_id, commit_id=None, tables={})
     with suppress(OmnigraphError):
-        # The write is published; upkeep that fails now is due again at the next one.
+        # The write is published; maintenance that fails now is due again at the next one.
         fold_if_due(objects.root, committed.state)
     return WriteResult(
         operation_id=committed.operation_id,

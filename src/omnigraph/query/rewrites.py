@@ -1,4 +1,4 @@
-"""Rewrites of a plan: conditions move down, properties nobody reads go, empty parts vanish.
+"""Rewrites of a plan: push down conditions, drop unread properties, prune empty parts.
 
 Invariant: a rewritten plan has the rows of the original, for every graph and every parameter.
 """

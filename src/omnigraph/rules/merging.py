@@ -359,7 +359,7 @@ def _decoded(text: str, source: str) -> object:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """JSON lets a name come twice; which one was meant, nobody knows."""
+    """JSON allows a repeated name, which is ambiguous."""
     found: dict[str, object] = {}
     for name, value in pairs:
         if name in found:

@@ -1,8 +1,8 @@
 """The lines of versions that a load on Spark may write on a branch.
 
 Invariant: every type the input may hold has a line of the branch's own before a task writes a row,
-because nobody knows which types there are until all rows were read. Forks that stayed without rows
-are dropped again; no manifest ever named them.
+because the types are unknown until all rows were read. Forks that stayed without rows are dropped
+again; no manifest ever named them.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ def _smallest(rows: DataFrame, column: str) -> tuple[str, ...]:
 
 @contextmanager
 def _job(spark: SparkSession, tag: str | None) -> Iterator[None]:
-    """Jobs that are stopped when somebody interrupts the driver: by their tag, if they have one."""
+    """Jobs that are stopped when the driver is interrupted: by their tag, if they have one."""
     if tag is not None:
         spark.addTag(tag)
     try:

@@ -145,7 +145,7 @@ class _LoadJob:
         )
 
     def clean_up(self) -> None:
-        """Remove what only this load could use; of staged rows only what nobody will publish."""
+        """Remove files of this load; of staged rows only those that will never be published."""
         if self._plan is None:
             return
         load = self._load

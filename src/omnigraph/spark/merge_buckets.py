@@ -57,7 +57,7 @@ class Place:
         StoredObjects(self.root).replace(names.staging_claim(self.operation_id), b"")
 
     def close(self) -> None:
-        """Remove every file; whoever leaves one later removes it."""
+        """Remove every file; a task that writes one later removes it."""
         StoredObjects(self.root).delete(names.staging_claim(self.operation_id))
         remove_all(self.root, self.operation_id)
 

@@ -231,7 +231,7 @@ class SparkMerge:
         return changes
 
     def clean_up(self, *, unpublished: bool) -> None:
-        """Remove the files between tasks; of written rows only what nobody will publish."""
+        """Remove the files between tasks; of written rows only what will never be published."""
         with suppress(OmnigraphError):
             self._place.close()
             for entry, fragment in self._staged if unpublished else ():

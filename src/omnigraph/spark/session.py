@@ -1,7 +1,7 @@
 """Where Spark comes from: a session handed in, a cluster, a Connect server, or one started here.
 
-Invariant: whoever starts a session stops it. A session that was handed in, or that the process had
-already, is used as it is and never stopped, and no setting of it is changed.
+Invariant: a session is stopped by the code that started it. A session that was passed in, or that
+the process had already, is used as it is and never stopped, and no setting of it is changed.
 
 Nothing else is asked of a session than what Spark Connect has too: no JVM, no context, no jar.
 Executors import this package, so it must be installed where they run; for a session started here
@@ -271,7 +271,7 @@ def _remove_if_empty(folder: Path) -> None:
 def _require_answer(remote: str) -> None:
     """Refuse a server that is not there at once; the first query would try for ten minutes."""
     if getproxies():
-        # Then nobody can say from here whether the way through the proxy is open.
+        # Whether the proxy lets requests through cannot be determined here.
         return
     try:
         server = urlsplit(remote)

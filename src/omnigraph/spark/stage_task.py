@@ -63,7 +63,7 @@ class KeySender:
             yield bucket, KEYS_TAG, blob
 
     def _add_ids(self, number: int, rows: pa.Table, numbers: np.ndarray) -> int:
-        """Ids that were made here are new by construction: nobody needs to compare them."""
+        """Ids that were generated here are new by construction and need no comparison."""
         if self._generated is not None:
             made = pc.starts_with(rows.column(ID_COLUMN), self._generated)
             if pc.any(made).as_py():

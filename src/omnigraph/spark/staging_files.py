@@ -1,7 +1,7 @@
 """What tasks of a load leave for later tasks: refused records, and where each staged row came from.
 
-Invariant: one file per split and kind, replaced by whoever runs the split again with the same
-content; all of it lies below the load's own folder and is removed when the load ends.
+Invariant: one file per split and kind, replaced with the same content when the split is run again;
+all of it lies below the load's own folder and is removed when the load ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Upkeep on Spark: the pieces of all tables as one job, one piece per task.
+"""Maintenance on Spark: the pieces of all tables as one job, one piece per task.
 
-Invariant: tasks write files that nobody names yet, so one may run twice. What comes back is texts
-and descriptions of files, in the order of the pieces. A piece that fails is answered by its error
-and the others go on; only if Spark gives up on a job, all of its pieces are answered by that.
+Invariant: tasks write unreferenced files, so one may run twice. What comes back is texts and
+descriptions of files, in the order of the pieces. A piece that fails is answered by its error and
+the others go on; only if Spark gives up on a job, all of its pieces are answered by that.
 
 An index over many rows is built in parts by several tasks. A second job makes one segment of them:
 that takes a good part of the time of building, and memory that the driver may not have.
@@ -154,7 +154,7 @@ def _parts(root: Root, task: IndexTask) -> _Parts:
     try:
         scan = plan_scan(root, task.entry, columns=[task.wish.column], where=None)
     except OmnigraphError:
-        return (task,)  # Whoever builds it meets the same error.
+        return (task,)  # The builder gets the same error.
     wanted = set(task.fragments)
     groups = grouped(
         (each for each in scan.fragments if each.fragment_id in wanted), rows_max=rows_max

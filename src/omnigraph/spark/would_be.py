@@ -2,7 +2,7 @@
 
 Invariant: a table that the merge alters has its pinned rows, without those that go or get new
 contents, and the decided rows; nothing of it is committed anywhere. So a rule that is broken is
-found while nobody, not even a recovery, could publish the merge.
+found while the merge cannot be published, not even by a recovery.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Accepted schemas, each kept for good under its hash, and the copy of main's at the root.
 
 Invariant: an accepted schema never changes and is stored before a manifest names it. The three
-objects at the root are a copy for people and for a quick start. They are written one by one, by
-anybody, early or late: whoever reads them compares them with the hash in the manifest.
+objects at the root are a copy for people and for a quick start. They are written one by one, by any
+process, early or late: readers compare them with the hash in the manifest.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class BranchRef:
     owner: str | None = None
     """Who it was made for, if that was said."""
     expires_at: str | None = None
-    """When it may be taken for abandoned unless somebody still writes to it; None is never."""
+    """When it is considered abandoned unless it is still written to; None is never."""
 
     @property
     def lance_branch(self) -> str:

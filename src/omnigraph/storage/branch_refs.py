@@ -1,8 +1,8 @@
 """Which branches there are: a log per name says which incarnation of it lives, if any does.
 
-Invariant: an incarnation names the Lance branch of the manifest that holds the branch's state, so
-whoever still writes for an earlier one writes where nobody looks. It is made by its creator alone:
-Lance makes a folder first and lists it afterwards, and the files of a torn one are not protected.
+Invariant: an incarnation names the Lance branch of the manifest that holds the branch's state, so a
+writer of an earlier one writes where no reader looks. It is made by its creator alone: Lance makes
+a folder first and lists it afterwards, and the files of a torn one are not protected.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def is_living(objects: Objects, ref: BranchRef) -> bool:
 
 
 def append_entry(objects: Objects, log: BranchLog, ref: BranchRef, state: RefState) -> bool:
-    """Put the next entry of a log; False if somebody else put another one there."""
+    """Put the next entry of a log; False if another process put another one there."""
     return append_to(objects, _BRANCHES, log, ref, state)
 
 
@@ -108,7 +108,7 @@ def _branches_before_logs(objects: Objects, main: BranchRef | None) -> Mapping[s
     try:
         stamp = read_manifest(objects.root).stamp
     except (DamagedGraphError, NotFoundError):
-        return {}  # whoever reads the manifest says so; the logs can be read without it
+        return {}  # a reader of the manifest reports it; the logs can be read without it
     if stamp >= names.STAMP_OF_HEADS:
         return {}
     return {
@@ -126,7 +126,7 @@ def read_branch_ref(objects: Objects, branch: str) -> BranchRef | None:
 
 
 def replace_branch_ref(objects: Objects, ref: BranchRef) -> None:
-    """Depose whoever holds the name; only a forced initialisation may."""
+    """Take the name from its owner; only a forced initialisation may."""
     path = names.branch_ref(ref.branch)
     objects.replace(path, encoded(_BRANCHES, ref, RefState.READY, path))
 

@@ -4,8 +4,8 @@ Invariant: nothing is read, written or listed on a local disk before every link 
 was resolved and seen to end below the root; the root itself may be a link. A line of a dataset is
 looked at once per process, with all its files, before Lance opens it for the first time.
 
-So a folder that somebody else has filled is safe to open. Against somebody who exchanges files
-between the look and the use only the permissions of the folder help.
+So a folder of another party is safe to open. Against a user who replaces files between the look and
+the use only the permissions of the folder help.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def require_inside(root: Root, path: str) -> None:
         try:
             mode = os.lstat(place).st_mode
         except OSError:
-            return  # nothing is there, or whoever uses it is told why not
+            return  # nothing is there, or its use raises an error
         if stat.S_ISLNK(mode):
             _require_target_inside(root, place)
         elif not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
@@ -92,7 +92,7 @@ def require_line_inside(root: Root, place: str) -> None:
 def require_bases_inside(root: Root, dataset: LanceDataset) -> None:
     """Refuse a version that names files of other datasets by an address outside the root.
 
-    A fork names what it was forked from by its full address, in the spelling of whoever made it.
+    A fork names what it was forked from by its full address, as spelled by its creator.
     """
     for base in dataset.base_paths().values():
         require_line_inside(root, _below(root, dataset.uri, base.path))

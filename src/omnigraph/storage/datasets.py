@@ -37,7 +37,7 @@ _LOST_OR_UNKNOWN: Final = (
     "is unknown",
     "not found",
     "concurrent",
-    "fragment ids must be unique",  # somebody else's commit took the numbers of ours
+    "fragment ids must be unique",  # a concurrent commit took the same numbers
 )
 
 
@@ -68,7 +68,7 @@ def open_dataset(
 
 
 def cleans_by_itself(dataset: LanceDataset) -> bool:
-    """Whether Lance deletes old versions of a table after commits, whoever needs them."""
+    """Whether Lance deletes old versions of a table after commits, even if they are referenced."""
     return any(key.startswith(names.LANCE_AUTO_CLEANUP) for key in dataset.config())
 
 
@@ -169,7 +169,7 @@ def is_not_found(error: Exception) -> bool:
 
 
 def is_lost_or_unknown(error: OSError) -> bool:
-    """Whether a commit lost a race, or nobody can tell; HEAD is scratch space in both cases."""
+    """Whether a commit lost a race, or may have; HEAD is scratch space in both cases."""
     return any(sign in str(error).lower() for sign in _LOST_OR_UNKNOWN)
 
 

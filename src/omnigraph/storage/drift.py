@@ -1,21 +1,21 @@
 """What stands above a published version of a table, and what publishing it would mean.
 
 Invariant: `verified_maintenance` is said only of a version whose content is that of the published
-one: nobody but upkeep made it, and no undone work of ours is in it. What cannot be read is never
-guessed.
+one: only maintenance wrote it, and it contains no rolled-back work of Omnigraph. What cannot be
+read is never guessed.
 
 | Above the published version | Class | Candidate |
 |---|---|---|
 | nothing, or only our own undone work | no_drift | none: the next write heals it |
-| upkeep, and the published rows put back on top of it | no_drift | none |
-| foreign upkeep of the published content | verified_maintenance | newest foreign |
-| foreign versions that may change rows; upkeep of undone rows | suspicious | newest foreign |
+| maintenance, and the published rows restored on top of it | no_drift | none |
+| foreign maintenance of the published content | verified_maintenance | newest foreign |
+| foreign versions that may change rows; maintenance of undone rows | suspicious | newest foreign |
 | a version is gone or unreadable, perhaps the published one | unverifiable | newest foreign |
 | HEAD is behind, or the table is gone | unverifiable | none |
 
 Foreign is what carries no operation of ours. A write that met drift was refused, but may have left
-its rows on top; so HEAD is no candidate while foreign versions are below it, lest somebody reads
-rows whose writer was told that nothing was written.
+its rows on top; so HEAD is no candidate while foreign versions are below it: publishing it would
+expose rows whose writer was told that nothing was written.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DriftClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignVersion:
-    """A version made by nobody we know: what Lance calls it, or that it is missing or unreadable.
+    """A foreign version: its Lance operation, or that it is missing or unreadable.
 
     Rows are counted as long as there are few such versions.
     """
@@ -147,7 +147,7 @@ class _Above:
         return self._upkeep(published)
 
     def _upkeep(self, published: LanceDataset) -> TableDrift:
-        """Every foreign version is upkeep; the question is of what."""
+        """Every foreign version is maintenance; the question is of which content."""
         newest = max(self._names)
         if self._undone[newest] and not self._undone[self._head]:
             newest = self._head

@@ -178,7 +178,7 @@ def damaged(root: Root, action: str, error: BaseException) -> DamagedGraphError:
 
 
 def was_silent(root: Root) -> bool:
-    """Whether the store of a root has just left somebody in this process without an answer."""
+    """Whether the store of a root has just failed to respond to this process."""
     last = _SILENT.get(_store(root))
     return last is not None and time.monotonic() - last < _REMEMBERED_SECONDS
 

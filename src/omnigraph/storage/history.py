@@ -85,7 +85,7 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
 HISTORY: Final = tuple(_SHAPES)
 _FRAGMENTS_WORTH_COMPACTING: Final = 8
 _VERSIONS_KEPT: Final = 100
-"""Whoever adds may stand on any of these; a decision about a later one would not be seen."""
+"""An addition may be based on any of these; a decision about a later one would not be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ def recorded_recoveries(root: Root) -> tuple[Recovery, ...]:
 
 
 def compact_history(root: Root) -> None:
-    """Make the files of the history fewer; a race with somebody who adds to it is lost in peace."""
+    """Compact the files of the history; a lost race with an addition is ignored."""
     for location in HISTORY:
         dataset = open_dataset(root, location)
         if dataset is None or len(dataset.get_fragments()) < _FRAGMENTS_WORTH_COMPACTING:

@@ -1,9 +1,9 @@
 """Holds: what readers asked to be kept for a while, each a small object that says until when.
 
-Invariant: every hold that is stored is spared by whoever removes versions, and nobody but its
-holder relies on it. A holder stops relying on it at the end of its time by its own clock; others
-remove it only `CLOCK_MARGIN` later by theirs, so clocks may differ by so much. No hold lasts longer
-than `HOLD_MAX` from when it was made, however often it is renewed.
+Invariant: every stored hold is respected by all removals of versions, and no one but its holder
+relies on it. A holder stops relying on it at the end of its time by its own clock; others remove it
+only `CLOCK_MARGIN` later by theirs, so clocks may differ by so much. No hold lasts longer than
+`HOLD_MAX` from when it was made, however often it is renewed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def held_versions(entries: Iterable[TableEntry]) -> tuple[HeldVersions, ...]:
 
 
 def put_hold(objects: Objects, hold: Hold) -> None:
-    """Store a hold, or what it was renewed to; whoever reads it meanwhile sees one of the two."""
+    """Store a hold, or what it was renewed to; a concurrent reader sees one of the two."""
     path = names.hold(hold.hold_id)
     fields = asdict(hold)
     content = {**fields, _DIGEST: digest_of_values([path, fields])}
@@ -96,7 +96,7 @@ def stored_holds(objects: Objects) -> tuple[Hold, ...]:
     """Every hold, also those whose time is over, oldest first.
 
     Raises:
-        DamagedGraphError: one cannot be parsed, so nobody can tell what it keeps.
+        DamagedGraphError: one cannot be parsed, so what it keeps is unknown.
     """
     holds = []
     for hold_id, content in _contents(objects):

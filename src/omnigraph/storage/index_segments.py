@@ -1,4 +1,4 @@
-"""Building indexes of one table as segments that nobody uses until they are committed.
+"""Building indexes of one table as segments that are not used until they are committed.
 
 Invariant: building moves nothing. Each index of a table is one segment over all fragments it
 knows: Lance never compacts fragments of different segments into one, so a new segment for new rows

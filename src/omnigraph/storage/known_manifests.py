@@ -57,7 +57,7 @@ def unchanged(root: Root, branch: BranchRef | None) -> ManifestState | None:
     try:
         latest = found.state.handle.latest_version
     except (ValueError, OSError):
-        return None  # whoever opens it will say why
+        return None  # opening it reports the reason
     same = latest == found.state.version and found.mark == _mark(found.state)
     return found.state if same else None
 

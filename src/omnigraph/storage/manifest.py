@@ -2,7 +2,7 @@
 
 Invariant: a swap is one strict overwrite. It writes all rows as the version right after the one
 they were made from, or nothing; Lance neither rebases nor retries it. No answer of a swap is
-believed: whoever swaps reads again.
+trusted: the caller reads again.
 
 A manifest of a format that this program does not know is never decoded and never replaced.
 
@@ -256,7 +256,7 @@ def keep_manifest_versions(base: ManifestState) -> None:
                 max_retries=0,
             )
         except CommitConflictError:
-            return  # somebody wrote it meanwhile; whoever reads again sees whether it is needed
+            return  # a concurrent writer was faster; a second read shows whether it is needed
 
 
 def forget_old_versions(root: Root, *, branch: BranchRef | None = None) -> Removal:

@@ -36,7 +36,7 @@ class OldVersion:
 
 
 def assumed_rows(root: Root, old: OldVersion) -> tuple[ManifestRow, ...]:
-    """The head of a version of a manifest that has none, and its commit if nobody recorded one."""
+    """The head of a version of a manifest that has none, and its commit if none was recorded."""
     commit = _newest(root, old)
     head = GraphHead(
         branch=old.branch,

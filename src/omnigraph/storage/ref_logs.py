@@ -4,13 +4,13 @@ Invariant: an entry never changes and never disappears, but for a forced initial
 a dead claim of `main` before any graph exists. What a name stands for lives while the last entry of
 its log says `ready`, so processes that create and delete at once are put in order by the store.
 
-    creating    claimed: what it needs is protected from now on, but nobody may rely on it yet
+    creating    claimed: what it needs is protected from now on, but must not be relied on yet
     ready       its creator has looked at everything after the claim: it lives
                 (an upgrade may repeat it, in the form of a new format)
     abandoned   takes the place of `ready` if the creator failed or seems dead; it never lives then
     deleted     it is gone; what is created next under this name is another
 
-Nobody finishes what another began.
+No process finishes what another began.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RefLog(Generic[RefT]):
 
     @property
     def claimed(self) -> RefT | None:
-        """What whoever removes things must spare: it lives, or may live soon."""
+        """What removals must keep: it exists, or may exist soon."""
         return self.ref if self.state in {RefState.READY, RefState.CREATING} else None
 
 
@@ -114,7 +114,7 @@ def steady_logs(objects: Objects, kind: RefKind[RefT]) -> Mapping[str, RefLog[Re
 def append_to(
     objects: Objects, kind: RefKind[RefT], log: RefLog[RefT], ref: RefT, state: RefState
 ) -> bool:
-    """Put the next entry of a log; False if somebody else put another one there.
+    """Put the next entry of a log; False if another process put another one there.
 
     Raises:
         OutcomeUnknownError: the store fell silent at an entry that everybody would see.

@@ -103,7 +103,7 @@ def start_counting() -> None:
     Raises:
         InvalidInputError: something else in this process receives Lance's counters already.
     """
-    # Only whoever counts needs Lance's recorder.
+    # Lance's recorder is needed only for counting.
     from lance.lance import register_lance_metrics_recorder
 
     if not register_lance_metrics_recorder():
@@ -129,7 +129,7 @@ def count_listing(entries: int) -> None:
 
 
 def _of_lance() -> RequestCounts:
-    # Only whoever counts needs Lance's recorder.
+    # Lance's recorder is needed only for counting.
     from lance.lance import snapshot_lance_metrics
 
     counts = RequestCounts()

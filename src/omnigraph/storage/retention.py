@@ -1,7 +1,7 @@
 """How far back tables are kept: per line of versions a floor that only ever rises.
 
-Invariant: whoever removes versions raises the floor above them first, and looks for whom they
-serve afterwards. Whoever is about to rely on an old version claims it first, and looks at the floor
+Invariant: a removal of versions raises the floor above them first, and looks for references to them
+afterwards. A process that is about to rely on an old version claims it first, and reads the floor
 afterwards. So one of the two sees the other. A version below its floor counts only while a branch
 or a tag names it; whatever else is found in its place is not what was published there.
 
@@ -85,7 +85,7 @@ def raise_floors(objects: Objects, wanted: Mapping[Line, int]) -> Retention:
 
 
 def forget_lines(objects: Objects, lines: Collection[Line]) -> None:
-    """Drop the floors of lines that are gone; nobody can open a version of them any more."""
+    """Drop the floors of lines that are gone; their versions can no longer be opened."""
     while True:
         now = read_retention(objects)
         kept = {line: floor for line, floor in now.floors.items() if line not in lines}

@@ -8,7 +8,8 @@ only: the rows that one version lost are taken one by one. All rows of other fra
 candidates. Compaction makes many of those without changing a row. A row that only moved keeps its
 row id and its stamp, the version that wrote it; both are compared without reading a column, where
 that proves something: a stamp must mean the same commit on both sides, and every commit in between
-must be ours, which stamps each row it changes, or upkeep. Elsewhere moved rows stay candidates.
+must be ours, which stamps each row it changes, or maintenance. Elsewhere moved rows stay
+candidates.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class VersionRecord:
 
     @property
     def is_foreign(self) -> bool:
-        """Made by nobody we know, and not mere upkeep: its rows must not be buried."""
+        """Foreign and not only maintenance: its rows must not be buried."""
         return self.operation_id is None and not self.preserves_content
 
 
@@ -200,7 +200,7 @@ def _keeping_versions(root: Root, entry: TableEntry) -> Iterator[None]:
     table = open_dataset(root, entry.location)
     line = open_dataset(root, entry.location, fork=entry.fork)
     if table is None or line is None:
-        yield  # whoever restores says so
+        yield  # the restore reports it
         return
     oldest = min(int(each["version"]) for each in line.version_refs())
     with suppress(OSError, ValueError):  # one that another process, or a dead one, left will do

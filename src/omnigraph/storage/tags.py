@@ -1,8 +1,9 @@
 """Tags: names of commits, each a log of small objects that hold what the commit left.
 
 Invariant: what a tag names never changes. It says by itself where every table is read, so it stays
-readable whatever becomes of the manifest. Whoever removes versions must keep those that tags name,
-the claimed ones too; whoever reads, or takes a version over, may rely on tags that are ready only.
+readable whatever becomes of the manifest. Removals of versions must keep those that tags name, the
+claimed ones too; readers, and processes that take a version over, may rely only on tags that are
+ready.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def free_tag_log(objects: Objects, tag: str) -> TagLog | None:
 
 
 def append_tag_entry(objects: Objects, log: TagLog, tag: Tag, state: RefState) -> bool:
-    """Put the next entry of a log; False if somebody else put another one there."""
+    """Put the next entry of a log; False if another process put another one there."""
     return append_to(objects, _TAGS, log, tag, state)
 
 
@@ -103,7 +104,7 @@ def broken_tag_entries(objects: Objects) -> Iterator[tuple[str, str]]:
 
 
 def claimed_tags(objects: Objects) -> tuple[Tag, ...]:
-    """Every tag that is ready or may be soon, by name: for whoever removes versions."""
+    """Every tag that is ready or may be soon, by name: for removals of versions."""
     logs = tag_logs(objects).values()
     return tuple(log.claimed for log in logs if log.claimed is not None)
 

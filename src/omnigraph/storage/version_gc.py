@@ -2,10 +2,11 @@
 
 Invariant: exactly the versions named go, and the files that no version left needs. Lance itself
 keeps HEAD and every version that a fork starts from, and leaves alone files that are younger than
-seven days and named by nobody: somebody may be about to commit them.
+seven days and unreferenced: a writer may be about to commit them.
 
 Lance tells by its address whether a fork needs a file. In a graph that was moved it would take the
-files for nobody's, so there what forks start from is kept as long as a fork names a former address.
+files as unreferenced, so there what forks start from is kept as long as a fork names a former
+address.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def _names_former_root(root: Root, line: Line) -> bool:
 def _made_at(root: Root, line: Line, version: int) -> datetime:
     dataset = open_dataset(root, line.location, fork=line.fork, version=version)
     if dataset is None:
-        # Somebody else removes it: it is as old as can be.
+        # Another process is removing it: it is as old as can be.
         return datetime.min.replace(tzinfo=UTC)
     return datetime.fromisoformat(made_at(dataset))
 

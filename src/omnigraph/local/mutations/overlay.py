@@ -67,7 +67,7 @@ class TableOverlay:
 
 
 class Overlay:
-    """The changes of all tables; a table that nobody touched has none."""
+    """The changes of all tables; an unchanged table has none."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._declared = catalog.tables()

@@ -43,7 +43,7 @@ def allowed(
 def with_ends(
     plan: Expand, frame: Frame, rows: Positions, ends: EntityColumn, wanted: Wanted
 ) -> Frame:
-    """One row for each step: that of its start, and its end if somebody reads it."""
+    """One row for each step: that of its start, and its end if it is read."""
     wide = frame.only(wanted.variables).take(rows)
     if plan.end in wanted.variables and not plan.end_bound:
         return wide.with_entity(plan.end, ends)

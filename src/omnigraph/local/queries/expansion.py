@@ -1,4 +1,4 @@
-"""One hop from every row of a frame, and what is left of it when nobody asks for the rows.
+"""One hop from every row of a frame, reduced to what later steps read.
 
 Invariant: without an edge variable a reached node counts once per row, with one every edge does.
 No frame that is made here has more rows than a portion, whatever the degrees are: the steps of one

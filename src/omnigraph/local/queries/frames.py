@@ -120,7 +120,7 @@ class Frame:
         return replace(self, weights=self.weights * factors)
 
     def only(self, names: frozenset[str]) -> Frame:
-        """Without the variables that nobody reads any more."""
+        """Without the variables that are no longer read."""
         return replace(
             self,
             entities={name: each for name, each in self.entities.items() if name in names},
@@ -213,7 +213,7 @@ def _joined_paths(columns: Sequence[PathColumn]) -> PathColumn:
 
 
 def merged_equal(frame: Frame, *, weighed: bool = True) -> Frame:
-    """Equal rows as one row with their weight, or without it if nobody asks how many they were.
+    """Equal rows as one row with their weight, or without it if the count is not needed.
 
     Rows of several variables are left alone: finding equal ones costs more than it saves.
     """

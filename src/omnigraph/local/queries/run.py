@@ -1,7 +1,7 @@
 """One run of a query: what it was given, and what it may use.
 
-Invariant: whoever produces rows asks `check` between two portions, so a run ends soon after its
-time is over or somebody cancelled it, and charges what it holds before it holds it.
+Invariant: every producer of rows calls `check` between two portions, so a run ends soon after its
+timeout or cancellation, and accounts for memory before it is allocated.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _items(value: BoundValue, item: Scalar) -> str:
 
 
 def _blob(value: BoundValue) -> str:
-    """Bytes are a blob; text names one, so it stays text for whoever fetches it."""
+    """Bytes are a blob; text names one, so it stays text for the caller that fetches it."""
     if isinstance(value, bytes):
         return f"from_hex('{value.hex()}')"
     assert isinstance(value, str)

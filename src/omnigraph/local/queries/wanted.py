@@ -1,4 +1,4 @@
-"""What the steps above a step read, and what is left of a frame when nobody reads the rest."""
+"""What the steps above a step read, and frames reduced to that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Wanted:
     """What the steps above read.
 
-    With `counted` equal rows may become one with a weight; without `weighed` nobody asks for it.
+    With `counted` equal rows may become one with a weight; without `weighed` it is not needed.
     """
 
     variables: frozenset[str]

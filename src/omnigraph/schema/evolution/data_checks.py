@@ -1,7 +1,7 @@
 """What must be true of the existing rows before a step may be taken.
 
-Invariant: a check says what, never how; whoever runs it needs the check and the accepted tables.
-Each names its code and its remedy, so that a refusal over data reads like one over schemas.
+Invariant: a check says what, not how; a runner needs the check and the accepted tables. Each names
+its code and its remedy, so that a refusal over data reads like one over schemas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CheckKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableIsEmpty:
-    """The table has no rows, so nobody misses a value in the new column."""
+    """The table has no rows, so no value is missing in the new column."""
 
     kind: ClassVar[CheckKind] = CheckKind.TABLE_IS_EMPTY
     code: ClassVar[str] = "OG-MF-103"

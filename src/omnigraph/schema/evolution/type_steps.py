@@ -77,7 +77,7 @@ class RespellConstraint(StepOfType):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddConstraint(StepOfType):
-    """A new rule or the wish for an index; upkeep builds the index."""
+    """A new rule or index; maintenance builds the index."""
 
     kind: ClassVar[StepKind] = StepKind.ADD_CONSTRAINT
 
