@@ -1,4 +1,4 @@
-"""What makes branches one again, gives commits names, and carries writes past a change of schema.
+"""Merging branches, tagging commits, and retrying writes after a schema change.
 
 Invariant: a thin facade, like the graph itself; every method hands over to one operation.
 """
@@ -32,7 +32,7 @@ class Branching(Maintained):
     """A graph on one of its branches, which can be merged, tagged and deleted."""
 
     def delete_branch(self, name: str) -> None:
-        """Delete a branch; what was merged elsewhere stays there."""
+        """Delete a branch. Merged commits stay on the branches they were merged into."""
         self._require_writable("delete a branch")
         delete_branch(self._objects, name)
 
@@ -50,20 +50,20 @@ class Branching(Maintained):
         """Merge a branch, tag or commit into a branch, this one by default, as one commit.
 
         Args:
-            source: What to merge.
+            source: The branch, tag or commit to merge.
             into: The branch to merge into.
-            resolve: How conflicts are decided: `"ours"` (the target), `"theirs"`, `"newest"`, a
+            resolve: How to resolve conflicts: `"ours"` (the target), `"theirs"`, `"newest"`, a
                 mapping by type and column, or the path of a JSON file with one.
-            column_level: Whether changes of different properties of one row go together.
+            column_level: Whether changes to different properties of one row are combined.
             spark: A Spark session or target to decide and write rows on. Without one, merges of
                 up to 2,000,000 rows that may differ run in this process, larger ones on Spark
                 where it is installed; the result is the same.
-            actor: Who the commit is attributed to.
-            operation_id: A ULID of the caller's; merging twice with the same one merges once.
+            actor: Author of the commit.
+            operation_id: A ULID that makes the call idempotent: the same id merges only once.
 
         Raises:
-            MergeConflictError: `conflicts` has every open conflict and every rule the result would
-                break; nothing was written.
+            MergeConflictError: `conflicts` has every unresolved conflict and every violation;
+                nothing was written.
         """
         from omnigraph.operations.merge import MergeRequest, merge_graph  # DuckDB, as in `check`
         from omnigraph.rules.merging import parse_resolution
@@ -91,7 +91,7 @@ class Branching(Maintained):
             return self._under_schema(merge)
 
     def tag(self, name: str, *, at: Reference | None = None, actor: str | None = None) -> Tag:
-        """Give a commit a name; what it left is kept as long as the tag exists."""
+        """Tag a commit. Its data is kept as long as the tag exists."""
         self._require_writable("tag")
         found = found_reference(
             self._objects, self.branch_name if at is None else at, branch=self._branch
@@ -103,7 +103,7 @@ class Branching(Maintained):
         remove_tag(self._objects, name)
 
     def _under_schema(self, run: Callable[[SchemaContract], _T]) -> _T:
-        """Run a write with the schema as last seen, and anew if that is no longer in force."""
+        """Run a write with the cached schema, and again if that is no longer current."""
         contract = self._contract
         for _ in range(_SCHEMAS_TRIED_MAX):
             try:

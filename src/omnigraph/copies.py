@@ -1,4 +1,4 @@
-"""Copies of whole graphs: backups that grow with what is new, graphs restored from them, clones.
+"""Copies of whole graphs: incremental backups, restores, clones.
 
 Invariant: a thin facade, like the graph itself; one verb does all of it.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """Whether a backup, or any graph, is whole."""
+    """Whether a backup, or any graph, is complete and undamaged."""
 
     root: str
     taken_at: str | None
-    """When the backup was taken; None if the root is no backup."""
+    """When the backup was taken; None if the root is not a backup."""
     is_published: bool
-    """False if a backup was decided on and not put in its place: the next one does that."""
+    """False if a decided backup is not in place yet: the next one completes it."""
     branches: tuple[str, ...]
     files_compared: int
     files_unrecorded: int
@@ -51,20 +51,20 @@ def backup(
     storage_options: Mapping[str, str] | None = None,
     target_storage_options: Mapping[str, str] | None = None,
 ) -> CopyReport:
-    """Copy a graph as it is at one moment, with branches, tags and history, beside its writers.
+    """Copy a consistent state of a graph, with branches, tags and history, while it is in use.
 
-    The first backup copies everything; the next one at the same place copies what is new. The
-    target is itself a graph that can be read and checked. Until the new backup is complete, and
-    if this process dies before, the target is the one before.
+    The first backup copies everything; later ones at the same location copy only new files. The
+    target is itself a graph that can be read and checked. Until the new backup is complete, and if
+    this process dies before, the target is the previous backup.
 
     Args:
         root: The graph: a local path, `file://` or `s3://` address.
-        target: Where the backup is; an empty place, or a backup of the same graph.
+        target: Location of the backup: empty, or a backup of the same graph.
         storage_options: Options of the graph's object store.
         target_storage_options: Options of the target's object store.
 
     Raises:
-        ConflictError: the target holds something else, was written to, or is newer than the graph.
+        ConflictError: the target contains something else, was written to, or is newer.
         DamagedGraphError: a file of the graph is not what was published.
     """
     return _copied(root, target, CopyKind.BACKUP, storage_options, target_storage_options)
@@ -77,11 +77,11 @@ def restore(
     storage_options: Mapping[str, str] | None = None,
     target_storage_options: Mapping[str, str] | None = None,
 ) -> CopyReport:
-    """Make a graph of a backup at an empty place; a restore that was interrupted is continued.
+    """Restore a backup to an empty location. An interrupted restore is continued.
 
     Args:
         backup: The backup.
-        root: Where the graph shall be.
+        root: Location of the new graph.
         storage_options: Options of the backup's object store.
         target_storage_options: Options of the new graph's object store.
     """
@@ -96,12 +96,12 @@ def clone(
     storage_options: Mapping[str, str] | None = None,
     target_storage_options: Mapping[str, str] | None = None,
 ) -> CopyReport:
-    """Make another graph of a graph that is in use, at an empty place.
+    """Copy a graph, even while it is in use, to an empty location.
 
     Args:
         root: The graph.
-        target: Where the new one shall be.
-        branch: Take main and this branch alone, with their tags; everything if not given.
+        target: Location of the new graph.
+        branch: Copy only main and this branch, with their tags; everything by default.
         storage_options: Options of the graph's object store.
         target_storage_options: Options of the new graph's object store.
     """

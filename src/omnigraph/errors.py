@@ -1,4 +1,4 @@
-"""The one error tree, sorted by effect, because that decides whether a caller may retry.
+"""The error tree, grouped by effect, because that decides whether a caller may retry.
 
     OmnigraphError
     ├── NothingWrittenError          the call changed nothing; fix the cause and call again
@@ -7,38 +7,38 @@
     │   │   │   ├── SchemaInvalidError
     │   │   │   └── QueryInvalidError
     │   │   ├── SchemaRefusedError           carries the plan of a change that is not made
-    │   │   └── ValidationFailedError        carries the report of broken rules
-    │   │       └── LoadRefusedError             carries the account of a whole load
+    │   │   └── ValidationFailedError        carries the report of violations
+    │   │       └── LoadRefusedError             carries the report of a whole load
     │   │   └── InputTooLargeError           more rows than this process has memory for
     │   ├── NotFoundError                exit 3
-    │   │   └── NoLongerKeptError            it was there, and a cleanup gave it up
+    │   │   └── NoLongerKeptError            it existed, and a cleanup removed it
     │   ├── ConflictError                exit 4
     │   │   ├── AlreadyInitialisedError
     │   │   ├── InitialisationClaimedError
-    │   │   ├── HeadMovedError               the branch stands on another commit
-    │   │   ├── ExpectedVersionMismatchError a pin moved under the write
-    │   │   ├── SchemaChangedError           the rows were judged by an older schema
+    │   │   ├── HeadMovedError               the branch is at another commit
+    │   │   ├── ExpectedVersionMismatchError a table changed concurrently
+    │   │   ├── SchemaChangedError           the rows were validated against an older schema
     │   │   ├── ContentionError              lost every race it was allowed to run
     │   │   ├── OperationRunningError        the same operation id is in use
     │   │   ├── OperationRolledBackError     another process rolled it back
     │   │   └── MergeConflictError           carries every conflict as a table
     │   ├── ReadOnlyError                exit 6
     │   ├── ForkedProcessError           exit 1   a fork of a process that has used a graph
-    │   ├── WrongClockError              exit 1   the clock of this machine is before 1970
+    │   ├── WrongClockError              exit 1   the system clock is before 1970
     │   ├── StorageUnavailableError      exit 7
     │   │   └── UnsafeStoreError             the store ignores put-if-absent
     │   ├── SparkUnavailableError        exit 1   no Spark to run on: what to install or start
     │   ├── SparkJobFailedError          exit 1   Spark gave up on a job
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
     │   ├── IndexPendingError            exit 1   the rows do not allow an index yet
-    │   ├── QueryFailedError             exit 1   a value the run met has no answer
+    │   ├── QueryFailedError             exit 1   a value could not be computed
     │   ├── QueryBudgetError             exit 1   the run needed more memory or time than it has
     │   ├── QueryCancelledError          exit 130 the query was cancelled
-    │   ├── DamagedGraphError            exit 8   stored state contradicts itself
-    │   └── DriftNeedsRepairError        exit 8   foreign rows stand above a pin
-    ├── BranchGoneError              exit 4   what was written went with its branch
+    │   ├── DamagedGraphError            exit 8   stored state is inconsistent
+    │   └── DriftNeedsRepairError        exit 8   foreign rows above a pin
+    ├── BranchGoneError              exit 4   what was written was deleted with its branch
     ├── MaintenanceIncompleteError   exit 1   a table failed, the others were kept
-    ├── RecoveryRequiredError        exit 8   an unfinished write cannot be settled by itself
+    ├── RecoveryRequiredError        exit 8   an unfinished write cannot be recovered automatically
     └── OutcomeUnknownError          exit 1   may or may not have been written
 
 Every message names the thing, what was expected and found, the effect and the next step.
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class OmnigraphError(Exception):
-    """The root of every error Omnigraph raises on purpose."""
+    """The base class of all errors of Omnigraph."""
 
     exit_code: ClassVar[int] = 1
     effect: ClassVar[str] = ""
@@ -82,7 +82,7 @@ class NothingWrittenError(OmnigraphError):
 
 
 class InvalidInputError(NothingWrittenError):
-    """What the caller handed in breaks a rule."""
+    """The input is invalid."""
 
     exit_code = 5
 
@@ -111,7 +111,7 @@ class QueryInvalidError(TextInvalidError):
 
 
 class SchemaRefusedError(InvalidInputError):
-    """A schema change that is not supported, or that rows stand against; `plan` is the whole."""
+    """A schema change that is not supported, or that rows violate; `plan` is the whole plan."""
 
     def __init__(self, what: str, details: str, *, plan: object) -> None:
         super().__init__(what)
@@ -123,7 +123,7 @@ class SchemaRefusedError(InvalidInputError):
 
 
 class ValidationFailedError(InvalidInputError):
-    """Rows that break the schema's rules; `report` counts all of them and spells out the first."""
+    """Rows that violate the schema; `report` counts all violations and lists the first."""
 
     def __init__(
         self, summary: str, *, report: object, next_step: str = "Fix these rows and retry."
@@ -133,7 +133,7 @@ class ValidationFailedError(InvalidInputError):
 
 
 class LoadRefusedError(ValidationFailedError):
-    """A load with more faults than it was allowed; `report` counts them and lists the first."""
+    """A load that rejected more records than allowed; `report` counts them and lists the first."""
 
     def __init__(self, what: str, *, report: object, details: str, next_step: str) -> None:
         super().__init__(what, report=report, next_step=next_step)
@@ -162,7 +162,7 @@ class NotFoundError(NothingWrittenError):
 
 
 class NoLongerKeptError(NotFoundError):
-    """What was read was there once, and a cleanup has given it up since."""
+    """The data existed once, and a cleanup has removed it."""
 
 
 class ConflictError(NothingWrittenError):
@@ -210,7 +210,7 @@ class ExpectedVersionMismatchError(ConflictError):
 
 
 class HeadMovedError(ConflictError):
-    """The branch does not stand on the commit that its writer expects."""
+    """The branch is not at the commit that the caller expects."""
 
     def __init__(self, branch: str, *, expected: str, found: str) -> None:
         super().__init__(
@@ -257,7 +257,7 @@ class OperationRunningError(ConflictError):
 
 
 class OperationRolledBackError(ConflictError):
-    """Another process decided against the operation, believing its writer dead."""
+    """Another process rolled back the operation, because its writer seemed dead."""
 
     def __init__(self, operation_id: str, *, by: str) -> None:
         super().__init__(
@@ -269,7 +269,7 @@ class OperationRolledBackError(ConflictError):
 
 
 class MergeConflictError(ConflictError):
-    """Both sides changed the same things, or the merged rows break rules of the schema.
+    """Both sides changed the same rows, or the merged rows violate the schema.
 
     `conflicts` is an Arrow table, one row per conflict.
     """
@@ -298,7 +298,7 @@ class ForkedProcessError(NothingWrittenError):
 
 
 class WrongClockError(NothingWrittenError):
-    """The clock of this machine says a time before 1970, with which Lance does not work."""
+    """The system clock is set to a time before 1970, which Lance does not support."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -308,7 +308,7 @@ class WrongClockError(NothingWrittenError):
 
 
 class StorageUnavailableError(NothingWrittenError):
-    """The store did not answer, or refused us."""
+    """The store did not respond, or refused."""
 
     exit_code = 7
 
@@ -325,7 +325,7 @@ class UnsafeStoreError(StorageUnavailableError):
 
 
 class SparkUnavailableError(NothingWrittenError):
-    """The work needs Spark, and there is none: not installed, without Java, or not answering."""
+    """The work needs Spark, and there is none: not installed, without Java, or not responding."""
 
 
 class SparkJobFailedError(NothingWrittenError):
@@ -346,11 +346,11 @@ class FormatTooNewError(NothingWrittenError):
 
 
 class IndexPendingError(NothingWrittenError):
-    """An index cannot be built from the rows that there are yet; reported, never fatal."""
+    """An index cannot be built from the existing rows yet; reported, never fatal."""
 
 
 class QueryFailedError(NothingWrittenError):
-    """The run met a value that has no answer, such as a sum that no integer holds."""
+    """A value could not be computed, such as a sum that overflows 64 bits."""
 
 
 class QueryBudgetError(NothingWrittenError):
@@ -364,7 +364,7 @@ class QueryCancelledError(NothingWrittenError):
 
 
 class DamagedGraphError(NothingWrittenError):
-    """What is stored contradicts itself; no guess is made."""
+    """The stored state is inconsistent."""
 
     exit_code = 8
 
@@ -389,7 +389,7 @@ class DriftNeedsRepairError(NothingWrittenError):
 
 
 class BranchGoneError(OmnigraphError):
-    """The branch was deleted, and perhaps made anew, while something was written to it."""
+    """The branch was deleted, and perhaps created again, during a write to it."""
 
     exit_code = 4
     effect = "what was written was deleted with it, though others may have read it before"
@@ -404,7 +404,7 @@ class BranchGoneError(OmnigraphError):
 
 
 class MaintenanceIncompleteError(OmnigraphError):
-    """Maintenance failed for some tables; `report` tells what it did for all."""
+    """Maintenance failed for some tables; `report` covers all."""
 
     effect = "the work on the other tables is kept"
 
@@ -422,14 +422,14 @@ class MaintenanceIncompleteError(OmnigraphError):
 
 
 class RecoveryRequiredError(OmnigraphError):
-    """An unfinished write was found that cannot be finished or undone without help."""
+    """An unfinished write that cannot be finished or rolled back automatically."""
 
     exit_code = 8
     effect = "nothing was changed"
 
 
 class OutcomeUnknownError(OmnigraphError):
-    """The store stopped answering in the middle of the deciding write."""
+    """The store stopped responding during the deciding write."""
 
     effect = "it may or may not have been written"
 

@@ -1,6 +1,6 @@
-"""The graph as its users hold it: a thin facade that wires operations to one root.
+"""The public facade of a graph: wires operations to one root.
 
-Invariant: methods hand over to one operation each; clocks and ids come from here and nowhere below.
+Invariant: each method calls one operation; clocks and ids come from here and nowhere below.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class Graph(Branching):
         owner: str | None = None,
         expires: str | timedelta | None = None,
     ) -> Graph:
-        """Make a branch with the content of this one, or of another reference; no row is copied.
+        """Create a branch from this one, or from another reference. No rows are copied.
 
         Args:
-            name: The branch.
-            from_: What it starts as.
-            owner: Who it is for; shown by `branches`.
+            name: Name of the branch.
+            from_: The reference to start from.
+            owner: Owner of the branch; shown by `branches`.
             expires: After which time it is considered abandoned unless it is still written to,
                 such as `"7d"`. Nothing is removed because of that unless a policy of `maintain`
                 says so.
@@ -98,7 +98,7 @@ class Graph(Branching):
         return self._on_branch(ref.branch)
 
     def status(self) -> GraphStatus:
-        """Types, versions, rows, fragments, index coverage and pending work."""
+        """Tables with versions, rows, fragments and index coverage, and pending writes."""
         state = self._manifest()
         catalog = self._contract_of(state).catalog
         return graph_status(self._objects, catalog, state.snapshot(), stamp=state.stamp)
@@ -117,12 +117,12 @@ class Graph(Branching):
             tables: Rows by type name: Arrow, pandas, polars, or a list of dicts.
             mode: `append` refuses ids that exist, `merge` replaces them, `overwrite` replaces the
                 whole content of the types named.
-            actor: Who the commit is attributed to; the user of this process by default.
-            operation_id: A ULID of the caller's; writing twice with the same one writes once.
+            actor: Author of the commit; the user of this process by default.
+            operation_id: A ULID that makes the call idempotent: the same id writes only once.
 
         Raises:
-            ValidationFailedError: rows break the schema's rules; nothing was written.
-            OutcomeUnknownError: ask `outcome(error.operation_id)` later.
+            ValidationFailedError: rows violate the schema; nothing was written.
+            OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
         return self._commit(
             tables,
@@ -155,17 +155,17 @@ class Graph(Branching):
         quarantine: str | None = None,
         progress: Progress | None = None,
     ) -> LoadReport:
-        """Load files, or frames by type name, as one commit that accounts for every record.
+        """Load files, or frames by type name, as one commit. Every record is accounted for.
 
         A source is a path, a pattern, a directory or a list of these, or a mapping from type name
         to frame: Arrow, pandas, polars, Spark. Small inputs run in this process, large ones on
-        Spark. `on_error="quarantine"` sets up to `max_bad` records aside (20, or "0.1%") and
-        publishes the rest. `from_` makes the branch if there is none; with `merge_into` it is
-        checked as a whole, also by the queries of `audit`, and merged. See the reference.
+        Spark. `on_error="quarantine"` quarantines up to `max_bad` rejected records (20, or "0.1%")
+        and publishes the rest. `from_` creates the branch if it does not exist; with `merge_into`
+        it is checked as a whole, also by the queries of `audit`, and merged. See the reference.
 
         Raises:
             LoadRefusedError: more records are invalid than allowed; nothing was written.
-            OutcomeUnknownError: ask `outcome(error.operation_id)` later.
+            OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
         from omnigraph.load.progress import Progress  # parsers and Parquet: 150 ms, as below
         from omnigraph.operations.load import LoadRequest
@@ -215,7 +215,7 @@ class Graph(Branching):
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> WriteResult:
-        """Delete nodes and edges by id as one commit; a node takes its edges with it."""
+        """Delete nodes and edges by id as one commit. The edges of a node are deleted with it."""
         return self._commit({}, ids, WriteMode.APPEND, WriterKind.DELETE, actor, operation_id)
 
     def mutate(
@@ -229,22 +229,22 @@ class Graph(Branching):
         operation_id: str | None = None,
         **parameters: object,
     ) -> MutationResult:
-        """Run a mutation of the query language: all of its statements as one commit.
+        """Run a mutation. All its statements are one commit.
 
         Args:
             text: The text of one or more queries, or the path of a file with them.
             params: The parameters by name.
-            name: Which query of the text to run, if it holds several.
-            expect_head: The commit that the branch must stand on, as in `snapshot().commit_id`.
-            actor: Who the commit is attributed to; the user of this process by default.
-            operation_id: A ULID of the caller's; running twice with the same one changes once.
+            name: The query of the text to run, if there are several.
+            expect_head: The expected head of the branch, as in `snapshot().commit_id`.
+            actor: Author of the commit; the user of this process by default.
+            operation_id: A ULID that makes the call idempotent: the same id writes only once.
             parameters: Parameters as keyword arguments.
 
         Raises:
             QueryInvalidError: the text has errors.
-            ValidationFailedError: the graph would break a rule; nothing was written.
-            ConflictError: the branch stands on another commit than the expected one.
-            OutcomeUnknownError: ask `outcome(error.operation_id)` later.
+            ValidationFailedError: the result would violate the schema; nothing was written.
+            ConflictError: the branch is at another commit than expected.
+            OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
         from omnigraph.operations.mutate import (
             MutationRequest,
@@ -279,24 +279,24 @@ class Graph(Branching):
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> SchemaResult:
-        """Change the schema of this branch to a new text, as one commit; readers go on.
+        """Apply a schema to this branch as one commit, without blocking readers.
 
         Args:
             text: The new schema, with hints such as `@rename_from` and `@backfill`.
-            filename: How diagnostics call it.
-            hard: Whether older versions give up at once what is dropped.
+            filename: The file name to show in diagnostics.
+            hard: Whether to also remove dropped data from history (irreversible).
             allow_parting: Whether to change main although branches have commits that could then no
                 longer be merged.
             spark: A Spark session or target that computes and checks rows. Without one, tables of
-                up to 2,000,000 rows are worked on in this process, larger ones on Spark where it is
+                up to 2,000,000 rows are processed here, larger ones on Spark where it is
                 installed; the result is the same.
-            actor: Who the commit is attributed to.
-            operation_id: A ULID of the caller's; applying twice with the same one changes once.
+            actor: Author of the commit.
+            operation_id: A ULID that makes the call idempotent: the same id applies only once.
 
         Raises:
-            SchemaInvalidError: the text, or a hint in it, is wrong.
-            SchemaRefusedError: a step is not supported, or rows stand against it.
-            ConflictError: another change is under way, or branches would be left behind.
+            SchemaInvalidError: the text, or a hint in it, is invalid.
+            SchemaRefusedError: a step is not supported, or rows violate it.
+            ConflictError: another change is running, or branches could no longer be merged.
         """
         from omnigraph.operations.apply_schema import SchemaRequest, apply_schema  # the compiler
 
@@ -332,7 +332,7 @@ class Graph(Branching):
         return sweep(self._objects, SYSTEM_CLOCK, also_living=also_living)
 
     def check(self, *, deep: bool = False, spark: SparkSession | None = None) -> CheckReport:
-        """Prove that the graph keeps its promises; reads everything, writes nothing.
+        """Verify the integrity of the graph. Reads everything, writes nothing.
 
         Args:
             deep: Also compare every stored file of every branch, tag and retained version with its

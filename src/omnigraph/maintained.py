@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.workers import Workers
 
 _RATE_LEAST: Final = 1000
-"""With fewer bytes per second no scrub would come to an end."""
+"""With fewer bytes per second a scrub would never end."""
 
 
 class Maintained(Versioned):
@@ -41,17 +41,17 @@ class Maintained(Versioned):
     def optimize(
         self, *, target_rows_per_fragment: int | None = None, spark: object | None = None
     ) -> tuple[TableOptimizeStats, ...]:
-        """Compact the tables of main and bring their indexes up to date; removes nothing.
+        """Compact the tables of main and update their indexes. Deletes nothing.
 
         Args:
-            target_rows_per_fragment: How many rows a fragment should have, about a million if not
-                given.
+            target_rows_per_fragment: Target number of rows per fragment; by default about one
+                million.
             spark: A Spark session or target whose tasks do the heavy part; without one, threads of
                 this process.
 
         Raises:
-            RecoveryRequiredError: a dead writer's work is undecided; `recover` settles it.
-            MaintenanceIncompleteError: some tables failed; `report` tells about all.
+            RecoveryRequiredError: a write of a dead writer is unfinished; `recover` settles it.
+            MaintenanceIncompleteError: some tables failed; `report` covers all.
         """
         # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.optimize import OptimizeOptions, optimize_graph
@@ -62,11 +62,11 @@ class Maintained(Versioned):
             return optimize_graph(self._objects, workers, SYSTEM_CLOCK, options=options)
 
     def reconcile(self, *, confirm: bool = False, also_foreign: bool = False) -> Reconciled:
-        """Delete forks that no branch, tag or writer needs; without `confirm` only tell which.
+        """Delete forks that no branch, tag or writer needs; without `confirm` only list them.
 
         Args:
-            confirm: Whether to do it. What is deleted cannot be brought back.
-            also_foreign: Whether Lance branches that something else than Omnigraph made go, too.
+            confirm: Whether to delete. Deleted data cannot be restored.
+            also_foreign: Whether to also delete Lance branches of other tools.
         """
         flag(also_foreign, argument="also_foreign")
         if not flag(confirm, argument="confirm"):
@@ -85,11 +85,11 @@ class Maintained(Versioned):
         """Delete old versions and unreferenced files; without `confirm` only list them.
 
         Args:
-            keep_versions: How many of its newest versions every table keeps.
-            older_than: Only versions older than this go. With both, a version goes only if it is
-                neither among the newest nor young enough.
-            confirm: Whether to do it. What is removed cannot be brought back.
-            allow_unsafe_keep: Whether fewer than 3 versions may be kept.
+            keep_versions: Number of newest versions to keep per table.
+            older_than: Delete only versions older than this. With both, a version is deleted
+                only if it is neither among the newest nor younger.
+            confirm: Whether to delete. Deleted data cannot be restored.
+            allow_unsafe_keep: Whether `keep_versions` may be below 3.
         """
         # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
@@ -115,7 +115,7 @@ class Maintained(Versioned):
             actor: Author of the commit.
 
         Raises:
-            RecoveryRequiredError: a dead writer left something; `recover` settles it.
+            RecoveryRequiredError: a write of a dead writer is unfinished; `recover` settles it.
         """
         # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.repair import RepairRequest, repair_graph
@@ -134,15 +134,15 @@ class Maintained(Versioned):
         restart: bool = False,
         spark: object | None = None,
     ) -> ScrubReport:
-        """Read every stored file of every branch, tag and retained version, and compare it.
+        """Compare every stored file of every branch, tag and retained version with its checksum.
 
-        A pass that was interrupted goes on where it stopped.
+        An interrupted pass is resumed.
 
         Args:
-            rate: How many bytes per second to read at most.
-            record: First give checksums to versions that have none, or whose list is damaged. What
-                is stored now is trusted.
-            restart: Begin anew instead of going on with an interrupted pass.
+            rate: Maximum bytes per second.
+            record: First record checksums for versions that have none, or whose list is
+                damaged. The stored files are trusted.
+            restart: Start over instead of resuming an interrupted pass.
             spark: A Spark session or target whose tasks read the files.
         """
         from omnigraph.maintenance.scrub import ScrubOptions, scrub_graph  # few callers need it
@@ -162,7 +162,7 @@ class Maintained(Versioned):
     def maintain(
         self, policy: Policy | None = None, *, spark: object | None = None
     ) -> MaintainReport:
-        """The nightly run: check, reconcile, optimize and clean up, by a policy."""
+        """Run check, reconcile, optimize and cleanup as a policy says."""
         # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.maintain import maintain_graph
         from omnigraph.maintenance.policy import Policy
@@ -186,7 +186,7 @@ class Maintained(Versioned):
 
     @contextmanager
     def _working(self, spark: object | None) -> Iterator[tuple[Workers, SparkSession | None]]:
-        """Who does the heavy part, and the session if it is Spark."""
+        """The workers of an operation, and the session if they are on Spark."""
         # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.workers import in_process, maintenance_concurrency, on_spark
 

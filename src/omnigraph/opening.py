@@ -1,7 +1,7 @@
 """Creating a graph, and opening one.
 
-Invariant: opening for writing proves that the store is safe, brings the format up to date and
-settles what dead writers left; opening for reading writes nothing.
+Invariant: opening for writing verifies that the store is safe, upgrades the format and recovers
+unfinished writes; opening for reading writes nothing.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
     durability: str | None = None,
     verify: str | None = None,
 ) -> Graph:
-    """Create a graph with this schema at an empty root.
+    """Create a graph with a schema at an empty root.
 
     Args:
-        root: A local path, `file://` or `s3://` address.
+        root: A local path, `file://` or `s3://` URL.
         schema: The schema as `.pg` text.
-        actor: Who the first commit is attributed to.
-        force: Take over a root whose earlier initialisation died before it finished.
-        schema_name: How diagnostics call the schema, usually its file name.
+        actor: Author of the first commit.
+        force: Take over a root where an earlier initialisation did not finish.
+        schema_name: The name of the schema in diagnostics, usually its file name.
         storage_options: Options of the object store.
-        durability: What an acknowledged write on a local disk survives: "commit" a power cut,
-            "os" only the end of the process. It becomes the default of the graph.
-        verify: What is compared with its checksums before it is read, as for `open`.
+        durability: Whether acknowledged writes on a local disk survive a power failure
+            ("commit") or only a crash of the process ("os"). It becomes the default of the graph.
+        verify: Which files are compared with their checksums, as for `open`.
     """
     from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
 
@@ -90,16 +90,16 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
 ) -> Graph:
     """Open a graph, for reading and writing unless `mode="r"`.
 
-    Opening for writing proves that the store honours put-if-absent, brings the graph's internal
-    format up to date, sets aside what a power cut tore and settles what dead writers left. Opening
-    for reading changes nothing.
+    Opening for writing verifies that the store honours put-if-absent, upgrades the internal format,
+    quarantines files damaged by a power failure and recovers unfinished writes. Opening for reading
+    changes nothing.
 
     Args:
-        root: A local path, `file://` or `s3://` address.
+        root: A local path, `file://` or `s3://` URL.
         mode: "rw", or "r" to read only.
         storage_options: Options of the object store.
-        durability: What an acknowledged write on a local disk survives: "commit" a power cut,
-            "os" only the end of the process. Without it the setting of the graph counts.
+        durability: Whether acknowledged writes on a local disk survive a power failure
+            ("commit") or only a crash of the process ("os"); by default the setting of the graph.
         verify: Which files are compared with their checksums before they are read, each once per
             process: "metadata" (the default) or "first-read", which includes all data.
     """
@@ -121,7 +121,7 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
 
 
 def recover(root: str, *, also_living: bool = False) -> Swept:
-    """Make a graph fit for writing, as opening it does, and tell what was settled."""
+    """Recover unfinished writes, as opening for writing does, and report them."""
     location = parse_root(root)
     state = existing_graph(location)
     set_aside = set_aside_torn_files(location, is_whole)
@@ -135,17 +135,17 @@ def rebuild_manifest(
     confirm: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> RebuildReport:
-    """Show what can be brought back of a graph whose manifest is lost, or bring it back.
+    """Show what can be recovered of a graph whose manifest is lost, or recover it.
 
     Args:
-        root: A local path, `file://` or `s3://` address.
-        confirm: Whether to do it. Without it nothing is written. What is damaged is moved to the
-            quarantine; nothing is deleted.
+        root: A local path, `file://` or `s3://` URL.
+        confirm: Whether to recover. Without it nothing is written. Damaged files are moved to
+            the quarantine; nothing is deleted.
         storage_options: Options of the object store.
 
     Raises:
-        ConflictError: the manifest is whole, or another process rebuilds it.
-        DamagedGraphError: a table or the schema cannot be brought back.
+        ConflictError: the manifest is intact, or another process rebuilds it.
+        DamagedGraphError: a table or the schema cannot be recovered.
         NotFoundError: there is no graph.
     """
     from omnigraph.maintenance.rebuild import rebuild  # opening a graph does not need it

@@ -1,4 +1,4 @@
-"""What can be read of a graph: now, on a branch, or as some commit left it.
+"""Reads of a graph: the current state, a branch, or a past commit.
 
 Invariant: every call reads one snapshot from beginning to end.
 """
@@ -50,7 +50,7 @@ class Readable:
 
     @property
     def _objects(self) -> Objects:
-        """Every verb comes by here, so none begins in a process that would wait for ever."""
+        """Every operation uses this, so none starts in a forked process, where it would hang."""
         use_storage()
         return self._stored
 
@@ -60,7 +60,7 @@ class Readable:
 
     @property
     def catalog(self) -> Catalog:
-        """The types, properties and constraints of what is read now."""
+        """The types, properties and constraints of the current state."""
         return self._view()[1].catalog
 
     @property
@@ -70,10 +70,10 @@ class Readable:
     def plan_schema(
         self, text: str, *, filename: str = "schema.pg", hard: bool = False
     ) -> Evolution:
-        """What changing the schema to a new text would do; changes nothing.
+        """Plan the application of a schema. Changes nothing.
 
         Raises:
-            SchemaInvalidError: the text, or a hint in it, is wrong.
+            SchemaInvalidError: the text, or a hint in it, is invalid.
         """
         from omnigraph.schema.evolution.planning import evolve  # the compiler: 120 ms
 
@@ -84,12 +84,12 @@ class Readable:
         return evolve(contract.catalog, text, filename=filename, hard=hard)
 
     def snapshot(self) -> PastGraph:
-        """What is read now, pinned: several reads through it are of one moment."""
+        """The current state, pinned: several reads through it see the same commit."""
         snapshot, contract = self._view()
         return PastGraph(self._objects, self._contracts, contract, _name_of(snapshot), snapshot)
 
     def _view(self) -> tuple[Snapshot, SchemaContract]:
-        """What is read now, and the schema it belongs to: both of one moment."""
+        """The current state and its schema, read together."""
         raise NotImplementedError
 
     def nodes(
@@ -146,27 +146,28 @@ class Readable:
         timeout: float | timedelta | None = None,
         **parameters: object,
     ) -> QueryResult | DataFrame:
-        """Run a query on what is read now.
+        """Run a query on the current state.
 
         Args:
             text: The text of a query file, or the path of one.
-            params: Values of parameters by name; those that share a name with an argument here
-                must be given like this.
-            name: Which query of the text, if it holds several. If it holds one that has a
+            params: Values of parameters by name; required for those that share a name with an
+                argument of this method.
+            name: The query of the text to run, if there are several. If there is one, with a
                 parameter `$name`, this is its value.
-            engine: `"local"` runs in this process and gives a `QueryResult`, `"spark"` gives a
-                DataFrame; `"auto"` is Spark if a session is given, local if not.
-            spark: The session to work on.
-            memory: What a local run may hold: bytes, or a text such as `"2GB"`; half of this
-                machine's memory if left out.
-            timeout: The seconds that a local run may take, its reader's included.
+            engine: `"local"` runs in this process and returns a `QueryResult`, `"spark"`
+                returns a DataFrame; `"auto"` is Spark if a session is given, else
+                local.
+            spark: The session to use.
+            memory: Memory limit of a local run: bytes, or a string such as `"2GB"`; by
+                default half of the memory of this machine.
+            timeout: Time limit of a local run in seconds, including the time of its reader.
             **parameters: Values of parameters.
 
         Raises:
             QueryInvalidError: the text has errors; `diagnostics` holds all of them.
-            InvalidInputError: no query was chosen, or a parameter does not fit.
-            QueryFailedError: the run met a value that has no answer.
-            QueryBudgetError: it needed more memory or time than it has.
+            InvalidInputError: no query was chosen, or a parameter is invalid.
+            QueryFailedError: a value could not be computed.
+            QueryBudgetError: it exceeded its memory or time limit.
         """
         snapshot, contract = self._view()
         chosen = _chosen(contract, text, params, parameters, name=name)
@@ -189,9 +190,9 @@ class Readable:
         Args:
             text: The text of a query file, or the path of one.
             params: Values of parameters, needed for `physical` and `analyze`.
-            name: Which query of the text, as in `query`.
-            physical: How it would run in this process, with the rows that are expected.
-            analyze: Run it, and say how many rows each step had and how long it took.
+            name: The query of the text, as in `query`.
+            physical: Show how it would run in this process, with the expected rows.
+            analyze: Run it, and show rows and time per step.
             **parameters: Values of parameters.
         """
         snapshot, contract = self._view()
@@ -213,7 +214,7 @@ class Readable:
         )
 
     def queries(self, directory: str | PathLike[str]) -> StoredQueries:
-        """The queries of a directory of `.gq` files, to be run by name on this graph.
+        """The queries of a directory of `.gq` files, to run by name on this graph.
 
         Raises:
             QueryInvalidError: a file has errors.
@@ -267,11 +268,11 @@ class Readable:
         return query_on_spark(self._on_spark(spark, snapshot), chosen, now=now)
 
     def spark(self, spark: SparkSession | None = None) -> SparkGraph:
-        """The graph as DataFrames and views, pinned to what is read now.
+        """The graph as DataFrames and views, pinned to the current state.
 
         Args:
-            spark: The session to work on; the one this process has, or a new one on this machine,
-                if left out.
+            spark: The session to use; by default that of this process, or a new one on this
+                machine.
 
         Raises:
             SparkUnavailableError: Spark or Java is not installed.
@@ -293,10 +294,10 @@ class Readable:
         type_name: str | None = None,
         format: str = "jsonl",  # noqa: A002 - what everybody calls it
     ) -> ExportReport:
-        """Write the rows as files that `load` reads back, nodes before edges.
+        """Export the rows to files that `load` can read, nodes before edges.
 
-        `jsonl` goes to a file or an open binary stream; `parquet`, which also holds what JSON
-        cannot spell, to a directory.
+        `jsonl` goes to a file or an open binary stream; `parquet`, which also supports values that
+        JSON cannot represent, to a directory.
         """
         from omnigraph.operations.export import export_graph, plan_export  # Parquet
 
@@ -306,7 +307,7 @@ class Readable:
 
 
 class PastGraph(Readable):
-    """A graph as it was: pinned, and only to be read. Two are equal if they pin the same versions.
+    """A read-only graph, pinned to a past state. Two are equal if they pin the same versions.
 
     With a hold, what it reads is kept until the hold ends, or the `with` block does.
     """
@@ -332,12 +333,12 @@ class PastGraph(Readable):
 
     @property
     def contract(self) -> SchemaContract:
-        """The schema that what is read belongs to."""
+        """The schema of the pinned state."""
         return self._contract
 
     @property
     def hold(self) -> LiveHold | None:
-        """What keeps it readable, and until when; None if nothing was asked for."""
+        """The hold that keeps it readable; None without a hold."""
         return self._hold
 
     @property
@@ -346,7 +347,7 @@ class PastGraph(Readable):
 
     @property
     def head(self) -> GraphHead | None:
-        """The head of the branch, if this is what it stood on when it was read."""
+        """The head of the branch, if this was its newest state when it was read."""
         return self._snapshot.head
 
     @property
@@ -359,19 +360,19 @@ class PastGraph(Readable):
 
     @property
     def tables(self) -> Mapping[str, TableEntry]:
-        """Where each table is read, by its key."""
+        """The entries of the tables that are read, by key."""
         return self._snapshot.tables
 
     @property
     def commit_id(self) -> str | None:
-        """The commit that left this state."""
+        """The commit of this state."""
         return self._snapshot.commit_id
 
     def _view(self) -> tuple[Snapshot, SchemaContract]:
         return self._snapshot, self._contract
 
     def release(self) -> None:
-        """Let go of what is held; it may be cleaned up from now on."""
+        """Release the hold; the data may be cleaned up from now on."""
         if self._hold is not None:
             self._hold.release()
 

@@ -1,4 +1,4 @@
-"""What can be asked about a graph on one of its branches and its past.
+"""A graph on one of its branches, and its history.
 
 Invariant: every call reads the latest state of the branch, and that state to its end. Nothing here
 writes but holds, and those only where the graph was opened for writing.
@@ -80,7 +80,7 @@ class Versioned(Readable):
         return list_branches(self._objects, SYSTEM_CLOCK)
 
     def partings(self) -> tuple[Parting, ...]:
-        """The other branches, and how many commits of theirs this one lacks.
+        """The other branches, and the number of their unmerged commits.
 
         Once its schema changes, these can no longer be merged with it.
         """
@@ -90,16 +90,16 @@ class Versioned(Readable):
         return all_tags(self._objects)
 
     def at(self, reference: Reference, *, hold: str | timedelta | None = None) -> PastGraph:
-        """The graph as a branch, tag, commit, manifest version or point in time has it, pinned.
+        """The graph at a branch, tag, commit, manifest version or point in time, pinned.
 
         Args:
-            reference: What to read.
-            hold: For how long it is to be kept although a cleanup may run, such as `"1h"`; until
-                `release()` is called, or a `with` block over it ends, if that comes first.
+            reference: The state to read.
+            hold: How long to keep it although a cleanup may run, such as `"1h"`; until
+                `release()` is called, or a `with` block over it ends, if that is earlier.
 
         Raises:
-            NoLongerKeptError: what it left has been cleaned up.
-            ReadOnlyError: there is something to hold, and the graph was opened for reading only.
+            NoLongerKeptError: its data has been cleaned up.
+            ReadOnlyError: a hold was requested, and the graph was opened for reading.
         """
         found = found_reference(self._objects, reference, branch=self._branch)
         schema = found.snapshot.schema_hash or found.state.head.first_schema
@@ -114,10 +114,10 @@ class Versioned(Readable):
         )
 
     def snapshot(self, *, hold: str | timedelta | None = None) -> PastGraph:
-        """What is read now, pinned: several reads through it are of one moment.
+        """The current state, pinned: several reads through it see the same commit.
 
         Args:
-            hold: For how long it is to be kept, as in `at`.
+            hold: How long to keep it, as in `at`.
         """
         return _of_something_newer(lambda: self._snapshot_now(hold))
 
@@ -128,7 +128,7 @@ class Versioned(Readable):
         return PastGraph(self._objects, self._contracts, view.contract, name, view.pinned, held)
 
     def holds(self) -> tuple[Hold, ...]:
-        """What readers hold, oldest first."""
+        """The holds of all readers, oldest first."""
         return list_holds(self._objects)
 
     def release_hold(self, hold_id: str) -> None:
@@ -172,8 +172,8 @@ class Versioned(Readable):
     ) -> GraphDiff:
         """What changed from one reference to another, this branch's newest state by default.
 
-        Counts come at once; rows with their images before and after are streamed on demand. With
-        a Spark session its tasks compare, and write what `to_parquet` asks for.
+        Counts are available immediately; rows with their images before and after are streamed on
+        demand. With a Spark session its tasks compare, and write the files of `to_parquet`.
         """
         from omnigraph.operations.diff import diff_snapshots  # DuckDB, as in `check`
 
@@ -209,11 +209,12 @@ class Versioned(Readable):
         types: Sequence[str] | None = None,
         limit_commits: int | None = None,
     ) -> ChangeFeed:
-        """The commits of this branch after a cursor, or after `start`, with what each changed.
+        """The commits of this branch after a cursor, or after `start`, with their changes.
 
-        `start` is `"now"`, `"beginning"` or a commit. Store a commit's cursor when its changes
-        are safe; who does not gets that commit again. Where the graph was opened for writing, what
-        the feed still has to read is held while it is in use, until its end or `close()`.
+        `start` is `"now"`, `"beginning"` or a commit. Store the cursor of a commit when its changes
+        are processed; otherwise that commit is delivered again. Where the graph was opened for
+        writing, what the feed still has to read is held while it is in use, until its end or
+        `close()`.
         """
         from omnigraph.operations.changes import changes  # DuckDB, as in `check`
 
@@ -241,13 +242,13 @@ class Versioned(Readable):
         )
 
     def spark(self, spark: SparkSession | None = None) -> SparkGraph:
-        """The graph as DataFrames and views, pinned to what is read now.
+        """The graph as DataFrames and views, pinned to the current state.
 
         Where the graph was opened for writing, what is read is held while the result is in use.
 
         Args:
-            spark: The session to work on; the one this process has, or a new one on this machine,
-                if left out.
+            spark: The session to use; by default that of this process, or a new one on this
+                machine.
 
         Raises:
             SparkUnavailableError: Spark or Java is not installed.
@@ -266,10 +267,10 @@ class Versioned(Readable):
         type_name: str | None = None,
         format: str = "jsonl",  # noqa: A002 - what everybody calls it
     ) -> ExportReport:
-        """Write the rows as files that `load` reads back, nodes before edges.
+        """Export the rows to files that `load` can read, nodes before edges.
 
-        `jsonl` goes to a file or an open binary stream; `parquet`, which also holds what JSON
-        cannot spell, to a directory. Where the graph was opened for writing, they are held
+        `jsonl` goes to a file or an open binary stream; `parquet`, which also supports values that
+        JSON cannot represent, to a directory. Where the graph was opened for writing, they are held
         meanwhile.
         """
         view, reading = _of_something_newer(lambda: self._held_now(purpose="export"))
@@ -280,7 +281,7 @@ class Versioned(Readable):
 
     @contextmanager
     def _held_while(self, *snapshots: Snapshot, purpose: str) -> Iterator[None]:
-        """Hold what is read while the body runs, if anything may be written."""
+        """Hold the current state while the body runs, if the graph was opened for writing."""
         reading = _Reading(self._holding())
         try:
             for snapshot in snapshots:
@@ -290,13 +291,13 @@ class Versioned(Readable):
             reading.release()
 
     def _held_now(self, *, purpose: str) -> tuple[PastGraph, _Reading]:
-        """What is read now, held if anything may be written."""
+        """The current state, held if the graph was opened for writing."""
         view, reading = super().snapshot(), _Reading(self._holding())
         reading.hold(view.pinned, purpose=purpose)
         return view, reading
 
     def _holding(self) -> Holding | None:
-        """How long reads hold what they read; None if nothing may be written."""
+        """How long reads hold their state; None if the graph was opened for reading."""
         if not self._is_writable:
             return None
         return Holding(objects=self._objects, clock=SYSTEM_CLOCK, actor=acting(None))
@@ -308,11 +309,11 @@ class Versioned(Readable):
         return list_commits(self._objects, self._manifest(), actor=actor, limit=limit)
 
     def outcome(self, operation_id: str) -> OperationStatus:
-        """How an operation ended: published, rolled back, pending, or unknown."""
+        """The outcome of an operation: published, rolled back, pending, or unknown."""
         return operation_status(self._objects, checked_id(operation_id, now=SYSTEM_CLOCK.now()))
 
     def recoveries(self) -> tuple[Recovery, ...]:
-        """What was finished or undone after writers died, oldest first."""
+        """Writes that were finished or rolled back after their writers died, oldest first."""
         return recorded_recoveries(self._objects.root)
 
     def _view(self) -> tuple[Snapshot, SchemaContract]:
@@ -332,7 +333,7 @@ class Versioned(Readable):
 
 
 class _Reading:
-    """Something that reads: what it reads is held while it is referred to, and until released."""
+    """A reader whose state is held while it is referenced, and until it is released."""
 
     def __init__(self, holding: Holding | None) -> None:
         self._holding = holding

@@ -97,9 +97,9 @@ def apply_schema(
     """Carry out one schema change as one commit.
 
     Raises:
-        SchemaInvalidError: the text, or a hint in it, is wrong.
-        SchemaRefusedError: a step is not supported, or rows stand against it.
-        ConflictError: another change is under way, or branches would be left behind.
+        SchemaInvalidError: the text, or a hint in it, is invalid.
+        SchemaRefusedError: a step is not supported, or rows violate it.
+        ConflictError: another change is running, or branches could no longer be merged.
     """
     with ExitStack() as engines:
         work = SchemaWork(

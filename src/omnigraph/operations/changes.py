@@ -320,7 +320,7 @@ class Baseline(Iterator[BaselineTable | BaselineEnd]):
         self._ended = False
 
     def close(self) -> None:
-        """Let go of what is held; it may be cleaned up from now on."""
+        """Release the hold; the data may be cleaned up from now on."""
         if self._hold is not None:
             self._hold.release()
 
