@@ -2,7 +2,7 @@
 
 Invariant: every change between two offsets is read exactly once per batch, and the same batch read
 again has the same changes. An offset is a cursor of the change feed, so a restart resumes exactly,
-and a branch that was made anew is refused.
+and a branch that was created again is refused.
 
 Spark asks for the initial offset again whenever it plans or repeats its first batch, so "now" would
 move. The end of every batch therefore also says where the batch began, and the first batch is made
@@ -108,7 +108,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_CURSOR: encode(self._line().start(self._plan.start)), _INITIAL: True}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark knows rows, bytes and files; what stands for a file here is a commit."""
+        """Spark knows rows, bytes and files; a commit takes the place of a file here."""
         return ReadMaxFiles(self._plan.commits_per_batch)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

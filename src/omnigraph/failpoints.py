@@ -1,4 +1,4 @@
-"""Named places where a write can be made to fail, die or stand still; free when off.
+"""Named points where a write can be made to fail, die or pause; no cost when off.
 
 Invariant: the names are those of the protocol model's steps; reaching a point changes nothing
 unless a test armed it, by `OMNIGRAPH_FAILPOINTS` or by `arm`. A name that is not listed here

@@ -1,1 +1,1 @@
-"""The `omnigraph` command: the graph comes first, then what it is about."""
+"""The `omnigraph` command line."""

@@ -1,4 +1,4 @@
-"""Branches, tags, merges and differences: what a person types about the history of a graph."""
+"""Commands for branches, tags and merges."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Confirmation of destructive commands on remote stores.
 
-Invariant: a graph on S3 may be shared, and what is removed there is gone for all users. On a local
-disk there is no prompt. Without a terminal there is no prompt, so `--yes` is required.
+Invariant: a graph on S3 may be shared, and what is removed there is gone for all users. There is no
+prompt for a local disk. Without a terminal `--yes` is required.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Backup, restore, clone and verify: what a person types and sees about copies of whole graphs."""
+"""Commands for copies of whole graphs: backup, restore, clone and verify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences between two states of a graph, and changes as they come: `diff` and `changes`."""
+"""Commands for differences and the change feed: `diff` and `changes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds: what a person types about readers that have something kept for them."""
+"""Commands for the holds of readers."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: whatever is undone on Ctrl-C is undone then, too."""
+    """SIGTERM, handled like Ctrl-C."""
 
 
 def listen() -> None:
@@ -37,7 +37,7 @@ def _terminate(_signal: int, _frame: object) -> None:
 
 
 def tell_everywhere(app: typer.Typer) -> None:
-    """Let every command of an app, and of the groups below it, tell how it was stopped."""
+    """Make every command of an app, and of the groups below it, report an interruption."""
     for command in app.registered_commands:
         if command.callback is not None:
             command.callback = _telling(command.callback)
@@ -62,7 +62,7 @@ def _telling(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fate() -> str:
-    """What the command left behind, in one sentence, and what to do if that is not known."""
+    """What the command wrote, in one sentence, and what to do if that is not known."""
     # Commands that are not stopped do not need it.
     from omnigraph.commit.sidecar import begun_operations, can_be_published
     from omnigraph.operations.outcome import decided_operation

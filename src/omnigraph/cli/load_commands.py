@@ -1,4 +1,4 @@
-"""Getting data into a graph and out of it again: `omnigraph load` and `omnigraph export`.
+"""Commands for loading and exporting: `load` and `export`.
 
 Invariant: one JSON object, or the exported rows, on stdout; progress and everything else on stderr.
 """

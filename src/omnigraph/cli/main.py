@@ -1,7 +1,7 @@
 """The `omnigraph` command line.
 
 Invariant: results go to stdout, everything else to stderr, and the exit code tells what happened.
-Nothing heavy is imported until a command runs, so `--help` answers at once.
+Nothing heavy is imported until a command runs, so `--help` is fast.
 """
 
 from __future__ import annotations

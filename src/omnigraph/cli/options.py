@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, so that they look the same everywhere."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a person or a script sees: tables and sentences, or one JSON object.
+"""Output of commands: tables and sentences, or one JSON object.
 
 Invariant: results on stdout, notes and errors on stderr; JSON keys are a contract, tables are not.
-Control characters of what is told never reach a terminal (`terminal.py`).
-Rich is loaded only when a table is drawn.
+Control characters never reach a terminal (`terminal.py`). Rich is loaded only when a table is
+drawn.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def line(message: str) -> None:
 
 
 def text(content: str) -> None:
-    """A result that is printed exactly as it is, unless a terminal would obey it."""
+    """A result that is printed as it is; on a terminal control characters are escaped."""
     sys.stdout.write(visible(content) if sys.stdout.isatty() else content)
 
 
 def note(message: str) -> None:
-    """Something worth knowing that is not the result."""
+    """A message that is not a result."""
     sys.stderr.write(f"{visible(message)}\n")
 
 
@@ -118,7 +118,7 @@ _beside: dict[str, Callable[[], object]] = {}
 
 @contextmanager
 def beside_results(key: str, told: Callable[[], object]) -> Iterator[None]:
-    """While the body runs, have JSON objects carry one more key, asked for as they are printed."""
+    """While the body runs, add a key to JSON objects, computed as they are printed."""
     _beside[key] = told
     try:
         yield

@@ -1,7 +1,6 @@
-"""Asking and changing a graph in its query language: `query`, `mutate` and `queries`.
+"""Commands of the query language: `query`, `mutate` and `queries`.
 
-Invariant: rows go to stdout as they are made, however many they are; an interrupted query is
-cancelled.
+Invariant: rows are streamed to stdout; an interrupted query is cancelled.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ StoredDirectory = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """The query that the options name, and what it is given."""
+    """The query that the options name, and its parameters."""
 
     text: str
     typed: TypedQuery

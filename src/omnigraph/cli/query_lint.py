@@ -1,4 +1,4 @@
-"""How the findings about a query file are printed."""
+"""Printing of the findings about a query file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of queries as people type them: `--param name=value`, or JSON.
+"""Parsing of query parameters: `--param name=value`, or JSON.
 
 Invariant: the declaration decides how a value is read, never the value: `--param age=30` is a
 number for `$age: I32` and a text for `$age: String`.

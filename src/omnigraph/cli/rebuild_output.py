@@ -1,4 +1,4 @@
-"""`omnigraph repair --rebuild-manifest`: what comes back of a lost manifest, and what does not."""
+"""`omnigraph repair --rebuild-manifest`: what of a lost manifest can be recovered."""
 
 from __future__ import annotations
 

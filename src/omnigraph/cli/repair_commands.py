@@ -1,4 +1,4 @@
-"""Repair: what a person types and sees about foreign versions, and about a lost manifest."""
+"""The `repair` command, for foreign versions and for a lost manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--stats`: what a command asked of the store, after its results.
+"""`--stats`: the requests of a command to the store.
 
 Invariant: every command has the option, also those that are added later, and a command without it
 pays nothing.
@@ -59,7 +59,7 @@ def _with_stats(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _shown() -> Iterator[None]:
-    """Count while the body runs, and show what it asked for even if it fails."""
+    """Count while the body runs, and show the requests even if it fails."""
     # Commands that do not need it start without it.
     from omnigraph.storage.request_counts import counted, start_counting
 

@@ -1,4 +1,4 @@
-"""The schema of a graph: what a person types to see it, to plan another, and to change to it."""
+"""Commands for the schema of a graph: show, plan and apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How schemas and their diagnostics are printed."""
+"""Printing of schemas and their diagnostics."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def catalog(accepted: Catalog, *, as_json: bool) -> None:
 def plan(
     planned: Evolution, snapshot: Snapshot, partings: Sequence[Parting], *, as_json: bool
 ) -> None:
-    """Print a schema change, the rows that it touches, and the branches that it leaves behind."""
+    """Print a schema change, its rows, and the branches that could no longer be merged."""
     rows = {
         table: snapshot.tables[table].row_count
         for step in planned.plan.steps
@@ -98,7 +98,7 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
 
 
 def refused(error: SchemaRefusedError, *, as_json: bool) -> None:
-    """Print the plan of a change that is not made; the error itself tells why."""
+    """Print the plan of a refused change; the error itself has the reason."""
     assert isinstance(error.plan, Plan)
     if as_json:
         output.json_object({"applied": False, "plan": _document(error.plan, ())})
@@ -128,7 +128,7 @@ def finding_counts(findings: Sequence[Diagnostic]) -> str:
 
 
 def finding(diagnostic: Diagnostic) -> dict[str, object]:
-    """A finding as JSON has it."""
+    """A finding as JSON."""
     return {
         "rule": diagnostic.rule,
         "severity": diagnostic.severity.value,

@@ -1,4 +1,4 @@
-"""Which Spark a command works on, asked the same way everywhere."""
+"""Options that choose the Spark session of a command."""
 
 from __future__ import annotations
 

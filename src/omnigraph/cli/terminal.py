@@ -1,4 +1,4 @@
-"""What may go to a terminal: text, lines and tabs, and nothing that the terminal would obey.
+"""Escaping of control characters for terminals.
 
 Invariant: whatever a graph, a file or an error holds, no control character of it reaches a
 terminal: it is shown as Python spells it in a text. Messages are written like that everywhere. Rows

@@ -1,4 +1,4 @@
-"""Texts that a person hands in, as files or through a pipe."""
+"""Reading texts from files or standard input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def text_of(path: Path) -> str:
-    """What a file holds; `-` is standard input."""
+    """The content of a file; `-` is standard input."""
     try:
         if str(path) == "-":
             return sys.stdin.read()

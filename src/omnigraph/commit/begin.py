@@ -1,4 +1,4 @@
-"""The first thing of an operation that others can see: its sidecar, before any file of it.
+"""Starting an operation: its sidecar is put before any of its files.
 
 Invariant: the floor of a sidecar is what was published when the operation began, and never moves.
 """
@@ -68,12 +68,12 @@ def new_sidecar(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """What was learned while the sidecar was on its way."""
+    """What was read while the sidecar was being written."""
 
     pending: tuple[str, ...] | None
-    """The sidecars there are, perhaps without our own; None if the store did not say."""
+    """The existing sidecars, perhaps without our own; None if they could not be listed."""
     failure: BaseException | None
-    """Why the operation cannot be carried out."""
+    """Why the operation cannot run."""
 
     def require_no_failure(self) -> None:
         if self.failure is not None:
@@ -92,7 +92,7 @@ def begin(objects: Objects, sidecar: Sidecar) -> None:
 def begin_and_look(
     objects: Objects, sidecar: Sidecar, look_ahead: Callable[[], object] | None
 ) -> Begun:
-    """Put the sidecar, see who else is there, and look ahead, all at the same time.
+    """Put the sidecar, list the other writers, and read ahead, all in parallel.
 
     Raises:
         OperationRunningError: another attempt of the same operation has a sidecar.

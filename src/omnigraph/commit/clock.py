@@ -1,4 +1,4 @@
-"""Time, waiting, chance and fresh ids, handed down so that nothing below has its own."""
+"""Time, waiting, randomness and new ids, passed down so that nothing below has its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """What a protocol may ask of its surroundings; none of it decides anything about safety."""
+    """The environment of a protocol; none of it affects safety."""
 
     now: Callable[[], datetime]
     sleep: Callable[[float], None]

@@ -1,4 +1,4 @@
-"""What an operation did to its tables, as its sidecar and their versions tell, and its commit.
+"""What an operation did to its tables, by its sidecar and their versions, and its commit.
 
 Invariant: a version counts as the operation's only if it is exactly the pinned content plus its
 change. The commit that publishes an operation does not depend on which process publishes it.
@@ -51,7 +51,7 @@ def commit_of(
 
 
 def pointed_rows(sidecar: Sidecar) -> tuple[TableVersion, ...]:
-    """The rows of tables that are only pointed elsewhere."""
+    """The rows of tables that are only pointed at another version."""
     return tuple(
         TableVersion(
             table_key=table.table_key,

@@ -1,4 +1,4 @@
-"""Moving old commits out of the manifest, so that publishing costs the same for ever.
+"""Moving old commits out of the manifest, so that the cost of publishing stays constant.
 
 Invariant: a commit is in the history before it leaves the manifest, and exactly the rows that were
 added there leave, by an ordinary swap of the state they were read from. A process that looks for a
@@ -83,7 +83,7 @@ def _leaves(row: ManifestRow, folded: set[str], pruned: set[str]) -> bool:
 
 
 def _prunable(state: ManifestState) -> set[str]:
-    """Undone operations beyond what is worth keeping: all up to a mark, so the mark can speak."""
+    """Rolled-back operations beyond those to keep: all up to a mark, so the mark covers them."""
     undone = sorted(
         row.operation_id
         for row in state.rows

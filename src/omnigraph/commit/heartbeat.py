@@ -1,4 +1,4 @@
-"""Signs of life of a writer that stages for minutes, so that other hosts do not take it for dead.
+"""Heartbeats of a writer that stages for minutes, so that other hosts do not consider it dead.
 
 Invariant: beats end before the sidecar is armed. A beat that arrives after another process settled
 the operation leaves a sidecar of a decided operation behind, which the next sweep removes.

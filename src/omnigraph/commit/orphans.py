@@ -65,7 +65,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFork:
-    """A Lance branch of a table, or of the manifest, and what is to become of it."""
+    """A Lance branch of a table, or of the manifest, and its fate."""
 
     owner: str
     """The table's key, or the manifest's name."""
@@ -86,7 +86,7 @@ class Survey:
 class Reconciled:
     """What was deleted, and what failed: where, and why. The next run tries again.
 
-    `foreign` are Lance branches that something else than Omnigraph made, and that stay.
+    `foreign` are Lance branches of other tools, which are kept.
     """
 
     reclaimed: tuple[ListedFork, ...] = ()
@@ -102,7 +102,7 @@ def listed_forks(objects: Objects) -> tuple[ListedFork, ...]:
 
 
 def survey_forks(objects: Objects) -> Survey:
-    """Every Lance branch of the graph with its fate, and what stood in the way of telling it.
+    """Every Lance branch of the graph with its fate, and the failures.
 
     A branch that cannot be read is one failure, however many tables have forks of it; nothing is
     an orphan then, because that branch may name it.
@@ -159,7 +159,7 @@ def survey_forks(objects: Objects) -> Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judge:
-    """What becomes of Lance branches, as far as all of them have it in common."""
+    """Decides the fate of Lance branches."""
 
     unneeded: Fate
     names_of_old: frozenset[str]
@@ -251,7 +251,7 @@ def _drop(objects: Objects, listed: ListedFork) -> bool:
 
 
 def reconcile_if_few(objects: Objects) -> Reconciled:
-    """The same, unless looking at every branch costs more than a deletion should."""
+    """The same, unless reading every branch would cost more than a deletion should."""
     logs = branch_logs(objects)
     living = sum(log.living is not None for log in logs.values())
     return reconcile_forks(objects) if living <= _FEW_BRANCHES else Reconciled()

@@ -1,4 +1,4 @@
-"""Waiting one's turn: writers of one graph queue up by age instead of healing each other away.
+"""Queueing: writers of one graph wait by age instead of undoing each other's work.
 
 Invariant: nothing here decides anything. A writer that does not wait, or waits for a dead writer,
 costs time and never data.
@@ -39,9 +39,9 @@ def wait_for_older(
 ) -> bool:
     """Let older writers of the same branch go first; True if there were any.
 
-    Dead ones are settled at once, living ones waited for while they are young. How often to ask
-    follows from what an answer costs, a few milliseconds on a disk and many on a distant store,
-    and from how many are ahead. `pending` is what was listed just now, if anything was.
+    Dead ones are settled at once, living ones waited for while they are young. The polling interval
+    depends on the latency of the store and on the number of writers ahead. `pending` is the latest
+    listing, if there is one.
     """
     if not _older(pending_sidecars(objects) if pending is None else pending, own):
         return False
@@ -58,7 +58,7 @@ def wait_for_older(
 
 
 def _let_schema_change_pass(objects: Objects, own: Sidecar, clock: Clock) -> None:
-    """A change of the schema may have worked for minutes; one that lost a race is waited for."""
+    """A schema change may have run for minutes; one that lost a race is waited for."""
     deadline = clock.now() + timedelta(seconds=_SCHEMA_CHANGE_SECONDS)
     while clock.now() < deadline:
         lock = schema_change_under_way(objects, now=clock.now())
@@ -68,12 +68,12 @@ def _let_schema_change_pass(objects: Objects, own: Sidecar, clock: Clock) -> Non
 
 
 def back_off(attempt: int, clock: Clock) -> None:
-    """Pause longer after every lost race, by chance, so that two losers do not meet again."""
+    """Wait for a random, growing time after every lost race."""
     clock.sleep(min(0.005 * 2**attempt, 0.5) * (0.5 + clock.jitter()))
 
 
 def began_at(operation_id: str) -> datetime | None:
-    """When an operation drew its id, None if the id does not tell."""
+    """When the id of an operation was created, None if the id does not encode it."""
     try:
         return ULID.from_str(operation_id).datetime
     except ValueError:

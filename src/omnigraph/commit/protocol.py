@@ -3,7 +3,7 @@
     begin      read one manifest state; put the sidecar, before any data file exists
     prepare    validate and stage on that state's pins; HEADs do not move. What validation reads may
                be read while the sidecar is on its way
-    arm        the sidecar learns which tables will move, from which pins; meanwhile HEADs are seen
+    arm        record in the sidecar which tables move from which pins; meanwhile HEADs are read
     move       each table, to exactly one version past its pin
     publish    one swap of the manifest decides; read back, then acknowledge
     finish     delete the sidecar, best effort
@@ -116,11 +116,11 @@ class WriteRequest:
     commit_id: str
     prepare: Callable[[ManifestState], Prepared]
     look_ahead: Callable[[ManifestState], None] | None = None
-    """Validates, so that `prepare` on the same state need not; it only reads."""
+    """Validates in advance, so that `prepare` on the same state need not; it only reads."""
     is_long: bool = False
     """Whether preparing may take minutes, and other hosts need a sign of life meanwhile."""
     schema_hash: str | None = None
-    """The schema that `prepare` judges by; None if it takes the one it finds at the beginning."""
+    """The schema that `prepare` validates against; None if it uses the one it finds first."""
 
     @property
     def branch_name(self) -> str | None:
@@ -138,7 +138,7 @@ class Committed:
 
 
 def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Committed | None:
-    """Carry one operation through all phases; None if there was nothing to change."""
+    """Run one operation through all phases; None if there was nothing to change."""
     state = read_manifest(objects.root, branch=request.branch)
     reach("mutation.begin")
     earlier = decision_in(objects.root, state, request.operation_id)
@@ -223,7 +223,7 @@ class _Attempts:
         return self._finish_failed(ContentionError(self._request.operation_id, _ATTEMPTS_MAX))
 
     def _prepared(self, state: ManifestState) -> Prepared | None:
-        """None if what the state pins was cleaned before the sidecar could protect it."""
+        """None if the pinned versions were cleaned up before the sidecar protected them."""
         try:
             return self._prepare(state)
         except (DamagedGraphError, StorageUnavailableError):
@@ -332,7 +332,7 @@ class _Attempts:
         return _acknowledged(decided, changes)
 
     def _follow_up(self, decided: Decided | None) -> None:
-        """A schema that is in force is copied to the root; tables of one that is not go."""
+        """Copy a published schema to the root; remove the tables of an unpublished one."""
         if self._sidecar.schema_move is None:
             return
         with suppress(OmnigraphError):
@@ -342,7 +342,7 @@ class _Attempts:
             )
 
     def _require_living_branch(self) -> None:
-        """What was published for an earlier incarnation of a branch will never be visible."""
+        """Raise if the branch was deleted: what was published there is never visible."""
         branch = self._request.branch
         if branch is None:
             return

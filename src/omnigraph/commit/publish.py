@@ -1,8 +1,8 @@
-"""Publishing: the one swap of the manifest by which an operation is decided, for good or ill.
+"""Publishing: the one swap of the manifest that decides an operation.
 
 Invariant: an operation is decided once. Every swap checks, in the rows it is made from, that the
-operation has no decision yet and that every pin it depends on stands where it was; the swap itself
-fails if those rows are no longer the latest. Nothing is acknowledged before it was read back.
+operation has no decision yet and that every pin it depends on is unchanged; the swap itself fails
+if those rows are no longer the latest. Nothing is acknowledged before it was read back.
 
 Where a decision can be found: in the manifest, then in the history, then below the pruned mark, in
 this order, because rows only ever move that way.
@@ -57,10 +57,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What one swap is meant to say about an operation.
+    """What one swap records about an operation.
 
     `expected` holds the pin of every table the decision depends on; `moved` the new pins.
-    `schema_hash` is the schema that the rows were judged by; None where none was asked.
+    `schema_hash` is the schema that the rows were validated against; None if there is none.
     """
 
     operation: Operation
@@ -79,19 +79,19 @@ def publish(
     believed: ManifestState | None = None,
     before_swap: str = "publish.pre_manifest",
 ) -> Decided:
-    """Decide the operation, or learn how it was decided already.
+    """Decide the operation, or find out how it was decided.
 
     Args:
         root: The graph.
         decision: What to publish.
         branch: The incarnation of the branch it is published on; None is main.
-        believed: A manifest state to try first; it need not be fresh, only once read.
+        believed: A manifest state to try first; it need not be current.
         before_swap: The failpoint to reach before every swap.
 
     Raises:
         ExpectedVersionMismatchError: a pin moved; this decision can no longer be published.
-        SchemaChangedError: nor can it, because the schema is another one now.
-        OutcomeUnknownError: the store stopped answering before the outcome could be read, or the
+        SchemaChangedError: the schema changed; this decision can no longer be published.
+        OutcomeUnknownError: the store stopped responding before the outcome could be read, or the
             graph was upgraded meanwhile: then a newer program finishes or undoes the operation.
     """
     operation = decision.operation
@@ -167,7 +167,7 @@ def pins_of(state: ManifestState) -> dict[str, Pin]:
 
 
 def require_schema(state: ManifestState, expected: str | None) -> None:
-    """Refuse what was judged by another schema than the one in force.
+    """Refuse what was validated against another schema than the current one.
 
     Raises:
         SchemaChangedError: the branch has another schema now.

@@ -1,10 +1,10 @@
-"""Settling what other writers left: roll forward, roll back, or refuse.
+"""Recovery of unfinished writes: roll forward, roll back, or refuse.
 
 All tables of an operation or none; but of maintenance, whose tables are independent, those that got
 through.
 
 Invariant: any process may do this at any time, and may be wrong about who is dead. The decision is
-an ordinary publish, so a writer that wakes up later finds it and stops.
+an ordinary publish, so a writer that resumes later finds it and stops.
 
 | Sidecar | Tables | Pins it depends on | Decision |
 |---|---|---|---|
@@ -61,9 +61,9 @@ BRANCH_DELETED: Final = "branch_deleted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a sweep did: settled operations, and those it left to their living writers.
+    """The result of a sweep: settled operations, and those left to their living writers.
 
-    `ended` are operations whose writer had got to a decision; only their sidecars were removed.
+    `ended` are operations that were already decided; only their sidecars were removed.
     """
 
     settled: tuple[Recovery, ...]
@@ -156,7 +156,7 @@ def _settle_on(
 def _follow_up(
     objects: Objects, branch: BranchRef | None, sidecar: Sidecar, decided: Operation, clock: Clock
 ) -> None:
-    """Its writer got to a decision, but perhaps not to what follows it."""
+    """The operation is decided, but its follow-up work may be missing."""
     if sidecar.kind.is_upkeep:
         put_upkeep_back(objects.root, branch, sidecar, decided, clock)
     follow_up_schema(objects, sidecar, decided)

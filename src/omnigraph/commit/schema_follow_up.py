@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def follow_up_schema(objects: Objects, sidecar: Sidecar, decided: Operation | None) -> None:
-    """Finish what a schema change leaves to do; anybody may, again and again.
+    """Finish the follow-up work of a schema change; idempotent, in any process.
 
     `decided` is None if the operation was never armed or its branch is gone: it cannot be
     published.

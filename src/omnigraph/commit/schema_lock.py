@@ -1,4 +1,4 @@
-"""Who is changing the schema: one object that says so, for politeness.
+"""The advisory lock of schema changes: one object.
 
 Invariant: nothing is safe because of it. A change publishes only on the schema it was planned for,
 with or without the lock; the lock spares a second one the work. It holds while its operation has a
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaLock:
-    """The operation that changes the schema; an impatient one has lost a race and asks to pass."""
+    """The operation that changes the schema; an impatient one has lost a race."""
 
     operation_id: str
     is_impatient: bool = False
@@ -34,7 +34,7 @@ class SchemaLock:
 def take_schema_lock(
     objects: Objects, operation_id: str, *, now: datetime, impatient: bool = False
 ) -> None:
-    """Say that an operation, whose sidecar is there, changes the schema.
+    """Record that an operation, whose sidecar exists, changes the schema.
 
     Raises:
         ConflictError: another one does.
@@ -62,7 +62,7 @@ def free_schema_lock(objects: Objects, operation_id: str) -> None:
 
 
 def schema_change_under_way(objects: Objects, *, now: datetime) -> SchemaLock | None:
-    """Who changes the schema right now."""
+    """The running schema change, if any."""
     held = _held(objects)
     return held if held is not None and _is_working(objects, held.operation_id, now) else None
 

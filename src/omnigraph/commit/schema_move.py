@@ -1,4 +1,4 @@
-"""What a schema change does to the rows of the manifest, beside the tables that it moves.
+"""The changes of a schema change to the rows of the manifest, besides the tables it moves.
 
 Invariant: the rows depend on the state they are made from and on the move alone, so they are the
 same for the writer and for recovery. A key never loses a path: a version that lies elsewhere than
@@ -61,7 +61,7 @@ class SchemaMove:
 
 
 def all_created(root: Root, move: SchemaMove, *, operation_id: str) -> bool:
-    """Whether every new table is there, made by the operation and untouched since."""
+    """Whether every new table exists, created by the operation and unchanged since."""
     for table in move.created:
         dataset = open_dataset(root, table.location)
         if dataset is None or dataset.version != 1 or creator_of(dataset) != operation_id:
@@ -144,7 +144,7 @@ def _renamed(
 
 
 def recorded(state: ManifestState, rows: Sequence[ManifestRow], move: SchemaMove) -> SchemaChange:
-    """What the commit of a schema change remembers: all tables as it leaves them."""
+    """What the commit of a schema change records: all tables after it."""
     tables = take_snapshot(rows, branch=state.branch, manifest_version=state.version).tables
     return SchemaChange(
         before=move.before,

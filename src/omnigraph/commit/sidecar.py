@@ -1,8 +1,8 @@
 """The record of a write in progress: enough for another process to finish or undo it.
 
 Invariant: a sidecar exists before the first data file of its operation and until the operation is
-decided. Its `floor` never moves: no version from there on may be cleaned while it exists.
-A sidecar that cannot be read, or was written by a newer program, is refused aloud and kept.
+decided. Its `floor` never moves: no version from there on may be cleaned while it exists. A sidecar
+that cannot be read, or was written by a newer program, raises an error and is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BEGUN_KEPT: Final = 16
 
 
 class WriterKind(StrEnum):
-    """Which verb is writing."""
+    """Which operation is writing."""
 
     WRITE = "write"
     DELETE = "delete"
@@ -52,7 +52,7 @@ class WriterKind(StrEnum):
 
 
 class SidecarState(StrEnum):
-    """How far a writer has come: while staging no table has moved yet."""
+    """The state of a writer: while staging no table has moved yet."""
 
     STAGING = "staging"
     ARMED = "armed"
@@ -113,7 +113,7 @@ class Sidecar:
     pointed: tuple[PointedTable, ...]
     merged: MergedFrom | None
     schema_hash: str | None
-    """The schema that it is judged by; older formats did not say."""
+    """The schema that it is validated against; not recorded in older formats."""
     schema_move: SchemaMove | None
     started_at: str
     beat_at: str
@@ -180,7 +180,7 @@ class RecoveryFolder:
 
 
 def recovery_folder(objects: Objects) -> RecoveryFolder:
-    """Sidecars, and files that something else than Omnigraph put beside them: no writer waits."""
+    """Sidecars, and other files among them, which block no writer."""
     paths = objects.list(names.RECOVERY_DIR)
     return RecoveryFolder(
         sidecars=tuple(path for path in paths if names.is_sidecar(path)),
@@ -203,7 +203,7 @@ _begun: deque[tuple[Objects, str]] = deque(maxlen=_BEGUN_KEPT)
 
 
 def begun_operations() -> tuple[tuple[Objects, str], ...]:
-    """The sidecars of the newest operations that this process began, whatever became of them."""
+    """The sidecars of the newest operations that this process started."""
     return tuple(_begun)
 
 
@@ -215,7 +215,7 @@ def can_be_published(objects: Objects, path: str) -> bool:
 
 @contextmanager
 def active_operation(operation_id: str) -> Iterator[None]:
-    """Mark an operation as being carried out by this process."""
+    """Mark an operation as running in this process."""
     _active.add(operation_id)
     try:
         yield
@@ -242,7 +242,7 @@ def this_process() -> int:
 
 
 def started_at(pid: int) -> str:
-    """What tells a process from a later one of the same number; empty if it is dead.
+    """Distinguishes a process from a later one with the same pid; empty if it is dead.
 
     Where the system does not say when a process started, every living one answers "running".
     """

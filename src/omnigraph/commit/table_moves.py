@@ -1,7 +1,7 @@
 """Moving the tables of one operation: each to exactly one version past the pin it was staged on.
 
 Invariant: a move is reported only if the new version holds the pinned content plus our change and
-nothing else. Most moves need one commit on the pinned handle; what stands between the pin and HEAD
+nothing else. Most moves need one commit on the pinned handle; what is between the pin and HEAD
 otherwise is either our own kind's unpublished work, which is healed by putting the pin's content
 back on top, or foreign, and then nothing is touched. HEAD is looked at first, so that a refused
 move leaves no version behind; what comes in between the look and the commit is found afterwards.
@@ -182,7 +182,7 @@ def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
 
 
 def _without_cleanup(root: Root, entry: TableEntry, stand: int, operation_id: str) -> int | None:
-    """The version to stand on, or one like it if Lance would clean up after a commit on it."""
+    """The version to commit on, or an equal one if Lance would clean up after a commit on it."""
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=stand)
     if dataset is None or not cleans_by_itself(dataset):
         return stand

@@ -4,11 +4,11 @@
     stage      write new files on that state's pins; HEADs do not move
     arm        the sidecar learns the tables, their pins, and every new file by name
     move       each table by itself; one that does not land right above its pin is left out
-    publish    one swap for those that moved and whose pins stand where they stood
+    publish    one swap for those that moved and whose pins are unchanged
     finish     put the pins of the others back, delete the sidecar
 
-Unlike a write, half of it is as good as the whole: every table stands for itself, here and when a
-sweep settles it. Nothing is retried; the next maintenance run continues.
+Unlike a write, a part of it is useful: every table is independent, here and when a sweep settles
+it. Nothing is retried; the next maintenance run continues.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _form_fault(record: object) -> str | None:
 def _stray_member(declared: NodeType | EdgeType, data: Mapping[str, object]) -> str | None:
     """What to say about the first member of `data` that is no column of the type, if there is one.
 
-    The ends of an edge are columns too, but stand outside its data.
+    The ends of an edge are columns too, but are outside its data.
     """
     for name in data:
         if name == ID_COLUMN or name in declared.properties:
@@ -114,7 +114,7 @@ def _stray_member(declared: NodeType | EdgeType, data: Mapping[str, object]) -> 
 
 
 def with_blobs(declared: NodeType | EdgeType, data: Mapping[str, object]) -> dict[str, object]:
-    """The same members, with bytes in place of texts that stand for bytes."""
+    """The same members, with bytes in place of texts that encode bytes."""
     row = dict(data)
     for name, value in data.items():
         if not isinstance(value, str) or not value.startswith(BLOB_PREFIX):

@@ -1,7 +1,7 @@
 """CSV files as rows of one type and refusals.
 
 Invariant: every record comes out once; a refused one is shown as a JSON object of its cells, or as
-it stands in the file if these do not fit its header.
+it has in the file if these do not match its header.
 """
 
 from __future__ import annotations

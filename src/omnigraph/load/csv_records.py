@@ -1,6 +1,6 @@
 """The records of a CSV file as batches of cells.
 
-Invariant: the header is line one, and every record behind it counts as one line, whatever newlines
+Invariant: the header is line one, and every record after it counts as one line, whatever newlines
 its values contain; so a place is the number of the record. A record without any value is a blank
 line. One with too few or too many cells is set aside, the others are read.
 """
@@ -176,7 +176,7 @@ class _CsvReader:
 
 
 def _ends_in_newline(cells: pa.RecordBatch) -> bool:
-    """Whether the last record could be what is left of a file behind a quote."""
+    """Whether the last record could be the rest of a file after a quote."""
     if not cells.num_rows:
         return False
     last = [column.cast(pa.binary())[-1].as_py() for column in cells.columns]

@@ -204,7 +204,7 @@ class SparkLoader(Protocol):
 
 
 def frame_name(type_name: str) -> str:
-    """What stands for the file of a record that came in a frame."""
+    """The file name of a record that came in a frame."""
     return f"<{type_name}>"
 
 

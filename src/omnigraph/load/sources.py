@@ -51,7 +51,7 @@ def find_sources(
     """The files behind paths, `file://` addresses, folders and patterns.
 
     Args:
-        named: One name or several. A folder stands for all files below it; `*`, `?`, `[...]` and
+        named: One name or several. A folder means all files below it; `*`, `?`, `[...]` and
             `**` are patterns, unless a file is really called so.
         catalog: Knows the types that files and folders can be called after.
         type_name: The type of all CSV and Parquet records. Without it, each such file has the type
@@ -78,7 +78,7 @@ def find_sources(
 
 
 def _paths(name: str) -> list[str]:
-    """The files one name stands for, in order."""
+    """The files that one name means, in order."""
     path = _local(name)
     require_path(path, argument="the source")
     if Path(path).exists():

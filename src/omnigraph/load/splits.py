@@ -56,7 +56,7 @@ def _ranges(file: SourceFile, split_bytes: int) -> list[tuple[int, int]]:
 
 
 def _grouped(sizes: list[int], split_bytes: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring row groups, as many as fit; one that is larger stands alone."""
+    """Neighbouring row groups, as many as fit; a larger one is alone."""
     start = held = 0
     for number, size in enumerate(sizes):
         if number > start and held + size > split_bytes:

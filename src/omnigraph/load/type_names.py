@@ -44,7 +44,7 @@ class TypeNames:
         return f"there is no edge type {shown(name)}" + (f"; {hint}" if hint else "")
 
     def matches(self, name: str) -> tuple[str, ...]:
-        """The table keys that a bare name or a table key stands for."""
+        """The table keys that a bare name or a table key means."""
         keys = {*map(node_table_key, self.nodes), *map(edge_table_key, self.edges)}
         meant = (name, node_table_key(name), edge_table_key(name))
         return tuple(key for key in meant if key in keys)

@@ -82,7 +82,7 @@ def _typed(values: Sequence[Any], kind: PropertyType) -> Column:
 
 
 def dates(texts: pa.Array, scalar: Scalar) -> Column:
-    """Texts as dates or points in time, all at once where no text stands against it."""
+    """Texts as dates or points in time, all at once if every text is valid."""
     values = cast_whole(texts, scalar)
     if values is not None:
         return Column(values=values)
@@ -136,7 +136,7 @@ def _blobs(values: Sequence[str | None]) -> Column:
 
 
 def blob_bytes(text: str) -> bytes | None:
-    """The bytes that a text of the form `base64:...` stands for, or None if it has another form."""
+    """The bytes that a text of the form `base64:...` encodes, or None if it has another form."""
     if not isinstance(text, str):
         raise TypeError(type(text).__name__)
     if not text.startswith(BLOB_PREFIX):

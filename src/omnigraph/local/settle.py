@@ -53,7 +53,7 @@ class ProposedLoad:
     """Rows that passed every row rule, by table key and in input order.
 
     `overwritten` names the tables whose pinned rows all go; the rows of a table may be missing
-    then. `order_by` decides which of several rows with one id stands, in tables that have it.
+    then. `order_by` decides which of several rows with one id is kept, in tables that have it.
     """
 
     tables: Mapping[str, pa.Table]
@@ -240,7 +240,7 @@ WHERE rank = 1 ORDER BY row
 
 
 def _standing(change: Change, load: ProposedLoad, reads: PinnedReads) -> pa.Int64Array:
-    """Positions of the one row per id that stands for it, in input order."""
+    """Positions of the one row per id that is kept, in input order."""
     if pc.count_distinct(change.ids).as_py() == len(change.rows):
         return change.rows
     merging = load.mode is WriteMode.MERGE

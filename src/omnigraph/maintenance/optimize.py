@@ -6,7 +6,7 @@ raised.
 
 One commit for all compactions and one for all indexes, and one before them for indexes that hold
 compaction up: vector and full-text indexes with entries of rows that are gone. Files are written
-beforehand, so HEADs stand above their pins only for the moment between a table's commit and the
+beforehand, so HEADs are above their pins only for the moment between a table's commit and the
 publish.
 """
 

@@ -1,4 +1,4 @@
-"""Repair: decide about versions of tables that stand above the published ones.
+"""Repair: decide about versions of tables above the published ones.
 
 Invariant: only the published pointer moves, and only to a version that was classified in the same
 look. Nothing is rewritten, and what is not published stays where it is.
@@ -50,7 +50,7 @@ _TABLES_AT_ONCE: Final = 8
 
 
 class Remedy(StrEnum):
-    """What it takes to publish what stands above a table; tokens are stable."""
+    """What it takes to publish the versions above a table; tokens are stable."""
 
     NONE = "none"
     CONFIRM = "confirm"
@@ -70,7 +70,7 @@ class RepairAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRepair:
-    """One table: what stands above its published version, and what was done about it.
+    """One table: the versions above its published one, and what was done about them.
 
     `version` is the newest one that is not our own undone work: what is, was or would be published.
     `undone_operations` were never published, but their rows are in `version`.
@@ -236,7 +236,7 @@ class _Repairing:
 def _remedy(
     drift: TableDrift, declared: pa.Schema | None, pending: frozenset[str]
 ) -> tuple[Remedy, str]:
-    """What it takes to publish a table's candidate, and what stands in the way of it."""
+    """What it takes to publish a table's candidate, and what prevents it."""
     if drift.drift is DriftClass.NO_DRIFT:
         return Remedy.NONE, ""
     candidate = drift.candidate
@@ -287,7 +287,7 @@ def _pointed(table: TableRepair, entry: TableEntry) -> PointedTable:
 
 
 def _inherited(entry: TableEntry) -> TableRepair:
-    """A table that the branch only reads: what stands above it is the business of its owner."""
+    """A table that the branch only reads: versions above it belong to its owner."""
     return TableRepair(
         table_key=entry.table_key,
         classification=DriftClass.NO_DRIFT,
@@ -314,7 +314,7 @@ def _audit(objects: Objects, recovery: Recovery) -> bool:
     try:
         record_recovery(objects.root, recovery)
     except OmnigraphError:
-        # The commit stands, whatever becomes of the note about it.
+        # The commit is valid, whether or not its record is written.
         return False
     return True
 

@@ -1,7 +1,7 @@
 """Scrubbing: every stored file is read and compared with its checksum, a little at a time.
 
 Invariant: scrubbing changes nothing that is stored, unless it is told to record. It may be stopped
-at any moment: the next run goes on behind the last file that was noted. A pass covers the files
+at any moment: the next run continues after the last file that was recorded. A pass covers the files
 that its versions named when it began; files that come later belong to the next pass.
 
 Recording trusts what is there: versions without checksums, or whose list is damaged, get new ones.
@@ -129,7 +129,7 @@ def _read_progress(objects: Objects) -> _Progress:
     with suppress(ValueError, KeyError, TypeError):
         if content is not None:
             return _Progress.from_json(content)
-    return _Progress()  # a pass that cannot be taken up again begins anew
+    return _Progress()  # a pass that cannot be resumed starts over
 
 
 def _chunks(files: Sequence[StoredFile]) -> Iterator[list[StoredFile]]:

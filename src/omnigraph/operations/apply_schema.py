@@ -58,7 +58,7 @@ class SchemaRequest:
     filename: str
     hard: bool
     allow_parting: bool
-    """Whether branches may be left behind that can then no longer be merged."""
+    """Whether branches may diverge that can then no longer be merged."""
     branch: BranchRef | None
     actor: str
     operation_id: str
@@ -223,7 +223,7 @@ class _Applying:
         return evolution
 
     def _refuse_parting(self, state: ManifestState) -> None:
-        """Main does not leave a branch behind that has commits of its own, unless told to."""
+        """Refuse to change main while branches have unmerged commits, unless that is allowed."""
         left = [each for each in self._partings if each.commits]
         if not left or self._request.allow_parting or state.ref is not None:
             return

@@ -121,7 +121,7 @@ class BranchLine:
 
         Raises:
             InvalidInputError: the cursor is for another graph, branch or choice of types.
-            NotFoundError: the branch was made anew, or its line does not have the commit.
+            NotFoundError: the branch was created again, or its history does not have the commit.
         """
         require_same_choice(cursor, branch=self.branch, types=mark_of(self._chosen))
         if cursor.incarnation != self._incarnation:

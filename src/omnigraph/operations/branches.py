@@ -211,8 +211,8 @@ def _fork_point(source: Resolved) -> ForkPoint:
     state, snapshot = source.state, source.snapshot
     commit_id = snapshot.commit_id or state.head.commit_id
     at_head = snapshot.manifest_version == state.version and snapshot.branch == state.branch
-    # A branch that has not written yet stands in no manifest: a fork of it could not find what it
-    # was itself forked from.
+    # A branch that has not written yet is in no manifest: a fork of it could not find what it was
+    # itself forked from.
     at_head = at_head and state.head.sequence > 0
     return ForkPoint(
         branch=state.branch,

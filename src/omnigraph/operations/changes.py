@@ -141,7 +141,7 @@ class ChangeFeed(Iterator[CommitChanges]):
 
     @property
     def cursor(self) -> str:
-        """The place after the last commit that was left behind, by asking for the next one.
+        """The position after the last commit that was consumed, by requesting the next one.
 
         Before the first that is where the feed starts; at the end, where to go on next time.
         """

@@ -1,8 +1,8 @@
-"""Where a consumer of changes stands, as a text that the consumer keeps.
+"""The position of a consumer of changes, as a text that the consumer stores.
 
-Invariant: a cursor stands after a whole commit, or before the first one. A text that was changed on
-its way is refused; one that is sound says for which graph, incarnation of a branch and choice of
-types it was made. Nothing about a consumer is stored in the graph.
+Invariant: a cursor is a position after a whole commit, or before the first one. A text that was
+changed on its way is refused; one that is sound says for which graph, incarnation of a branch and
+choice of types it was made. Nothing about a consumer is stored in the graph.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def encode(cursor: Cursor) -> str:
 
 
 def decode(text: object) -> Cursor:
-    """The cursor that a text stands for.
+    """The cursor that a text encodes.
 
     Raises:
         InvalidInputError: it is no cursor, or not as it was handed out.

@@ -4,7 +4,7 @@ Invariant: the order never depends on chance: nodes before edges, by the name of
 id. A table that both snapshots pin alike is not opened. Rows are streamed, never held.
 
 A table is the same table if it lies in the same place, so a type that was renamed shows only what
-else changed in it. A type that was dropped and made anew is compared by the ids of its rows.
+else changed in it. A type that was dropped and created again is compared by the ids of its rows.
 """
 
 from __future__ import annotations

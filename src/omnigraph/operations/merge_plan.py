@@ -47,7 +47,7 @@ class MergePlan:
 def plan_merge(
     objects: Objects, source: Resolved, source_commit: str, target: ManifestState
 ) -> MergePlan:
-    """Compare where source and target stand with where they parted."""
+    """Compare the heads of source and target with their common ancestor."""
     root = objects.root
     target_commit = target.head.commit_id
     states = (target, source.state)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class MutationRequest:
     """What a caller asks for: a mutation with its parameters, and in whose name.
 
-    `expect_head` is the commit that the branch must stand on; None expects nothing.
+    `expect_head` is the expected head of the branch; None expects nothing.
     """
 
     chosen: ChosenQuery

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """A branch that stays behind, and how many commits it has that the changed one lacks."""
+    """A branch that diverges, and the number of its unmerged commits."""
 
     branch: str
     commits: int

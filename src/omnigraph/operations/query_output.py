@@ -1,7 +1,7 @@
 """A result as bytes: a table for people; JSON, lines of JSON, CSV or Arrow for programs.
 
 Invariant: rows are written as they come and never held, but for the first page of a table, which
-decides its widths. If a run fails on the way, its caller gets the error behind what was written.
+decides its widths. If a run fails on the way, its caller gets the error after the output so far.
 """
 
 from __future__ import annotations

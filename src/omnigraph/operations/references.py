@@ -46,7 +46,7 @@ Reference = str | int | datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What a reference stands for: rows to read, and the branch state they were found through.
+    """What a reference means: rows to read, and the branch state they were found through.
 
     `tag` is the tag that the reference names, if it names one.
     """
@@ -116,7 +116,7 @@ def require_source_lives(objects: Objects, source: Resolved) -> None:
 
 
 def resolve(objects: Objects, reference: Reference, *, branch: str | None = None) -> Resolved:
-    """What a reference stands for, as of now; versions and times are those of `branch`.
+    """What a reference means, as of now; versions and times are those of `branch`.
 
     Raises:
         NotFoundError: nothing of that name, or it is no longer kept.

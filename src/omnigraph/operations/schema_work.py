@@ -54,7 +54,7 @@ class SchemaWork:
     def failed_checks(
         self, snapshot: Snapshot, checks: Sequence[DataCheck]
     ) -> tuple[Offenders, ...]:
-        """What stands against the change."""
+        """The rows that violate the change."""
         if not checks:
             return ()
         most = max(snapshot.tables[check.table].row_count for check in checks)

@@ -32,7 +32,7 @@ class TableStatus:
     """One table at its pin; `head_version` above `version` is drift.
 
     `missing_indexes` are the columns whose declared index has not been built; a full-text index,
-    which stands beside another one of its column, is marked as such.
+    which exists next to another one of its column, is marked as such.
     """
 
     table_key: str

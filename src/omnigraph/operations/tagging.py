@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def create_tag(objects: Objects, name: str, source: Resolved, *, actor: str, clock: Clock) -> Tag:
-    """Name what a reference stands for now; a tag that names it already is returned.
+    """Tag the current meaning of a reference; a tag that already names it is returned.
 
     Raises:
         ConflictError: the name is taken, or what it was found through was deleted concurrently.

@@ -140,7 +140,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binary:
-    """Two operands and what stands between them."""
+    """Two operands and the operator between them."""
 
     operator: BinaryOperator
     left: Expression
@@ -213,7 +213,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`{minimum,maximum}` behind an edge name."""
+    """`{minimum,maximum}` after an edge name."""
 
     minimum: NumberLiteral
     maximum: NumberLiteral | None
@@ -338,7 +338,7 @@ class WriteBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterDeclaration:
-    """`$name: [Type]?`; `size` is the number behind `Vector`."""
+    """`$name: [Type]?`; `size` is the number after `Vector`."""
 
     name: Name
     type: Name

@@ -178,7 +178,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """At most `limit` rows behind the first `offset`."""
+    """At most `limit` rows after the first `offset`."""
 
     input: Plan
     limit: Expression | None

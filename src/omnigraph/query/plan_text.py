@@ -70,7 +70,7 @@ _ITEMS_SHOWN: Final = 8
 
 
 Note: TypeAlias = Callable[[Plan], str]
-"""What to say about a step behind its text; nothing if empty."""
+"""A note after the text of a step; none if empty."""
 
 
 def explain(plan: Plan | Mutation, *, note: Note = lambda _: "") -> str:

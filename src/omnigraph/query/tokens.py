@@ -123,7 +123,7 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
 
 
 def _is_plain_name(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a keyword stands where only a name can: a property, an alias, a query."""
+    """Whether a keyword is where only a name can be: a property, an alias, a query."""
     before, after = _value(tokens, index - 1), _kind(tokens, index + 1)
     if _kind(tokens, index - 1) == "DOT" or after == "COLON":
         return True

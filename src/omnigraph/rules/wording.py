@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def expectation(rule: RowRule) -> str:
-    """What a row rule expects, to stand behind the word `expected`."""
+    """What a row rule expects, to follow the word `expected`."""
     match rule:
         case Required():
             because = f", because {rule.unless_present} is missing too"

@@ -121,7 +121,7 @@ class ByName(Mapping[str, T_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataKeyword:
-    """`name=value` behind the value of an annotation."""
+    """`name=value` after the value of an annotation."""
 
     name: str
     value: Literal
@@ -163,7 +163,7 @@ class Property:
 
 
 class Spelling(enum.Enum):
-    """Where a constraint was written: behind its property, or in the body."""
+    """Where a constraint was written: after its property, or in the body."""
 
     PROPERTY = "property"
     BODY = "body"
@@ -201,7 +201,7 @@ DEFAULT_METRIC: Final = VectorMetric.COSINE
 class Index:
     """The wish for indexes on each of these properties.
 
-    A vector stands alone, and only its index has a metric.
+    A vector is indexed alone, and only its index has a metric.
     """
 
     properties: tuple[str, ...]

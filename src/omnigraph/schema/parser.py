@@ -150,7 +150,7 @@ def _name(token: Token) -> Name:
 
 
 def _members(items: list[Any]) -> tuple[Member, ...]:
-    """Hand every annotation to the property in front of it, unless a constraint stands between."""
+    """Attach every annotation to the preceding property, unless a constraint is in between."""
     members: list[Member] = []
     pending: tuple[Name, TypeExpression] | None = None
     annotations: list[Annotation] = []

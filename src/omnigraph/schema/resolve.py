@@ -205,7 +205,7 @@ def body_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
 def property_constraints(
     declaration: PropertyDeclaration, *, inherited: bool
 ) -> tuple[WrittenConstraint, ...]:
-    """The constraints spelt behind a property: `@key`, `@unique` and `@index`.
+    """The constraints written after a property: `@key`, `@unique` and `@index`.
 
     A repeated word counts once; the repetition, like a malformed metric, is an error of its own.
     """

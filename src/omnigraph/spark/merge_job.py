@@ -143,7 +143,7 @@ def candidate_rows(diff: TableDiff) -> int:
 
 
 class SparkMerge:
-    """The tables of one merge; every attempt decides anew and writes at most once."""
+    """The tables of one merge; every attempt decides again and writes at most once."""
 
     def __init__(self, spark: SparkSession, objects: Objects, operation_id: str) -> None:
         self._spark = spark

@@ -257,7 +257,7 @@ def _settings(target: SparkTarget) -> Mapping[str, str]:
 
 
 def _warehouse() -> str:
-    """A folder for tables that a query may save; Spark would make one where the process stands."""
+    """A folder for saved tables; Spark would create one in the working directory."""
     folder = Path(tempfile.mkdtemp(prefix="omnigraph-spark-warehouse-"))
     atexit.register(_remove_if_empty, folder)
     return str(folder)

@@ -43,8 +43,8 @@ _BLOB_BATCH_ROWS: Final = 32
 class CompactionPlan:
     """The tasks that make one table compact; each is a text that any process can execute.
 
-    `is_held_up` says that more could be done once indexes were built anew: those that are damaged
-    or have dead entries.
+    `is_held_up` says that more could be done once indexes were rebuilt: those that are damaged or
+    have dead entries.
     """
 
     entry: TableEntry

@@ -3,7 +3,7 @@
 Invariant: what is named here is all that can be there. A vector or full-text index keeps entries of
 rows that were deleted or updated since it was built. They do no harm while the deletion is still
 noted in the row's fragment, and take places in results once a compaction has forgotten it. So a
-fragment with such rows must not be compacted before these indexes were built anew.
+fragment with such rows must not be compacted before these indexes were rebuilt.
 
 Every deletion notes the version it was made from, and every segment the version it was built from.
 """

@@ -1,4 +1,4 @@
-"""What stands above a published version of a table, and what publishing it would mean.
+"""The versions above a published version of a table, and what publishing them would mean.
 
 Invariant: `verified_maintenance` is said only of a version whose content is that of the published
 one: only maintenance wrote it, and it contains no rolled-back work of Omnigraph. What cannot be
@@ -94,7 +94,7 @@ class TableDrift:
 
 
 def table_drift(root: Root, entry: TableEntry) -> TableDrift:
-    """Look at the line of versions that holds an entry, and classify what stands above it."""
+    """Look at the line of versions that holds an entry, and classify the versions above it."""
     dataset = open_dataset(root, entry.location, fork=entry.fork)
     if dataset is None:
         return _beyond_help(None, f"{entry.location} is gone")

@@ -42,7 +42,7 @@ PARTITIONS_MAX: Final = 1024
 _REBUILD_SHARE: Final = 0.5
 """Merging two segments costs half of building both; with more new rows than this, one is built."""
 _RETRAIN_SHARE: Final = 0.25
-"""A vector index is trained anew once this share of its rows came after it was trained."""
+"""A vector index is retrained once this share of its rows was added after training."""
 
 
 class Organisation(StrEnum):
@@ -243,7 +243,7 @@ def _task(
 ) -> IndexTask | None:
     """What one index needs: all of it, the fragments it does not know, or nothing.
 
-    What is merged keeps its dead entries and its damage, so an index with some is built anew.
+    What is merged keeps its dead entries and its damage, so an index with some is rebuilt.
     """
     whole = IndexTask(entry=entry, wish=wish, fragments=tuple(sorted(present)))
     if built is None or len(built.segments) != 1 or not _is_as_wished(built, wish):

@@ -1,9 +1,9 @@
 """Pinned tables that stay open between lookups, with what was read of their indexes.
 
 Invariant: a table is kept as the version that its entry names, told by the moment it was made; one
-whose moment is not known is opened anew every time. What is kept of indexes is bounded, and no two
-versions share it unless one was made right from the other: fragments of versions that were given
-up may have had the same numbers.
+whose time of writing is not known is opened again every time. What is kept of indexes is bounded,
+and no two versions share it unless one was made right from the other: fragments of versions that
+were given up may have had the same numbers.
 """
 
 from __future__ import annotations

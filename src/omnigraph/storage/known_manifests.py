@@ -4,9 +4,9 @@ Invariant: what is known is believed only after the store named its version as t
 only if that is the very version that was read: its number alone does not tell, because a graph can
 be made again at the same place.
 
-How the two are told apart: by the moment they were made, which Lance tells with each handle that
-it opens; and on a disk, without opening anything, by the file of the version. Such a file is
-written once under its name, so whatever stands there later has another mark.
+How the two are told apart: by the moment they were made, which Lance tells with each handle that it
+opens; and on a disk, without opening anything, by the file of the version. Such a file is written
+once under its name, so whatever is there later has another mark.
 """
 
 from __future__ import annotations

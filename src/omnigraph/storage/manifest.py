@@ -472,7 +472,7 @@ def _read_whole(
 
 
 def _with_assumed_rows(state: ManifestState, *, is_newest_of_main: bool) -> ManifestState:
-    """What stands for the head of a manifest that has none; see `old_formats`."""
+    """A substitute for the head of a manifest that has none; see `old_formats`."""
     if is_newest_of_main:
         schema_hash = schema_hash_at_root(state.root)
     else:

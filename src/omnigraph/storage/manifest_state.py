@@ -31,7 +31,7 @@ class ManifestState:
     handle: LanceDataset = field(repr=False, compare=False)
     root: Root = field(repr=False, compare=False)
     assumed: tuple[ManifestRow, ...] = field(default=(), repr=False)
-    """What stands for a head and a commit in a format that has none."""
+    """Substitutes for a head and a commit in a format that has none."""
 
     @property
     def known_rows(self) -> tuple[ManifestRow, ...]:

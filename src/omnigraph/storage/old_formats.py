@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.location import Root
 
 _UNRECORDED: Final = "0" * 26
-"""The commit that stands for a state of which the history knows none."""
+"""The substitute commit of a state without a commit in the history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

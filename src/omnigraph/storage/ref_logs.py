@@ -1,7 +1,7 @@
 """The log of a name: small objects, each decided by one put-if-absent; the last one counts.
 
 Invariant: an entry never changes and never disappears, but for a forced initialisation that deposes
-a dead claim of `main` before any graph exists. What a name stands for lives while the last entry of
+a dead claim of `main` before any graph exists. What a name refers to exists while the last entry of
 its log says `ready`, so processes that create and delete at once are put in order by the store.
 
     creating    claimed: what it needs is protected from now on, but must not be relied on yet
@@ -103,7 +103,7 @@ def steady_logs(objects: Objects, kind: RefKind[RefT]) -> Mapping[str, RefLog[Re
     """Every log by name, all as they were at one moment.
 
     A listing takes time, and may miss a new log and see another end that was needed until then.
-    Entries are only ever added, so two listings that are equal stand for a moment between them.
+    Entries are only ever added, so two equal listings describe a moment between them.
     """
     listed = objects.list(kind.directory)
     while (again := objects.list(kind.directory)) != listed:

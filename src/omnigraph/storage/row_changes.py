@@ -124,7 +124,7 @@ def plan_row_changes(
     columns: Sequence[str] | None = None,
     rows_per_part: int = ROWS_PER_PART,
 ) -> RowChanges:
-    """Compare two versions of a table by their metadata; None stands for no table.
+    """Compare two versions of a table by their metadata; None means no table.
 
     The versions may be of any two forks. `columns` are those that count beside `id`, all if None;
     one that a version lacks is not read there.
@@ -383,7 +383,7 @@ def _common_stamps(root: Root, before: TableEntry, after: TableEntry, *, rows: i
 
 
 def _line(entry: TableEntry, branches: Mapping[str, Any]) -> dict[str | None, int]:
-    """The forks that a version stands on, down to the main one: up to which version of each."""
+    """The forks that a version is based on, down to the main one: up to which version of each."""
     line = {entry.fork: entry.version}
     while (fork := next(reversed(line))) is not None and fork in branches:
         line[branches[fork]["parent_branch"]] = branches[fork]["parent_version"]

@@ -80,7 +80,7 @@ def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
 
 
 def restage_append(root: Root, staged: StagedChange, entry: TableEntry) -> StagedChange:
-    """The same appended files on top of a newer pin: appends depend on nothing they stand on."""
+    """The same appended files on a newer pin: appends do not depend on the rows below them."""
     assert staged.change is Change.APPEND
     return replace(staged, entry=entry, base=kept_open(root, entry))
 

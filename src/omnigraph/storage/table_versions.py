@@ -314,7 +314,7 @@ def _restored_by(
 ) -> int | None:
     """The version whose content a version was given; for our own ones the pin they were made for.
 
-    One that only took settings away stands for the pin if it has the columns and files of the pin:
+    One that only removed settings counts as the pin if it has the columns and files of the pin:
     Lance may have put it on top of something else.
     """
     if isinstance(operation, LanceOperation.Restore):

@@ -38,7 +38,7 @@ class IndexCoverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth:
-    """Physical facts about one table at its pin, and where its HEAD stands."""
+    """Physical facts about one table at its pin, and its HEAD."""
 
     fragments: int
     deleted_rows: int

@@ -2,9 +2,9 @@
 
 Invariant: a text condition means tokens as Python cuts and lower-cases them: runs of letters and
 digits, nothing stemmed, folded or left out. Lance cuts almost alike. Below `TRUSTED_MAX` both agree
-about a token, unless a character stands beside it that only Lance takes for a letter: marks
-of some scripts, letters in circles, and what Unicode has named since. No index is built over such a
-text, and none is asked for tokens of other characters.
+about a token, unless a character next to it counts as a letter only in Lance: marks of some
+scripts, letters in circles, and what Unicode has named since. No index is built over such a text,
+and none is asked for tokens of other characters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARAMETERS: Final[Mapping[str, Any]] = {
     "max_token_length": None,
     "with_position": True,
 }
-"""How every inverted index is built; one that was built otherwise is built anew."""
+"""How every inverted index is built; one that was built otherwise is rebuilt."""
 
 _AGREED: Final = (
     *((0x0, 0x344), (0x346, 0x362), (0x370, 0x52F), (0x1E00, 0x24B5), (0x24EA, 0x2DDF)),

@@ -1,6 +1,6 @@
 """Which checks of a schema change existing rows fail, how many rows, and the first of them.
 
-Invariant: a row is judged as a write judges it: by the same kernels where a row stands alone, by
+Invariant: a row is validated as in a write: by the same kernels where a row is checked alone, by
 the same engine and the same equality where rows are compared. Rows are streamed; what is kept is
 counts and a few ids. Two runs over the same pins give the same answer.
 """

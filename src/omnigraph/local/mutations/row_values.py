@@ -79,7 +79,7 @@ class RowValues:
                 return None
 
     def _content(self, each: Expression, value: BoundValue) -> BoundValue:
-        """Bytes in place of a text that stands for bytes; another text is refused when stored."""
+        """Bytes in place of a text that encodes bytes; another text is refused when stored."""
         if each.type != BLOB or not isinstance(value, str):
             return value
         content = self._blob_bytes(value)

@@ -1,6 +1,6 @@
 """Who is joined to whom by one edge type, as two arrays of numbers.
 
-Invariant: the ends of node `n` stand at `offsets[n]` to `offsets[n + 1]`, sorted; `edges` are the
+Invariant: the ends of node `n` are at `offsets[n]` to `offsets[n + 1]`, sorted; `edges` are the
 positions of the edges in their table, beside the ends. With `distinct`, each end counts once per
 node, joined by the first of its edges.
 """

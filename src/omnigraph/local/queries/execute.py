@@ -2,7 +2,7 @@
 
 Invariant: an answer is pulled batch by batch; what a run uses is given back when it ends, however
 it ends. A run that looks things up is finished before its first batch is handed out, so it can
-begin anew with the tables in memory when it meets too much.
+restart with the tables in memory when it reads too much.
 """
 
 from __future__ import annotations

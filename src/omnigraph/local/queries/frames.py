@@ -1,8 +1,8 @@
 """Rows of a pattern as columns of numbers: every variable is a position in the table of its type.
 
-Invariant: frames are never changed, only made anew. A position of -1 is the null of an optional
-part. A variable that can be of several types says for each row which one. A row with a weight
-stands for that many equal rows; it is at least one.
+Invariant: frames are immutable. A position of -1 is the null of an optional part. A variable that
+can be of several types says for each row which one. A row with a weight represents that many equal
+rows; it is at least one.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Frame:
 
     @property
     def count(self) -> int:
-        """How many rows it stands for."""
+        """How many rows it represents."""
         if self.weights is None:
             return self.rows
         require_countable(float(self.weights.sum(dtype=np.float64)))

@@ -1,4 +1,4 @@
-"""Where an id stands in a column that is held in memory.
+"""The position of an id in a column that is in memory.
 
 Invariant: the answer is the same however it is found. The column is looked through until that has
 taken as long as sorting it would; from then on its order is kept beside it, four bytes a row.

@@ -79,7 +79,7 @@ class PathTracker:
         return candidates.take(order[first])
 
     def paths(self, level: Level) -> PathColumn:
-        """The paths to the nodes of the level behind the last remembered one."""
+        """The paths to the nodes of the level after the last remembered one."""
         length = len(self._levels)
         nodes, edges = [level.nodes], [level.edges]
         rows = level.parents

@@ -77,7 +77,7 @@ def refusal(error: Exception) -> str | None:
 
 
 def sql_of(expression: Expression, *, column: ColumnText, parameters: BoundParameters) -> str:
-    """The text of an expression, safe to stand anywhere in another."""
+    """The text of an expression, safe to embed in another."""
     return _Sql(column, parameters).of(expression)
 
 
@@ -249,7 +249,7 @@ def aggregate_sql(  # noqa: PLR0911 - one per function
 ) -> str:
     """The text of a value of a group, in its declared type.
 
-    `weight` is a column that says how many rows each row stands for; `collect` cannot have one.
+    `weight` is a column that says how many rows each row represents; `collect` cannot have one.
     """
     argument = aggregate.argument
     if argument is None:

@@ -102,7 +102,7 @@ def scalar_literal(  # noqa: PLR0911 - one per type
 
 
 def quoted(text: str) -> str:
-    """A string as SQL spells it; every character but the quote stands for itself."""
+    """A string as SQL spells it; only the quote is escaped."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,6 +1,6 @@
 """Distances of stored vectors from a query, in doubles.
 
-Invariant: equal vectors have equal distances, wherever they stand: every row is summed alone and in
+Invariant: equal vectors have equal distances, wherever they are: every row is summed alone and in
 the same order. A missing vector has none, and no vector of zeros has a cosine.
 """
 

@@ -1,4 +1,4 @@
-"""The functions of the language: their names, how they are called, where they may stand.
+"""The functions of the language: their names, signatures, and where they are allowed.
 
 Invariant: every function is in `FUNCTIONS`; a call is checked against its row first.
 """

@@ -1,4 +1,4 @@
-"""Literals to constants, and constants to the type of the place they stand in.
+"""Literals to constants, and constants to the expected type.
 
 Invariant: a constant is exact. What does not fit its place is reported, never rounded away,
 but a decimal beside 32-bit floats is rounded to their width, as stored values were.

@@ -32,7 +32,7 @@ from omnigraph.schema.catalog import ListType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedBlock:
-    """A block and the scope behind it: its own variables and those of its optional blocks."""
+    """A block and the scope after it: its own variables and those of its optional blocks."""
 
     block: Block
     scope: Scope

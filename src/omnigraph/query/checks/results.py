@@ -246,7 +246,7 @@ def _check_ranking(
 def check_count(
     expression: ast.Expression | None, word: str, scope: Scope
 ) -> Constant | Parameter | None:
-    """The number behind `limit` or `offset`."""
+    """The number after `limit` or `offset`."""
     if expression is None:
         return None
     typed = infer(expression, scope, Place.VALUE)

@@ -63,7 +63,7 @@ class Bound:
 
 
 class Place(enum.Enum):
-    """Where an expression stands, which decides what may be called there."""
+    """The context of an expression, which decides what may be called there."""
 
     CONDITION = "a condition"
     RESULT = "`return`"

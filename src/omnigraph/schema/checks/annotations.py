@@ -1,4 +1,4 @@
-"""Annotations: where each may stand, how often, and with which arguments.
+"""Annotations: where each is allowed, how often, and with which arguments.
 
 Invariant: an annotation Omnigraph interprets is used correctly; any other is stored untouched,
 with a warning when its name looks like a slip of the pen.
@@ -306,7 +306,7 @@ def check_embed_target(
     properties: Mapping[str, KnownProperty],
     suggestions: Suggestions,
 ) -> Iterator[Diagnostic]:
-    """That `@embed` stands on a vector and names a String property of the same type."""
+    """That `@embed` is on a vector and names a String property of the same type."""
     for annotation in declaration.annotations:
         if annotation.name != "embed":
             continue

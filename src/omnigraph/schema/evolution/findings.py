@@ -57,7 +57,7 @@ def finding(rule: EvolutionRule, span: Span, message: str, hint: str = "") -> Di
 class Findings:
     """Errors and unused hints of one change.
 
-    A hint behind an interface property speaks to every node that inherits it. It is unused only if
+    A hint after an interface property applies to every node that inherits it. It is unused only if
     no node used it.
     """
 

@@ -136,7 +136,7 @@ def _property_claim(held: HeldProperty, match: TypeMatch) -> _Claim:
 
 
 def _inherits_hint(hint: RenameHint, held: HeldProperty, match: TypeMatch) -> bool:
-    """A hint behind an interface property is about what the node held for that interface."""
+    """A hint after an interface property refers to the node's property from that interface."""
     if not isinstance(match.accepted, NodeType):
         return False
     old = match.accepted.properties.get(hint.old)

@@ -178,7 +178,7 @@ class UpdatePropertyMetadata(StepOfType):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeOrigin(StepOfType):
-    """Whether a node declares a property itself, and for which interfaces it stands."""
+    """Whether a node declares a property itself, and which interfaces it implements."""
 
     kind: ClassVar[StepKind] = StepKind.CHANGE_ORIGIN
 
@@ -190,7 +190,7 @@ class ChangeOrigin(StepOfType):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddProperty(ColumnStep):
-    """A new column behind the others; null in existing rows unless it is filled."""
+    """A new column after the others; null in existing rows unless it is filled."""
 
     kind: ClassVar[StepKind] = StepKind.ADD_PROPERTY
 
@@ -205,7 +205,7 @@ class AddProperty(ColumnStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropProperty(ColumnStep):
-    """A column leaves the table; its values are not written anew."""
+    """A column leaves the table; its values are not rewritten."""
 
     kind: ClassVar[StepKind] = StepKind.DROP_PROPERTY
 

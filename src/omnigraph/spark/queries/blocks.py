@@ -2,7 +2,7 @@
 
 Invariant: what a block finds depends on the variables that it reads from outside and on nothing
 else. So it runs once for each combination of these, and is joined back by their identities, null
-being equal to null. No row needs a number of its own, which Spark could give anew at every attempt.
+being equal to null. No row needs a number of its own, which Spark could change at every attempt.
 """
 
 from __future__ import annotations

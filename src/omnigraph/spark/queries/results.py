@@ -151,7 +151,7 @@ def ordered_result(plan: Order, result: Result) -> Result:
 
 
 def limited(plan: Limit, result: Result, run: Run) -> Result:
-    """At most so many rows behind the first ones."""
+    """At most so many rows after the first ones."""
     frame = result.frame
     wanted, skipped = count_of(plan.limit, run), count_of(plan.offset, run)
     for name, number in (("limit", wanted), ("offset", skipped)):
