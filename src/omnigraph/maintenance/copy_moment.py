@@ -138,7 +138,7 @@ def _ends(source: StoredObjects) -> Mapping[str, int]:
 
 
 def _log_entries(source: StoredObjects) -> tuple[str, ...]:
-    """Without files of somebody else."""
+    """Without files that are not Omnigraph's."""
     listed = (path for directory in _LOGS for path in source.list(directory))
     return tuple(path for path in listed if names.is_ref(path))
 

@@ -1,7 +1,7 @@
 """Documents that are stored as JSON: whatever is wrong with one is a ValueError.
 
-Invariant: what comes out has the members and types of its dataclass, so that nobody further on
-meets a text where a number belongs. A graph may have been filled by somebody else.
+Invariant: what comes out has the members and types of its dataclass, so that no caller
+meets a text where a number belongs. Other programs may have written the files of a graph.
 """
 
 from __future__ import annotations

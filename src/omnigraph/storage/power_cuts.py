@@ -113,7 +113,7 @@ def newest_whole_version(
 ) -> int | None:
     """The newest version of the manifest that no power cut tore; None if there is none.
 
-    One that a rebuild found damaged is such a version, too: whoever reads it says so.
+    One that a rebuild found damaged is such a version, too: reading it reports the damage.
 
     Once the graph was looked at since the machine was started, nothing torn by a power cut is left:
     what cannot be read is damaged in another way, and readers do not step back over it.

@@ -225,7 +225,7 @@ def _logs(
 
 
 def _entries(kind: RefKind[RefT], paths: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """The names and numbers of the entries among paths; a file of somebody else is none."""
+    """The names and numbers of the entries among paths; other files are none."""
     for path in paths:
         entry = names.ref_entry_at(kind.directory, path)
         if entry is not None:

@@ -103,7 +103,7 @@ def _forget_before(objects: Objects, number: int) -> None:
 
 
 def _entries(objects: Objects) -> Mapping[str, int]:
-    """The numbers of the entries, by path; a file of somebody else is none."""
+    """The numbers of the entries, by path; other files are none."""
     numbered = ((path, names.retention_number(path)) for path in objects.list(names.RETENTION_DIR))
     return {path: number for path, number in numbered if number is not None}
 

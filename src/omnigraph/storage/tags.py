@@ -74,8 +74,8 @@ def append_tag_entry(objects: Objects, log: TagLog, tag: Tag, state: RefState) -
 def confirm_tags(objects: Objects) -> None:
     """Say again that every tag is ready, in an entry that earlier releases cannot read.
 
-    Their `delete_tag` asks nothing but the log of the tag, and now refuses it. A log that somebody
-    else goes on with meanwhile is left to them.
+    Their `delete_tag` asks nothing but the log of the tag, and now refuses it. A log that another
+    process continues meanwhile is left to it.
     """
     for log in tag_logs(objects).values():
         if log.living is not None:

@@ -5,7 +5,7 @@ reads the manifest again for every verb, and decodes no row of a kind that it do
 stops before it reads or replaces anything. The swap writes row and stamp together.
 
 To delete a tag such a program reads its log only, so the entries of tags are marked as well; before
-main is stamped, because nobody comes back to them afterwards.
+main is stamped, because no later step returns to them.
 """
 
 from __future__ import annotations
