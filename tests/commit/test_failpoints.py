@@ -14,7 +14,13 @@ from omnigraph import failpoints
 from omnigraph.errors import InvalidInputError
 from omnigraph.failpoints import POINTS, Action, Armed, FailpointReached, arm, arm_from, reach
 from tests.forking.programs import run_command
-from tests.model.labels import BranchStepName, RetentionStepName, SchemaStepName, StepName
+from tests.model.labels import (
+    BranchStepName,
+    RebuildStepName,
+    RetentionStepName,
+    SchemaStepName,
+    StepName,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -40,7 +46,8 @@ ABSTRACT_IN_THE_MODEL = {
     "cleanup.post_scan": "lies inside one call of Lance",
 }
 OUTSIDE_THE_MODEL = re.compile(
-    r"(init|migration|load|copy)\.|merge\.staged|cleanup\.(reconcile_fork|resolve_branch_snapshot)"
+    r"(init|migration|load|copy)\.|merge\.staged|rebuild\.(pre_manifest|post_audit)"
+    r"|cleanup\.(reconcile_fork|resolve_branch_snapshot)"
 )
 
 
@@ -52,7 +59,7 @@ def _disarmed() -> object:
 
 
 def test_the_models_steps_and_the_codes_failpoints_are_the_same_set() -> None:
-    models = (StepName, BranchStepName, RetentionStepName, SchemaStepName)
+    models = (StepName, BranchStepName, RetentionStepName, SchemaStepName, RebuildStepName)
     steps = {name for model in models for name in get_args(model)}
     points = {point for point in POINTS if not OUTSIDE_THE_MODEL.match(point)}
 
@@ -66,7 +73,7 @@ def test_every_listed_point_is_reached_somewhere_in_the_code() -> None:
     )
     named = set(
         re.findall(
-            r'"((?:mutation|publish|recovery|fold|manifest|init|migration|load|branch|tag|read|reconcile|merge|optimize|cleanup|retention|schema|hold|copy)\.[a-z_.]+)"',
+            r'"((?:mutation|publish|recovery|fold|manifest|init|migration|load|branch|tag|read|reconcile|merge|optimize|cleanup|retention|schema|hold|copy|rebuild)\.[a-z_.]+)"',
             text,
         )
     )

@@ -7,7 +7,8 @@ free that a late writer could take.
 Lance makes the version after that of its handle and reads none in between. A handle of an older
 version that has the number of the newest one is all it needs. But it looks how the file of that
 version is named, and names a file differently if there is none. So the handle is used only if the
-newest version is still the same after it was made: a process that moves it away has put a newer one first.
+newest version is still the same after it was made: a process that moves it away has put a newer one
+first.
 """
 
 from __future__ import annotations
