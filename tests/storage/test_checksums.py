@@ -398,3 +398,22 @@ def test_a_lost_end_of_a_log_is_found_by_a_deep_check(
     assert "tag 'early'" in finding.message
     graph.tag("early")
     assert graph.check(deep=True).ok
+
+
+def test_a_missing_file_of_a_branchs_manifest_is_damage(graph: Graph) -> None:
+    graph.create_branch("dev").write({"P": rows(900, 1)})
+    for path in files(graph, f"{names.MANIFEST}/tree/*/data/*.lance"):
+        path.unlink()
+
+    told = in_new_process(graph, "graph.branch('dev').nodes('P').read_all().num_rows")
+
+    assert told.startswith("DamagedGraphError")
+    assert "the newest of branch 'dev'" in told
+
+
+def test_a_damaged_column_of_the_history_is_told(folded: Graph) -> None:
+    newest = history_versions(folded, names.COMMITS)[0]
+    newest.write_bytes(newest.read_bytes().replace(b"\x06string", b"\x063tring"))
+
+    with pytest.raises(DamagedGraphError):
+        omnigraph.open(folded.root, mode="r").commits()

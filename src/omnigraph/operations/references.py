@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from omnigraph import names
 from omnigraph.errors import (
     ConflictError,
+    DamagedGraphError,
     InvalidInputError,
     NotFoundError,
 )
@@ -85,15 +86,23 @@ def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
     again after the manifest was read.
     """
     reach("read.begin")
-    state = read_manifest(objects.root, branch=ref)
+    try:
+        state = read_manifest(objects.root, branch=ref)
+    except DamagedGraphError:
+        _require_living(objects, ref)  # the files of a branch go one after the other
+        raise
     reach("read.post_manifest")
+    _require_living(objects, ref)
+    reach("read.verify")
+    return state
+
+
+def _require_living(objects: Objects, ref: BranchRef | None) -> None:
     if ref is not None and not is_living(objects, ref):
         raise NotFoundError(
             f"branch {ref.branch!r} of {objects.root} was deleted concurrently",
             next_step=f"Run `omnigraph branch list {objects.root}`.",
         )
-    reach("read.verify")
-    return state
 
 
 def require_source_lives(objects: Objects, source: Resolved) -> None:

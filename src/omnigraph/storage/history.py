@@ -277,7 +277,8 @@ def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[s
 def _require_columns(root: Root, location: str, dataset: LanceDataset) -> None:
     """Refuse a version file of another table: Lance takes its columns from what the file says."""
     required = {field.name for field in _SHAPES[location] if not field.nullable}
-    missing = sorted(required.difference(dataset.schema.names))
+    with translated(root, f"read {location}"):
+        missing = sorted(required.difference(dataset.schema.names))
     if missing:
         raise DamagedGraphError(
             f"the newest version of {location} in {root} is damaged: it has no column {missing[0]}"

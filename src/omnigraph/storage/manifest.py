@@ -115,6 +115,7 @@ def read_manifest(
     Finding a version, reading it and asking again for the latest are separate requests; `point`
     names the failpoints between them.
     """
+    versions: set[int] = set()
     for _ in range(_READ_ATTEMPTS):
         found = unchanged(root, branch) or _latest(root, branch)
         if point is not None:
@@ -132,9 +133,17 @@ def read_manifest(
             state = _read_whole(root, branch, older, point)
         if state is not None:
             return state
+        versions.add(found.version)
+    if len(versions) == 1:
+        # Only versions below the latest are ever removed, and this one stayed the latest.
+        name = names.MAIN if branch is None else branch.branch
+        raise DamagedGraphError(
+            f"version {versions.pop()} of {names.MANIFEST} in {root}, the newest of branch "
+            f"{name!r}, is damaged: a file of it is missing",
+            next_step=f"Run `omnigraph check {root} --deep`, and restore the file from a backup.",
+        )
     raise StorageUnavailableError(
-        f"the manifest of {root} changed {_READ_ATTEMPTS} times while it was being read, or "
-        "some of its files are missing",
+        f"the manifest of {root} changed {_READ_ATTEMPTS} times while it was being read",
         next_step=f"Run it again. If the error persists, run `omnigraph check {root}`.",
     )
 
