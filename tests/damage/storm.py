@@ -66,6 +66,11 @@ class Verdict(StrEnum):
     DAMAGED = "typed"
     OTHER_ERROR = "other typed"
     SILENT = "silent"
+    EARLIER = "earlier"
+    """The end of `__manifest` or of a log was removed: what was before it is answered.
+
+    No digest can show that; a deep check must.
+    """
     RAW = "raw"
 
 
@@ -78,6 +83,10 @@ class Trial:
     damage: Damage
     at: float
     other: str = ""
+
+    @property
+    def removes_an_end(self) -> bool:
+        return self.damage is Damage.REMOVED and self.kind in (Kind.MANIFEST, Kind.LOG)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -237,6 +246,8 @@ def _judge_trial(tally: Tally, trial: Trial, expected: Mapping[str, str], output
     verdicts: list[Verdict] = []
     for level in LEVELS:
         verdict, details = judge(expected, told[level])
+        if verdict is Verdict.SILENT and trial.removes_an_end:
+            verdict = Verdict.EARLIER
         verdicts.append(verdict)
         tally.verdicts[level][trial.kind, verdict] += 1
         if verdict in (Verdict.SILENT, Verdict.OTHER_ERROR):
@@ -278,7 +289,11 @@ def main(arguments: list[str]) -> int:
     print_tally(tally)
     silent = {level: tally.count(level, Verdict.SILENT) for level in LEVELS}
     raw = sum(tally.count(level, Verdict.RAW) for level in LEVELS)
-    print(f"{tally.trials} damages, silent {silent}, raw {raw}, missed {tally.missed.total()}")
+    earlier = tally.count("first-read", Verdict.EARLIER)
+    print(
+        f"{tally.trials} damages, silent {silent}, removed ends {earlier}, raw {raw}, "
+        f"missed {tally.missed.total()}"
+    )
     return 0 if tally.is_good else 1
 
 
