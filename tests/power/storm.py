@@ -37,13 +37,10 @@ MIXTURES = (
     ("write,update,load,merge,branch,tag,schema,optimize,cleanup", "write,cleanup"),
 )
 """What the two processes of a round do."""
-ON_SPARK = (("spark", "tag"), ("spark", "tag,branch"))
+ON_SPARK = (("spark", "tag,untag"), ("spark", "tag,untag,branch,unbranch"))
+"""What is made beside Spark is removed again: loads take long, and a judge reads every branch."""
 BUSY, BESIDE_SPARK = "0 0", "0.3 0"
-"""How long a process rests after each call.
-
-A load on Spark takes long on a slow machine. A process that never rests, or that works while the
-session starts, would make so many branches and tags that it is they that the judge is busy with.
-"""
+"""How long a process rests after each call; Spark shares the machine with it."""
 ROUNDS_ON_ONE_DISK = 8
 
 
