@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph import names
-from omnigraph.errors import StorageUnavailableError
 from omnigraph.maintenance.copy_records import is_claimed, last_record
 from omnigraph.maintenance.copying import CopyKind, CopyReport, copy_graph
 from omnigraph.opening import open as open_graph
 from omnigraph.operations.arguments import text_or_none
-from omnigraph.operations.initialise import existing_graph
+from omnigraph.operations.initialise import stored_at
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.objects import StoredObjects
 from omnigraph.system_clock import SYSTEM_CLOCK
@@ -112,7 +111,7 @@ def clone(
 
 def verify(root: str, *, storage_options: Mapping[str, str] | None = None) -> VerifyReport:
     """Compare every file of a backup with its checksum and check every branch; writes nothing."""
-    objects = StoredObjects(parse_root(root, storage_options=storage_options))
+    objects = stored_at(parse_root(root, storage_options=storage_options))
     record = last_record(objects) if is_claimed(objects) else None
     graph = open_graph(root, mode="r", storage_options=storage_options)
     deep = graph.check(deep=True)
@@ -137,14 +136,8 @@ def _copied(
     target_storage_options: Mapping[str, str] | None,
     branches: frozenset[str] | None = None,
 ) -> CopyReport:
-    location = parse_root(root, storage_options=storage_options)
-    try:
-        source = StoredObjects(location)
-    except StorageUnavailableError:
-        existing_graph(location)  # says that there is none, if that is why
-        raise
     return copy_graph(
-        source,
+        stored_at(parse_root(root, storage_options=storage_options)),
         StoredObjects(parse_root(target, storage_options=target_storage_options), create=True),
         SYSTEM_CLOCK,
         kind,

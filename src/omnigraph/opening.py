@@ -16,7 +16,12 @@ from omnigraph.graph import Graph, OpenMode
 from omnigraph.maintenance.migrate import migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
 from omnigraph.operations.arguments import checked_actor, flag, one_of, plain_text
-from omnigraph.operations.initialise import apply_initialise, existing_graph, plan_initialise
+from omnigraph.operations.initialise import (
+    apply_initialise,
+    existing_graph,
+    plan_initialise,
+    stored_at,
+)
 from omnigraph.operations.lost_manifest import require_newest
 from omnigraph.operations.schema_contract import contract_for, read_contract
 from omnigraph.storage.branch_identity import BranchRef
@@ -151,7 +156,7 @@ def rebuild_manifest(
     from omnigraph.maintenance.rebuild import rebuild  # opening a graph does not need it
 
     flag(confirm, argument="confirm")
-    objects = StoredObjects(parse_root(root, storage_options=storage_options))
+    objects = stored_at(parse_root(root, storage_options=storage_options))
     return rebuild(objects, SYSTEM_CLOCK, confirm=confirm)
 
 

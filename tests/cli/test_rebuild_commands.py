@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +85,21 @@ def test_options_of_other_repairs_are_refused(graph: Graph, more: tuple[str, ...
 
     assert refused.returncode == 5
     assert "can only be combined with --confirm and --json" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("repair", "--rebuild-manifest"),
+        ("repair", "--rebuild-manifest", "--confirm", "--yes"),
+        ("verify",),
+    ],
+)
+def test_a_root_that_is_not_there_is_no_graph(tmp_path: Path, words: tuple[str, ...]) -> None:
+    command, *options = words
+
+    ended = omnigraph(command, str(tmp_path / "nothing"), *options)
+
+    assert ended.returncode == 3, ended.stderr
+    assert "there is no graph" in ended.stderr
+    assert list(tmp_path.iterdir()) == []

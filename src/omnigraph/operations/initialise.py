@@ -312,6 +312,15 @@ def existing_graph(location: Root) -> ManifestState:
     return state
 
 
+def stored_at(location: Root) -> StoredObjects:
+    """The objects of a root; a root that is not there is an error that says so."""
+    try:
+        return StoredObjects(location)
+    except StorageUnavailableError:
+        existing_graph(location)
+        raise
+
+
 def _made_meanwhile(location: Root, error: NotFoundError) -> ManifestState:
     """The manifest after all, or an error that says why there is none."""
     try:
