@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import lance
 import pytest
 from lance.fragment import write_fragments
@@ -143,6 +145,23 @@ def test_check_tells_of_automatic_cleanup(graph_root: str) -> None:
     graph.optimize()
     assert graph.check().ok
     assert set(before) <= set(versions(graph_root))
+
+
+def test_check_tells_of_automatic_cleanup_on_every_branch(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": "ann"}]})
+    dev = graph.create_branch("dev")
+    dev.write({"Person": [{"name": "bob"}]})
+    graph.create_branch("idle")
+    (fork,) = Path(f"{graph_root}/{PERSON}/tree").iterdir()
+    lance.dataset(str(fork)).update_config(AUTO_CLEANUP)
+
+    for branch in ("main", "dev", "idle"):
+        (finding,) = graph.branch(branch).check().findings
+        assert (finding.problem, finding.thing) == (Problem.AUTOMATIC_CLEANUP, "node:Person")
+        assert "on branch 'dev'" in finding.message
+    dev.write({"Person": [{"name": "cyd"}]})
+    assert graph.check().ok
 
 
 def switch_on(root: str) -> None:

@@ -8,6 +8,7 @@ schema's rules, and the chain of commits reaches back to the first without a gap
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -17,8 +18,9 @@ from omnigraph import names
 from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import recovery_folder
-from omnigraph.errors import DamagedGraphError, OmnigraphError
+from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.local.integrity import BrokenRule, broken_rules
+from omnigraph.operations.references import branch_state
 from omnigraph.rules.constraints import TypeRules, table_rules
 from omnigraph.storage.branch_refs import find_branch, living_branches
 from omnigraph.storage.commit_graph import commit_graph
@@ -116,7 +118,7 @@ def check_graph(
     ]
     if not findings:
         findings += _rules(engine, catalog)
-    findings += _chain(root, state)
+    findings += [*_automatic_cleanup(objects, state), *_chain(root, state)]
     orphans = [orphan for entry in snapshot.tables.values() for orphan in _orphans(root, entry)]
     recovery = recovery_folder(objects)
     strays = (path for path in objects.list(names.REFS_DIR) if not names.is_ref(path))
@@ -148,7 +150,7 @@ def findings_elsewhere(objects: Objects) -> tuple[Finding, ...]:
             told = [*_gone(root, tables, opened, f"branch {ref.branch!r}")]
             for entry in tables:
                 if belongs_to(entry, ref) and (line_of(entry), entry.version) in opened:
-                    told += (*_head(root, entry), *_automatic_cleanup(root, entry))
+                    told += _head(root, entry)
         except OmnigraphError as error:
             told = [_unreadable(f"branch {ref.branch!r}", error)]
         if told and find_branch(objects, ref.branch) == ref:
@@ -245,7 +247,6 @@ def _pins(root: Root, state: ManifestState, engine: _Engine) -> Iterator[Finding
             )
         if belongs_to(entry, state.ref):
             yield from _head(root, entry)
-            yield from _automatic_cleanup(root, entry)
 
 
 def _read_through(root: Root, entry: TableEntry) -> int:
@@ -275,19 +276,43 @@ def _on_branch(entry: TableEntry) -> str:
     return "" if entry.branch is None else f" --branch {entry.branch}"
 
 
-def _automatic_cleanup(root: Root, entry: TableEntry) -> Iterator[Finding]:
-    settings = automatic_cleanup_at(root, entry)
-    if settings:
-        branch = _on_branch(entry)
-        said = ", ".join(f"{key}={value}" for key, value in settings.items())
-        yield Finding(
-            problem=Problem.AUTOMATIC_CLEANUP,
-            thing=entry.table_key,
-            message=f"Lance deletes old versions of it automatically ({said}), even if tags or "
-            f"branches need them. Run `omnigraph repair {root}{branch} --confirm` if it drifted, "
-            f"then {'write to the branch' if branch else f'`omnigraph optimize {root}`'}: this "
-            "disables it.",
-        )
+def _automatic_cleanup(objects: Objects, state: ManifestState) -> Iterator[Finding]:
+    """On every branch: what Lance deletes on one may be what another one reads."""
+    root = objects.root
+    for other in (state, *_other_branches(objects, state)):
+        for entry in other.snapshot().tables.values():
+            settings = _cleanup_settings(root, entry) if belongs_to(entry, other.ref) else {}
+            if not settings:
+                continue
+            said = ", ".join(f"{key}={value}" for key, value in settings.items())
+            advice = (
+                f"Run `omnigraph repair {root} --confirm` if it drifted, then `omnigraph optimize "
+                f"{root}`: this disables it."
+                if other.branch is None
+                else f"The next write to it on branch {other.branch!r} disables it."
+            )
+            yield Finding(
+                problem=Problem.AUTOMATIC_CLEANUP,
+                thing=entry.table_key,
+                message=f"Lance deletes old versions of it automatically ({said}), even if tags "
+                f"or branches need them. {advice}",
+            )
+
+
+def _other_branches(objects: Objects, state: ManifestState) -> Iterator[ManifestState]:
+    """The states of all other branches; those that are damaged are told by their own checks."""
+    with suppress(DamagedGraphError):
+        for ref in (None, *living_branches(objects).values()):
+            if ref != state.ref:
+                with suppress(DamagedGraphError, NotFoundError):
+                    yield branch_state(objects, ref)
+
+
+def _cleanup_settings(root: Root, entry: TableEntry) -> Mapping[str, str]:
+    try:
+        return automatic_cleanup_at(root, entry)
+    except OmnigraphError:
+        return {}  # a pin that cannot be read is a finding of its own
 
 
 def _rules(engine: _Engine, catalog: Catalog) -> Iterator[Finding]:
