@@ -5,7 +5,7 @@ Invariant: each method calls one operation; clocks and ids come from here and no
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -337,13 +337,19 @@ class Graph(Branching):
         Args:
             deep: Also compare every stored file of every branch, tag and retained version with its
                 checksum, and look rows up through every index.
-            spark: A Spark session whose tasks read the rows; without one, this process does.
+            spark: A Spark session whose tasks read the rows; without one, this process does. If the
+                graph was opened for writing, what they read is held meanwhile.
         """
         from omnigraph.operations.check import check_graph  # DuckDB: 100 ms few readers need
 
         flag(deep, argument="deep")
         state = self._manifest()
-        report = check_graph(self._objects, self._contract_of(state).catalog, state, spark=spark)
+        catalog = self._contract_of(state).catalog
+        held = (
+            nullcontext() if spark is None else self._held_while(state.snapshot(), purpose="check")
+        )
+        with held:
+            report = check_graph(self._objects, catalog, state, spark=spark)
         if not deep:
             return report
         from omnigraph.operations.deep_check import deep_findings

@@ -265,7 +265,12 @@ class Readable:
                 "memory and timeout are for queries in this process, and this one runs on Spark",
                 next_step="Set limits on the Spark session, or leave them out.",
             )
-        return query_on_spark(self._on_spark(spark, snapshot), chosen, now=now)
+        on_spark = self._on_spark(spark, snapshot)
+        try:
+            return on_spark.kept_by(query_on_spark(on_spark, chosen, now=now))
+        except BaseException:
+            on_spark.release()
+            raise
 
     def spark(self, spark: SparkSession | None = None) -> SparkGraph:
         """The graph as DataFrames and views, pinned to the current state.

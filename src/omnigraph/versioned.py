@@ -253,9 +253,14 @@ class Versioned(Readable):
         Raises:
             SparkUnavailableError: Spark or Java is not installed.
         """
-        view, reading = _of_something_newer(lambda: self._held_now(purpose="spark"))
+        return _of_something_newer(lambda: self._on_spark(spark, self._view()[0]))
+
+    def _on_spark(self, spark: SparkSession | None, snapshot: Snapshot) -> SparkGraph:
+        """Also for queries: what they read is held while their frames are in use."""
+        reading = _Reading(self._holding())
         try:
-            return self._on_spark(spark, view.pinned).keep(reading)
+            reading.hold(snapshot, purpose="spark")
+            return super()._on_spark(spark, snapshot).keep(reading)
         except BaseException:
             reading.release()
             raise

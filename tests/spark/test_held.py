@@ -6,16 +6,19 @@ import pickle
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import omnigraph
 from omnigraph.change_source import ChangeStreamReader
 from omnigraph.datasource import planned_stream
-from omnigraph.errors import NoLongerKeptError
+from omnigraph.errors import InvalidInputError, NoLongerKeptError
 from omnigraph.graph import Graph
+from tests.behind import meanwhile
 
 pytestmark = pytest.mark.spark
+
+NUMBERS = "query q() { match { $d: Doc } return { $d.n } }"
 
 
 @pytest.fixture
@@ -62,9 +65,38 @@ def test_diffs_and_merges_on_spark_hold_what_they_read_and_let_go(
     assert graph.holds() == ()
 
 
+def test_a_query_on_spark_is_held_while_its_frame_is_in_use(
+    graph: Graph, spark: SparkSession
+) -> None:
+    frame = graph.query(NUMBERS, spark=spark)
+    assert isinstance(frame, DataFrame)
+
+    assert [hold.purpose for hold in graph.holds()] == ["spark"]
+    _clean(graph)
+    assert [row[0] for row in frame.collect()] == [1]
+    with pytest.raises(InvalidInputError, match="mutation"):
+        graph.query('query q() { insert Doc { name: "x", n: 1 } }', spark=spark)
+    assert len(graph.holds()) == 1, "a query that is refused leaves none"
+
+
+def test_a_check_on_spark_holds_what_it_reads_and_lets_go(
+    graph: Graph, spark: SparkSession
+) -> None:
+    with meanwhile("hold.verify", lambda: [hold.purpose for hold in graph.holds()]) as seen:
+        assert graph.check(spark=spark).ok
+
+    assert seen == [["check"]]
+    assert graph.holds() == ()
+    assert graph.check().ok
+
+
 def test_whoever_only_reads_holds_nothing_on_spark(graph: Graph, spark: SparkSession) -> None:
     reader = omnigraph.open(graph.root, mode="r")
     assert reader.spark(spark).nodes("Doc").count() == 1
+    frame = reader.query(NUMBERS, spark=spark)
+    assert isinstance(frame, DataFrame)
+    assert frame.count() == 1
+    assert reader.check(spark=spark).ok
     assert graph.holds() == ()
 
 

@@ -9,6 +9,7 @@ Options of the store travel inside the task, and nowhere else.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -126,6 +127,10 @@ class Kept(Protocol):
     def release(self) -> None: ...
 
 
+def _forget(_: Kept | None) -> None:
+    """Called when a frame is gone: until then it is what refers to the argument."""
+
+
 class SparkGraph:
     """A graph on Spark, pinned to the snapshot it was made from.
 
@@ -145,6 +150,11 @@ class SparkGraph:
         """Take over what keeps its versions."""
         self._kept = kept
         return self
+
+    def kept_by(self, frame: DataFrame) -> DataFrame:
+        """A frame that keeps what it reads while it is in use, as this object would."""
+        weakref.finalize(frame, _forget, self._kept)
+        return frame
 
     def release(self) -> None:
         """Let go of what is read; it may be cleaned up from now on."""
