@@ -305,11 +305,11 @@ class Plan:
         return Plan(**json.loads(text))
 
 
-def call(entry: str, desk: Desk) -> Ended:
+def call(entry: str, desk: Desk, verbs: Mapping[str, Verb] = VERBS) -> Ended:
     if entry.startswith(PROMPT):
         return _command(entry, desk)
     try:
-        VERBS[entry](desk)
+        verbs[entry](desk)
     except OmnigraphError as error:
         return Ended(entry=entry, ending=Ending.REFUSED, said=f"{type(error).__name__}: {error}")
     except BaseException:  # noqa: BLE001 - whatever it is, it is what is looked for

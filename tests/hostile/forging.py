@@ -53,6 +53,8 @@ from omnigraph.storage.manifest_rows import (
 from omnigraph.storage.objects import StoredObjects
 from omnigraph.storage.snapshot import ChecksumRef, Pin
 from tests.adversary.world import DEV, EARLY
+from tests.hostile.documents import COPY_RECORD, DOCUMENTS, HOLD, changes, place_file
+from tests.hostile.play import ONTO
 from tests.hostile.versions import (
     newest_version,
     rewrite,
@@ -79,6 +81,9 @@ class Forgery:
 
     name: str
     lay: Lay
+    of_a_backup: bool = False
+    entries: tuple[str, ...] | None = None
+    """Those that could follow it; all if not given."""
 
 
 SPELLINGS: Final[Mapping[str, Spelling]] = {
@@ -109,6 +114,8 @@ def forgeries() -> list[Forgery]:
         *_history(),
         *_links(),
         *_base_paths(),
+        *_documents(),
+        *_copies(),
     ]
     assert len({forgery.name for forgery in made}) == len(made)
     return made
@@ -480,6 +487,7 @@ LINKED: Final = (
     ),
     *names.TABLE_DIRS,
     *(names.COMMITS, f"{names.COMMITS}/data", f"{names.COMMITS}/_versions", names.RECOVERIES),
+    *(names.HOLDS_DIR, names.hold(HOLD), names.BACKUPS_DIR, names.copy_intent()),
     *("_refs", names.BRANCH_REFS_DIR, names.TAG_REFS_DIR, names.RETENTION_DIR, names.REBUILDS_DIR),
     *(names.branch_ref(DEV), names.later_ref_entries(names.BRANCH_REFS_DIR, DEV)),
     *(names.branch_ref(DEV, 2), names.tag_ref(EARLY, 2), names.retention_entry(1)),
@@ -552,12 +560,12 @@ def _forget_checksums(table_key: str, root: Path, *, fork: str | None = None) ->
     put_rows(root, change, fork=fork)
 
 
-def _in_version(make: Callable[[str], Any], root: Path, address: str) -> None:
+def in_version(make: Callable[[str], Any], root: Path, address: str) -> None:
     rewrite(newest_version(root / names.table_location(COMPANY)), make(address))
     _forget_checksums(COMPANY, root)
 
 
-def _in_fork(place: str, root: Path, address: str) -> None:
+def in_fork(place: str, root: Path, address: str) -> None:
     """What a fork of a table, or of the manifest, says that it shares."""
     if place == names.MANIFEST:
         folder = root / names.fork_location(place, _fork_of_dev(root))
@@ -571,12 +579,75 @@ def _in_fork(place: str, root: Path, address: str) -> None:
 
 def _base_paths() -> Iterator[Forgery]:
     company, person = names.table_location(COMPANY), names.table_location(PERSON)
-    yield from _spelt("files elsewhere", 2, company, partial(_in_version, with_files_at))
-    yield from _spelt("data path", 3, f"{company}/data/x", partial(_in_version, with_data_path))
-    yield from _spelt("transaction", 3, company, partial(_in_version, with_transaction), less=2)
-    yield from _spelt("fork of a table", 4, person, partial(_in_fork, person))
-    yield from _spelt("fork of a table, another", 4, company, partial(_in_fork, person), less=2)
-    yield from _spelt("fork of the manifest", 3, names.MANIFEST, partial(_in_fork, names.MANIFEST))
+    yield from _spelt("files elsewhere", 2, company, partial(in_version, with_files_at))
+    yield from _spelt("data path", 3, f"{company}/data/x", partial(in_version, with_data_path))
+    yield from _spelt("transaction", 3, company, partial(in_version, with_transaction), less=2)
+    yield from _spelt("fork of a table", 4, person, partial(in_fork, person))
+    yield from _spelt("fork of a table, another", 4, company, partial(in_fork, person), less=2)
+    yield from _spelt("fork of the manifest", 3, names.MANIFEST, partial(in_fork, names.MANIFEST))
     yield from _spelt(
-        "fork of the manifest, another", 3, person, partial(_in_fork, names.MANIFEST), less=2
+        "fork of the manifest, another", 3, person, partial(in_fork, names.MANIFEST), less=2
     )
+
+
+# Documents that say what they could not, and copies.
+
+
+COPYING: Final = (*ONTO, "backup", "restore", "clone", "verify", "check deeply", "holds", "status")
+READERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "copy record": COPYING,
+    "copy intent": COPYING,
+    "hold": ("holds", "$ hold list", "release_hold", "status", "cleanup", "cleanup confirmed"),
+    "rebuild": ("rebuild_manifest", "rebuild_manifest confirmed", "backup", "check deeply"),
+    "schema lock": ("apply_schema", "write", "status", "$ schema apply"),
+    "scrub": ("scrub", "$ scrub", "$ scrub recorded", "check deeply"),
+    "floors": ("cleanup confirmed", "at", "tag", "create_branch", "backup", "check deeply"),
+    "branch log": (
+        *("branches", "write on a branch", "delete_branch", "check deeply", "$ branch list"),
+        *("cleanup confirmed", "merge", "clone", "maintain", "status"),
+    ),
+    "tag log": ("tags", "$ tag list", "at", "check deeply", "cleanup confirmed", "diff", "backup"),
+    "sidecar": ("open", "write", "recover", "$ recovery list", "cleanup confirmed", "check deeply"),
+    "schema state": ("open", "status", "$ schema show", "apply_schema", "clone"),
+}
+"""The entries that read a document."""
+
+
+def _documents() -> Iterator[Forgery]:
+    for document in DOCUMENTS:
+        for name, lay in changes(document):
+            yield Forgery(
+                name=name,
+                lay=lay,
+                of_a_backup=document.of_a_backup,
+                entries=READERS[document.name],
+            )
+
+
+COPIED_ONTO: Final = (
+    *(names.BACKUPS_DIR, names.copy_intent(), names.copy_record(1), names.MANIFEST),
+    *(f"{names.MANIFEST}/_versions", f"{names.MANIFEST}/data", *names.TABLE_DIRS),
+    *_table_folders(PERSON)[:5],
+    *("_refs", names.BRANCH_REFS_DIR, names.TAG_REFS_DIR, names.SCHEMAS_DIR, names.SCHEMA_SOURCE),
+    *(names.COMMITS, f"{names.COMMITS}/_versions", names.forks_folder(names.MANIFEST)),
+)
+
+
+def _copies() -> Iterator[Forgery]:
+    def file(root: Path, path: str) -> None:
+        COPY_RECORD.lay(partial(place_file, path), root)
+
+    def line(root: Path, path: str) -> None:
+        COPY_RECORD.lay(lambda fields: fields["newest"].update({path: 1}), root)
+
+    place = names.table_location(PERSON)
+    of_backup = partial(replace, of_a_backup=True, entries=COPYING)
+    for forgery in _spelt("copy, file", 1, f"{place}/data/x", file):
+        yield of_backup(forgery)
+    for forgery in _spelt("copy, line", 1, place, line, less=3):
+        yield of_backup(forgery)
+    for pattern, to in product(COPIED_ONTO, ("absolute", "relative")):
+        lay = partial(_link, pattern, to)
+        yield Forgery(
+            name=f"copy, link at {pattern}: {to}", lay=lay, of_a_backup=True, entries=COPYING
+        )

@@ -8,17 +8,26 @@ from __future__ import annotations
 import faulthandler
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+import omnigraph
 from tests.adversary.plain_process import hide_optional_packages
 from tests.adversary.questions import ask, opened
-from tests.adversary.verbs import SECONDS_EACH, Desk, call
+from tests.adversary.verbs import SECONDS_EACH, VERBS, Desk, Verb, call
 from tests.hostile.tripwire import Tripwire
 
 ASKED: Final = "?"
 """The entry that asks every question instead of calling a verb."""
+ORIGIN, BACKUP, GROWN = "origin", "backup", "grown"
+"""Beside the desk: the graph that is forged, a backup of it, and the same after more writes."""
+ONTO: Final[Mapping[str, Verb]] = {
+    "> backup": lambda desk: omnigraph.backup(str(desk.folder.parent / GROWN), desk.root),
+    "> restore": lambda desk: omnigraph.restore(str(desk.folder.parent / GROWN), desk.root),
+}
+"""What is copied onto a hostile folder."""
 
 
 def main(plan: str) -> None:
@@ -36,7 +45,8 @@ def main(plan: str) -> None:
         if entry == ASKED:
             told = {"entry": entry, "answers": ask(opened(root))}
         else:
-            told = asdict(call(entry, Desk(root=root, folder=Path(folder))))
+            desk = Desk(root=root, folder=Path(folder))
+            told = asdict(call(entry, desk, {**VERBS, **ONTO}))
         faulthandler.cancel_dump_traceback_later()
         tripped = list(wire.tripped()) if wire is not None else []
         if wire is not None and tripped:

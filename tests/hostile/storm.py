@@ -28,7 +28,7 @@ from tests.adversary.verbs import ENTRIES, PROMPT, Ending, lay_out
 from tests.adversary.world import DEV, build
 from tests.forking.programs import Finished, run_module
 from tests.hostile.forging import VICTIM, Forgery, forgeries
-from tests.hostile.play import ASKED
+from tests.hostile.play import ASKED, BACKUP, GROWN, ORIGIN
 
 STOLEN: Final = "stolen"
 """In everything that only the victim holds."""
@@ -75,16 +75,18 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.origin = folder / "origin"
+        self.origin = folder / ORIGIN
         self.victim = folder / VICTIM
         build(self.origin)
-        shutil.copytree(self.origin, self.victim)
-        _fill(self.victim)
+        for filled in (self.victim, folder / GROWN):
+            shutil.copytree(self.origin, filled)
+            fill(filled)
+        omnigraph.backup(str(self.origin), str(folder / BACKUP))
         lay_out(folder / "desk")
 
     def forged(self, forgery: Forgery, name: str) -> Path:
         root = self.folder / name
-        shutil.copytree(self.origin, root)
+        shutil.copytree(self.folder / (BACKUP if forgery.of_a_backup else ORIGIN), root)
         forgery.lay(root)
         return root
 
@@ -95,7 +97,7 @@ class Place:
         return run_module("tests.hostile.play", str(file))
 
 
-def _fill(victim: Path) -> None:
+def fill(victim: Path) -> None:
     graph = omnigraph.open(str(victim))
     rows = {"Person": [{"name": STOLEN}], "Company": [{"name": STOLEN}]}
     graph.write(rows, actor=STOLEN)
@@ -172,7 +174,11 @@ def sample(seed: str, count: int, entries: int) -> list[tuple[Forgery, list[str]
     """Some forgeries of each kind, with some entries for each."""
     chance = random.Random(seed)
     chosen = chance.sample(forgeries(), count)
-    return [(forgery, chance.sample(ENTRIES_HERE, entries)) for forgery in chosen]
+    return [(forgery, chance.sample(entries_of(forgery), entries)) for forgery in chosen]
+
+
+def entries_of(forgery: Forgery) -> tuple[str, ...]:
+    return forgery.entries or ENTRIES_HERE
 
 
 def main() -> None:
@@ -186,7 +192,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="omnigraph-hostile-") as folder:
         place = Place(Path(folder))
         outcome = perform(
-            place, known_answers(place), [(forgery, ENTRIES_HERE) for forgery in part]
+            place, known_answers(place), [(forgery, entries_of(forgery)) for forgery in part]
         )
     for fault in outcome.faults:
         print(fault)

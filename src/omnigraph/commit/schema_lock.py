@@ -15,6 +15,7 @@ from omnigraph import names
 from omnigraph.commit.sidecar import is_abandoned, pending_sidecars, read_sidecar
 from omnigraph.errors import ConflictError
 from omnigraph.failpoints import reach
+from omnigraph.storage.documents import parsed, typed
 from omnigraph.storage.objects import Put
 
 if TYPE_CHECKING:
@@ -81,6 +82,6 @@ def _held(objects: Objects) -> SchemaLock | None:
     if content is None:
         return None
     try:
-        return SchemaLock(**json.loads(content))
-    except (ValueError, TypeError):
+        return typed(SchemaLock, parsed(content))
+    except ValueError:
         return None

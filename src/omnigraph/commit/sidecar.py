@@ -11,6 +11,7 @@ import json
 import os
 import socket
 from collections import deque
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import RecoveryRequiredError
+from omnigraph.storage.documents import MALFORMED, moment, parsed, typed
 from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import Objects, Put
 from omnigraph.storage.snapshot import Pin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from datetime import datetime
 
 SIDECAR_FORMAT: Final = 4
@@ -257,7 +259,7 @@ def started_at(pid: int) -> str:
 def _running(pid: int) -> str:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return ""
     except PermissionError:
         return "running"
@@ -307,16 +309,17 @@ def _decoded(path: str, content: bytes) -> Sidecar:
     operation_id, _ = names.sidecar_owner(path)
     look = f"Look at {path}; it is kept until it is repaired."
     try:
-        fields: dict[str, Any] = json.loads(content)
+        fields: dict[str, Any] = parsed(content)
         if int(fields.pop("format")) > SIDECAR_FORMAT:
             raise RecoveryRequiredError(
                 f"the sidecar of operation {operation_id} was written by a newer Omnigraph",
                 next_step="Upgrade omnigraph, then open the graph again.",
             )
-        fields["kind"] = WriterKind(fields["kind"])
-        fields["state"] = SidecarState(fields["state"])
-        sidecar = Sidecar(**_of_today(fields))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        sidecar = typed(Sidecar, asdict(Sidecar(**_of_today(fields))))
+        moment(sidecar.started_at), moment(sidecar.beat_at)
+        if sidecar.pid < 1:
+            raise ValueError(f"{sidecar.pid} is no process")
+    except MALFORMED as error:
         raise RecoveryRequiredError(
             f"the sidecar of operation {operation_id} cannot be parsed: {error!r}",
             next_step=look,

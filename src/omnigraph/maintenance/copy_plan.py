@@ -9,6 +9,7 @@ branches, logs, schema, and the manifest of main as the last.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -238,9 +239,10 @@ class _Planner:
             stored = self._source.read(path)
             if stored is None or digest_of(stored) != named[2]:
                 continue  # copied as it is; a reader of the copy finds the same damage
-            for name, checksum in ChecksumList.from_bytes(stored).added.items():
-                if not checksum.digest.startswith(ENTITY_TAG):
-                    self.plan.digests[checksum.path(line.location, name)] = checksum.digest
+            with suppress(ValueError):  # the same
+                for name, checksum in ChecksumList.from_bytes(stored).added.items():
+                    if not checksum.digest.startswith(ENTITY_TAG):
+                        self.plan.digests[checksum.path(line.location, name)] = checksum.digest
 
     def _floors(self) -> tuple[str, ...]:
         number = last_entry(self._source)

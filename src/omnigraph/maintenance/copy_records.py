@@ -8,7 +8,8 @@ as the record's files are in their places, and a process that finds them missing
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,12 @@ from omnigraph import names
 from omnigraph.errors import ConflictError, DamagedGraphError
 from omnigraph.failpoints import reach
 from omnigraph.storage.digests import digest_of, digest_of_values
+from omnigraph.storage.documents import MALFORMED, parsed, typed
 from omnigraph.storage.durability import make_durable
+from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import Put, claim
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from omnigraph.storage.objects import StoredObjects
 
 
@@ -65,15 +66,24 @@ class CopyRecord:
     @classmethod
     def from_bytes(cls, number: int, content: bytes) -> CopyRecord:
         try:
-            fields = dict(json.loads(content))
+            fields = dict(parsed(content))
             _require_digest(fields.pop("digest"), fields)
-            files = tuple((path, b64decode(text)) for path, text in fields.pop("files"))
-            return cls(number=number, files=files, **fields)
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedGraphError(
-                f"{names.copy_record(number)}, the record of a backup, is damaged: {error}",
-                next_step="Make a backup at another location.",
-            ) from error
+            record = typed(cls, {**fields, "number": number})
+            is_of_main = 0 < record.newest[names.MANIFEST] <= names.LANCE_VERSION_MOST
+        except MALFORMED as error:
+            raise _damaged(number, repr(error)) from error
+        if not is_of_main:
+            raise _damaged(number, f"version {record.main_version} of {names.MANIFEST}")
+        for path in (*record.newest, *(path for path, _ in record.files)):
+            stored_path(path, said_by=names.copy_record(number))
+        return record
+
+
+def _damaged(number: int, found: str) -> DamagedGraphError:
+    return DamagedGraphError(
+        f"{names.copy_record(number)}, the record of a backup, is damaged: {found:.200}",
+        next_step="Make a backup at another location.",
+    )
 
 
 def _require_digest(expected: object, fields: dict[str, Any]) -> None:

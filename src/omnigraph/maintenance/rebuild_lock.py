@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.sidecar import started_at, this_host, this_process
 from omnigraph.errors import ConflictError
+from omnigraph.storage.documents import moment, parsed, typed
 from omnigraph.storage.durability import sync
 from omnigraph.storage.objects import Put
 
@@ -79,9 +79,11 @@ def _last(objects: Objects) -> tuple[int, RebuildEntry | None]:
         return 0, None
     content = objects.read(names.rebuild_entry(last)) or b""
     try:
-        return last, RebuildEntry(**json.loads(content))
-    except (ValueError, TypeError):
+        entry = typed(RebuildEntry, parsed(content))
+        moment(entry.begun_at)
+    except ValueError:
         return last, None  # torn by a power cut: its process is gone
+    return last, entry
 
 
 def _put(objects: Objects, number: int, entry: RebuildEntry) -> bool:
@@ -95,7 +97,7 @@ def _is_working(entry: RebuildEntry, clock: Clock) -> bool:
         return False
     if entry.host == this_host():
         return started_at(entry.pid) == entry.process_started
-    silence = clock.now() - datetime.fromisoformat(entry.begun_at)
+    silence = clock.now() - moment(entry.begun_at)
     return silence.total_seconds() < _SILENT_SECONDS
 
 

@@ -24,7 +24,7 @@ from omnigraph.operations.check import Finding
 from omnigraph.operations.deep_check import file_findings, list_findings
 from omnigraph.storage.checksum_recording import record_version
 from omnigraph.storage.digests import digest_of_values
-from omnigraph.storage.documents import parsed, typed
+from omnigraph.storage.documents import MALFORMED, parsed, typed
 from omnigraph.storage.stored_files import (
     StoredFile,
     StoredFiles,
@@ -126,7 +126,7 @@ def scrub_graph(
 
 def _read_progress(objects: Objects) -> _Progress:
     content = objects.read(names.SCRUB_PROGRESS)
-    with suppress(ValueError, KeyError, TypeError):
+    with suppress(*MALFORMED):
         if content is not None:
             return _Progress.from_json(content)
     return _Progress()  # a pass that cannot be resumed starts over

@@ -17,6 +17,7 @@ from omnigraph.errors import DamagedGraphError, SchemaInvalidError
 from omnigraph.failpoints import reach
 from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
 from omnigraph.storage.accepted_schemas import StoredSchema, kept_schema, schema_at_root
+from omnigraph.storage.documents import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +144,7 @@ def _check_meaning(objects: Objects, text: str, catalog: Catalog) -> None:
 
 def _state_in(objects: Objects, content: str) -> Mapping[str, object]:
     try:
-        state = json.loads(content)
+        state = parsed(content)
     except ValueError as error:
         raise _torn(objects, f"{names.SCHEMA_STATE} is not JSON") from error
     if not isinstance(state, dict):

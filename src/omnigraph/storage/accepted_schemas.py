@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.failpoints import reach
+from omnigraph.storage.documents import parsed
 from omnigraph.storage.durability import sync
 from omnigraph.storage.location import Scheme
 from omnigraph.storage.objects import Put, read_all
@@ -61,7 +62,7 @@ def kept_schema(objects: Objects, model_hash: str) -> StoredSchema | None:
     if content is None:
         return None
     try:
-        return StoredSchema(**json.loads(content))
+        return StoredSchema(**parsed(content))
     except (ValueError, TypeError) as error:
         raise DamagedGraphError(
             f"{path} in {objects.root} cannot be parsed: {error!r:.200}",
@@ -92,7 +93,7 @@ def is_schema_there(objects: Objects, model_hash: str) -> bool:
     except DamagedGraphError:
         return False
     try:
-        state = json.loads(objects.read(names.SCHEMA_STATE) or b"")
+        state = parsed(objects.read(names.SCHEMA_STATE) or b"")
     except ValueError:
         return False
     return isinstance(state, dict) and state.get("model_hash") == model_hash

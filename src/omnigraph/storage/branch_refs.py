@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, NotFoundError
 from omnigraph.storage.branch_identity import BranchRef, ForkPoint
+from omnigraph.storage.documents import moment
 from omnigraph.storage.manifest import manifest_branches, read_manifest
 from omnigraph.storage.objects import Objects, claim
 from omnigraph.storage.pinned_tables import decoded as pinned
@@ -142,15 +143,19 @@ def _fork_point(fields: Mapping[str, Any]) -> ForkPoint:
 
 
 def _branch_ref(fields: Mapping[str, Any]) -> BranchRef:
-    origin = fields.get("forked_from")
+    origin, owner, expires_at = map(fields.get, ("forked_from", "owner", "expires_at"))
+    for time in (fields["claimed_at"], *([] if expires_at is None else [expires_at])):
+        moment(time)
+    if not isinstance(owner, str | None):
+        raise TypeError(f"its owner is {owner!r:.80}")
     return BranchRef(
         branch=str(fields["branch"]),
         incarnation=str(fields["incarnation"]),
         claimed_at=str(fields["claimed_at"]),
         creates=tuple(str(location) for location in fields.get("creates", ())),
         forked_from=None if origin is None else _fork_point(origin),
-        owner=fields.get("owner"),
-        expires_at=fields.get("expires_at"),
+        owner=owner,
+        expires_at=expires_at,
     )
 
 
@@ -170,5 +175,6 @@ _BRANCHES: Final = RefKind(
     directory=names.BRANCH_REFS_DIR,
     post_abandon="branch.post_abandon",
     decoded=_branch_ref,
+    named=lambda ref: ref.branch,
     paths=_paths,
 )

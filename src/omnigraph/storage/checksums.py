@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.digests import digest_of
+from omnigraph.storage.documents import MALFORMED, parsed
 from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import stored_objects
 from omnigraph.storage.snapshot import ChecksumRef
@@ -65,13 +66,27 @@ class ChecksumList:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> ChecksumList:
-        fields = json.loads(content)
-        previous = fields["previous"]
-        return cls(
-            previous=None if previous is None else ChecksumRef(*previous),
-            added={name: FileChecksum(*values) for name, values in fields["added"].items()},
-            removed=tuple(fields["removed"]),
-        )
+        """What a list says.
+
+        Raises:
+            ValueError: it is not what `to_bytes` writes.
+        """
+        try:
+            fields = parsed(content)
+            previous = fields["previous"]
+            return cls(
+                previous=None if previous is None else ChecksumRef(*previous),
+                added={name: _checksum(*values) for name, values in fields["added"].items()},
+                removed=tuple(fields["removed"]),
+            )
+        except MALFORMED as error:
+            raise ValueError(f"it cannot be understood: {error!r:.120}") from error
+
+
+def _checksum(fork: object, size: object, digest: object) -> FileChecksum:
+    if isinstance(fork, str | None) and isinstance(size, int) and isinstance(digest, str):
+        return FileChecksum(fork, size, digest)
+    raise TypeError(f"a checksum is {(fork, size, digest)!r:.80}")
 
 
 _LISTS: Final[UsedLast[ChecksumList]] = UsedLast(_LISTS_KEPT)
@@ -117,7 +132,10 @@ def _read_whole(root: Root, location: str, ref: ChecksumRef, digest: str) -> Che
         raise _damaged_list(root, path, "it is missing")
     if digest_of(content) != digest:
         raise _damaged_list(root, path, f"its digest is {digest_of(content)}")
-    stored = ChecksumList.from_bytes(content)
+    try:
+        stored = ChecksumList.from_bytes(content)
+    except ValueError as error:
+        raise _damaged_list(root, path, str(error)) from error
     for name, checksum in stored.added.items():
         stored_path(checksum.path(location, name), said_by=path)
     keep_list(root, path, stored)

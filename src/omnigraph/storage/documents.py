@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     T = TypeVar("T", bound=DataclassInstance)
 else:
     T = TypeVar("T")
+
+
+MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
+"""What whoever decodes a document by hand meets if it is not what it should be."""
 
 
 def parsed(content: bytes | str) -> Any:
@@ -47,3 +52,15 @@ def typed(kind: type[T], members: object) -> T:
         return msgspec.convert(members, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
+
+def moment(text: object) -> datetime:
+    """A time that is stored.
+
+    Raises:
+        ValueError: it is none, or does not say of which zone.
+    """
+    time = datetime.fromisoformat(text) if isinstance(text, str) else None
+    if time is None or time.tzinfo is None:
+        raise ValueError(f"{text!r:.80} is no time with a zone")
+    return time

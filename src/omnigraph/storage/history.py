@@ -25,6 +25,7 @@ from omnigraph.storage.datasets import (
     without_cleanup,
 )
 from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.documents import MALFORMED, parsed
 from omnigraph.storage.location import stored_path
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
@@ -183,45 +184,64 @@ def find_published(root: Root, operation_id: str) -> tuple[Operation, ...]:
 def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
     """Every commit that moved here, each once, in the order of manifest versions."""
     actors = {row["graph_commit_id"]: row["actor_id"] for row in _rows(root, names.COMMIT_ACTORS)}
-    commits = {
-        row["graph_commit_id"]: GraphCommit(
-            commit_id=row["graph_commit_id"],
-            branch=row.get("graph_branch"),
-            operation_id=row.get("operation_id") or "",
-            actor=actors.get(row["graph_commit_id"], ""),
-            created_at=row["created_at"].isoformat(timespec="microseconds"),
-            parent_id=row.get("parent_commit_id"),
-            merged_parent_id=row.get("merged_parent_commit_id"),
-            resolution=row.get("resolution"),
-            manifest_version=row["manifest_version"],
-            tables=tuple(tuple(table) for table in json.loads(row.get("tables") or "[]")),
-            schema_change=SchemaChange.from_json(row["schema_change"])
-            if row.get("schema_change")
-            else None,
-        )
-        for row in _rows(root, names.COMMITS)
-    }
-    for commit in commits.values():
-        for path in paths_in(commit):
-            stored_path(path, said_by=f"commit {commit.commit_id} of {names.COMMITS}")
+    rows = _rows(root, names.COMMITS)
+    try:
+        commits = {
+            row["graph_commit_id"]: _commit(row, actors.get(row["graph_commit_id"], ""))
+            for row in rows
+        }
+        paths = [(commit, path) for commit in commits.values() for path in paths_in(commit)]
+    except MALFORMED as error:
+        raise _not_understood(root, names.COMMITS, error) from error
+    for commit, path in paths:
+        stored_path(path, said_by=f"commit {commit.commit_id} of {names.COMMITS}")
     return tuple(sorted(commits.values(), key=lambda commit: commit.manifest_version))
 
 
 def recorded_recoveries(root: Root) -> tuple[Recovery, ...]:
     """Every recovery, each once, oldest first."""
-    found = {
-        row["operation_id"]: Recovery(
-            operation_id=row["operation_id"],
-            commit_id=row["graph_commit_id"],
-            kind=row["recovery_kind"],
-            original_actor=row["original_actor"],
-            writer_kind=row["writer_kind"],
-            tables=tuple(json.loads(row["tables"])),
-            recovered_at=row["recovered_at"].isoformat(timespec="microseconds"),
-        )
-        for row in _rows(root, names.RECOVERIES)
-    }
-    return tuple(sorted(found.values(), key=lambda recovery: recovery.recovered_at))
+    rows = _rows(root, names.RECOVERIES)
+    try:
+        recoveries = {row["operation_id"]: _recovery(row) for row in rows}
+    except MALFORMED as error:
+        raise _not_understood(root, names.RECOVERIES, error) from error
+    return tuple(sorted(recoveries.values(), key=lambda recovery: recovery.recovered_at))
+
+
+def _commit(row: Mapping[str, Any], actor: str) -> GraphCommit:
+    change = row.get("schema_change")
+    return GraphCommit(
+        commit_id=row["graph_commit_id"],
+        branch=row.get("graph_branch"),
+        operation_id=row.get("operation_id") or "",
+        actor=actor,
+        created_at=row["created_at"].isoformat(timespec="microseconds"),
+        parent_id=row.get("parent_commit_id"),
+        merged_parent_id=row.get("merged_parent_commit_id"),
+        resolution=row.get("resolution"),
+        manifest_version=row["manifest_version"],
+        tables=tuple(tuple(table) for table in parsed(row.get("tables") or "[]")),
+        schema_change=SchemaChange.from_json(change) if change else None,
+    )
+
+
+def _recovery(row: Mapping[str, Any]) -> Recovery:
+    return Recovery(
+        operation_id=row["operation_id"],
+        commit_id=row["graph_commit_id"],
+        kind=row["recovery_kind"],
+        original_actor=row["original_actor"],
+        writer_kind=row["writer_kind"],
+        tables=tuple(parsed(row["tables"])),
+        recovered_at=row["recovered_at"].isoformat(timespec="microseconds"),
+    )
+
+
+def _not_understood(root: Root, location: str, error: Exception) -> DamagedGraphError:
+    return DamagedGraphError(
+        f"a row of {location} of {root} cannot be understood: {error!r:.120}",
+        next_step="Restore it from a backup of the root.",
+    )
 
 
 def compact_history(root: Root) -> None:

@@ -9,14 +9,15 @@ only `CLOCK_MARGIN` later by theirs, so clocks may differ by so much. No hold la
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.documents import MALFORMED, moment, parsed, typed
 from omnigraph.storage.objects import read_all
 from omnigraph.storage.retention import Line, line_of
 
@@ -58,9 +59,7 @@ class Hold:
     @property
     def ends(self) -> datetime:
         """When its holder stops to rely on it."""
-        return min(
-            datetime.fromisoformat(self.expires_at), datetime.fromisoformat(self.made_at) + HOLD_MAX
-        )
+        return min(moment(self.expires_at), moment(self.made_at) + HOLD_MAX)
 
     def is_over(self, now: datetime) -> bool:
         """Whether others may remove it."""
@@ -129,13 +128,11 @@ def _contents(objects: Objects) -> Iterator[tuple[str, bytes]]:
 def decoded(hold_id: str, content: bytes) -> Hold | None:
     """A hold as it was stored; None if it cannot be parsed."""
     try:
-        fields: Mapping[str, Any] = dict(json.loads(content))
-        told = {name: value for name, value in fields.items() if name != _DIGEST}
-        if fields[_DIGEST] != digest_of_values([names.hold(hold_id), told]):
+        fields = dict(parsed(content))
+        if fields.pop(_DIGEST) != digest_of_values([names.hold(hold_id), fields]):
             return None
-        versions = tuple(HeldVersions(*each) for each in told["versions"])
-        hold = Hold(**{**told, "versions": versions})
+        hold = typed(Hold, fields)
         _ = hold.ends
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return None
-    return hold
+    return hold if hold.hold_id == hold_id else None

@@ -18,6 +18,7 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.documents import MALFORMED, parsed
 from omnigraph.storage.location import Durability, stored_path
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class SchemaChange:
 
     @classmethod
     def from_json(cls, text: str) -> SchemaChange:
-        fields = json.loads(text)
+        fields = parsed(text)
         return cls(**{**fields, "tables": tuple(tuple(table) for table in fields["tables"])})
 
 
@@ -424,10 +425,10 @@ def _row(*values: object) -> ManifestRow:
     record = dict(zip(_DECODED, values, strict=True))
     try:
         object_type = ObjectType(record["object_type"])
-        metadata = json.loads(str(record["metadata"] or "{}"))
+        metadata = parsed(str(record["metadata"] or "{}"))
         row = _typed_row(object_type, record, metadata)
         paths = tuple(paths_in(row))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise DamagedGraphError(
             f"manifest row {record.get('object_id')!r} cannot be parsed: {error!r}",
             next_step="Run `omnigraph check` on the graph.",

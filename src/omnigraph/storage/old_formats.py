@@ -7,12 +7,12 @@ the migration writes rows of its own.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.documents import parsed
 from omnigraph.storage.history import recorded_commits
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead, ManifestRow
 from omnigraph.storage.objects import stored_objects
@@ -63,7 +63,7 @@ def schema_hash_at_root(root: Root) -> str:
     """The accepted schema of a graph whose manifest does not name it."""
     content = stored_objects(root).read(names.SCHEMA_STATE)
     try:
-        return str(json.loads(content or b"")["model_hash"])
+        return str(parsed(content or b"")["model_hash"])
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedGraphError(
             f"{names.SCHEMA_STATE} of {root} is missing or damaged: {error!r:.80}",

@@ -26,6 +26,7 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError, OutcomeUnknownError, StorageUnavailableError
 from omnigraph.failpoints import reach
 from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.documents import MALFORMED, parsed
 from omnigraph.storage.durability import make_durable
 from omnigraph.storage.failures import Failure, failure_of
 from omnigraph.storage.location import stored_path
@@ -61,6 +62,8 @@ class RefKind(Generic[RefT]):
     directory: str
     post_abandon: str
     decoded: Callable[[Mapping[str, Any]], RefT]
+    named: Callable[[RefT], str]
+    """The name whose log an entry belongs to."""
     paths: Callable[[RefT], Iterable[str]]
     """What an entry says that becomes a part of a path."""
     format: int | None = None
@@ -165,15 +168,17 @@ def encoded(kind: RefKind[RefT], ref: RefT, state: RefState, path: str) -> bytes
 
 def decoded(kind: RefKind[RefT], path: str, content: bytes) -> tuple[RefState, RefT]:
     """What an entry says; one that is older than the states is ready."""
+    ((name, _),) = _entries(kind, [path])
     try:
-        fields = dict(json.loads(content))
+        fields = dict(parsed(content))
         _require_digest(fields.pop(_DIGEST, None), path, fields)
         state = RefState(fields.pop("state", RefState.READY))
         fields.pop(_FORMAT, None)
         ref = kind.decoded(fields)
         paths = tuple(kind.paths(ref))
-    except (ValueError, KeyError, TypeError) as error:
-        ((name, _),) = _entries(kind, [path])
+        if kind.named(ref) != name:
+            raise ValueError(f"it belongs to {kind.named(ref)!r:.80}")
+    except MALFORMED as error:
         raise DamagedGraphError(
             f"the claim of {kind.thing} {name!r} cannot be parsed: {error!r}",
             next_step=f"Restore {path} from a backup of the graph's root.",

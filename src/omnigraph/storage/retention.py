@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.digests import digest_of_values
+from omnigraph.storage.documents import MALFORMED, parsed
 from omnigraph.storage.location import stored_path
 from omnigraph.storage.objects import Objects
 
@@ -116,15 +117,15 @@ def _encoded(floors: Mapping[Line, int]) -> bytes:
 
 def _decoded(number: int, content: bytes) -> dict[Line, int]:
     try:
-        fields = json.loads(content)
+        fields = parsed(content)
         rows, digest = fields["floors"], fields.get("digest")
         if digest not in (None, digest_of_values(rows)):  # entries before format 7 have none
-            raise ValueError(f"their digest is {digest_of_values(rows)}, expected {digest!r:.80}")  # noqa: TRY301
+            raise ValueError(f"their digest is {digest_of_values(rows)}, expected {digest!r:.80}")
         floors = {
             Line(str(location), None if fork is None else str(fork)): int(floor)
             for location, fork, floor in rows
         }
-    except (ValueError, KeyError, TypeError) as error:
+    except MALFORMED as error:
         raise DamagedGraphError(
             f"the floors of retention entry {number} cannot be parsed: {error!r}",
             next_step=f"Restore {names.retention_entry(number)} from a backup of the root.",

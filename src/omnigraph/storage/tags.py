@@ -123,6 +123,7 @@ _TAGS: Final = RefKind(
     directory=names.TAG_REFS_DIR,
     post_abandon="tag.post_abandon",
     decoded=_tag,
+    named=lambda tag: tag.tag,
     paths=_paths,
     format=names.STAMP_OF_MARKERS,
 )
