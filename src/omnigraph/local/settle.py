@@ -99,6 +99,7 @@ class _Settlement:
             key for key in self._rules if key in self._load.tables or key in self._load.overwritten
         ]
         broken: list[BadRows] = []
+        # Nodes first: endpoints are checked against the nodes that remain.
         for key in touched:
             self._reads.depend_on(key)
             if key.startswith(NODE_PREFIX):
@@ -106,6 +107,7 @@ class _Settlement:
                 self._settle_unique(key)
         for key in touched:
             if not key.startswith(NODE_PREFIX):
+                # Before ids, so that an edge without its node does not supersede a valid one.
                 self._settle_endpoints(key)
                 self._settle_ids(key)
                 broken += self._settle_unique_and_counts(key)
@@ -137,6 +139,8 @@ class _Settlement:
         rules = [each for each in self._rules[key].keyed_rules if isinstance(each, UniqueTuple)]
         found = bool(rules)
         while found:
+            # A refused row frees its values, and the pinned row that it would have replaced stays:
+            # both can change what clashes.
             change = self._changes[key]
             blamed = [
                 (rule, clashes(change, rule, self._reads).column("row").combine_chunks())
@@ -157,6 +161,7 @@ class _Settlement:
 
     def _settle_unique_and_counts(self, key: str) -> list[BadRows]:
         rules = [each for each in self._rules[key].keyed_rules if isinstance(each, EdgeCount)]
+        # Each of the two rules may refuse edges that the other counted or compared.
         while True:
             self._settle_unique(key)
             findings = [
@@ -177,6 +182,7 @@ class _Settlement:
         """Refuse each row once, for the first rule it breaks; whether there was any."""
         found = False
         for rule, rows in blamed:
+            # All rules were checked on the same survivors, so an earlier one may have refused it.
             still = rows.filter(pc.is_in(rows, self._changes[key].rows))
             found = found or len(still) > 0
             self._refuse(key, still, reason, rule)
@@ -248,6 +254,7 @@ def _standing(change: Change, load: ProposedLoad, reads: PinnedReads) -> pa.Int6
         value = change.incoming.column(load.order_by)
         incoming = pa.table({"row": change.rows, "id": change.ids, "value": value})
         return reads.query(_GREATEST, incoming=incoming).column("row").combine_chunks()
+    # A merge keeps the last record of an id, the other modes keep the first.
     chosen = "max" if merging else "min"
     rows = pa.table({"id": change.ids, "row": change.rows})
     found = rows.group_by("id").aggregate([("row", chosen)])

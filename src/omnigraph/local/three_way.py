@@ -86,6 +86,8 @@ def merge_changes(
         ends = [end for end in (theirs.end(), ours.end()) if end is not None]
         if not ends:
             return
+        # Both streams ascend by id, so neither can still deliver an id up to the smaller of the
+        # two ends: this range is complete on both sides.
         yield _step(theirs.cut(min(ends)), ours.cut(min(ends)), table)
 
 
@@ -142,6 +144,7 @@ def _step(
         return _nothing(table, MergeCounts(kept=ours.num_rows if ours else 0))
     if ours is None:
         return _taken(theirs, table)
+    # What only the target changed is in the target already: it is counted, not written.
     in_ours = pc.is_in(theirs.column("id"), value_set=ours.column("id"))
     in_theirs = pc.is_in(ours.column("id"), value_set=theirs.column("id"))
     alone = theirs.select(["op", "id", "after"]).filter(pc.invert(in_ours))
@@ -166,8 +169,10 @@ def _taken(theirs: pa.RecordBatch, table: TableToMerge) -> MergeStep:
 
 def _both(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> Iterator[MergeStep]:
     """Rows that both sides changed; the two batches hold the same ids."""
+    # A row is in the base or not, for both sides: an insert cannot meet an update or a delete.
     if (_is(theirs, "insert") != _is(ours, "insert")).any():
         raise _contradiction(table, "one side inserts a row that the other side finds in the base")
+    # A row that one side deleted has no columns to combine; if both did, they agree.
     by_row = _is(theirs, "delete") != _is(ours, "delete")
     by_column = ~_is(theirs, "delete") & ~_is(ours, "delete")
     if not table.policy.column_level:
@@ -196,6 +201,7 @@ def _by_row(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -
     if side is not Side.THEIRS:
         return replace(_nothing(table, MergeCounts()), conflicts=conflicts)
     step = _taken(theirs, table)
+    # Counts describe the effect on the target: a row that it had deleted is inserted again.
     inserted, deleted = int(_is(ours, "delete").sum()), step.counts.deleted
     effect = MergeCounts(inserted=inserted, updated=count - inserted - deleted, deleted=deleted)
     return replace(step, conflicts=conflicts, counts=effect)
@@ -218,6 +224,7 @@ def _by_column(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge
     """Rows that both sides inserted or updated: each column from the side that changed it."""
     merges = [_column_merge(theirs, ours, each, table) for each in table.schema]
     taken = _any(each.theirs for each in merges)
+    # One open conflict keeps the whole row from being written: no row is half merged.
     written = taken & ~_any(each.open for each in merges)
     combined = written & _any(each.ours for each in merges)
     conflicts = pa.concat_batches([each.conflicts for each in merges])
@@ -239,16 +246,20 @@ def _column_merge(
         _rows(images, pa.schema([field])).column(0)
         for images in (theirs.column("before"), ours.column("after"), theirs.column("after"))
     )
+    # An insert has no base to compare with, so both sides count as having set every column.
     fresh = _is(theirs, "insert")
     by_theirs, by_ours = fresh | _changed(theirs, field.name), fresh | _changed(ours, field.name)
     clash = by_theirs & by_ours
     if clash.any():
+        # The same change on both sides is no conflict.
         clash &= ~_same(new, old)
     side = table.policy.side(table.table_key, field.name)
     taken = (by_theirs & ~by_ours) | (clash & (side is Side.THEIRS))
+    # Positions in [new, old], so that one `take` builds the merged column.
     places = np.arange(len(fresh)) + np.where(taken, 0, len(fresh))
     rows = pa.array(clash)
     texts = [value_texts(each.filter(rows)) for each in (base, old, new)]
+    # An inserted row has no base; the text of null would say that null was stored.
     texts[0] = [
         None if absent else text for text, absent in zip(texts[0], fresh[clash], strict=True)
     ]

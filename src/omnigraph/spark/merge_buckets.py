@@ -154,6 +154,8 @@ class BucketWriter:
         self._flush()
         objects = StoredObjects(self._place.root)
         operation_id = self._place.operation_id
+        # The claim ends with the operation. A task that outlives it cleans up after itself, because
+        # nothing else knows its files.
         if self._files and objects.read(names.staging_claim(operation_id)) is None:
             for each in self._files:
                 objects.delete(each.path)
@@ -163,6 +165,7 @@ class BucketWriter:
     def _flush(self) -> None:
         objects = StoredObjects(self._place.root)
         for bucket, held in sorted(self._held.items()):
+            # Random, so that a second attempt never overwrites files that the first has reported.
             part = f"{self._role}-{self._table}-{bucket:05}-{secrets.token_hex(8)}"
             path = names.staged_part(self._place.operation_id, part)
             sink = pa.BufferOutputStream()

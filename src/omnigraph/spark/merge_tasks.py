@@ -189,6 +189,8 @@ def decide(place: Place, bucket: Bucket) -> Decided:
         ours = BucketDiff.of(table.ours, place, bucket.files, OURS_ROLES).reader()
     steps = _Steps(place, bucket, merge_changes(theirs, ours, table.merge))
     with tempfile.TemporaryDirectory(prefix="omnigraph-merge-") as scratch:
+        # To disk first: which rows of the target they replace is looked up by all ids of the
+        # bucket together, and the rows themselves may not fit into memory.
         spool = Spool(Path(scratch, "upserts"), table.merge.schema)
         spool.write(steps.upserts())
         upserted = spool.columns([names.ID_COLUMN]).column(names.ID_COLUMN).combine_chunks()
@@ -244,6 +246,7 @@ class _Steps:
     def _keep(self, conflicts: pa.RecordBatch) -> None:
         is_open = pc.is_null(conflicts.column("resolution"))
         for role, mask in ((OPEN, is_open), (RESOLVED, pc.invert(is_open))):
+            # All are counted; those beyond the limit are not kept.
             found = conflicts.filter(mask).slice(0, CONFLICTS_KEPT - self._kept[role])
             self._conflicts[role].add(self._bucket, found)
             self._kept[role] += found.num_rows
@@ -301,6 +304,7 @@ def _upsert_files(
     )
     ids, row_ids = (known.column(name).combine_chunks() for name in (names.ID_COLUMN, _ROW_ID))
     for batch in spool.batches():
+        # Null for an id that the target does not have: such a row is inserted.
         taken = row_ids.take(pc.index_in(batch.column(names.ID_COLUMN), ids))
         rows.add(bucket.number, batch.append_column(_ROW_ID, taken))
         if table.rules is not None:
@@ -314,6 +318,8 @@ def _gone_files(place: Place, table: TableWork, known: pa.Table) -> list[StagedF
     group_of = {each: number for number, group in enumerate(table.groups) for each in group}
     writer = BucketWriter(place, table=table.number, role=GONE, buckets=len(table.groups))
     addresses = known.column(_ADDRESS).to_numpy()
+    # The upper half of a row address is the fragment. Replaced rows are removed, too: their new
+    # contents are written elsewhere under the same row ids.
     fragments = addresses >> np.uint64(32)
     by_group: dict[int, list[np.ndarray]] = {}
     for fragment in np.unique(fragments).tolist():
@@ -347,6 +353,7 @@ def write_bucket(place: Place, entry: TableEntry, paths: Iterable[str]) -> Writt
         if old.num_rows:
             taken = row_ids.drop_null().to_numpy()
             replacing += write_replacements(place.root, entry, old, taken)
+    # Before the task reports: the driver commits these files without reading them.
     make_durable(place.root)
     return Written(_described(inserted), _described(replacing))
 

@@ -58,6 +58,8 @@ def many_hops(
 ) -> Iterator[Frame]:
     """The rows of a frame, each with every node that a chain of steps leads to."""
     frame = started(plan, frame)
+    # Rows that share a start share its search. `order` lists the rows by start; those of a start
+    # begin at `first` and are `counts` many.
     starts, owners = np.unique(frame.entities[plan.start].positions, return_inverse=True)
     order = np.argsort(owners, kind="stable")
     counts = np.bincount(owners, minlength=len(starts))
@@ -80,6 +82,7 @@ def _handed_out(
     while begin < len(counts):
         before = int(done[begin - 1]) if begin else 0
         end = int(np.searchsorted(done, before + run.limits.portion_rows, side="right"))
+        # At least one node, even if more rows share its start than a portion has.
         end = max(end, begin + 1)
         run.check()
         part = slice(begin, end)
@@ -131,6 +134,7 @@ class _Search:
             self._held = 0
             found = self._together(starts[chosen])
             if found is None:
+                # The first half is popped next, so that results keep the order of the starts.
                 half = len(chosen) // 2
                 pending += [chosen[half:], chosen[:half]]
             for each in found or ():
@@ -144,6 +148,7 @@ class _Search:
         if plan.path_variable is not None:
             tracker = PathTracker(plan, self._access)
         level = first_level(starts)
+        # An edge between two types cannot be followed twice, so no node can be met again.
         visited = _keys(level.owners, level.nodes) if self._chains else np.zeros(0, np.int64)
         found: list[Found] = []
         for depth in range(1, (plan.maximum if self._chains else 1) + 1):
@@ -156,9 +161,11 @@ class _Search:
             if depth >= plan.minimum and len(following.owners):
                 path = None if tracker is None else tracker.paths(following)
                 found.append(Found(owners=following.owners, ends=following.nodes, path=path))
+            # A loop reports the start itself, but the search never starts from it again.
             new = following.take(following.nodes != starts[following.owners])
             if not self._chains or not len(new.owners):
                 break
+            # Sorted, because membership is a binary search.
             visited = np.sort(np.concatenate([visited, _keys(new.owners, new.nodes)]))
             level = new
         return found
@@ -183,6 +190,7 @@ class _Search:
         depth: int,
         tracker: PathTracker | None,
     ) -> Level | None:
+        # Parallel edges reach the same node; they differ only in the edge ids of a path.
         adjacency = self._access.adjacency(
             self._plan.edge,
             self._plan.direction,
@@ -190,6 +198,7 @@ class _Search:
             frontier=level.nodes,
         )
         steps = adjacency.degrees(level.nodes)
+        # Several starts are split before their steps are listed; one alone is listed in runs.
         if int(steps.sum()) > self._most and len(starts) > 1:
             return None
         parts: list[Level] = []
@@ -200,6 +209,7 @@ class _Search:
             owners = level.owners[parents]
             keys = _keys(owners, ends)
             fresh = ~_is_in(keys, visited)
+            # The start is visited, but an edge from it to itself is a result at distance 1.
             if depth == 1 and self._chains:
                 fresh |= ends == starts[owners]
             kept = np.flatnonzero(fresh)
@@ -210,6 +220,7 @@ class _Search:
             parts.append(self._best(candidates, level, tracker))
         if len(parts) == 1:
             return parts[0]
+        # Several runs may have reached the same node.
         return self._best(_all(parts), level, tracker)
 
     def _best(self, candidates: Level, level: Level, tracker: PathTracker | None) -> Level:
