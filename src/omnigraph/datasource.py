@@ -103,7 +103,7 @@ class OmnigraphDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         if not _is_stream(self.options):
             raise InvalidInputError(
-                "a stream of changes has to say where it starts",
+                "a stream of changes needs a starting commit",
                 next_step='Add `.option("startingCommit", "now")`, or "beginning", or a commit.',
             )
         plan = planned_stream(self.options) if self._stream is None else self._stream

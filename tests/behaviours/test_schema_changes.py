@@ -178,16 +178,16 @@ def test_rows_that_stand_against_a_change_are_counted_and_named(graph: Graph) ->
 
     assert str(refused.value) == (
         "rows of this graph violate strict.pg; nothing was written.\n"
-        "  [OG-MF-104] wanted a value in age in every row of node:Human; "
+        "  [OG-MF-104] expected a value in age in every row of node:Human; "
         "found 1 row in violation: bob\n"
         "    give these rows a value first, or let `@backfill` fill them\n"
-        "  [OG-CS-105] wanted state one of active, away in every row of node:Human; "
+        "  [OG-CS-105] expected state one of active, away in every row of node:Human; "
         "found 1 row in violation: cyd\n"
         '    map the old values with `@rename_value(old="new")`, or change these rows first\n'
-        "  [OG-MF-103] wanted no row in node:Human; found 3 rows in violation: ann, bob, cyd\n"
+        "  [OG-MF-103] expected no row in node:Human; found 3 rows in violation: ann, bob, cyd\n"
         "    write `@backfill(value)` or `@backfill(from=property)` after it, "
         "or make it nullable\n"
-        "  [OG-CS-102] wanted age within 18.. in every row of node:Human; "
+        "  [OG-CS-102] expected age within 18.. in every row of node:Human; "
         "found 1 row in violation: cyd\n"
         "    fix these rows first, or widen the range"
     )
@@ -211,7 +211,7 @@ def test_sources_with_too_many_edges_are_named(graph: Graph) -> None:
     with pytest.raises(SchemaRefusedError) as refused:
         graph.apply_schema(BEFORE.replace("Human -> Human", "Human -> Human @card(0..1)"))
 
-    assert "[OG-CS-104] wanted 0..1 edges for every source in edge:Knows" in str(refused.value)
+    assert "[OG-CS-104] expected 0..1 edges for every source in edge:Knows" in str(refused.value)
     assert "found 1 source in violation: ann" in str(refused.value)
 
 

@@ -42,8 +42,8 @@ from tests.behind import indexes_declared_by, planned_change, rows_with_blobs, s
 from tests.drawing import seeds
 
 REASON = re.compile(
-    r"\[(OG-\w\w-\d+)\] wanted .*?((?:node|edge):\w+); found ([\d,]+) (?:row|source)s? in violation"
-    r"(?:: (.*))?"
+    r"\[(OG-\w\w-\d+)\] expected .*?((?:node|edge):\w+); found ([\d,]+) (?:row|source)s? "
+    r"in violation(?:: (.*))?"
 )
 
 

@@ -124,12 +124,12 @@ def refusal(tmp_path: Path, line: bytes) -> tuple[str, str]:
         (
             b'{"type":"Plain"}',
             "unknown_type",
-            'Plain is an edge type, expected a node type; an edge says "edge", not "type"',
+            'Plain is an edge type, expected a node type; an edge record uses "edge", not "type"',
         ),
         (
             b'{"edge":"Bare","from":"a","to":"b"}',
             "unknown_type",
-            'Bare is a node type, expected an edge type; a node says "type", not "edge"',
+            'Bare is a node type, expected an edge type; a node record uses "type", not "edge"',
         ),
         (
             b'{"edge":"Plane","from":"a","to":"b"}',

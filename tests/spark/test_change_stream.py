@@ -285,7 +285,7 @@ def test_options_without_sense_are_refused_when_the_stream_is_loaded(
 def test_a_reader_that_does_not_say_where_it_starts_is_refused(graph: Graph) -> None:
     source = OmnigraphDataSource({"path": graph.root, "type": "Person"})
 
-    with pytest.raises(InvalidInputError, match="has to say where it starts"):
+    with pytest.raises(InvalidInputError, match="needs a starting commit"):
         source.streamReader(source.schema())
 
 
@@ -293,7 +293,7 @@ def test_a_reader_that_does_not_say_where_it_starts_is_refused(graph: Graph) -> 
 def test_a_stream_that_does_not_say_where_it_starts_is_refused(
     graph: Graph, spark: SparkSession, tmp_path: Path
 ) -> None:
-    with pytest.raises(StreamingQueryException, match="has to say where it starts"):
+    with pytest.raises(StreamingQueryException, match="needs a starting commit"):
         run(stream(spark, graph), tmp_path)
 
 

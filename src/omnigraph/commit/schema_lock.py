@@ -47,8 +47,8 @@ def take_schema_lock(
         if held is not None and held.operation_id != operation_id:
             raise ConflictError(
                 f"operation {held.operation_id} is already changing the schema of {objects.root}",
-                next_step="Run it again when that has ended; `omnigraph status "
-                f"{objects.root}` tells.",
+                next_step="Run it again when that has ended; see `omnigraph status "
+                f"{objects.root}`.",
             )
         objects.replace(names.schema_lock(), content)
     reach("schema.post_lock")

@@ -32,14 +32,20 @@ class TypeNames:
     def missing_node(self, name: str) -> str:
         """What to say when a record claims a node type that does not exist."""
         if name in self.edges:
-            return f'{name} is an edge type, expected a node type; an edge says "edge", not "type"'
+            return (
+                f"{name} is an edge type, expected a node type; "
+                'an edge record uses "edge", not "type"'
+            )
         hint = did_you_mean(name, self.nodes)
         return f"there is no node type {shown(name)}" + (f"; {hint}" if hint else "")
 
     def missing_edge(self, name: str) -> str:
         """What to say when a record claims an edge type that does not exist."""
         if name in self.nodes:
-            return f'{name} is a node type, expected an edge type; a node says "type", not "edge"'
+            return (
+                f"{name} is a node type, expected an edge type; "
+                'a node record uses "type", not "edge"'
+            )
         hint = did_you_mean(name, self.edges)
         return f"there is no edge type {shown(name)}" + (f"; {hint}" if hint else "")
 

@@ -37,7 +37,7 @@ def read_source(source: object, *, type_name: str) -> RawRows:
     In a pandas frame NaN means missing, as it does everywhere in pandas; elsewhere it is a number.
     """
     if isinstance(source, Mapping):
-        raise _refused(source, type_name, "a mapping of columns could be meant in two ways")
+        raise _refused(source, type_name, "a mapping of columns is ambiguous")
     if isinstance(source, list | tuple):
         with _reading(source, type_name):
             return _from_mappings(source, type_name)

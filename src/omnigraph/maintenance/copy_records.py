@@ -143,7 +143,7 @@ def decide(target: StoredObjects, record: CopyRecord) -> None:
         is_ours = False
     if not is_ours:
         raise ConflictError(
-            f"another process made a backup at {target.root} meanwhile",
+            f"another process made a backup at {target.root} concurrently",
             next_step="Run it again to update that backup.",
         )
     make_durable(target.root)

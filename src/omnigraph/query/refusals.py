@@ -151,7 +151,7 @@ def _missing_where(refusal: _Refusal) -> Diagnostic | None:
     return refusal.diagnostic(
         Rule.SYNTAX,
         f"{_found_words(refusal)}, expected `where`",
-        "say which rows: `where id = $id`; every row is `where true`",
+        "add a condition: `where id = $id`; every row is `where true`",
     )
 
 

@@ -286,7 +286,7 @@ def _connect_to_s3(root: Root) -> S3Store:
 
 def _number(options: Mapping[str, str], name: str) -> int:
     if not options[name].isdecimal():
-        raise InvalidInputError(f"the storage option {name} is no whole number")
+        raise InvalidInputError(f"the storage option {name} is not a whole number")
     return int(options[name])
 
 

@@ -86,8 +86,8 @@ def open_unverified(root: Root, entry: TableEntry) -> LanceDataset:
         raise DamagedGraphError(
             f"{entry.table_key} is published at version {entry.version} of {entry.location}, "
             "but that version is gone",
-            next_step="Read it again: a cleanup may have removed it meanwhile. If it stays so, run "
-            f"`omnigraph check {root}`.",
+            next_step="Read it again: a cleanup may have removed it meanwhile. If the error "
+            f"persists, run `omnigraph check {root}`.",
         )
     return dataset
 

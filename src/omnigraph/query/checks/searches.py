@@ -51,7 +51,7 @@ def _field(
         scope.findings.error(
             rule,
             argument.span,
-            f"`{call.function.text}` looks at {wanted}, found {show(typed.type)}",
+            f"`{call.function.text}` takes {wanted}, found {show(typed.type)}",
             f"write `{usage_of(call)}`",
         )
         return None

@@ -88,7 +88,7 @@ def unbound_end(clause: ast.Traversal, scope: Scope, *, optional: frozenset[str]
         Rule.UNBOUND_TRAVERSAL,
         clause.span,
         "neither end of this traversal is bound",
-        f"say what one of them is: `${clause.left.text}: {left}`"
+        f"bind one of them: `${clause.left.text}: {left}`"
         if "." not in clause.left.text
         else "bind one of them to a type",
     )

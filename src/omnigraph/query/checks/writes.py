@@ -100,7 +100,7 @@ def _own_type(name: ast.Name, scope: Scope) -> NodeType | EdgeType | None:
         scope.findings.error(
             Rule.UNKNOWN_TYPE,
             name.span,
-            f"`{name.text}` is a node type and an edge type, so a mutation cannot tell which",
+            f"`{name.text}` is a node type and an edge type, so a mutation is ambiguous",
             "rename one of them in the schema",
         )
         return None

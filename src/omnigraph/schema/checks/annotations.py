@@ -172,7 +172,7 @@ def _one_text(annotation: Annotation) -> Iterator[Diagnostic]:
             Rule.EMPTY_ANNOTATION,
             arguments[0].span,
             f"`@{annotation.name}` is empty",
-            "say something, or remove the annotation",
+            "add a text, or remove the annotation",
         )
 
 

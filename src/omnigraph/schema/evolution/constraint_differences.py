@@ -100,7 +100,7 @@ def _key_refusals(change: OwnerChange) -> Iterator[Refusal]:
         subject=change.subject,
         element="@key",
         reason=f"the key changes from {_key_words(before.key)} to {_key_words(after.key)}, "
-        "and the ids of nodes are made of it; edges hold these ids",
+        "and the ids of nodes are derived from it; edges store these ids",
         remedy="declare a new node type with this key, load its nodes and edges, drop the old one",
     )
 

@@ -170,7 +170,7 @@ def _mapping(hint: MappingHint, place: _Place, findings: Findings) -> tuple[Valu
             findings.pass_over(
                 EvolutionRule.VALUE_MAPPING_UNUSED,
                 span,
-                f"`{shown(pair.old)}` is not a value that leaves `{place.wanted.name}`, "
+                f"`{shown(pair.old)}` is not a value that is removed from `{place.wanted.name}`, "
                 "so the hint is ignored",
                 "it is for values that are accepted now and missing in the new enum",
             )

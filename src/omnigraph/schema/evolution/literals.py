@@ -120,9 +120,9 @@ def _expected(scalar: Scalar) -> str:  # noqa: PLR0911 - one per kind
         case Scalar.BOOL:
             return "write `true` or `false`"
         case Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64:
-            return f"write a whole number that {scalar} holds"
+            return f"write a whole number in the range of {scalar}"
         case Scalar.F32 | Scalar.F64:
-            return f"write a number that {scalar} holds"
+            return f"write a number in the range of {scalar}"
         case Scalar.DATE:
             return 'write a date, as "2026-01-31"'
         case Scalar.DATETIME:

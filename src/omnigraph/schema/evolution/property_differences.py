@@ -262,6 +262,6 @@ def _embed_difference(
     if after.embed is not None and not promise:
         yield PlanWarning(
             code=VECTORS_STALE,
-            message=f"stored vectors in `{after.name}` of {change.subject.words} were not made "
-            "as `@embed` now says; compute them again",
+            message=f"stored vectors in `{after.name}` of {change.subject.words} do not match "
+            "the new `@embed`; compute them again",
         )

@@ -35,7 +35,7 @@ def refusal_of_rows(
         shown = f": {', '.join(examples)}{more}" if examples else ""
         thing = "source" if isinstance(check, EdgesPerSource) else "row"
         lines.append(
-            f"  [{check.code}] wanted {check_words(check)}; found {rows:,} "
+            f"  [{check.code}] expected {check_words(check)}; found {rows:,} "
             f"{thing}{'' if rows == 1 else 's'} in violation{shown}\n    {check.remedy}"
         )
     return f"rows of this graph violate {filename}", "\n".join(lines)
