@@ -1,9 +1,9 @@
 """Cleanup: the removal of unreferenced versions, forks and files. What is removed is gone.
 
-Invariant: the manifest decides. A version goes only if the policy gives it up, no branch, tag,
-hold, merge to come or writer at work needs it, and its floor was raised before any of these was
-looked at. Tables are removed from one by one; what goes wrong in one is told and harms no other,
-and the next run takes up what is left.
+Invariant: the manifest decides. A version is removed only if the policy does not keep it, no
+branch, tag, hold, later merge or active writer needs it, and its floor was raised before these
+references were read. Tables are processed one by one; a failure in one is reported and does not
+affect the others, and the next run continues.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 
 VERB: Final = "cleanup"
 SAFE_KEEP: Final = 3
-"""Fewer kept versions may take away what an interrupted write has to be put back to."""
+"""Fewer kept versions may remove the versions that interrupted writes are rolled back to."""
 _LOOKS_MAX: Final = 10
 _WRITER_AGE_MAX: Final = timedelta(days=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupPolicy:
-    """What may go: versions that are neither among the newest nor young. At least one is given."""
+    """What may be removed: versions neither among the newest nor young. At least one is given."""
 
     keep_versions: int | None = None
     older_than: timedelta | None = None
@@ -102,7 +102,7 @@ def _require_unsafe(keep: int, *, allowed: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCleanupStats:
-    """What was removed of one table, or would be; `error` tells why it could not be."""
+    """What was removed of one table, or would be; `error` is the reason of a failure."""
 
     table_key: str
     bytes_removed: int = 0
@@ -146,7 +146,7 @@ class _TablePlan:
     has_foreign_forks: bool = False
 
     def victims(self, protection: Protection) -> dict[Line, tuple[int, ...]]:
-        """What may go of every line; forks first, because they keep what they start from."""
+        """What may be removed of every line; forks first: they need what they start from."""
         return {
             line: tuple(
                 version
@@ -300,7 +300,7 @@ def _ago(age: timedelta, clock: Clock) -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Surrender:
-    """What the policy gives up of a line."""
+    """What the policy does not keep of a line."""
 
     root: Root
     keep: int

@@ -1,4 +1,4 @@
-"""One moment of a whole graph: the version of every branch's manifest, and the logs of all names.
+"""A consistent state of a whole graph: the manifest version of every branch, and all logs.
 
 Invariant: the graph was in this state at one point in time. Versions and log entries are only ever
 added, so two listings with the same ends describe a moment between them. Nothing is blocked for it;
@@ -32,10 +32,10 @@ _LOGS: Final = (names.BRANCH_REFS_DIR, names.TAG_REFS_DIR, names.REBUILDS_DIR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What a graph was at one point in time."""
+    """The state of a graph at one point in time."""
 
     graph: str
-    """Tells this graph from every other one, and its copies from theirs."""
+    """Identifies this graph and its copies."""
     states: tuple[ManifestState, ...]
     """Main first."""
     tags: tuple[Tag, ...]
@@ -87,7 +87,7 @@ class Moment:
 
 
 def take_moment(source: StoredObjects, *, branches: frozenset[str] | None) -> Moment:
-    """What the graph is right now.
+    """The current state of the graph.
 
     Args:
         source: The graph.

@@ -1,4 +1,4 @@
-"""What a target of copies says about itself: whose copy it is, and which copy was decided last.
+"""The records of a copy: its source, and the last copy that was decided.
 
 Invariant: a copy is decided by one put-if-absent of a record that holds everything which makes it
 visible. Before it the target is the copy that it was; after it the target is the new one, as soon
@@ -93,7 +93,7 @@ def _require_digest(expected: object, fields: dict[str, Any]) -> None:
 
 
 def claim_target(target: StoredObjects, graph: str) -> None:
-    """Say whose copy the target is, unless it is another's or holds something else.
+    """Claim the target for copies of this graph, unless it contains something else.
 
     Raises:
         ConflictError: it does.
@@ -128,7 +128,7 @@ def _newest_number(target: StoredObjects) -> int | None:
 
 
 def decide(target: StoredObjects, record: CopyRecord) -> None:
-    """Make a copy the one that the target is.
+    """Make a copy the current one of the target.
 
     Raises:
         ConflictError: another process decided on one meanwhile.
@@ -150,7 +150,7 @@ def decide(target: StoredObjects, record: CopyRecord) -> None:
 
 
 def put_in_place(target: StoredObjects, record: CopyRecord) -> None:
-    """Put what makes a decided copy visible where it belongs; may be repeated by anybody."""
+    """Put what makes a decided copy visible where it belongs; idempotent, in any process."""
     for path, content in record.files:
         target.replace(path, content)
         reach("copy.post_put")
@@ -163,7 +163,7 @@ def put_in_place(target: StoredObjects, record: CopyRecord) -> None:
 
 
 def finish_decided(target: StoredObjects) -> CopyRecord | None:
-    """Finish what a process did not live to finish; the last copy that was decided on."""
+    """Finish the last decided copy of a process that died."""
     record = last_record(target)
     if record is not None and record.files:
         put_in_place(target, record)
@@ -196,7 +196,7 @@ def require_untouched(target: StoredObjects, record: CopyRecord) -> None:
 
 
 def release_target(target: StoredObjects) -> None:
-    """Let a finished copy be a graph of its own."""
+    """Make a finished copy an independent graph."""
     for path in target.list(names.BACKUPS_DIR):
         if names.copy_record_number(path) is not None:
             target.delete(path)

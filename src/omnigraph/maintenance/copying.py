@@ -1,4 +1,4 @@
-"""Copying a graph at one moment, beside its writers: backup, restore and clone are this.
+"""Copying a consistent state of a graph while it is in use: backup, restore and clone.
 
 Invariant: a graph is only read. The target is the copy that it was, or the new one, whenever this
 process ends: everything that the new one needs is there and durable before a record decides on it,
@@ -51,7 +51,7 @@ class CopyKind(StrEnum):
     BACKUP = "backup"
     """It stays the copy of its source, and the next one adds what is new."""
     RESTORE = "restore"
-    """It becomes a graph of its own."""
+    """It becomes an independent graph."""
     CLONE = "clone"
     """The same, of a graph that is in use."""
 
@@ -235,7 +235,7 @@ def _copy_older(source: StoredObjects, target: StoredObjects, plan: CopyPlan) ->
 
 
 def _settle(target: StoredObjects, kind: CopyKind) -> None:
-    """Let what is not a backup be a graph of its own."""
+    """Make what is not a backup an independent graph."""
     if kind is not CopyKind.BACKUP:
         release_target(target)
         make_durable(target.root)
@@ -250,7 +250,7 @@ def _copy_all(
     *,
     is_needed: bool = True,
 ) -> Mapping[str, _Copied]:
-    """Copy files side by side; what was copied of each, without those that are gone.
+    """Copy files in parallel; what was copied of each, without those that are gone.
 
     Raises:
         Vanished: one is gone that is needed.

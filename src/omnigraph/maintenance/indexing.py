@@ -1,7 +1,7 @@
-"""Bringing indexes up to date: what the schema declares, built over every row, as one commit.
+"""Updating indexes: what the schema declares, built over every row, as one commit.
 
-Invariant: an index is a promise about speed, never about answers. What cannot be built is reported
-as pending with its reason, and the next run tries again; nothing else fails because of it.
+Invariant: an index affects speed, never results. What cannot be built is reported as pending with
+its reason, and the next run tries again; nothing else fails because of it.
 """
 
 from __future__ import annotations

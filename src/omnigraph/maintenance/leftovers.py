@@ -1,4 +1,4 @@
-"""What the dead left: parts of abandoned loads, unfinished forks, tables that nothing registers.
+"""Leftovers of dead writers: files of abandoned loads, unfinished forks, unregistered tables.
 
 Invariant: an operation's leftovers go only when it has no sidecar and began more than a day ago. A
 process that still works for it finds its claim gone and stops; nothing published is named here.
@@ -71,7 +71,7 @@ def remove_leftovers(objects: Objects, clock: Clock) -> Leftovers:
 
 
 def abandon_stale_creations(objects: Objects, clock: Clock) -> tuple[str, ...]:
-    """Give up branches and tags whose creator never came back: what they hold is freed."""
+    """Remove claims of branches and tags whose creation was abandoned; what they keep is freed."""
     abandoned: list[str] = []
     for name, log in branch_logs(objects).items():
         if log.ref is not None and _is_stale(log.state, log.ref.claimed_at, clock):
@@ -85,7 +85,7 @@ def abandon_stale_creations(objects: Objects, clock: Clock) -> tuple[str, ...]:
 
 
 def remove_ended_holds(objects: Objects, clock: Clock) -> tuple[str, ...]:
-    """Remove the holds of readers whose time is over, and those too old to be anybody's."""
+    """Remove expired holds, and those that are too old to be in use."""
     ended = ended_holds(objects, clock)
     for hold_id in ended:
         remove_hold(objects, hold_id)

@@ -1,7 +1,7 @@
-"""The nightly run: check, branches, reconcile, optimize, clean up, each by itself, as one account.
+"""The nightly run: check, branches, reconcile, optimize and cleanup, with one report.
 
-Invariant: every step may be repeated and takes up what an earlier run left, so a run that was
-interrupted is resumed by running it again. A graph that does not keep its promises is not touched.
+Invariant: every step is repeatable and continues an earlier run, so an interrupted run is resumed
+by running it again. A graph that fails its check is not changed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MaintainReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is well, 8 if something needs repair, 1 if a step failed."""
+        """0 on success, 8 if something needs repair, 1 if a step failed."""
         outcomes = {step.outcome for step in self.steps}
         if StepOutcome.ATTENTION in outcomes:
             return DamagedGraphError.exit_code
@@ -150,7 +150,7 @@ def _checked(objects: Objects, catalog: Catalog, spark: SparkSession | None) -> 
 
 
 def _abandoned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
-    """Tell which branches are abandoned; remove them if the policy says so.
+    """List abandoned branches; delete them if the policy says so.
 
     A branch that is being written to, or that others were created from, is kept.
     """

@@ -1,4 +1,4 @@
-"""What a nightly run came to, as a text file that Prometheus' node exporter collects.
+"""The result of a nightly run as a text file for the node exporter of Prometheus.
 
 Invariant: the file is replaced as a whole, so that it is never read half written.
 """

@@ -254,7 +254,7 @@ def _publish(objects: Objects, plan: RebuildPlan) -> None:
 
 
 def _require_published(objects: Objects, plan: RebuildPlan) -> None:
-    """No answer of the deciding write is believed: read what is there."""
+    """The response of the deciding write is never trusted: read the result."""
     try:
         state = read_manifest(objects.root)
     except OmnigraphError as error:

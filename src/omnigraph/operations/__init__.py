@@ -1,1 +1,1 @@
-"""One module per verb: what a graph can be asked to do."""
+"""The operations of a graph, one module each."""

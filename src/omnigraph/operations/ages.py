@@ -1,4 +1,4 @@
-"""Ages as people write them: `30m`, `12h`, `7d`."""
+"""Durations in text form: `30m`, `12h`, `7d`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Changing the schema of a branch: plan, look at the rows, stage, and publish as one commit.
+"""Changing the schema of a branch: plan, check the rows, stage, and publish as one commit.
 
-Invariant: what is published was planned for exactly the schema in force, and its checks were made
-on exactly the pins it was published on; or nothing is. The new schema is kept under its hash before
+Invariant: what is published was planned for exactly the current schema, and its checks were made on
+exactly the pins it was published on; or nothing is. The new schema is kept under its hash before
 any manifest names it, and new tables are at paths of their own.
 """
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRequest:
-    """A new text for a branch, and in whose name."""
+    """A new schema text for a branch, and its author."""
 
     text: str
     filename: str
@@ -63,12 +63,12 @@ class SchemaRequest:
     actor: str
     operation_id: str
     spark: object | None = None
-    """A session or a `SparkTarget` to work on; None leaves it to the number of rows."""
+    """A session or a `SparkTarget` to use; with None the number of rows decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaResult:
-    """A finished change. `commit_id` is None if the text means what the schema says already.
+    """A finished change. `commit_id` is None if the text equals the current schema.
 
     `rows_written` counts, by table, the rows that got new values. Of a change that an earlier call
     with the same operation id had published only the commit is known.
@@ -82,9 +82,9 @@ class SchemaResult:
     partings: tuple[Parting, ...]
     """Branches that can no longer be merged with this one."""
     emptied: frozenset[str] = frozenset()
-    """The paths of tables that lost columns or went whole."""
+    """The paths of tables that lost columns or were dropped."""
     bytes_removed: int | None = None
-    """What a hard change removed at once; None if it was not hard, or did not get to it."""
+    """What a hard change removed; None if it was not hard, or the removal failed."""
 
     @property
     def applied(self) -> bool:
@@ -94,7 +94,7 @@ class SchemaResult:
 def apply_schema(
     objects: Objects, contracts: Contracts, request: SchemaRequest, clock: Clock
 ) -> SchemaResult:
-    """Carry out one schema change as one commit.
+    """Apply one schema change as one commit.
 
     Raises:
         SchemaInvalidError: the text, or a hint in it, is invalid.
@@ -135,7 +135,7 @@ def _free(objects: Objects, operation_id: str) -> None:
 
 
 class _Applying:
-    """Plans and stages one schema change, again and again while other writers win."""
+    """Plans and stages one schema change, again after every lost race."""
 
     def __init__(
         self,
@@ -294,6 +294,6 @@ class _Applying:
 
 
 def _read_set(evolution: Evolution, move: SchemaMove) -> frozenset[str]:
-    """Every table whose rows were judged, and every one that comes under another name or goes."""
+    """Every table whose rows were checked, and every one that is renamed or dropped."""
     judged = {check.table for check in evolution.plan.needs}
     return frozenset(judged | {old for old, _ in move.renamed} | set(move.dropped))

@@ -1,7 +1,7 @@
-"""What callers hand to a graph beside data: words, ids and names, checked once at the door.
+"""Validation of arguments that are not data: words, ids and names.
 
-Invariant: what passes is what everything below may believe; what does not pass is named, with what
-was expected instead.
+Invariant: everything below may rely on validated arguments; an error names the argument and what
+was expected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def one_of(words: type[Word], given: object, *, argument: str, next_step: str = 
 
 
 def checked_id(operation_id: str, *, now: datetime) -> str:
-    """An operation id of the caller's: a ULID that is not dated in the future."""
+    """An operation id of the caller: a ULID that is not dated in the future."""
     from ulid import ULID  # costs 80 ms that a reader need not pay
 
     try:
@@ -56,7 +56,7 @@ def checked_id(operation_id: str, *, now: datetime) -> str:
 
 
 def acting(given: str | None) -> str:
-    """Who a commit is attributed to: the name given, else the user of this process."""
+    """The author of a commit: the name given, else the user of this process."""
     return checked_actor(_user() if given is None else given)
 
 
@@ -69,7 +69,7 @@ def _user() -> str:
 
 
 def checked_actor(actor: object) -> str:
-    """Who a commit is attributed to: printable, not too long to be shown, and none of our own.
+    """The author of a commit: printable, not too long, and not a reserved name.
 
     Recovery, maintenance and migrations have reserved actor names.
     """
@@ -83,7 +83,7 @@ def checked_actor(actor: object) -> str:
 
 
 def checked_owner(owner: object) -> str:
-    """Who a branch is for, in the same way."""
+    """The owner of a branch, checked in the same way."""
     return _checked_name(owner, argument="owner", who="that the branch is for")
 
 
@@ -103,14 +103,14 @@ def _checked_name(name: object, *, argument: str, who: str) -> str:
 
 
 def flag(given: object, *, argument: str) -> bool:
-    """A choice of yes or no. A text such as "no" is none: Python would take it for a yes."""
+    """A Boolean argument. A text such as "no" is refused: Python would treat it as true."""
     if isinstance(given, bool):
         return given
     raise InvalidInputError(f"{argument} is {shown(given)}, expected True or False")
 
 
 def text_or_none(given: object, *, argument: str) -> str | None:
-    """A text that the caller may leave out."""
+    """An optional text."""
     return None if given is None else plain_text(given, argument=argument)
 
 
@@ -121,7 +121,7 @@ def plain_text(given: object, *, argument: str) -> str:
 
 
 def count_from(least: int, given: object, *, argument: str) -> int:
-    """A whole number from `least` on, that a count of rows can be."""
+    """A whole number of at least `least`, in the range of a row count."""
     if type(given) is int and least <= given <= _COUNT_MAX:
         return given
     raise InvalidInputError(f"{argument} is {shown(given)}, expected a number from {least} on")

@@ -1,4 +1,4 @@
-"""Checks written as queries: each must find nothing on a branch before the branch is merged.
+"""Checks written as queries: each must return no rows on a branch before it is merged.
 
 Invariant: a file of checks is compiled before anything is loaded. All checks run on one snapshot,
 and a check that finds a row, or cannot run, keeps the branch from being merged.

@@ -1,7 +1,7 @@
-"""Write, audit, publish: load into a branch, prove the branch, merge it.
+"""Write, audit, publish: load into a branch, check the branch, merge it.
 
 Invariant: the target sees nothing of a load before the whole branch has been checked, by the rules
-and by queries of the caller's; a load that fails its audit stays on its branch, to be looked at.
+and by queries of the caller's; a load that fails its audit stays on its branch for inspection.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The way of a load through a branch: made from `base`, checked, merged into `into`.
+    """The route of a load through a branch: created from `base`, checked, merged into `into`.
 
     Both are None for a load that goes straight to its branch.
     """
@@ -45,14 +45,15 @@ class Route:
 def load_through_branch(
     objects: Objects, catalog: Catalog, request: LoadRequest, route: Route, clock: Clock
 ) -> LoadReport:
-    """Load into the request's branch, which is made if need be; check and merge it if wished.
+    """Load into the request's branch, creating it if needed; check and merge it if requested.
 
-    A dry run makes no branch: it tries the load on what the branch would start as, and no checks.
+    A dry run creates no branch: it runs the load on the state that the branch would start from,
+    without checks.
 
     Raises:
-        LoadRefusedError: more faults than allowed; nothing was written.
-        ValidationFailedError: the branch broke a promise; it holds the load and was not merged.
-        MergeConflictError: the target moved in a way that conflicts; the branch was not merged.
+        LoadRefusedError: more rejected records than allowed; nothing was written.
+        ValidationFailedError: the branch failed its check; it contains the load and was not merged.
+        MergeConflictError: the target has conflicting changes; the branch was not merged.
     """
     if route.checks and route.into is None:
         raise InvalidInputError(

@@ -1,8 +1,8 @@
-"""The line of first parents of a branch: its commits in order, and what each did to every table.
+"""The first-parent history of a branch: its commits in order, and what each did to every table.
 
 Invariant: captured once; whatever is published later does not exist here. Versions of tables are
-rolled forward from commit to commit, from one state that is known for certain. What cannot be known
-any more is refused with the first commit it concerns, never guessed.
+rolled forward from commit to commit, from one state that is known for certain. What is no longer
+known raises an error that names the first commit concerned.
 
 The manifest of the branch knows the newest commits. The history, which grows with the graph's age,
 is read only for older ones, once.
@@ -62,7 +62,7 @@ class _Pins:
 
 
 class BranchLine:
-    """The commits of a branch up to its head of now, seen through a choice of types."""
+    """The commits of a branch up to its current head, for the chosen types."""
 
     def __init__(
         self, objects: Objects, branch: str | None, table_keys: Sequence[str] | None
@@ -88,7 +88,7 @@ class BranchLine:
         return {key: tables[key] for key in sorted(tables, key=nodes_first) if self._chooses(key)}
 
     def cursor(self, commit_id: str | None, *, graph: str | None = None) -> Cursor:
-        """The place after a commit of this line; `graph` saves looking for the first commit."""
+        """The position after a commit of this line; `graph` saves a lookup of the first commit."""
         return Cursor(
             graph=graph or self._first(),
             branch=self.branch,
@@ -98,7 +98,7 @@ class BranchLine:
         )
 
     def start(self, given: object) -> Cursor:
-        """The place that a caller names: now, the beginning, or after a commit of this line."""
+        """The position that a caller names: now, the beginning, or after a commit of this line."""
         if given == NOW:
             return self.cursor(self.head)
         if given == BEGINNING:
@@ -142,10 +142,10 @@ class BranchLine:
         return commits
 
     def moves(self, commits: Sequence[GraphCommit]) -> Iterator[CommitMoves]:
-        """What commits that `after` gave, or the first of them, did to the chosen tables.
+        """What commits that `after` returned, or the first of them, did to the chosen tables.
 
         Raises:
-            NotFoundError: the first commit of which this is not known any more.
+            NotFoundError: the first commit for which this is no longer known.
         """
         if not commits:
             return
@@ -254,7 +254,7 @@ class BranchLine:
                 )
 
     def _pins_at(self, commit_id: str | None, wanted: set[str]) -> _Pins:
-        """Where the wanted tables stood after a commit; None is before the first."""
+        """The versions of the wanted tables after a commit; None is before the first."""
         if commit_id is None or not wanted:
             return _Pins(tables={}, whole=True)
         found = self._rolled_back(commit_id, wanted)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchInfo:
-    """A living branch, as a list shows it."""
+    """An existing branch, as listed."""
 
     name: str
     parent: str | None
@@ -71,7 +71,7 @@ class BranchInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """Who a branch is for, and how long it should live; None says nothing about it."""
+    """The owner and the expiry of a branch; None if not given."""
 
     owner: str | None = None
     time: timedelta | None = None
@@ -86,7 +86,7 @@ FOR_EVER: Final = Lifetime()
 
 
 def checked_lifetime(owner: str | None, expires: object) -> Lifetime:
-    """What a caller says about who a branch is for, and for how long."""
+    """The validated owner and expiry of a branch."""
     time = parse_age(expires) if isinstance(expires, str) else expires
     if time is not None and not (isinstance(time, timedelta) and time > timedelta(0)):
         raise InvalidInputError(
@@ -99,11 +99,11 @@ def checked_lifetime(owner: str | None, expires: object) -> Lifetime:
 def create_branch(
     objects: Objects, name: str, source: Resolved, clock: Clock, lifetime: Lifetime = FOR_EVER
 ) -> BranchRef:
-    """Make a branch whose content is what the source is now.
+    """Create a branch from the current state of the source.
 
     Raises:
-        ConflictError: the name is taken, or what it is made from was deleted concurrently.
-        NotFoundError: what it would start as is no longer kept.
+        ConflictError: the name is taken, or its source was deleted concurrently.
+        NotFoundError: its starting point is no longer kept.
     """
     branch = checked_branch(name)
     if branch in lineage_of(source.state.rows, source.state.branch):
@@ -170,13 +170,13 @@ def abandoned_branches(objects: Objects, clock: Clock) -> tuple[tuple[BranchRef,
 
 
 def delete_branch(objects: Objects, name: str, *, incarnation: str | None = None) -> None:
-    """Delete a branch and what only it uses; commits it was merged into keep what they have.
+    """Delete a branch and what only it uses; commits that merged it are unaffected.
 
     With an incarnation only that one: a later branch of the same name is another.
 
     Raises:
         NotFoundError: there is no such branch.
-        ConflictError: other branches were created from it and still live.
+        ConflictError: branches that were created from it still exist.
     """
     branch = checked_branch(name)
     ref = branch_ref(objects, branch)
@@ -229,7 +229,7 @@ def _tag_has_it(objects: Objects, branch: str) -> ConflictError:
 
 
 def _require_source(objects: Objects, source: Resolved) -> None:
-    """What the branch starts as must not have been removed before the branch could protect it."""
+    """The starting point must not have been removed before the branch protected it."""
     require_source_lives(objects, source)
     require_retained(objects, source.snapshot, thing=source.name)
     if source.snapshot.commit_id != source.state.head.commit_id:
@@ -246,7 +246,7 @@ def _children(objects: Objects, ref: BranchRef) -> tuple[str, ...]:
 
 
 def _keep_commits(objects: Objects, ref: BranchRef) -> None:
-    """The commits of a branch about to go stay known, for branches it was merged into."""
+    """Keep the commits of a branch to be deleted, for branches that merged it."""
     with suppress(NotFoundError):
         state = branch_state(objects, ref)
         commits = [
@@ -257,7 +257,7 @@ def _keep_commits(objects: Objects, ref: BranchRef) -> None:
 
 
 def _is_abandoned(state: ManifestState, now: datetime) -> bool:
-    """Whether its time is over, with a margin for other clocks, and it has no later commit."""
+    """Whether it has expired, with a margin for clock differences, and has no later commit."""
     if state.ref is None or state.ref.expires_at is None:
         return False
     ends = datetime.fromisoformat(state.ref.expires_at)

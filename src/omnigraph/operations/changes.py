@@ -1,8 +1,8 @@
 """The changes of a branch, commit by commit, and all its rows to start from.
 
 Invariant: whole commits in the order of the branch's line, each against its first parent, every one
-once per call, also those that changed no row. Nothing is remembered here: who did not store the
-cursor of a commit gets that commit again.
+once per call, also those that changed no row. Nothing is stored here: a consumer that did not store
+the cursor of a commit gets that commit again.
 
     for commit in changes(objects, catalog, "main", cursor=stored):
         for table in commit.tables:
@@ -113,11 +113,11 @@ class CommitChanges:
     tables: tuple[TableChanges, ...]
     cursor: str
     schema_hash: str | None = None
-    """The schema that the commit changed to: no row of such a commit is told."""
+    """The schema that the commit changed to: such a commit reports no rows."""
 
 
 class ChangeFeed(Iterator[CommitChanges]):
-    """The commits after a place on a branch, up to the head of when it was made."""
+    """The commits after a position on a branch, up to the head at the time of the call."""
 
     def __init__(
         self,
@@ -143,7 +143,8 @@ class ChangeFeed(Iterator[CommitChanges]):
     def cursor(self) -> str:
         """The position after the last commit that was consumed, by requesting the next one.
 
-        Before the first that is where the feed starts; at the end, where to go on next time.
+        Before the first commit it is the start of the feed; at the end, where to continue next
+        time.
         """
         return self._cursor
 
@@ -164,7 +165,7 @@ class ChangeFeed(Iterator[CommitChanges]):
         return next(self._blocks)
 
     def close(self) -> None:
-        """End the feed before its end, and let go of what it holds."""
+        """Close the feed early, and release its hold."""
         self._blocks.close()
 
     def _walk(self) -> Generator[CommitChanges]:
@@ -239,7 +240,7 @@ def changes(  # noqa: PLR0913 - every word of a poll is one
     limit_commits: int | None = None,
     holding: Holding | None = None,
 ) -> ChangeFeed:
-    """The commits of a branch after a place, up to its head of now.
+    """The commits of a branch after a position, up to its current head.
 
     Args:
         objects: Where the graph lives.
@@ -304,9 +305,9 @@ class BaselineEnd:
 
 
 class Baseline(Iterator[BaselineTable | BaselineEnd]):
-    """Every row of a branch at its head of now, table by table, and then where to go on.
+    """Every row of a branch at its current head, table by table, and then the cursor.
 
-    The cursor comes only after all rows were read, so that who has it has them.
+    The cursor is returned only after all rows were read.
     """
 
     def __init__(self, line: BranchLine, holding: Holding | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Proving that a graph keeps its promises; read-only.
+"""Verifying the integrity of a graph; read-only.
 
 Invariant: every finding names the thing, what was expected and found, and the next command. An
 empty report means: every pin is readable and holds what it says, HEAD is explained, rows keep the
@@ -62,7 +62,7 @@ class Problem(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One promise that is not kept."""
+    """One integrity violation."""
 
     problem: Problem
     thing: str
@@ -99,7 +99,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Engine:
-    """Who reads all rows: this process, or the tasks of a cluster."""
+    """What reads all rows: this process, or the tasks of a cluster."""
 
     read_through: Callable[[TableEntry], int]
     broken_rules: Callable[[Mapping[str, TypeRules]], Iterator[BrokenRule]]

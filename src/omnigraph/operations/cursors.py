@@ -30,7 +30,7 @@ _ALPHABET: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """A place on the line of commits of one branch.
+    """A position in the commits of one branch.
 
     `graph` is the graph's first commit. `types` is what `mark_of` makes of the chosen types.
     `commit_id` is the last commit that was consumed; None is the place before the first.
@@ -63,7 +63,7 @@ def decode(text: object) -> Cursor:
     """The cursor that a text encodes.
 
     Raises:
-        InvalidInputError: it is no cursor, or not as it was handed out.
+        InvalidInputError: it is not a cursor, or was modified.
     """
     if not isinstance(text, str):
         raise _refused(f"the cursor is {shown(text)}, expected a text")
@@ -87,7 +87,7 @@ def decode(text: object) -> Cursor:
 
 
 def require_same_choice(cursor: Cursor, *, branch: str, types: str) -> None:
-    """A cursor goes on only on the branch, and with the types, that it was made for."""
+    """A cursor is valid only for the branch and the types that it was created for."""
     if cursor.branch != branch:
         raise InvalidInputError(
             f"the cursor is for branch {shown(cursor.branch)}, not for {shown(branch)}",

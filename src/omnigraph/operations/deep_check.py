@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 UNFINISHED_AFTER: Final = timedelta(minutes=15)
 """A claim of a name that is older was not left by a process that is still at work."""
 ROWS_PROBED: Final = 5_000
-"""So many rows of a table are looked up through each of its indexes."""
+"""Number of rows of a table that are looked up through each of its indexes."""
 
 
 def deep_findings(objects: Objects, now: datetime) -> tuple[StoredFiles, tuple[Finding, ...]]:
-    """What is wrong with anything that is stored, and the files that were compared."""
+    """The findings about everything stored, and the files that were compared."""
     findings = [*_logs(objects), *_unfinished_names(objects, now), *_history(objects.root)]
     states = manifest_states(objects)
     for state in states:

@@ -1,7 +1,7 @@
 """What changed between two snapshots of a graph, table by table and row by row.
 
-Invariant: the order never depends on chance: nodes before edges, by the name of the type, then by
-id. A table that both snapshots pin alike is not opened. Rows are streamed, never held.
+Invariant: the order is deterministic: nodes before edges, by the name of the type, then by id. A
+table that both snapshots pin alike is not opened. Rows are streamed, never held.
 
 A table is the same table if it lies in the same place, so a type that was renamed shows only what
 else changed in it. A type that was dropped and created again is compared by the ids of its rows.

@@ -75,7 +75,7 @@ class ExportReport:
 
 
 def plan_export(path: object, *, type_name: str | None, format: str) -> Export:  # noqa: A002 - the caller's word
-    """Understand what a caller asks for."""
+    """Validate the request."""
     chosen = one_of(ExportFormat, format, argument="format")
     return Export(target=_target(path, chosen), format=chosen, type_name=type_name)
 
@@ -137,7 +137,7 @@ class _Written:
 
 
 class _Table:
-    """One table on its way out, and how many of its rows have gone."""
+    """One table being exported, and how many of its rows were written."""
 
     def __init__(
         self, root: Root, snapshot: Snapshot, key: str, declared: NodeType | EdgeType
@@ -150,7 +150,7 @@ class _Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns without what only Omnigraph wants to know of them."""
+        """The columns without Omnigraph's own metadata."""
         return pa.schema([field.remove_metadata() for field in table_schema(self.declared)])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -234,7 +234,7 @@ def _groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
 
 @contextmanager
 def _appearing(target: Path) -> Iterator[Path]:
-    """A place to write to that takes the target's name when everything is there."""
+    """A temporary path that is renamed to the target when it is complete."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

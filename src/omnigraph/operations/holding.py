@@ -1,4 +1,4 @@
-"""Holding what is read: a hold is put, then everything it is for is looked at, then it counts.
+"""Placing holds: a hold is put, then what it keeps is verified, then it is valid.
 
 Invariant: what a hold keeps is readable until the hold is released or expires by the holder's
 clock. A hold blocks nothing and causes no refusal.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import TableEntry
 
 RENEWED_FOR: Final = timedelta(minutes=30)
-"""How long a hold that is renewed while its reader lives outlasts a reader that dies."""
+"""How long a renewed hold outlasts a reader that dies."""
 
 
 class LiveHold:
@@ -62,11 +62,11 @@ class LiveHold:
 
     @property
     def is_held(self) -> bool:
-        """Whether it has neither been released nor come to its end."""
+        """Whether it has neither been released nor expired."""
         return not self._released.is_set() and self._clock.now() < self._hold.ends
 
     def renew(self, time: timedelta) -> bool:
-        """Hold on for this long from now; False if it was over already, and then nothing is held.
+        """Extend the hold to this long from now; False if it had already expired.
 
         A renewal may arrive after a cleanup removed the hold and what it kept. Only one that is
         stored before the old end counts.
@@ -86,7 +86,7 @@ class LiveHold:
             return True
 
     def release(self) -> None:
-        """Let go; what only this hold kept may be cleaned up from now on."""
+        """Release it; what only this hold kept may be cleaned up from now on."""
         with self._changing:
             if self._released.is_set():
                 return
@@ -141,7 +141,7 @@ def hold_versions(  # noqa: PLR0913 - every word of a hold is one
 
 
 def _require_held(live: LiveHold, entries: Sequence[TableEntry], *, thing: str) -> None:
-    """Everything that is held, looked at while the hold protects it."""
+    """Verify everything that is held, while the hold protects it."""
     objects = live.objects
     require_versions_retained(objects, entries, thing=thing)
     for entry in entries:

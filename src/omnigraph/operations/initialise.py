@@ -1,4 +1,4 @@
-"""Creating a graph: claim the root, write schema and empty tables, make them visible at once.
+"""Creating a graph: claim the root, write schema and empty tables, publish them in one write.
 
 Invariant: the graph exists from the moment its manifest is created, in one write, and not before. A
 process that fails earlier removes only what it wrote itself, its claim last.
@@ -166,7 +166,7 @@ def _refuse_existing_graph(objects: Objects) -> None:
 
 
 def _take_over(plan: InitPlan, objects: Objects) -> None:
-    """Put our claim in the place of a dead one, then remove what that one left.
+    """Replace a dead claim by ours, then remove what its owner wrote.
 
     In this order: if the other lives after all, either its graph is seen here and nothing is
     touched, or it sees our claim before it would acknowledge.
@@ -263,7 +263,7 @@ def _settle(
     everything: tuple[ManifestRow, ...],
     error: NothingWrittenError,
 ) -> None:
-    """No answer of the deciding write is believed: read what is there."""
+    """The response of the deciding write is never trusted: read the result."""
     try:
         state = read_manifest(objects.root) if manifest_exists(objects.root) else None
     except (DamagedGraphError, StorageUnavailableError):
@@ -284,7 +284,7 @@ def _settle(
 
 
 def _undo(plan: InitPlan, objects: Objects, written: list[str]) -> None:
-    """Remove what this attempt wrote; once it was deposed, only the tables it made."""
+    """Remove what this attempt wrote; after a takeover only its tables."""
     for location in (*plan.claim.creates, *HISTORY):
         if _holds_claim(plan, objects) or _is_ours(plan, objects, location):
             remove_unless_foreign(objects, location, operation_id=plan.claim.incarnation)

@@ -1,4 +1,4 @@
-"""Arrow values as JSON has them.
+"""Arrow values as JSON.
 
 Invariant: nothing is rounded and nothing is lost: integers are written in all their digits, and
 what JSON lacks is a text: dates, instants, blobs, `"NaN"`, `"Infinity"` and `"-Infinity"`.

@@ -1,8 +1,7 @@
-"""Loading files and frames as one commit: check the wish, find the input, pick the engine.
+"""Loading files and frames as one commit: validate the request, find the input, choose the engine.
 
-Invariant: either engine gives the same graph, the same account and the same quarantine, so size
-alone decides between them where both are installed. A load that is not published leaves no
-quarantine behind.
+Invariant: both engines produce the same graph, report and quarantine, so size alone decides between
+them where both are installed. A load that is not published leaves no quarantine behind.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _SPARK_PACKAGE: Final = "pyspark."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """What a caller asks for; `source` names files, or maps types to frames."""
+    """A request to load; `source` names files, or maps types to frames."""
 
     source: object
     type_name: str | None
@@ -83,11 +82,11 @@ class LoadRequest:
 def load_graph(
     objects: Objects, catalog: Catalog, request: LoadRequest, clock: Clock
 ) -> LoadReport:
-    """Carry out one load as one commit.
+    """Run one load as one commit.
 
     Raises:
-        LoadRefusedError: more faults than allowed; nothing was written.
-        OutcomeUnknownError: the store stopped answering in the deciding write.
+        LoadRefusedError: more rejected records than allowed; nothing was written.
+        OutcomeUnknownError: the store stopped responding during the deciding write.
     """
     began = clock.now()
     _require_texts(request)
@@ -153,7 +152,7 @@ def _withdraw(job: LoadJob) -> None:
 
 
 def _earlier(job: LoadJob, engine: Engine) -> LoadReport | None:
-    """The answer to a load that was published before, without reading its input again."""
+    """The result of a load that was already published, without reading its input again."""
     if job.dry_run:
         return None
     state = read_manifest(job.objects.root, branch=job.branch)

@@ -1,4 +1,4 @@
-"""A root that holds a graph without a manifest that can be read: saying so, and the way out.
+"""Errors about a root that contains a graph without a readable manifest.
 
 Invariant: a root is called damaged only after its manifest was looked for again. A graph that is
 just being created, or whose creation died before it held anything, is not damaged.
@@ -69,7 +69,7 @@ def manifest_after_all(objects: Objects) -> ManifestState:
 
 
 def refuse_damage(objects: Objects, error: OmnigraphError) -> None:
-    """Say what is damaged, if that is why the manifest could not be read.
+    """Raise an error that names the damage, if that is why the manifest could not be read.
 
     Raises:
         DamagedGraphError: its newest version is.
@@ -83,8 +83,8 @@ def refuse_damage(objects: Objects, error: OmnigraphError) -> None:
 def require_newest(objects: Objects, state: ManifestState) -> None:
     """Refuse to write on an older state because the newest one is damaged.
 
-    Readers step back over a version that a power cut tore. What a power cut tore is set aside
-    before a write begins, so a torn version that is still there was damaged in another way.
+    Readers skip a version that a power failure damaged. Such versions are quarantined before a
+    write starts, so one that still exists was damaged in another way.
 
     Raises:
         DamagedGraphError: a newer version of the manifest is there and cannot be read.
@@ -96,7 +96,7 @@ def require_newest(objects: Objects, state: ManifestState) -> None:
 
 
 def damaged(objects: Objects, survey: ManifestSurvey) -> DamagedGraphError:
-    """The error that says what is left, and how to bring it back."""
+    """The error that names what is left, and how to recover it."""
     root = objects.root
     if not survey.damaged and objects.list(names.BACKUPS_DIR):
         return DamagedGraphError(

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRequest:
-    """What is merged into what, and what the caller decided about conflicts."""
+    """Source and target of a merge, and how to resolve conflicts."""
 
     source: Resolved
     target: BranchRef | None
@@ -72,7 +72,7 @@ class MergeRequest:
     actor: str
     operation_id: str
     spark: object | None = None
-    """A session or a `SparkTarget` to work on; None leaves it to the number of rows."""
+    """A session or a `SparkTarget` to use; with None the number of rows decides."""
 
     @property
     def target_name(self) -> str | None:
@@ -104,7 +104,7 @@ class MergeResult:
 def merge_graph(
     objects: Objects, catalog: Catalog, request: MergeRequest, clock: Clock
 ) -> MergeResult:
-    """Carry out one merge as one commit.
+    """Run one merge as one commit.
 
     Raises:
         MergeConflictError: unresolved conflicts, or rules that the result would violate; all of
@@ -150,7 +150,7 @@ def merge_graph(
 
 
 class _Merging:
-    """Prepares one merge, again and again while other writers win."""
+    """Prepares one merge, again after every lost race."""
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ def _require_one_schema(source: Resolved, target: ManifestState, before: Snapsho
     """Rows are compared column by column, so all three sides must have the same columns.
 
     Raises:
-        ConflictError: says who changed the schema since they parted.
+        ConflictError: names the side that changed the schema since they diverged.
     """
     first = target.head.first_schema
     parted = before.schema_hash or first

@@ -1,4 +1,4 @@
-"""Who decides the rows of a merge and writes them: this process, or the tasks of Spark.
+"""Merging and writing the rows: in this process, or in tasks of Spark.
 
 Invariant: either engine gives the same rows, counts and conflicts, so the number of rows that may
 differ alone decides between them. Nothing is written before every conflict is decided and, unless
@@ -69,7 +69,7 @@ class MergedRows:
 
 
 class RowMerge:
-    """Merges rows of one merge, again and again while other writers win."""
+    """Merges the rows of one merge, again after every lost race."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutationRequest:
-    """What a caller asks for: a mutation with its parameters, and in whose name.
+    """A request: a mutation with its parameters, and its author.
 
     `expect_head` is the expected head of the branch; None expects nothing.
     """
@@ -70,7 +70,7 @@ class MutationResult:
 def mutate_graph(
     objects: Objects, catalog: Catalog, request: MutationRequest, clock: Clock
 ) -> MutationResult:
-    """Carry out one mutation as one commit."""
+    """Run one mutation as one commit."""
     statements = _mutation(request.chosen).statements
     values = RowValues(request.chosen.bound(clock.now()), blob_bytes=blob_bytes)
     try:
@@ -115,7 +115,7 @@ def mutate_graph(
 
 
 class _Preparation:
-    """Runs and stages one mutation, again and again while other writers win."""
+    """Runs and stages one mutation, again after every lost race."""
 
     def __init__(self, objects: Objects, request: MutationRequest, mutation: ReadyMutation) -> None:
         self._objects = objects

@@ -1,4 +1,4 @@
-"""How a graph looks in a notebook: one small table, no script, no style of its own.
+"""The HTML form of a graph in a notebook: one small table, no script, no style.
 
 Invariant: everything that came from a schema or a path is escaped.
 """

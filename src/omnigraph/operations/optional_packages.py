@@ -1,4 +1,4 @@
-"""Packages that few callers need, and what to say where one is missing."""
+"""Optional packages, and the error if one is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an operation ended, for callers who lost the answer."""
+"""The outcome of an operation, for callers that lost the response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a query: on one snapshot, by one engine, within a budget.
+"""Running a query: on one snapshot, by one engine, within limits.
 
 Invariant: the snapshot, the parameters and the meaning of `now()` are fixed before the first row is
 read. Which engine runs depends on what the caller says, never on the data.
@@ -61,7 +61,7 @@ def chosen_engine(engine: str, *, spark: object | None) -> QueryEngine:
 
 
 def query_limits(memory: object, timeout: object) -> Limits:
-    """What a caller allows: bytes or a text such as "2GB", and seconds."""
+    """The limits of a run: bytes or a text such as "2GB", and seconds."""
     return Limits(
         memory_bytes=half_of_this_machine() if memory is None else _bytes(memory),
         seconds=None if timeout is None else _seconds(timeout),
@@ -71,10 +71,10 @@ def query_limits(memory: object, timeout: object) -> Limits:
 def query_graph(
     root: Root, snapshot: Snapshot, chosen: ChosenQuery, *, limits: Limits, now: datetime
 ) -> QueryResult:
-    """Run a query in this process; its rows are made as they are read.
+    """Run a query in this process; its rows are produced as they are read.
 
     Raises:
-        InvalidInputError: the query is a mutation, or a parameter does not fit.
+        InvalidInputError: the query is a mutation, or a parameter is invalid.
     """
     from omnigraph.local.queries.execute import run_query  # DuckDB, as in `check`
 
@@ -97,7 +97,7 @@ def query_graph(
 
 
 class _Told:
-    """An answer that says so if a cleanup removes what it still has to read."""
+    """A result that reports it if a cleanup removes what it still has to read."""
 
     def __init__(self, answer: Answer, root: Root, snapshot: Snapshot) -> None:
         self._answer = answer
@@ -144,7 +144,7 @@ def query_on_spark(graph: SparkGraph, chosen: ChosenQuery, *, now: datetime) -> 
     """The query as a DataFrame of the session that the graph lives on.
 
     Raises:
-        InvalidInputError: the query is a mutation, or a parameter does not fit.
+        InvalidInputError: the query is a mutation, or a parameter is invalid.
     """
     from omnigraph.spark.queries.execute import query_frame  # needs pyspark
 

@@ -1,7 +1,7 @@
-"""The rows of a query, as its caller takes them: streamed once, or kept.
+"""The result of a query: streamed once, or kept.
 
-Invariant: a result never gives fewer rows than the query has. Rows that were streamed are gone, and
-asking for them again is an error; rows that were kept can be asked for as often as wanted.
+Invariant: a result never has fewer rows than the query. Streamed rows cannot be read again, which
+is an error; kept rows can be read any number of times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS_SHOWN: Final = 20
 
 
 class Answer(Protocol):
-    """What an engine gives: the columns at once, the rows as they are made."""
+    """The output of an engine: the columns immediately, the rows as they are produced."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -43,9 +43,9 @@ class Answer(Protocol):
 class QueryResult:
     """The result of a query.
 
-    Nothing has been read when it is made. Iterating over it, or handing it to something that
-    takes an Arrow stream, streams the rows once, batch by batch. `to_arrow` and every other
-    conversion keeps them.
+    Nothing has been read when it is created. Iterating over it, or passing it to a consumer of an
+    Arrow stream, streams the rows once, batch by batch. `to_arrow` and every other conversion keeps
+    them.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class QueryResult:
         return self._pulled()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rows for everything that takes an Arrow stream: polars, DuckDB, pyarrow, Lance."""
+        """The rows for consumers of Arrow streams: polars, DuckDB, pyarrow, Lance."""
         reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
         return reader.__arrow_c_stream__(requested_schema)
 
@@ -133,8 +133,8 @@ class QueryResult:
     def to_networkx(self) -> Any:
         """The nodes, edges and paths of all rows as one `networkx.MultiDiGraph`.
 
-        A node is `(type, id)`, the key of an edge too, and properties are attributes. The reference
-        says what becomes of paths.
+        A node is `(type, id)`, the key of an edge too, and properties are attributes. See the
+        reference for paths.
 
         Raises:
             InvalidInputError: no column holds nodes, edges or the nodes of a path.

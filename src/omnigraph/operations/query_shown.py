@@ -1,4 +1,4 @@
-"""Rows for people: a table of text, or a small table in a notebook.
+"""Display of rows: a text table, or a small table in a notebook.
 
 Invariant: whatever a value holds, a cell is one line of printable text.
 """
@@ -44,7 +44,7 @@ def _nested(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without anything that a terminal would obey."""
+    """The text with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,4 @@
-"""Query texts on their way to a run: compiled, chosen by name, bound and planned.
+"""Preparation of queries: compiled, chosen by name, bound and planned.
 
 Invariant: a text is compiled once per schema, however often it runs; a mistake in it is found again
 every time. A query is chosen or refused, never guessed.

@@ -1,4 +1,4 @@
-"""Names that people give to branches and tags.
+"""Names of branches and tags.
 
 Invariant: a name that passes cannot be mistaken for a commit id, a manifest version or a point in
 time, and names the same object on every store.

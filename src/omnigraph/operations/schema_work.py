@@ -1,4 +1,4 @@
-"""Who looks at the rows of a schema change and computes new values: this process, or Spark.
+"""Checking rows and computing values for a schema change: in this process, or on Spark.
 
 Invariant: either engine finds the same offenders and writes the same values, so the number of rows
 alone decides between them.
@@ -39,7 +39,7 @@ LOCAL_ROWS_MAX: Final = 2_000_000
 
 
 class SchemaWork:
-    """The heavy part of one schema change; a Spark session is asked for when it is needed."""
+    """The row work of one schema change; a Spark session is started only when needed."""
 
     def __init__(
         self, objects: Objects, *, spark: object | None, operation_id: str, engines: ExitStack

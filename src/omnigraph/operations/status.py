@@ -1,4 +1,4 @@
-"""What a graph looks like now: types, versions, rows, fragments, index coverage, drift.
+"""The status of a graph: types, versions, rows, fragments, index coverage, drift.
 
 Invariant: read-only. Costs one look at every table, several tables at a time.
 """

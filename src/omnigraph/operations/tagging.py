@@ -100,7 +100,7 @@ def remove_tag(objects: Objects, name: str) -> None:
 
 
 def _require_sound(objects: Objects, tag: Tag, source: Resolved) -> None:
-    """All that the tag needs, looked at while its claim protects it."""
+    """Verify all that the tag needs, while its claim protects it."""
     # A new branch looks for tags after its claim was put: one of the two sees the other.
     if free_branch_log(objects, tag.tag) is None:
         raise _branch_has_it(objects, tag.tag)

@@ -1,4 +1,4 @@
-"""Small writes in this process: validate against the graph, stage, commit, as one operation.
+"""Small writes in this process: validate, stage and commit as one operation.
 
 Invariant: what is published was validated against exactly the pins it was published on. A lost race
 validates again on the new pins; rows that were already staged as an append are used again.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """What a caller asks for: rows per type, ids to delete per type, and in whose name."""
+    """A request: rows per type, ids to delete per type, and the author."""
 
     inputs: Mapping[str, object]
     deleted: Mapping[str, object]
@@ -77,7 +77,7 @@ class WriteResult:
 
 
 def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> WriteResult:
-    """Carry out one write as one commit."""
+    """Run one write as one commit."""
     preparation = _Preparation(objects, catalog, write, clock)
     committed = commit_write(
         objects,
@@ -106,7 +106,7 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
 
 
 class _Preparation:
-    """Validates and stages one write, again and again while other writers win."""
+    """Validates and stages one write, again after every lost race."""
 
     def __init__(self, objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> None:
         self._root = objects.root
