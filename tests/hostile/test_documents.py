@@ -40,7 +40,7 @@ def _hold(objects: StoredObjects) -> object:
 
 
 def _rebuild(objects: StoredObjects) -> object:
-    with rebuilding(objects, HOLD, SYSTEM_CLOCK):
+    with rebuilding(objects, HOLD, SYSTEM_CLOCK, damaged=()):
         return None
 
 
