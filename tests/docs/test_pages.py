@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import typer
 
+import omnigraph
 from omnigraph import errors
 from omnigraph.cli.main import app
+from tests.behind import FailpointReached, failing_at
+from tests.stores import files_of
 
 pytestmark = pytest.mark.unit
 
@@ -76,3 +80,47 @@ def test_every_decision_is_listed_and_in_the_navigation() -> None:
     for record in HOME.glob("docs/adr/[0-9]*.md"):
         assert f"({record.name})" in listed
         assert f"adr/{record.name}" in navigation
+
+
+def test_every_file_of_a_graph_is_in_the_layout_page(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    graph = omnigraph.init(root, schema="node P { name: String @key }")
+    graph.write({"P": [{"name": "ann"}]})
+    graph.tag("early")
+    dev = graph.create_branch("dev")
+    with failing_at("publish.pre_manifest"), pytest.raises(FailpointReached):
+        dev.write({"P": [{"name": "bob"}]})
+    graph.snapshot(hold="1h")
+    patterns = [re.compile(_pattern(line)) for line in _drawn_files()]
+
+    paths = [str(path.relative_to(root)) for path in files_of(root)]
+
+    assert [path for path in paths if not any(one.fullmatch(path) for one in patterns)] == []
+    assert any(path.startswith("__recovery/") and "@" in path for path in paths)
+
+
+def _drawn_files() -> list[str]:
+    """The first column of the tree, without the root."""
+    page = (HOME / "docs/reference/layout.md").read_text()
+    tree = page.partition("{root}/\n")[2].partition("```")[0]
+    spelled = [line.split()[0] for line in tree.splitlines()]
+    also = re.findall(r"On a branch (\S+\.json)", tree)
+    later = [f"_refs/{kind}/{{name}}@/*" for kind in ("branches", "tags") if "{name}@/" in tree]
+    return [*spelled, *(f"__recovery/{name}" for name in also), *later]
+
+
+def _pattern(path: str) -> str:
+    """What a drawn path stands for; a folder stands for everything in it."""
+    parts = re.split(r"(\{[^}]+\}|\*)", path)
+    spelled = "".join(
+        _PARTS.get(part, "[^/]+" if part[:1] == "{" else re.escape(part)) for part in parts
+    )
+    return spelled + (".*" if path.endswith("/") else "")
+
+
+_PARTS = {
+    "*": ".*",
+    "{ulid}": "[0-9A-Z]{26}",
+    "{incarnation}": "[0-9A-Z]{26}",
+    "{fnv1a64-hex(TypeName)}": "[0-9a-f]{16}",
+}
