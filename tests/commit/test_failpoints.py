@@ -162,3 +162,25 @@ def test_kill_ends_the_process_at_once() -> None:
     )
 
     assert (done.returncode, done.stdout) == (-9, b"")
+
+
+@pytest.mark.nightly("builds a wheel")
+def test_an_installed_package_obeys_no_variable_of_the_tests(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path)]
+    subprocess.run(build, cwd=SOURCE.parent.parent, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    script = (
+        "from omnigraph import failpoints; failpoints.reach('mutation.begin'); "
+        "print(failpoints.__file__)"
+    )
+    variables = {"PYTHONPATH": str(wheel), "OMNIGRAPH_FAILPOINTS": "mutation.begin=kill"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.strip() == f"{wheel}/omnigraph/failpoints.py", done.stderr
