@@ -266,7 +266,7 @@ def _is_abandoned(state: ManifestState, now: datetime) -> bool:
         for row in state.rows
         if isinstance(row, GraphCommit) and row.branch == state.branch
     ]
-    return now > ends + CLOCK_MARGIN and all(moment <= ends for moment in written)
+    return now - CLOCK_MARGIN > ends and all(moment <= ends for moment in written)
 
 
 def _info(state: ManifestState, now: datetime) -> BranchInfo:

@@ -146,12 +146,13 @@ def _branch_ref(fields: Mapping[str, Any]) -> BranchRef:
     origin, owner, expires_at = map(fields.get, ("forked_from", "owner", "expires_at"))
     for time in (fields["claimed_at"], *([] if expires_at is None else [expires_at])):
         moment(time)
-    if not isinstance(owner, str | None):
-        raise TypeError(f"its owner is {owner!r:.80}")
+    for text in (fields["branch"], fields["incarnation"], *([] if owner is None else [owner])):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r:.80} is no text")
     return BranchRef(
-        branch=str(fields["branch"]),
-        incarnation=str(fields["incarnation"]),
-        claimed_at=str(fields["claimed_at"]),
+        branch=fields["branch"],
+        incarnation=fields["incarnation"],
+        claimed_at=fields["claimed_at"],
         creates=tuple(str(location) for location in fields.get("creates", ())),
         forked_from=None if origin is None else _fork_point(origin),
         owner=owner,

@@ -63,7 +63,7 @@ class Hold:
 
     def is_over(self, now: datetime) -> bool:
         """Whether others may remove it."""
-        return now > self.ends + CLOCK_MARGIN
+        return now - CLOCK_MARGIN > self.ends
 
 
 def held_versions(entries: Iterable[TableEntry]) -> tuple[HeldVersions, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from omnigraph import names
+from omnigraph.storage.documents import moment, typed
 from omnigraph.storage.objects import Objects
 from omnigraph.storage.pinned_tables import PinnedTables, decoded, entries, paths_in
 from omnigraph.storage.ref_logs import (
@@ -110,7 +111,9 @@ def claimed_tags(objects: Objects) -> tuple[Tag, ...]:
 
 
 def _tag(fields: Mapping[str, Any]) -> Tag:
-    return Tag(**{**fields, "tables": decoded(fields["tables"])})
+    tag = typed(Tag, {**fields, "tables": decoded(fields["tables"])})
+    moment(tag.created_at)
+    return tag
 
 
 def _paths(tag: Tag) -> Iterator[str]:
