@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from omnigraph.storage.version_messages import as_varint, number_at
+
 Field = tuple[int, int, int | bytes]
 """The number of a field, its wire type, and its value."""
 
@@ -112,14 +114,14 @@ def _decoded(message: bytes) -> list[Field]:
     fields: list[Field] = []
     position = 0
     while position < len(message):
-        tag, position = _number_at(message, position)
+        tag, position = number_at(message, position)
         value: int | bytes
         if tag & 7 == _NUMBER:
-            value, position = _number_at(message, position)
+            value, position = number_at(message, position)
         else:
             size = {1: 8, 5: 4}.get(tag & 7)
             if size is None:
-                size, position = _number_at(message, position)
+                size, position = number_at(message, position)
             value, position = message[position : position + size], position + size
         fields.append((tag >> 3, tag & 7, value))
     return fields
@@ -128,27 +130,9 @@ def _decoded(message: bytes) -> list[Field]:
 def _encoded(fields: list[Field]) -> bytes:
     content = b""
     for number, kind, value in fields:
-        content += _as_number(number << 3 | kind)
+        content += as_varint(number << 3 | kind)
         if isinstance(value, int):
-            content += _as_number(value)
+            content += as_varint(value)
         else:
-            content += (_as_number(len(value)) if kind == _TEXT else b"") + value
+            content += (as_varint(len(value)) if kind == _TEXT else b"") + value
     return content
-
-
-def _number_at(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return value, position
-
-
-def _as_number(value: int) -> bytes:
-    encoded = b""
-    while value > 0x7F:
-        encoded += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return encoded + bytes([value])

@@ -39,7 +39,7 @@ def handle_of(
 
 def renumbered(message: bytes, version: int) -> bytes:
     """The message of a version with another number."""
-    number = _as_varint(_VERSION << 3 | _NUMBER) + _as_varint(version)
+    number = as_varint(_VERSION << 3 | _NUMBER) + as_varint(version)
     return b"".join(number if at == _VERSION else whole for at, whole, _ in fields_of(message))
 
 
@@ -48,15 +48,15 @@ def fields_of(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     position = 0
     while position < len(message):
         start = position
-        tag, position = _number_at(message, position)
+        tag, position = number_at(message, position)
         content_at = position
         match tag & 7:
             case 0:
-                _, position = _number_at(message, position)
+                _, position = number_at(message, position)
             case 1:
                 position += 8
             case 2:
-                length, content_at = _number_at(message, position)
+                length, content_at = number_at(message, position)
                 position = content_at + length
             case 5:
                 position += 4
@@ -66,10 +66,10 @@ def fields_of(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def field(number: int, content: bytes) -> bytes:
-    return _as_varint(number << 3 | _BYTES) + _as_varint(len(content)) + content
+    return as_varint(number << 3 | _BYTES) + as_varint(len(content)) + content
 
 
-def _number_at(message: bytes, position: int) -> tuple[int, int]:
+def number_at(message: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = message[position]
@@ -79,7 +79,7 @@ def _number_at(message: bytes, position: int) -> tuple[int, int]:
             return value, position
 
 
-def _as_varint(value: int) -> bytes:
+def as_varint(value: int) -> bytes:
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
