@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph import names
 from omnigraph.maintenance.copy_records import is_claimed, last_record
-from omnigraph.maintenance.copying import CopyKind, CopyReport, copy_graph
+from omnigraph.maintenance.copying import CopyKind, CopyReport, copy_graph, require_apart
 from omnigraph.opening import open as open_graph
 from omnigraph.operations.arguments import text_or_none
 from omnigraph.operations.initialise import stored_at
@@ -136,10 +136,9 @@ def _copied(
     target_storage_options: Mapping[str, str] | None,
     branches: frozenset[str] | None = None,
 ) -> CopyReport:
+    source = stored_at(parse_root(root, storage_options=storage_options))
+    place = parse_root(target, storage_options=target_storage_options)
+    require_apart(source.root, place)
     return copy_graph(
-        stored_at(parse_root(root, storage_options=storage_options)),
-        StoredObjects(parse_root(target, storage_options=target_storage_options), create=True),
-        SYSTEM_CLOCK,
-        kind,
-        branches=branches,
+        source, StoredObjects(place, create=True), SYSTEM_CLOCK, kind, branches=branches
     )

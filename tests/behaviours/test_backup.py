@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -227,6 +228,40 @@ def test_a_clone_of_one_branch_has_main_and_that_branch(graph: Graph, target: st
     put(clone.branch("deeper"), Person=[person("gus", age=7)])
     clone.merge("deeper")
     require_sound(target)
+
+
+def test_a_backup_has_what_a_branch_left_that_is_gone_and_partly_tagged(
+    graph: Graph, target: str
+) -> None:
+    put(graph.branch("dev"), Person=[person("gus", age=7)])
+    last = graph.branch("dev").commits(limit=1)[0].commit_id
+    graph.delete_branch("deeper")
+    graph.delete_branch("dev")
+    expected = content(graph.at(last))
+
+    omnigraph.backup(graph.root, target)
+
+    assert content(omnigraph.open(target, mode="r").at(last)) == expected
+
+
+@pytest.mark.local_disk("links are things of a disk")
+def test_a_place_that_links_lead_into_or_out_of_is_refused(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "into").symlink_to(graph.root)
+    full, linked = tmp_path / "full", tmp_path / "linked"
+    full.mkdir()
+    (full / "theirs").write_text("theirs")
+    linked.mkdir()
+    (linked / "out").symlink_to(full)
+    os.utime(full, ns=(10**18, full.stat().st_mtime_ns))
+    before = full.stat().st_atime_ns
+
+    with pytest.raises(InvalidInputError, match="lie in each other"):
+        omnigraph.backup(graph.root, str(tmp_path / "into" / "backup"))
+    with pytest.raises(ConflictError, match="is not empty"):
+        omnigraph.backup(graph.root, str(linked))
+
+    assert full.stat().st_atime_ns == before, "a link was followed"
+    assert not (Path(graph.root) / "backup").exists()
 
 
 def test_only_a_backup_of_the_same_graph_is_added_to(

@@ -78,7 +78,9 @@ class Moment:
                     for location in locations.get(table_key, ()):
                         line = Line(location, fork)
                         newest[line] = max(version, newest.get(line, 0))
-        return {**newest, **{line: max(versions) for line, versions in self.pinned.items()}}
+        for line, versions in self.pinned.items():
+            newest[line] = max(*versions, newest.get(line, 0))
+        return newest
 
     def _commits(self) -> Iterable[GraphCommit]:
         yield from recorded_commits(self.main.root)

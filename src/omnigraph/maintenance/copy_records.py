@@ -101,7 +101,7 @@ def claim_target(target: StoredObjects, graph: str) -> None:
     """
     path = names.copy_intent()
     intent = json.dumps({"graph": graph}, sort_keys=True).encode()
-    if not is_claimed(target) and target.list(""):
+    if not is_claimed(target) and not target.is_empty():
         raise ConflictError(
             f"{target.root} is not empty and not a backup of this graph",
             next_step="Use an empty location.",

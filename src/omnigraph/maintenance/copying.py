@@ -8,6 +8,7 @@ process copied is not copied again.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,11 +35,13 @@ from omnigraph.operations.initialise import existing_graph
 from omnigraph.storage.checksums import place_of
 from omnigraph.storage.digests import digest_of
 from omnigraph.storage.durability import make_durable
+from omnigraph.storage.location import Scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from omnigraph.commit.clock import Clock
+    from omnigraph.storage.location import Root
     from omnigraph.storage.objects import StoredObjects
 
 _MOMENTS_MAX: Final = 20
@@ -91,7 +94,6 @@ def copy_graph(
         DamagedGraphError: a file of the source is not what was published; the target stays as it
             was.
     """
-    _require_apart(source, target)
     if is_claimed(source):
         finish_decided(source)
     existing_graph(source.root)
@@ -149,13 +151,23 @@ class _Copied:
         )
 
 
-def _require_apart(source: StoredObjects, target: StoredObjects) -> None:
-    one, other = f"{source.root.uri}/", f"{target.root.uri}/"
+def require_apart(source: Root, target: Root) -> None:
+    """Refuse to copy a graph into itself, before anything is made there.
+
+    Raises:
+        InvalidInputError: one lies in the other.
+    """
+    one, other = _resolved(source), _resolved(target)
     if one.startswith(other) or other.startswith(one):
         raise InvalidInputError(
-            f"{target.root} and {source.root} must not contain one another",
+            f"{target} and {source} must not contain one another",
             next_step="Use a location outside the graph.",
         )
+
+
+def _resolved(root: Root) -> str:
+    """Where a root really is; on a disk it may be a link."""
+    return f"{os.path.realpath(root.uri) if root.scheme is Scheme.LOCAL else root.uri}/"
 
 
 def _ready_target(

@@ -6,6 +6,7 @@ writes afterwards. No path leaves the root, and on a local disk no link on the w
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -124,6 +125,17 @@ class StoredObjects:
             paths = tuple(sorted(_paths(self._store, prefix)))
             count_listing(len(paths))
             return paths
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing below the root, be it a link; no link is followed."""
+        with _translated(self.root, "list it"):
+            if self.root.scheme is Scheme.LOCAL:
+                return not any(
+                    files or any(map(os.path.islink, (f"{place}/{name}" for name in folders)))
+                    for place, folders, files in os.walk(self.root.uri)
+                )
+            count_listing(1)
+            return not any(obstore.list(self._store, chunk_size=1))
 
     def sizes(self, prefix: str) -> Mapping[str, int]:
         """The number of bytes of every object below the prefix, by path."""
