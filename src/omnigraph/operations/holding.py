@@ -49,6 +49,7 @@ class LiveHold:
         self._clock = clock
         self._hold = hold
         self._released = threading.Event()
+        self._left = threading.Event()
         self._changing = threading.Lock()
 
     @property
@@ -91,14 +92,19 @@ class LiveHold:
             if self._released.is_set():
                 return
             self._released.set()
+            self._left.set()
             with suppress(OmnigraphError):
                 # A hold that stays behind ends by itself.
                 remove_hold(self.objects, self._hold.hold_id)
             reach("hold.post_release")
 
+    def leave(self) -> None:
+        """Renew it no more; it ends by itself."""
+        self._left.set()
+
     def wait(self, seconds: float) -> bool:
-        """Wait that long; True as soon as it is released."""
-        return self._released.wait(seconds)
+        """Wait that long; True as soon as it is left or released."""
+        return self._left.wait(seconds)
 
 
 def hold_versions(  # noqa: PLR0913 - every word of a hold is one
@@ -156,13 +162,14 @@ def _require_held(live: LiveHold, entries: Sequence[TableEntry], *, thing: str) 
 
 
 def renewed_while_alive(live: LiveHold, reader: object) -> LiveHold:
-    """Renew a hold in the background until it is released, or its reader is no longer in use."""
-    alive = weakref.ref(reader)
+    """Renew a hold in the background until it is released, or its reader is no longer in use.
+
+    What the reader made may still be read for a while: then the hold ends by itself.
+    """
+    weakref.finalize(reader, live.leave)
 
     def renew() -> None:
         while not live.wait(RENEWED_FOR.total_seconds() / 3):
-            if alive() is None:
-                return  # what it made may still be read for a while: the hold ends by itself
             with suppress(OmnigraphError):
                 if not live.renew(RENEWED_FOR):
                     return

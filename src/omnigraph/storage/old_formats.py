@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.documents import parsed
+from omnigraph.storage.documents import MALFORMED, parsed
 from omnigraph.storage.history import recorded_commits
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead, ManifestRow
 from omnigraph.storage.objects import stored_objects
@@ -64,7 +64,7 @@ def schema_hash_at_root(root: Root) -> str:
     content = stored_objects(root).read(names.SCHEMA_STATE)
     try:
         return str(parsed(content or b"")["model_hash"])
-    except (ValueError, KeyError, TypeError) as error:
+    except MALFORMED as error:
         raise DamagedGraphError(
             f"{names.SCHEMA_STATE} of {root} is missing or damaged: {error!r:.80}",
             next_step="Restore it from a backup.",
@@ -73,7 +73,7 @@ def schema_hash_at_root(root: Root) -> str:
 
 def _newest(root: Root, old: OldVersion) -> GraphCommit | None:
     """The commit that left the version: the branch's newest, else that of what it was made from."""
-    commits = [each for each in recorded_commits(root) if each.manifest_version <= old.version]
+    commits = [row for row in recorded_commits(root) if row.manifest_version <= old.version]
     own = [commit for commit in commits if commit.branch == old.branch]
     inherited = [commit for commit in commits if commit.branch in (None, old.parent_branch)]
     return max(own or inherited, key=lambda commit: commit.manifest_version, default=None)
