@@ -156,7 +156,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._hold = None
 
     def _hold_what_is_read(self, moved: Sequence[CommitMoves]) -> None:
-        """Hold the versions of a batch; what is gone already is told at its commit."""
+        """Hold the versions of a batch; what is already gone is reported at its commit."""
         self._let_go()
         if not self._plan.holds or not moved:
             return

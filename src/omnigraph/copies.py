@@ -1,6 +1,6 @@
 """Copies of whole graphs: incremental backups, restores, clones.
 
-Invariant: a thin facade, like the graph itself; one verb does all of it.
+Invariant: a thin facade, like the graph itself; one operation does all of it.
 """
 
 from __future__ import annotations

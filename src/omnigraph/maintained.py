@@ -1,6 +1,6 @@
 """Maintenance of a graph: compaction, indexes, and the removal of unreferenced data.
 
-Invariant: a thin facade, like the graph itself; every method hands over to one verb. Verbs are
+Invariant: a thin facade, like the graph itself; every method calls one operation. Operations are
 imported when they are called: a process that only reads pays for none of them.
 """
 

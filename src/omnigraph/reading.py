@@ -297,7 +297,7 @@ class Readable:
         path: str | PathLike[str] | IO[bytes],
         *,
         type_name: str | None = None,
-        format: str = "jsonl",  # noqa: A002 - what everybody calls it
+        format: str = "jsonl",  # noqa: A002 - the conventional name
     ) -> ExportReport:
         """Export the rows to files that `load` can read, nodes before edges.
 

@@ -1,6 +1,6 @@
 """The `omnigraph` command line.
 
-Invariant: results go to stdout, everything else to stderr, and the exit code tells what happened.
+Invariant: results go to stdout, everything else to stderr, and the exit code says what happened.
 Nothing heavy is imported until a command runs, so `--help` is fast.
 """
 

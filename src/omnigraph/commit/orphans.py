@@ -239,7 +239,7 @@ def _drop(objects: Objects, listed: ListedFork) -> bool:
     reach("reconcile.check")
     reach("cleanup.reconcile_fork")
     if listed.location == names.MANIFEST:
-        # A commit that was merged must stay known: later merges look for where they parted.
+        # A commit that was merged must stay known: later merges look for the common ancestor.
         commits = commits_of_fork(objects.root, listed.fork)
         if commits:
             record_commits(objects.root, commits)

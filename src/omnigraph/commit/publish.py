@@ -202,7 +202,7 @@ def _next_rows(state: ManifestState, decision: Decision) -> Sequence[ManifestRow
     if move is not None:
         assert commit is not None
         operation_id = decision.operation.operation_id
-        # The head tells the branch and its parents; without it no table could be found.
+        # The head names the branch and its parents; without it no table could be found.
         rows = rows_after(state, [*rows, head], move, operation_id=operation_id)
         commit = replace(commit, schema_change=recorded(state, rows, move))
         rows.remove(head)

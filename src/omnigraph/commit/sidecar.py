@@ -142,7 +142,7 @@ def put_sidecar(objects: Objects, sidecar: Sidecar) -> bool:
     """Create it; False if another attempt of the same operation already has one.
 
     A store may repeat a put whose answer was lost and then report our own object as existing, so
-    the nonce tells whose it is.
+    the nonce identifies its owner.
     """
     _begun.append((objects, sidecar.path))
     if objects.put_if_absent(sidecar.path, _encoded(sidecar)) is Put.CREATED:

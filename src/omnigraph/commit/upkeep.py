@@ -53,7 +53,7 @@ UPKEEP_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}maintenance"
 class Upkeep:
     """The result of maintenance: the published version of every table that succeeded.
 
-    `errors` tells what went wrong inside a table; one that is in neither lost a race.
+    `errors` has the failures by table; a table that is in neither lost a race.
     """
 
     moved: Mapping[str, int]

@@ -30,7 +30,7 @@ _EXPECTED: Final = "expected one JSON object"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A record of a known type with known columns; its values are still to be judged."""
+    """A record of a known type with known columns; its values are not validated yet."""
 
     place: int
     claimed: str

@@ -1,4 +1,4 @@
-"""A load in this process: read, settle, judge, set aside, stage, commit.
+"""A load in this process: read, resolve keys, decide, quarantine, stage, commit.
 
 Invariant: files are read once, before anything is staged; a lost race settles the same rows again
 on the new pins. Nothing is staged before the account of every record has been accepted.

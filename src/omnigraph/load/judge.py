@@ -1,4 +1,4 @@
-"""Rows of one type against everything one row can be judged by.
+"""Validation of single rows of one type.
 
 Invariant: a verdict is what `take_in` and `check_rows` say about the row alone. Many rows are
 validated together; only doubtful ones are validated again with messages, a few at a time.
@@ -24,7 +24,7 @@ from omnigraph.rules.violations import KEPT_MAX, BadRows, Violation
 from omnigraph.schema.catalog import EdgeType, NodeType
 
 TOGETHER_MAX: Final = KEPT_MAX
-"""How many rows are judged in words at once: as many as a finding has words for."""
+"""How many rows are validated with messages at once: as many as a finding lists."""
 
 Places = npt.NDArray[np.uint32]
 Positions = npt.NDArray[np.int64]

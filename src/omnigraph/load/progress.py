@@ -22,7 +22,7 @@ _MEBIBYTE: Final = 1 << 20
 
 
 class Progress:
-    """What an engine tells while it works, between entering and leaving; this one only counts."""
+    """What an engine reports while it works, between entering and leaving; this one only counts."""
 
     def __init__(self) -> None:
         self.what = "starting"

@@ -1,7 +1,7 @@
 """Rows of a type as the JSON records that a load reads.
 
 Invariant: what is spelt here reads back as an equal row, or is refused by name. JSON has no NaN, no
-infinity, and dates of other years than 0001 to 9999 have no spelling everybody reads the same.
+infinity, and dates of other years than 0001 to 9999 have no common spelling.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Invariant: what a decoder accepts has the shape of a record of a known type, and every value the
 JSON type of its property; what it refuses may still be a record that only the slow reading
-understands. Absent members are told apart from null ones, because both are counted.
+understands. Absent members are distinguished from null ones, because both are counted.
 """
 
 from __future__ import annotations

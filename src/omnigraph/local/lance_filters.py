@@ -43,7 +43,7 @@ def lance_filter(condition: Expression, parameters: BoundParameters) -> str | No
 
 
 def exact_filter(condition: Expression, parameters: BoundParameters) -> str | None:
-    """A filter that exactly the matching rows pass; None if there is a part Lance cannot judge."""
+    """A filter for exactly the matching rows; None if Lance cannot evaluate a part of it."""
     return lance_filter(condition, parameters) if _is_exact(condition, parameters) else None
 
 

@@ -21,7 +21,7 @@ MEMORY_LEAST: Final = 16 << 20
 ROWS_VARIABLE: Final = "OMNIGRAPH_ROWS_MEMORY"
 _UNKNOWN: Final = 2 << 30
 _SHARE: Final = 2
-"""One in so many bytes of the machine may be used, unless told."""
+"""The default share of the machine's memory that may be used: one in so many bytes."""
 COPIES_OF_A_LOAD: Final = 4
 """Checking, sorting and staging rows takes so many times what they hold."""
 _NUMBER_BYTES: Final = 4

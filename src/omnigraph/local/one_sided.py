@@ -1,4 +1,4 @@
-"""Changes of a table in which rows only came, or only went: they need not meet to be told apart.
+"""Changes of a table in which rows were only inserted, or only deleted: they need no comparison.
 
 Invariant: the same rows as `TableDiff.reader` gives, part by part and in the order in which they
 are stored. Nothing is gathered, so many readers can share the parts.

@@ -5,8 +5,8 @@ keeps every rule against the survivors and the pinned rows that stay. The stages
 former left: ids of nodes, unique tuples of nodes, endpoints, ids of edges, unique tuples of edges,
 counts of edges; the last two in turn until neither finds anything.
 
-What no row can be blamed for, such as pinned edges that lose their node, is `broken` instead. It
-is judged at the end, because a refused row leaves the pinned one it would have replaced.
+What no row can be blamed for, such as pinned edges that lose their node, is `broken` instead. It is
+checked at the end, because a refused row keeps the pinned one it would have replaced.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _CONFLICTS_KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSides:
-    """Where one table stood when the sides parted, and where each side has it now."""
+    """The versions of one table: at the common ancestor, and on each side now."""
 
     before: TableEntry | None
     ours: TableEntry | None

@@ -97,7 +97,7 @@ class _Listings:
     target: Mapping[str, int]
 
     def lacks(self, path: str) -> bool:
-        """Whether the target has no such file; names that are used once tell files apart."""
+        """Whether the target has no such file; unique names identify files."""
         return self.target.get(path) != self.source.sizes[path]
 
 

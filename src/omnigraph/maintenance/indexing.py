@@ -76,7 +76,7 @@ def plan_all(
     wishes: Mapping[str, tuple[IndexWish, ...]],
     tables: Iterable[str],
 ) -> tuple[tuple[IndexPlan, ...], dict[str, OmnigraphError]]:
-    """What the indexes of these tables need in one state of the graph, and what cannot be told."""
+    """What the indexes of these tables need in one state of the graph, and the failures."""
     published = state.snapshot().tables
     plans, failed = by_table(
         lambda entry: plan_indexes(objects.root, entry, wishes.get(entry.table_key, ())),

@@ -82,7 +82,7 @@ class MaintainReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What a step tells when it has run."""
+    """The result of a step."""
 
     counts: Mapping[str, int]
     messages: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import TableEntry
 
 _PAIRS_OF_BRANCHES_MAX: Final = 30
-"""Up to so many branches, where any two of them parted is kept for their merge."""
+"""Up to so many branches, the common ancestor of any two is kept for their merge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ def _pointed(
 
 
 def _bases(objects: Objects, states: Sequence[ManifestState]) -> Iterator[tuple[Line, int]]:
-    """What living branches had when they parted: their next merge compares with it."""
+    """The common ancestors of existing branches: their next merge compares with them."""
     if len(states) == 1:
         return
     graph = commit_graph(objects.root, *states)

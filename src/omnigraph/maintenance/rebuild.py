@@ -1,4 +1,4 @@
-"""Rebuilding `__manifest` when it is lost or cannot be read: plan, show, and do it if told to.
+"""Rebuilding `__manifest` when it is lost or cannot be read: plan, show, and rebuild on request.
 
 Invariant: nothing is deleted. What was published and can still be told is published again, as one
 commit, above the damaged versions; only then are these moved to the quarantine. A process that dies
@@ -561,7 +561,7 @@ def _schema_change(
     parent: GraphCommit | None,
     remains: Remains,
 ) -> SchemaChange | None:
-    """What tells the tables of later commits, unless the known commits tell the same."""
+    """What tells the tables of later commits, unless the known commits say the same."""
     places = tuple(
         (shown.table_key, shown.location, shown.version, None)
         for shown in (table.shown for table in tables)
@@ -579,7 +579,7 @@ def _schema_change(
 
 
 def _initial_schema(commit: GraphCommit, remains: Remains) -> str | None:
-    """The schema that the graph was made with, if the known commits tell of another one since."""
+    """The schema that the graph was made with, if the known commits name another one since."""
     line = remains.graph.line(commit.parent_id)
     changes = [old.schema_change for old in line if old.schema_change is not None]
     return changes[-1].before if changes else None

@@ -1,7 +1,7 @@
 """Scrubbing: every stored file is read and compared with its checksum, a little at a time.
 
-Invariant: scrubbing changes nothing that is stored, unless it is told to record. It may be stopped
-at any moment: the next run continues after the last file that was recorded. A pass covers the files
+Invariant: scrubbing changes nothing that is stored, unless `record` is given. It may be stopped at
+any moment: the next run continues after the last file that was recorded. A pass covers the files
 that its versions named when it began; files that come later belong to the next pass.
 
 Recording trusts what is there: versions without checksums, or whose list is damaged, get new ones.

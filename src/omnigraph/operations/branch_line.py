@@ -188,7 +188,7 @@ class BranchLine:
         return self._locations_at(commit).get(table_key) in self._chosen_places
 
     def _moved_first(self, commits: Sequence[GraphCommit]) -> set[str]:
-        """The chosen tables that commits move until one of them tells where all tables are."""
+        """The chosen tables that commits move until one of them records all tables."""
         moved: set[str] = set()
         for commit in commits:
             if commit.schema_change is not None:

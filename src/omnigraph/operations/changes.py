@@ -171,7 +171,7 @@ class ChangeFeed(Iterator[CommitChanges]):
     def _walk(self) -> Generator[CommitChanges]:
         moved = _Told(self._line.moves(self._commits))
         if self._holding is not None:
-            # What is gone already is told at the commit it concerns.
+            # What is already gone is reported at the commit it concerns.
             with suppress(NoLongerKeptError):
                 self._hold = self._holding.for_reader(
                     self, versions_read(moved.known), purpose="changes", commit_id=self.head

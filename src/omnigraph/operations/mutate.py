@@ -57,7 +57,7 @@ class MutationRequest:
 class MutationResult:
     """A published mutation. `commit_id` is None if there was nothing to change.
 
-    `statements` tells what each statement did, in order. Both it and `tables` are empty when an
+    `statements` lists what each statement did, in order. Both it and `tables` are empty when an
     earlier call with the same operation id had published it.
     """
 

@@ -1,7 +1,7 @@
 """Whether old versions may be used although a cleanup may be running.
 
-Invariant: asked after the claim that relies on them is visible. A version at or above its floor
-stays for everybody who claimed it before; one below stays while a branch or a tag names it, and
+Invariant: asked after the claim that relies on them is visible. A version at or above its floor is
+kept for every process that claimed it before; one below stays while a branch or a tag names it, and
 then that claim does too.
 """
 

@@ -73,7 +73,7 @@ def stored_form(contract: SchemaContract) -> StoredSchema:
 
 
 def read_contract(objects: Objects, schema_hash: str | None = None) -> SchemaContract:
-    """The accepted schema of a hash, or whichever the root has a copy of.
+    """The accepted schema of a hash, or the one that the root has a copy of.
 
     The copy at the root is usually it, and one request nearer for people who start.
 

@@ -1,4 +1,4 @@
-"""The catalog as canonical JSON, and the two hashes that tell whether a schema changed.
+"""The catalog as canonical JSON, and the two hashes that show whether a schema changed.
 
 Invariant: decoding what was encoded gives an equal catalog, and only such text decodes.
 `model_hash` covers everything; `shape_hash` leaves out numbers, the identity domain and every

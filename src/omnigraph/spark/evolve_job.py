@@ -70,7 +70,7 @@ _ROWS: Final = "number of rows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """Some fragments of a table, whose rows one task judges."""
+    """Some fragments of a table, whose rows one task checks."""
 
     table: TableChecks
     fragments: tuple[int, ...] = field(repr=False)

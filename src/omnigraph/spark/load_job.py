@@ -6,7 +6,7 @@ to no version.
 
     stage      one job parses, checks rows, stages fragments, sends keys; buckets are checked
     settle     more passes over staged keys, only while refused rows may change later findings
-    judge      the account is complete: refuse, or set refused records aside
+    judge      the report is complete: refuse, or quarantine rejected records
     gather     fragments become one change per table; a merge meets the pinned rows
 """
 

@@ -1,8 +1,8 @@
 """Rows of two versions on their way to each other: files in the staging area, by a hash of the id.
 
 Invariant: rows with one id lie in one bucket, whichever task read them. A file has a name of its
-own and is read only if the attempt that the job counted has told of it, so tasks may run twice. A
-task that finds its operation over takes its files away and stops.
+own and is read only if the successful attempt has reported it, so tasks may run twice. A task that
+finds its operation over takes its files away and stops.
 
 Rows never pass through the JVM: tasks send the names of files.
 """
@@ -226,7 +226,7 @@ def run_tasks(
     do: Callable[[_Work], _Told],
     told: type[_Told],
 ) -> list[_Told]:
-    """One task per piece of work; returns what the attempt that counts told of each."""
+    """One task per piece of work; returns the result of the successful attempt of each."""
     pieces = tuple(work)
     if not pieces:
         return []

@@ -105,7 +105,7 @@ class TableToDecide:
 
     @property
     def rows(self) -> int:
-        """Rows that may differ, as far as metadata tells."""
+        """Rows that may differ, according to metadata."""
         return candidate_rows(self.theirs) + (candidate_rows(self.ours) if self.ours else 0)
 
 
@@ -138,7 +138,7 @@ class DecidedTable:
 
 
 def candidate_rows(diff: TableDiff) -> int:
-    """Rows that may differ, as far as metadata tells."""
+    """Rows that may differ, according to metadata."""
     return diff.plan.gone_rows + diff.plan.new_rows
 
 

@@ -63,7 +63,7 @@ _Parts = tuple[IndexTask, ...]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What a task tells of its piece: the outcome, or an error that has a type."""
+    """The result of a task: the outcome, or an error that has a type."""
 
     outcome: bytes = b""
     error: str = ""

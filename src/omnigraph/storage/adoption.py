@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.staging import StagedChange
 
 FEW_ROWS: Final = 4_096
-"""So few rows are compared by their contents instead: then nothing is taken over in vain."""
+"""Up to so many rows are compared by their contents instead, which avoids needless work."""
 
 _ROW_ID, _ADDRESS, *_ = names.LANCE_COLUMNS
 _OFFSET: Final = np.uint64(0xFFFFFFFF)

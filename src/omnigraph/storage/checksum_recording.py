@@ -113,7 +113,7 @@ def named_files(root: Root, entry: TableEntry, dataset: LanceDataset) -> Iterato
 
 
 def _changed_files(root: Root, change: StagedChange) -> _ChangedFiles | None:
-    """What a write added and dropped; None if only the whole version can tell."""
+    """What a write added and dropped; None if the whole version must be compared."""
     operation = change.operation
     new: Iterable[FragmentMetadata] = ()
     updated: list[FragmentMetadata] = []

@@ -121,7 +121,7 @@ def base_of(
     states: tuple[ManifestState, ...],
     further: Callable[[], Iterable[GraphCommit]],
 ) -> tuple[CommitGraph, GraphCommit | None]:
-    """The commit that two commits have grown apart from, and the commits that tell.
+    """The common ancestor of two commits, and the commits that lead to it.
 
     The manifests of their branches nearly always know it. Where a commit that they do not know
     could lead to a better one, the history is read, and then the commits of `further` manifests.

@@ -157,7 +157,7 @@ def _named_below(dataset: LanceDataset, listed: Mapping[str, Branch]) -> Mapping
 
 
 def made_at(dataset: LanceDataset) -> str:
-    """When the version that is open was made: tells it from another one of the same number."""
+    """When the open version was written: identifies it among versions of the same number."""
     moment = dataset.get_version()["timestamp"]
     assert isinstance(moment, datetime)
     # Lance gives local time without saying so.
@@ -175,7 +175,7 @@ def is_lost_or_unknown(error: OSError) -> bool:
 
 @contextmanager
 def translated(root: Root, action: str) -> Iterator[None]:
-    """Lance reports failures of a store and damage alike, as OSError or ValueError: tell which."""
+    """Translate errors of Lance, which reports store failures and damage as the same types."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""The digest that tells stored content from damaged content.
+"""The digest that detects damaged content.
 
-XXH3 with 128 bits: as fast as memory, and made to find accidents, not forgeries.
+XXH3 with 128 bits: as fast as memory; it detects accidents, not forgery.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariant: when `make_durable` returns, everything that was written below the root before the call
 is on stable storage: by this process or another one of this host, files and directories alike. One
 `syncfs` is fewer and cheaper calls than an fsync of every file and directory of a commit, and it
-cannot forget a file that Lance wrote without telling.
+cannot miss a file that Lance wrote.
 
 An object store acknowledges what is durable, so nothing is done there. On a network file system the
 sync covers what this host wrote; tasks on other hosts sync what they wrote themselves.
@@ -48,7 +48,7 @@ def sync(root: Root) -> None:
 
 @cache
 def boot_id() -> str:
-    """What tells this start of the machine from earlier ones; "" where the system does not say."""
+    """Identifies this boot of the machine; "" where the system does not provide it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

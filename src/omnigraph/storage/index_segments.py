@@ -151,7 +151,7 @@ def build_segment(root: Root, task: IndexTask) -> Segment:
 
 
 def build_part(root: Root, task: IndexTask) -> Segment:
-    """Build a segment that is merged with others before anybody reads it."""
+    """Build a segment that is merged with others before it is read."""
     dataset = open_pinned(root, task.entry)
     with translated(root, f"build index {task.wish.name} of {task.entry.table_key}"):
         _refuse_doubtful_texts(dataset, task)

@@ -138,7 +138,7 @@ def _fault_in_address(path: str) -> str | None:
 
 
 def is_durability_given(given: str | None) -> bool:
-    """Whether a caller or the environment says what writes shall survive."""
+    """Whether a caller or the environment sets the durability."""
     return bool(given or os.environ.get(DURABILITY_VARIABLE))
 
 

@@ -200,7 +200,7 @@ def create_manifest(
 ) -> None:
     """Make the graph visible: one version that holds every row and the stamp.
 
-    What its maker promises of writes is what others promise unless they are told otherwise.
+    The durability of its creator becomes the default of the graph.
     """
     facts = ManifestFacts(stamp=stamp, durability=root.durability)
     rows = _with_checksums(root, tuple(rows), None)

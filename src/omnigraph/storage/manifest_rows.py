@@ -80,9 +80,9 @@ class TableVersion:
     """The published version of one table on one branch (None = main).
 
     `fork` is the table's Lance branch that holds the version; None is the table's own main line.
-    `made_at` tells it from a version that took its number after it was cleaned; old rows lack it.
-    `location` is where it lies if that is not the first path of the key.
-    `checksums` is the digest of the list of its files' checksums; rows before format 7 lack it.
+    `made_at` distinguishes it from a version that reused its number after a cleanup; old rows lack
+    it. `location` is where it lies if that is not the first path of the key. `checksums` is the
+    digest of the list of its files' checksums; rows before format 7 lack it.
     """
 
     table_key: str
@@ -196,7 +196,7 @@ class ManifestFacts:
 
     stamp: int = names.STAMP
     durability: Durability = Durability.COMMIT
-    """What writers of the graph promise unless they are told otherwise."""
+    """The default durability of writers of the graph."""
     unsynced_boot: str | None = None
     """The boot of the machine that put it without a sync of what it names; None if synced."""
 

@@ -198,7 +198,7 @@ class StoredObjects:
             writer.close()
 
     def checksum(self, path: str) -> tuple[int, str] | None:
-        """The size of an object and what tells its content from another; None if it is missing.
+        """The size of an object and a tag of its content; None if it is missing.
 
         On a local disk that is a digest, for which all of it is read. A store has a tag for it.
         """

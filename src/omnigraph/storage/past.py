@@ -2,7 +2,7 @@
 
 Invariant: what a commit left is read from the manifest version it made while that may be believed,
 and afterwards put together from the commits: of every table the newest move at or before it. Both
-give the same snapshot; what neither can tell is refused, never guessed.
+give the same snapshot; what neither knows raises an error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def snapshot_at_commit(root: Root, state: ManifestState, commit_id: str) -> Snap
 def snapshot_of(
     root: Root, states: Sequence[ManifestState], graph: CommitGraph, commit: GraphCommit
 ) -> Snapshot:
-    """What a commit left that one of these branches made, or that only the commits tell of."""
+    """The state after a commit of one of these branches, or as recorded by the commits alone."""
     for state in states:
         left = _kept(root, state, commit)
         if left is not None:

@@ -83,7 +83,7 @@ def _marker(root: Root) -> Path:
 
 
 def _is_marked(marker: Path) -> bool:
-    """Whether the graph was looked at since the machine was started, where that can be told."""
+    """Whether the graph was checked since the last boot, where that is known."""
     return bool(boot_id()) and marker.exists()
 
 

@@ -1,7 +1,8 @@
 """Which process may use Lance: never a fork of one that has used it, nor one before 1970.
 
 Invariant: the threads that Lance works with do not survive a fork, so a fork would wait for them
-for ever, in a new handle as in an inherited one. It is told at once instead, reads included.
+for ever, in a new handle as in an inherited one. It raises an error immediately instead, reads
+included.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class RefLog(Generic[RefT]):
 
     @property
     def living(self) -> RefT | None:
-        """What anybody may rely on."""
+        """The living reference, which may be relied on."""
         return self.ref if self.state is RefState.READY else None
 
     @property
@@ -120,7 +120,7 @@ def append_to(
     """Put the next entry of a log; False if another process put another one there.
 
     Raises:
-        OutcomeUnknownError: the store fell silent at an entry that everybody would see.
+        OutcomeUnknownError: the store stopped responding while the entry was put.
     """
     path = names.ref_entry(kind.directory, log.name, log.last + 1)
     content = encoded(kind, ref, state, path)
@@ -146,7 +146,7 @@ def append_to(
 def free_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT] | None:
     """The log of a name that nothing has; None if something has it.
 
-    A creation that has not ended is abandoned: if its creator lives, it is told.
+    A creation that has not ended is abandoned: its creator, if alive, gets an error.
     """
     log = read_log(objects, kind, name)
     if log.state is RefState.CREATING:
@@ -158,7 +158,7 @@ def free_log(objects: Objects, kind: RefKind[RefT], name: str) -> RefLog[RefT] |
 
 
 def encoded(kind: RefKind[RefT], ref: RefT, state: RefState, path: str) -> bytes:
-    """An entry for a path; its digest tells it from an entry that belongs elsewhere."""
+    """An entry for a path; its digest distinguishes it from an entry of another path."""
     fields = {**asdict(ref), "state": state.value}
     if kind.format is not None:
         fields[_FORMAT] = kind.format

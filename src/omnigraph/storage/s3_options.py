@@ -182,6 +182,6 @@ def _refuse_endpoint(options: Mapping[str, str], root: str) -> None:
     if endpoint.lower().startswith("http://") and options.get(ALLOW_HTTP) != "true":
         raise StorageUnavailableError(
             f"the endpoint for {root} speaks plain http, which is not allowed",
-            next_step="Set AWS_ALLOW_HTTP=true if everybody on the way may read along, "
+            next_step="Set AWS_ALLOW_HTTP=true if unencrypted traffic is acceptable, "
             "or give an https endpoint.",
         )

@@ -100,7 +100,7 @@ def take_snapshot(
 
 
 def lineage_of(rows: Sequence[ManifestRow], branch: str | None) -> tuple[str | None, ...]:
-    """The branch and what it descends from, as a manifest's rows tell."""
+    """The branch and its ancestors, from the rows of a manifest."""
     return lineage({row.branch: row for row in rows if isinstance(row, GraphHead)}, branch)
 
 

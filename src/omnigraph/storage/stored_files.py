@@ -2,7 +2,7 @@
 
 Invariant: a version counts as retained if a branch or a tag pins it, or if its version file exists
 and no floor gave it up: a cleanup that died may have removed a part of what is below. A file that
-several versions name is told once.
+several versions name is reported once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StoredFile:
 
 @dataclass(slots=True, kw_only=True)
 class StoredFiles:
-    """The files by path, and what could not be told of them."""
+    """The files by path, and the failures."""
 
     files: dict[str, StoredFile] = field(default_factory=dict)
     unrecorded: dict[str, TableEntry] = field(default_factory=dict)
@@ -162,4 +162,4 @@ def _add_unrecorded(root: Root, stored: StoredFiles, entry: TableEntry) -> None:
                 if name not in recorded or not is_comparable(root, recorded[name]):
                     stored.unrecorded[f"{entry.location}/{name}"] = entry
     except DamagedGraphError:
-        return  # told by its list or its version file
+        return  # reported by its list or its version file

@@ -1,7 +1,7 @@
 """Versions of one table: commit a staged change, put a pin's content back, read who made what.
 
 Invariant: every version made here carries the operation that made it, its role and the pin it was
-made for, so that anybody can tell our unpublished versions from foreign ones.
+made for, so that our unpublished versions can be distinguished from foreign ones.
 
 Lance rebases most commits in silence and for some kinds even records the version it rebased onto,
 so a commit proves nothing by itself: the caller compares version numbers, and a reader of history

@@ -82,7 +82,7 @@ def difference(
 ) -> str | None:
     """How a file differs from what was published; None if it does not.
 
-    A file that this process has compared is not read again, unless it is told to.
+    A file that this process has compared is not read again, unless that is requested.
     """
     path = checksum.path(location, name)
     identity = _identity(root, path)

@@ -4,8 +4,8 @@ Invariant: exactly the versions named go, and the files that no version left nee
 keeps HEAD and every version that a fork starts from, and leaves alone files that are younger than
 seven days and unreferenced: a writer may be about to commit them.
 
-Lance tells by its address whether a fork needs a file. In a graph that was moved it would take the
-files as unreferenced, so there what forks start from is kept as long as a fork names a former
+Lance decides by its address whether a fork needs a file. In a graph that was moved it would take
+the files as unreferenced, so there what forks start from is kept as long as a fork names a former
 address.
 """
 

@@ -61,8 +61,8 @@ WantedColumn: TypeAlias = KeptColumn | NullColumn | ComputedColumn
 class ColumnChange:
     """All columns of a table as they will be, in order; stored ones that are not kept go.
 
-    `reads` names the stored columns that values are computed from. Without any, a computation
-    gets batches that only tell how many rows there are.
+    `reads` names the stored columns that values are computed from. Without any, a computation gets
+    batches with only the number of rows.
     """
 
     columns: tuple[WantedColumn, ...]

@@ -56,7 +56,7 @@ _SOURCES: Final = pa.schema([(SOURCE_COLUMN, pa.string())])
 
 ValueCheck: TypeAlias = ValuesInRange | ValuesMatch | ValuesInSet
 RowCheck: TypeAlias = TableIsEmpty | NoNulls | ValueCheck
-"""A check that looks at one row at a time, so that any part of a table can be judged alone."""
+"""A check that looks at one row at a time, so that any part of a table can be checked alone."""
 
 GroupCheck: TypeAlias = TupleIsUnique | EdgesPerSource
 
@@ -218,7 +218,7 @@ def _broken(check: TableIsEmpty | ValueCheck, batch: pa.RecordBatch) -> pa.Strin
 
 
 def _rule(check: ValueCheck) -> RowRule:
-    """The rule by which a write judges the same values."""
+    """The rule by which a write validates the same values."""
     name = check.column.name
     match check:
         case ValuesInRange():

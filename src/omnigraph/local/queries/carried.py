@@ -38,7 +38,7 @@ class Carried:
         return self._leaves.setdefault(leaf, f"c{len(self._leaves)}")
 
     def identity(self, entity: Entity) -> tuple[str, str]:
-        """The names of two columns that tell an entity from all others; null with it."""
+        """The names of two columns that identify an entity; null with it."""
         return self.entity(entity.variable)
 
     def entity(self, variable: str) -> tuple[str, str]:

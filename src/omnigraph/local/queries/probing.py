@@ -1,8 +1,8 @@
 """Tables looked up instead of held: only entities that a query meets are read, through indexes.
 
 Invariant: an entity gets its position when it is met first, and keeps it. A frontier is fetched
-once. What is met is bounded: a query that meets too much is told so before it has read it all, and
-is run again with the tables in memory.
+once. What is read is bounded: a query that reads too much gets an error before it has read it all,
+and is run again with the tables in memory.
 """
 
 from __future__ import annotations

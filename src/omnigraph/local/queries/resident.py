@@ -223,7 +223,7 @@ def text_counts(
 
 
 def version_of(entry: TableEntry) -> tuple[Hashable, ...]:
-    """What tells a version of a table from all others of its root."""
+    """Identifies a version of a table among all others of its root."""
     return entry.location, entry.fork, entry.version, entry.made_at
 
 

@@ -178,7 +178,7 @@ class Results:
         return f"SELECT {', '.join(selected)} FROM {_INPUT}{by}"  # noqa: S608
 
     def _key_columns(self, projection: TypedProjection) -> list[str]:
-        """A key as selected columns; an entity as what tells it from others, and its order."""
+        """A key as selected columns; an entity as what identifies it, and its order."""
         at = self._shape.projections.index(projection)
         expression = projection.expression
         if not isinstance(expression, Entity):

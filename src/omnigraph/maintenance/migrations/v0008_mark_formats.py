@@ -1,8 +1,8 @@
 """Stamp 8: a manifest has a row of a new kind for this format, as it will for every later one.
 
 A stamp alone stops only those who look at it. A program that opened the graph before an upgrade
-reads the manifest again for every verb, and decodes no row of a kind that it does not know: so it
-stops before it reads or replaces anything. The swap writes row and stamp together.
+reads the manifest again for every operation, and decodes no row of a kind that it does not know: so
+it stops before it reads or replaces anything. The swap writes row and stamp together.
 
 To delete a tag such a program reads its log only, so the entries of tags are marked as well; before
 main is stamped, because no later step returns to them.

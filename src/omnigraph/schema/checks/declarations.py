@@ -32,7 +32,7 @@ def check_declarations(
     interfaces: Mapping[str, InterfaceDeclaration],
     suggestions: Suggestions,
 ) -> Iterator[Diagnostic]:
-    """Everything that needs more than one declaration to be judged."""
+    """Checks that need more than one declaration."""
     yield from _names_are_unique(schema.declarations)
     for declaration in schema.declarations:
         yield from name_length(declaration.name)

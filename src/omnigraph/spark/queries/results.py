@@ -1,7 +1,7 @@
 """The result of a query: columns out of rows, in their order, and cut.
 
 Invariant: columns have generated names until the very end, because those of a query may be any
-text. A whole entity is told apart, grouped and ordered by its type and id alone.
+text. A whole entity is distinguished, grouped and ordered by its type and id alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Result:
     projections: tuple[TypedProjection, ...]
 
     def identity(self, name: str) -> tuple[Column, ...]:
-        """What tells one value of a column from another."""
+        """What distinguishes values of a column."""
         column = sql.col(self.columns[name])
         (kind,) = (each.column.type for each in self.projections if each.column.name == name)
         if isinstance(kind, NodeOf | EdgeOf):

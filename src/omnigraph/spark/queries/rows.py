@@ -99,7 +99,7 @@ def columns_of(held: Held) -> tuple[str, ...]:
 
 
 def identity_of(held: Held) -> tuple[str, ...]:
-    """The columns that tell one value of a variable from another."""
+    """The columns that distinguish values of a variable."""
     match held:
         case HeldEntity():
             typed = () if held.type_column is None else (held.type_column,)
