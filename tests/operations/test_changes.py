@@ -454,7 +454,7 @@ def refused_cursors(
         ("main", {"cursor": sibling}, InvalidInputError, "for branch 'dev', not for 'main'"),
         ("dev", {"cursor": cursor}, InvalidInputError, "for branch 'main', not for 'dev'"),
         ("dev", {"cursor": sibling}, NotFoundError, "was deleted; the branch of that name"),
-        ("main", {"cursor": unknown}, NotFoundError, "is not on the line of main any more"),
+        ("main", {"cursor": unknown}, NotFoundError, "is no longer in the history of main"),
         ("main", {"cursor": cursor, "start": "beginning"}, InvalidInputError, "and start"),
     ]
 

@@ -389,14 +389,14 @@ def test_an_integer_that_overflows_is_an_error_of_the_run(graph: Graph) -> None:
 
 
 def test_a_vector_that_must_be_made_from_a_text_is_refused(graph: Graph) -> None:
-    with pytest.raises(InvalidInputError, match=r"Page\.meaning is left out"):
+    with pytest.raises(InvalidInputError, match=r"Page\.meaning is missing"):
         run(graph, 'insert Page { title: "a" }')
 
     run(graph, 'insert Page { title: "a", meaning: [1, 2] } insert Note { title: "a" }')
 
     (page,) = nodes(graph, "Page").values()
     assert page["meaning"] == [1.0, 2.0]
-    with pytest.raises(InvalidInputError, match=r"Page\.meaning is left out"):
+    with pytest.raises(InvalidInputError, match=r"Page\.meaning is missing"):
         run(graph, "update Page set { meaning: null } where true")
 
 
