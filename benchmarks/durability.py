@@ -66,6 +66,7 @@ def _measured(place: str, writers: int, rounds: int) -> Cost:
     plain = omnigraph.init(f"{place}/os", schema=SCHEMA, durability="os")
     durable = omnigraph.init(f"{place}/commit", schema=SCHEMA, durability="commit")
     root = Root(scheme=Scheme.LOCAL, uri=place, durability=Durability.COMMIT)
+    _files_of_a_commit(plain, Path(place, "os"))  # so that both graphs have the same history
     files = _Files(f"{place}/bare", _files_of_a_commit(durable, Path(place, "commit")))
     took: dict[str, list[float]] = {"os": [], "commit": [], "unsynced": [], "synced": []}
     syncs = 0
