@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, InvalidInputError
+from omnigraph.operations.arguments import text_or_none
 from omnigraph.storage.manifest import commits_of_fork, manifest_branches
 from omnigraph.storage.past import branch_commits
 from omnigraph.syntax import shown
@@ -27,6 +28,7 @@ def list_commits(
     Raises:
         DamagedGraphError: a part of the history is lost.
     """
+    text_or_none(actor, argument="actor")
     wanted: object = limit
     if wanted is not None and not (isinstance(wanted, int) and wanted >= 0):
         raise InvalidInputError(f"limit is {shown(wanted)}, expected a number of commits")
@@ -34,7 +36,7 @@ def list_commits(
     if _misses_merged(commits):
         commits = branch_commits(objects.root, state, also=all_commits(objects.root))
     _require_history(objects.root, state, commits)
-    return tuple(commit for commit in commits if actor in {None, commit.actor})[:limit]
+    return tuple(commit for commit in commits if actor is None or commit.actor == actor)[:limit]
 
 
 def all_commits(root: Root) -> Iterator[GraphCommit]:
