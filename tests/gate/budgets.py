@@ -30,7 +30,7 @@ TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "uni
 COLLECTION = "collection"
 """What no test used: starting workers, collecting, and importing."""
 SECONDS_BETWEEN_SAMPLES = 3.0
-RANDOM_TIER = "random"
+RANDOM = "random"
 RANDOM_FACTOR = 2.0
 """So many times as much as other tests: what a random case costs differs from commit to commit."""
 
@@ -90,6 +90,7 @@ class Meter:
                 "cpu": round(used - shared, 3),
                 "fixtures": round(shared, 3),
                 "limit": None if marker is None else marker.args[1],
+                "random": item.get_closest_marker(RANDOM) is not None,
             }
             item.user_properties.append(("cost", json.dumps(measured)))
         return (yield)
@@ -125,7 +126,7 @@ class Ledger:
         self.tests[report.nodeid] = measured["cpu"]
         if measured["limit"] is not None:
             self.reasons[report.nodeid] = measured["limit"]
-        elif tier == RANDOM_TIER:
+        elif measured["random"]:
             self.random_tests.add(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
