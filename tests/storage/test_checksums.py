@@ -29,6 +29,7 @@ from omnigraph.operations.deep_check import (
 )
 from omnigraph.storage.checksum_recording import record_version
 from omnigraph.storage.checksums import BLOCK
+from omnigraph.storage.kept_open import kept_open
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
@@ -184,6 +185,19 @@ def test_data_is_compared_on_first_read(graph: Graph, pattern: str) -> None:
     assert path.name in str(raised.value)
     report = graph.check(deep=True)
     assert [finding.problem.value for finding in report.findings] == ["damaged_file"]
+
+
+def test_what_was_read_with_less_verification_is_compared_on_first_read(graph: Graph) -> None:
+    assert graph.query(FIND, k="k99").to_pylist() == [{"p.n": 99}]
+    snapshot = read_manifest(parse_root(graph.root)).snapshot()
+    kept_open(parse_root(graph.root), snapshot.tables["node:P"])
+    flip(files(graph, "nodes/*/data/*.lance")[0], at=0.1)
+
+    verified = omnigraph.open(graph.root, verify="first-read")
+    with pytest.raises(DamagedGraphError, match="rows are at risk"):
+        verified.query(FIND, k="k99").to_pylist()
+    with pytest.raises(DamagedGraphError, match="rows are at risk"):
+        kept_open(parse_root(graph.root, verify="first-read"), snapshot.tables["node:P"])
 
 
 def test_a_file_is_compared_again_when_it_is_another(graph: Graph) -> None:

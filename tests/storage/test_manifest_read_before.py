@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import omnigraph
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
 from omnigraph.storage import known_manifests, manifest
 from omnigraph.storage.datasets import open_dataset
 from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import create_manifest, read_manifest, swap_manifest
+from omnigraph.storage.manifest import create_manifest, is_whole, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphHead
 from tests.forking.programs import run_code
 from tests.stores import folder_of
@@ -160,6 +162,27 @@ def test_a_version_whose_file_was_exchanged_is_read_again(graph_root: str) -> No
     shutil.copytree(folder_of(other.uri), folder_of(graph_root))
 
     assert [read_manifest(root).rows for _ in range(3)] == [(head(2),)] * 3
+
+
+@pytest.mark.local_disk("files are exchanged behind the back of the graph")
+@pytest.mark.parametrize(("one", "other"), [(3, 1), (3, 2)])
+def test_a_newest_version_whose_file_is_that_of_another_is_damage(
+    graph_root: str, one: int, other: int
+) -> None:
+    root = parse_root(graph_root)
+    create_manifest(root, [head(1)], operation_id="init")
+    for number in (2, 3):
+        swap_manifest(read_manifest(root), [head(number)], operation_id=f"op{number}")
+    folder = Path(folder_of(graph_root), names.MANIFEST)
+    paths = [folder / names.lance_version(version) for version in (one, other)]
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, reversed(contents), strict=True):
+        path.unlink()
+        path.write_bytes(content)
+
+    with pytest.raises(DamagedGraphError, match=r"version 3 .* its file holds another version"):
+        read_manifest(root)
+    assert is_whole(root, None, 3)  # no power cut tore it: it is not set aside
 
 
 def test_readers_in_threads_see_what_was_published_before_they_asked(graph_root: str) -> None:

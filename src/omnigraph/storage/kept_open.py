@@ -1,7 +1,8 @@
 """Pinned tables that stay open between lookups, with what was read of their indexes.
 
 Invariant: a table is kept as the version that its entry names, told by the moment it was made; one
-whose time of writing is not known is opened again every time. What is kept of indexes is bounded,
+whose time of writing is not known is opened again every time, and one that was verified less than
+a graph asks for is verified again. What is kept of indexes is bounded,
 and no two versions share it unless one was made right from the other: fragments of versions that
 were given up may have had the same numbers.
 """
@@ -69,7 +70,7 @@ def keep_next(root: Root, entry: TableEntry, made: LanceDataset) -> None:
 
 def _key(root: Root, entry: TableEntry, version: int, made: str) -> Hashable:
     options = tuple(sorted(root.storage_options.items()))
-    return (root.uri, options, entry.location, entry.fork, version, made)
+    return (root.uri, root.verify, options, entry.location, entry.fork, version, made)
 
 
 def _opened(root: Root, entry: TableEntry) -> LanceDataset:

@@ -123,9 +123,9 @@ def read_manifest(
         if isinstance(found, ManifestState):
             if point is not None:
                 reach(f"{point}.verify")
-            return found if found.root.durability is root.durability else replace(found, root=root)
+            return found if found.root == root else replace(found, root=root)
         try:
-            state = _read_whole(root, branch, found, point)
+            state = _read_whole(root, branch, found, point, is_newest=True)
         except (DamagedGraphError, StorageUnavailableError):
             older = _stepped_back(root, branch, found)
             if older is None:
@@ -423,7 +423,9 @@ def is_whole(root: Root, fork: str | None, version: int) -> bool:
         return False
     try:
         handle = _opened(root, fork, version)
-        if handle is None or any(lost_files(root, names.MANIFEST, handle)):
+        if handle is None:  # gone since it was listed, or the file is that of another version
+            return version_file(root, names.MANIFEST, fork, version).exists()
+        if any(lost_files(root, names.MANIFEST, handle)):
             return False
         if not _may_name_lost(facts_of(handle.schema)):
             return True
@@ -449,7 +451,12 @@ def _is_there(root: Root, row: TableVersion) -> bool:
 
 
 def _read_whole(
-    root: Root, branch: BranchRef | None, handle: LanceDataset, point: str | None
+    root: Root,
+    branch: BranchRef | None,
+    handle: LanceDataset,
+    point: str | None,
+    *,
+    is_newest: bool = False,
 ) -> ManifestState | None:
     facts = _known_facts(root, handle)
     with translated(root, f"read {names.MANIFEST}"):
@@ -464,6 +471,8 @@ def _read_whole(
             raise
     if handle.version <= latest - names.MANIFEST_VERSIONS_KEPT:
         return None
+    if is_newest and handle.version < latest:
+        _require_own_number(root, branch, latest)
     rows = decode(table)
     state = ManifestState(
         ref=branch,
@@ -478,6 +487,38 @@ def _read_whole(
         state = _with_assumed_rows(state, is_newest_of_main=is_newest_of_main)
     remember(state)
     return state
+
+
+def _require_own_number(root: Root, branch: BranchRef | None, version: int) -> None:
+    """Require that the file of a version is not that of another one.
+
+    Lance finds the newest version by the names of the files, and takes its number from the content.
+    Both differ if two files were exchanged; then an earlier state would be read. While others
+    write, the newest version is another one after the read than before, and costs this look.
+
+    Raises:
+        DamagedGraphError: the file holds another version.
+    """
+    fork = _lance_branch(branch)
+    try:
+        handle = _opened(root, fork, version)
+    except (DamagedGraphError, StorageUnavailableError):
+        return  # it cannot be decoded: a reader who finds it says so, or steps back over it
+    if handle is None and _is_complete(root, fork, version):
+        raise DamagedGraphError(
+            f"version {version} of {names.MANIFEST} in {root} is damaged: its file holds another "
+            "version",
+            next_step=f"Restore the file from a backup, or run `omnigraph repair {root} "
+            "--rebuild-manifest` to see what can be recovered.",
+        )
+
+
+def _is_complete(root: Root, fork: str | None, version: int) -> bool:
+    """Whether the file of a version is there, and was not torn by a power cut."""
+    if root.scheme is Scheme.LOCAL:
+        return not is_torn(version_file(root, names.MANIFEST, fork, version))
+    place = names.fork_location(names.MANIFEST, fork) if fork else names.MANIFEST
+    return stored_objects(root).read(f"{place}/{names.lance_version(version)}") is not None
 
 
 def _with_assumed_rows(state: ManifestState, *, is_newest_of_main: bool) -> ManifestState:

@@ -194,14 +194,14 @@ def end_tables(run: Run, edge: str) -> tuple[str, str]:
 
 
 def column_key_parts(root: Root, entry: TableEntry, name: str) -> tuple[Hashable, ...]:
-    return (root.uri, *version_of(entry), name)
+    return (root.uri, root.verify, *version_of(entry), name)
 
 
 def edge_pins(root: Root, snapshot: Snapshot, run: Run, edge: str) -> tuple[Hashable, ...]:
     """Everything the positions of an edge type's ends depend on."""
     tables = (names.edge_table_key(edge), *end_tables(run, edge))
     pins = tuple(version_of(find_entry(root, snapshot, each)) for each in tables)
-    return root.uri, pins
+    return root.uri, root.verify, pins
 
 
 def text_counts(
