@@ -185,6 +185,19 @@ def test_a_newest_version_whose_file_is_that_of_another_is_damage(
     assert is_whole(root, None, 3)  # no power cut tore it: it is not set aside
 
 
+@pytest.mark.local_disk("a file is damaged in place")
+def test_a_version_with_a_type_that_lance_does_not_know_is_damage(graph_root: str) -> None:
+    root = parse_root(graph_root)
+    create_manifest(root, [head(1)], operation_id="init")
+    path = Path(folder_of(graph_root), names.MANIFEST, names.lance_version(1))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"string", b"sdring"))
+
+    assert path.read_bytes() != content
+    with pytest.raises(DamagedGraphError, match="sdring"):
+        read_manifest(root)
+
+
 def test_readers_in_threads_see_what_was_published_before_they_asked(graph_root: str) -> None:
     root = parse_root(graph_root)
     create_manifest(root, [head(0)], operation_id="init")

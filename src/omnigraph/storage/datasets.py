@@ -59,12 +59,13 @@ def open_dataset(
     """The dataset at a version (None = latest) of a Lance branch, or None if there is none."""
     with translated(root, f"open {location}"):
         try:
-            uri = dataset_uri(root, location, fork)
-            return opened(root, uri, version, caches=caches)
+            dataset = opened(root, dataset_uri(root, location, fork), version, caches=caches)
         except (ValueError, OSError) as error:
             if is_not_found(error):
                 return None
             raise
+        _ = dataset.schema  # Lance decodes it when it is first read, and panics at unknown types
+        return dataset
 
 
 def cleans_by_itself(dataset: LanceDataset) -> bool:
