@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import omnigraph
 from omnigraph.errors import (
     BranchGoneError,
     ConflictError,
+    DamagedGraphError,
     InvalidInputError,
     NotFoundError,
     ReadOnlyError,
@@ -28,6 +30,7 @@ from tests.behind import (
     wide_schema,
 )
 from tests.gate.selection import for_gate, is_nightly
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.behaviour
 
@@ -437,6 +440,34 @@ def test_what_is_not_there_cannot_be_deleted(graph: Graph) -> None:
             graph.delete_branch(name)
 
     assert graph.check().ok
+
+
+READS_OF_EVERY_BRANCH = {
+    "branches": lambda graph, _: graph.branches(),
+    "branch": lambda graph, _: people(graph.branch("dev")),
+    "outcome": lambda graph, _: graph.outcome("01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+    "commit": lambda graph, _: graph.at("01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+    "deep check": lambda graph, _: graph.check(deep=True),
+    "backup": lambda graph, folder: omnigraph.backup(graph.root, str(folder / "copy")),
+}
+
+
+@pytest.mark.parametrize("read", READS_OF_EVERY_BRANCH.values(), ids=READS_OF_EVERY_BRANCH)
+def test_a_branch_without_its_manifest_is_damage_and_can_be_deleted(
+    graph: Graph, tmp_path: Path, read: Callable[[Graph, Path], object]
+) -> None:
+    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
+    graph.create_branch("other")
+    for path in folder_of(graph.root, "__manifest", "tree").glob("dev.*"):
+        shutil.rmtree(path)
+    reader = omnigraph.open(graph.root)
+
+    with pytest.raises(DamagedGraphError, match=r"branch 'dev' of .* is damaged") as caught:
+        read(reader, tmp_path)
+
+    assert f"omnigraph branch delete {graph.root} dev`" in caught.value.next_step
+    graph.delete_branch("dev")
+    assert names_of(omnigraph.open(graph.root)) == ["main", "other"]
 
 
 def test_a_handle_of_a_deleted_branch_reads_and_writes_nothing(graph: Graph) -> None:

@@ -43,9 +43,9 @@ from omnigraph.commit.upkeep import _publish as publish_upkeep
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.protection import _Manifests, read_protection
 from omnigraph.operations.holding import LiveHold
-from omnigraph.operations.references import _require_living
 from omnigraph.operations.retained import require_versions_retained
 from omnigraph.operations.schema_contract import read_contract
+from omnigraph.storage.branch_refs import require_living
 from omnigraph.storage.manifest import _read_whole
 from omnigraph.storage.retention import raise_floors
 
@@ -140,7 +140,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     "promote_blindly": (Edit(follow_up_schema, " and in_force == move.after", ""),),
     # Branches.
     "read_unverified": (
-        Edit(_require_living, "ref is not None and not is_living(objects, ref)", "False"),
+        Edit(require_living, "ref is not None and not is_living(objects, ref)", "False"),
     ),
     "reconcile_no_sidecars": (
         Edit(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import ConflictError, NotFoundError
-from omnigraph.storage.branch_refs import branch_logs, read_branch_ref
+from omnigraph.storage.branch_refs import branch_logs, missing_manifest, read_branch_ref
 from omnigraph.storage.history import recorded_commits
 from omnigraph.storage.manifest import read_manifest_version
 from omnigraph.storage.manifest_rows import GraphCommit
@@ -162,8 +162,10 @@ def _state(source: StoredObjects, ref: BranchRef | None, ends: Mapping[str, int]
     place = names.MANIFEST if ref is None else names.fork_location(names.MANIFEST, ref.lance_branch)
     folder = names.lance_versions(place)
     if folder not in ends:
-        what = "graph" if ref is None else f"manifest of branch {ref.branch!r}"
-        raise NotFoundError(f"there is no {what} at {source.root}")
+        # Nothing changed between the two listings, so the branch is not being created or deleted.
+        if ref is not None:
+            raise missing_manifest(source, ref)
+        raise NotFoundError(f"there is no graph at {source.root}")
     state = read_manifest_version(source.root, ends[folder], branch=ref)
     if state.stamp < names.STAMP:
         raise ConflictError(

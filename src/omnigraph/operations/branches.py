@@ -40,7 +40,7 @@ from omnigraph.storage.branch_refs import (
 )
 from omnigraph.storage.history import record_commits
 from omnigraph.storage.holds import CLOCK_MARGIN
-from omnigraph.storage.manifest import fork_manifest
+from omnigraph.storage.manifest import fork_manifest, read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit
 from omnigraph.storage.pinned_tables import written_down
 from omnigraph.storage.snapshot import lineage_of
@@ -147,14 +147,18 @@ def create_branch(
 
 
 def list_branches(objects: Objects, clock: Clock) -> tuple[BranchInfo, ...]:
-    """Main, then every living branch by name."""
+    """Main, then every living branch by name.
+
+    Raises:
+        DamagedGraphError: the manifest of a branch is missing, or damaged.
+    """
     main, now = branch_state(objects, None), clock.now()
     found = [_info(main, now)]
     for ref in living_branches(objects).values():
         if names.is_system_name(ref.branch):
             continue
         with suppress(NotFoundError):
-            # Deleted meanwhile, or not finished yet: there is nothing to read.
+            # Deleted concurrently. A manifest that is missing or damaged is an error.
             found.append(_info(branch_state(objects, ref), now))
     return tuple(found)
 
@@ -248,7 +252,8 @@ def _children(objects: Objects, ref: BranchRef) -> tuple[str, ...]:
 def _keep_commits(objects: Objects, ref: BranchRef) -> None:
     """Keep the commits of a branch to be deleted, for branches that merged it."""
     with suppress(NotFoundError):
-        state = branch_state(objects, ref)
+        # Without its manifest, too: deleting the branch is what the error about that advises.
+        state = read_manifest(objects.root, branch=ref)
         commits = [
             row for row in state.rows if isinstance(row, GraphCommit) and row.branch == ref.branch
         ]

@@ -22,9 +22,8 @@ from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.local.integrity import BrokenRule, broken_rules
 from omnigraph.operations.references import branch_state
 from omnigraph.rules.constraints import TypeRules, table_rules
-from omnigraph.storage.branch_refs import find_branch, living_branches
+from omnigraph.storage.branch_refs import find_branch, living_branches, read_branch_manifest
 from omnigraph.storage.commit_graph import commit_graph
-from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome
 from omnigraph.storage.past import branch_commits
 from omnigraph.storage.retention import Line, line_of
@@ -146,7 +145,7 @@ def findings_elsewhere(objects: Objects) -> tuple[Finding, ...]:
     opened: set[tuple[Line, int]] = set()
     for ref in living_branches(objects).values():
         try:
-            tables = read_manifest(root, branch=ref).snapshot().tables.values()
+            tables = read_branch_manifest(objects, ref).snapshot().tables.values()
             told = [*_gone(root, tables, opened, f"branch {ref.branch!r}")]
             for entry in tables:
                 if belongs_to(entry, ref) and (line_of(entry), entry.version) in opened:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import NotFoundError
-from omnigraph.storage.branch_refs import living_branches
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.branch_refs import living_branches, read_branch_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def decided_operation(objects: Objects, operation_id: str) -> Operation | None:
     branches = [None, *living_branches(objects).values()]
     for branch in branches:
         with suppress(NotFoundError):
-            state = read_manifest(objects.root, branch=branch)
+            state = read_branch_manifest(objects, branch)
             decided = decision_in(objects.root, state, operation_id)
             if decided is not None:
                 return decided

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from omnigraph import names
 from omnigraph.errors import NotFoundError
-from omnigraph.storage.branch_refs import living_branches
+from omnigraph.storage.branch_refs import living_branches, read_branch_manifest
 from omnigraph.storage.commit_graph import commit_graph
-from omnigraph.storage.manifest import read_manifest
 
 if TYPE_CHECKING:
     from omnigraph.storage.manifest_state import ManifestState
@@ -45,7 +44,7 @@ def partings(objects: Objects, state: ManifestState) -> tuple[Parting, ...]:
         if (None if ref is None else ref.branch) == state.branch:
             continue
         try:
-            others.append(read_manifest(objects.root, branch=ref))
+            others.append(read_branch_manifest(objects, ref))
         except NotFoundError:
             # Deleted meanwhile.
             continue

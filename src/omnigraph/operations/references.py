@@ -26,8 +26,14 @@ from omnigraph.operations.reference_names import (
 )
 from omnigraph.operations.retained import require_retained
 from omnigraph.storage.branch_identity import BranchRef
-from omnigraph.storage.branch_refs import find_branch, is_living, living_branches
-from omnigraph.storage.manifest import read_manifest, read_manifest_version
+from omnigraph.storage.branch_refs import (
+    find_branch,
+    is_living,
+    living_branches,
+    read_branch_manifest,
+    require_living,
+)
+from omnigraph.storage.manifest import read_manifest_version
 from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.past import (
     branch_commits,
@@ -82,27 +88,23 @@ def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
 def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
     """The published state of a branch.
 
+    Raises:
+        NotFoundError: the branch was deleted concurrently.
+        DamagedGraphError: its manifest is missing, or damaged.
+
     A late write can bring the manifest of a deleted branch back to life, so the log is looked at
     again after the manifest was read.
     """
     reach("read.begin")
     try:
-        state = read_manifest(objects.root, branch=ref)
+        state = read_branch_manifest(objects, ref)
     except DamagedGraphError:
-        _require_living(objects, ref)  # the files of a branch go one after the other
+        require_living(objects, ref)  # the files of a branch go one after the other
         raise
     reach("read.post_manifest")
-    _require_living(objects, ref)
+    require_living(objects, ref)
     reach("read.verify")
     return state
-
-
-def _require_living(objects: Objects, ref: BranchRef | None) -> None:
-    if ref is not None and not is_living(objects, ref):
-        raise NotFoundError(
-            f"branch {ref.branch!r} of {objects.root} was deleted concurrently",
-            next_step=f"Run `omnigraph branch list {objects.root}`.",
-        )
 
 
 def require_source_lives(objects: Objects, source: Resolved) -> None:

@@ -33,6 +33,7 @@ from omnigraph.storage.ref_logs import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from omnigraph.storage.manifest_state import ManifestState
 
 BranchState = RefState
 BranchLog = RefLog[BranchRef]
@@ -68,6 +69,44 @@ def is_living(objects: Objects, ref: BranchRef) -> bool:
     """Whether this very incarnation is still the branch."""
     living = find_branch(objects, ref.branch)
     return living is not None and living.incarnation == ref.incarnation
+
+
+def read_branch_manifest(objects: Objects, ref: BranchRef | None) -> ManifestState:
+    """The latest manifest of a branch; None is main.
+
+    A branch becomes ready after its manifest was made, and loses it after it was deleted, so one
+    that is living has a manifest.
+
+    Raises:
+        NotFoundError: the branch was deleted concurrently.
+        DamagedGraphError: the manifest of the branch is missing, or damaged.
+    """
+    try:
+        return read_manifest(objects.root, branch=ref)
+    except NotFoundError as error:
+        if ref is None:
+            raise
+        require_living(objects, ref)
+        raise missing_manifest(objects, ref) from error
+
+
+def missing_manifest(objects: Objects, ref: BranchRef) -> DamagedGraphError:
+    """The error of a living branch that has no manifest."""
+    folder = names.fork_location(names.MANIFEST, ref.lance_branch)
+    return DamagedGraphError(
+        f"branch {ref.branch!r} of {objects.root} is damaged: its manifest {folder} is missing",
+        next_step="Restore that folder from a backup of the root, or delete the branch with "
+        f"`omnigraph branch delete {objects.root} {ref.branch}`.",
+    )
+
+
+def require_living(objects: Objects, ref: BranchRef | None) -> None:
+    """Raise NotFoundError if a branch was deleted; main never is."""
+    if ref is not None and not is_living(objects, ref):
+        raise NotFoundError(
+            f"branch {ref.branch!r} of {objects.root} was deleted concurrently",
+            next_step=f"Run `omnigraph branch list {objects.root}`.",
+        )
 
 
 def append_entry(objects: Objects, log: BranchLog, ref: BranchRef, state: RefState) -> bool:

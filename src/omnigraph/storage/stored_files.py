@@ -7,11 +7,12 @@ several versions name is reported once.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.branch_refs import living_branches
+from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.storage.branch_refs import living_branches, read_branch_manifest
 from omnigraph.storage.checksum_recording import named_files
 from omnigraph.storage.checksums import (
     FileChecksum,
@@ -66,12 +67,16 @@ def compare(root: Root, file: StoredFile) -> str | None:
 
 
 def manifest_states(objects: Objects) -> tuple[ManifestState, ...]:
-    """The newest manifest of main and of every living branch."""
-    branches = living_branches(objects).values()
-    return (
-        read_manifest(objects.root),
-        *(read_manifest(objects.root, branch=ref) for ref in branches),
-    )
+    """The newest manifest of main and of every living branch.
+
+    Raises:
+        DamagedGraphError: a manifest is missing, or damaged.
+    """
+    states = [read_manifest(objects.root)]
+    for ref in living_branches(objects).values():
+        with suppress(NotFoundError):  # deleted concurrently
+            states.append(read_branch_manifest(objects, ref))
+    return tuple(states)
 
 
 def pinned_entries(objects: Objects, states: Sequence[ManifestState]) -> tuple[TableEntry, ...]:
