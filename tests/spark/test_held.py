@@ -14,6 +14,7 @@ from omnigraph.change_source import ChangeStreamReader
 from omnigraph.datasource import planned_stream
 from omnigraph.errors import InvalidInputError, NoLongerKeptError
 from omnigraph.graph import Graph
+from omnigraph.maintenance.policy import Policy
 from tests.behind import meanwhile
 
 pytestmark = pytest.mark.spark
@@ -88,6 +89,17 @@ def test_a_check_on_spark_holds_what_it_reads_and_lets_go(
     assert seen == [["check"]]
     assert graph.holds() == ()
     assert graph.check().ok
+
+
+def test_the_check_of_a_maintenance_run_on_spark_reads_what_a_cleanup_would_remove(
+    graph: Graph, spark: SparkSession
+) -> None:
+    policy = Policy(optimize=False, cleanup=False)
+    with meanwhile("hold.verify", lambda: _clean(graph)):
+        report = graph.maintain(policy, spark=spark)
+
+    assert (report.steps[0].messages, report.exit_code) == ((), 0)
+    assert graph.holds() == ()
 
 
 def test_whoever_only_reads_holds_nothing_on_spark(graph: Graph, spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -18,8 +19,10 @@ from omnigraph.commit.sidecar import pending_sidecars
 from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.optimize import SkipReason, optimize_graph
+from omnigraph.operations.arguments import acting
 from omnigraph.operations.branches import abandoned_branches, delete_branch
 from omnigraph.operations.check import check_graph, findings_elsewhere
+from omnigraph.operations.holding import Holding
 from omnigraph.storage.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -102,7 +105,7 @@ def maintain_graph(
     started_at = clock.timestamp()
     steps: list[StepReport] = []
     wanted: list[tuple[Step, bool, Callable[[], _Found]]] = [
-        (Step.CHECK, policy.check, lambda: _checked(objects, catalog, spark)),
+        (Step.CHECK, policy.check, lambda: _checked(objects, catalog, clock, spark)),
         (Step.BRANCHES, True, lambda: _abandoned(objects, policy, clock)),
         (Step.RECONCILE, True, lambda: _reconciled(objects)),
         (Step.OPTIMIZE, policy.optimize, lambda: _optimized(objects, policy, workers, clock)),
@@ -138,9 +141,23 @@ def _run(step: Step, run: Callable[[], _Found]) -> StepReport:
     )
 
 
-def _checked(objects: Objects, catalog: Catalog, spark: SparkSession | None) -> _Found:
-    """Main as a whole, and of other branches and of tags what can be told without their rows."""
-    report = check_graph(objects, catalog, read_manifest(objects.root), spark=spark)
+def _checked(
+    objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession | None
+) -> _Found:
+    """Main as a whole, and of other branches and of tags what can be told without their rows.
+
+    What the tasks of a cluster read is held meanwhile: a cleanup by another process may run.
+    """
+    state = read_manifest(objects.root)
+    held = (
+        nullcontext()
+        if spark is None
+        else Holding(objects=objects, clock=clock, actor=acting(None)).during(
+            state.snapshot(), purpose="check"
+        )
+    )
+    with held:
+        report = check_graph(objects, catalog, state, spark=spark)
     findings = (*report.findings, *findings_elsewhere(objects))
     return _Found(
         counts={"tables": report.tables, "rows": report.rows, "findings": len(findings)},

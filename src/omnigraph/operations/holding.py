@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -31,11 +31,11 @@ from omnigraph.storage.table_versions import facts_at
 from omnigraph.syntax import did_you_mean, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from omnigraph.commit.clock import Clock
     from omnigraph.storage.objects import Objects
-    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 RENEWED_FOR: Final = timedelta(minutes=30)
 """How long a renewed hold outlasts a reader that dies."""
@@ -167,6 +167,12 @@ def renewed_while_alive(live: LiveHold, reader: object) -> LiveHold:
     What the reader made may still be read for a while: then the hold ends by itself.
     """
     weakref.finalize(reader, live.leave)
+    _renew_in_background(live)
+    return live
+
+
+def _renew_in_background(live: LiveHold) -> None:
+    """Renew a hold until it is left or released."""
 
     def renew() -> None:
         while not live.wait(RENEWED_FOR.total_seconds() / 3):
@@ -175,7 +181,6 @@ def renewed_while_alive(live: LiveHold, reader: object) -> LiveHold:
                     return
 
     threading.Thread(target=renew, name="omnigraph-hold", daemon=True).start()
-    return live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +206,30 @@ class Holding:
         """
         if not entries:
             return None
-        live = hold_versions(
+        return renewed_while_alive(self._place(entries, purpose, commit_id), reader)
+
+    @contextmanager
+    def during(self, snapshot: Snapshot, *, purpose: str) -> Iterator[None]:
+        """Hold a snapshot while the body runs.
+
+        Raises:
+            NoLongerKeptError: a version is no longer kept.
+        """
+        entries = tuple(snapshot.tables.values())
+        if not entries:
+            yield
+            return
+        live = self._place(entries, purpose, snapshot.commit_id)
+        try:
+            _renew_in_background(live)
+            yield
+        finally:
+            live.release()
+
+    def _place(
+        self, entries: Sequence[TableEntry], purpose: str, commit_id: str | None
+    ) -> LiveHold:
+        return hold_versions(
             self.objects,
             entries,
             self.clock,
@@ -211,7 +239,6 @@ class Holding:
             purpose=purpose,
             commit_id=commit_id,
         )
-        return renewed_while_alive(live, reader)
 
 
 def checked_time(given: object, *, argument: str = "hold") -> timedelta:
