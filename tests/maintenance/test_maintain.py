@@ -174,11 +174,53 @@ def test_what_something_else_wrote_to_a_branch_is_told_with_the_command_that_sho
     assert outcomes(report)["check"] == "attention"
     assert report.exit_code == 8
     (message,) = report.steps[0].messages
+    assert message.startswith("branch 'dev', node:Doc: version ")
     assert f"Run `omnigraph repair {graph.root} --branch dev`." in message
     with pytest.raises(DriftNeedsRepairError, match=f"omnigraph repair {graph.root} --branch dev`"):
         dev.write({"Doc": [doc(10)]})
     dev.repair(confirm=True, force=True)
     assert outcomes(graph.maintain(ALL))["check"] == "done"
+
+
+def test_drift_on_a_branch_does_not_keep_the_rest_from_being_maintained(graph: Graph) -> None:
+    before = content(graph)
+    dev, other = graph.create_branch("dev"), graph.create_branch("other")
+    for n in range(3):
+        dev.write({"Doc": [doc(9 + n)]})
+        other.write({"Doc": [doc(9 + n)]})
+    foreign = lance.dataset(uri(dev, DOC))
+    foreign.delete("n = 10")
+    foreign.optimize.compact_files()
+
+    report = graph.maintain(replace(ALL, cleanup_policy=CleanupPolicy(keep_versions=1)))
+
+    assert outcomes(report) == {
+        "check": "attention",
+        "branches": "done",
+        "reconcile": "done",
+        "optimize": "done",
+        "cleanup": "done",
+    }
+    assert report.exit_code == 8
+    assert fragments(graph, DOC) == 1
+    assert counts(report, Step.CLEANUP)["old_versions_removed"] > 0
+    assert content(graph) == before
+    assert len(content(other)["Doc"]) == len(content(dev)["Doc"]) == 12
+    dev.repair(confirm=True, force=True)
+    assert content(dev)["Doc"].keys() == content(other)["Doc"].keys() - {"d10"}
+    assert outcomes(graph.maintain(ALL))["check"] == "done"
+
+
+def test_other_damage_beside_drift_on_a_branch_ends_the_run(graph: Graph) -> None:
+    dev = graph.create_branch("dev")
+    dev.write({"Doc": [doc(9)]})
+    lance.dataset(uri(dev, DOC)).delete("true")
+    data_files(graph, TAG)[0].unlink()
+
+    report = graph.maintain(ALL)
+
+    assert outcomes(report)["cleanup"] == "not_reached"
+    assert report.exit_code == 8
 
 
 @pytest.mark.parametrize("pinned_by", ["branch 'dev'", "tag 'kept'"])

@@ -1,7 +1,8 @@
 """The nightly run: check, branches, reconcile, optimize and cleanup, with one report.
 
 Invariant: every step is repeatable and continues an earlier run, so an interrupted run is resumed
-by running it again. A graph that fails its check is not changed.
+by running it again. A graph that fails its check is not changed, unless all that was found is drift
+on branches other than main.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.optimize import SkipReason, optimize_graph
 from omnigraph.operations.arguments import acting
 from omnigraph.operations.branches import abandoned_branches, delete_branch
-from omnigraph.operations.check import check_graph, findings_elsewhere
+from omnigraph.operations.check import Problem, check_graph, findings_elsewhere
 from omnigraph.operations.holding import Holding
 from omnigraph.storage.manifest import read_manifest
 
@@ -90,6 +91,8 @@ class _Found:
     counts: Mapping[str, int]
     messages: tuple[str, ...] = ()
     outcome: StepOutcome = StepOutcome.DONE
+    ends_run: bool = False
+    """Whether the steps after it are not run."""
 
 
 def maintain_graph(
@@ -104,6 +107,7 @@ def maintain_graph(
     """Run every step that the policy wants."""
     started_at = clock.timestamp()
     steps: list[StepReport] = []
+    is_ended = False
     wanted: list[tuple[Step, bool, Callable[[], _Found]]] = [
         (Step.CHECK, policy.check, lambda: _checked(objects, catalog, clock, spark)),
         (Step.BRANCHES, True, lambda: _abandoned(objects, policy, clock)),
@@ -114,31 +118,34 @@ def maintain_graph(
     for step, is_wanted, run in wanted:
         if not is_wanted:
             steps.append(StepReport(step=step, outcome=StepOutcome.OFF))
-        elif steps and steps[0].outcome in {StepOutcome.ATTENTION, StepOutcome.FAILED}:
+        elif is_ended:
             steps.append(StepReport(step=step, outcome=StepOutcome.NOT_REACHED))
         else:
-            steps.append(_run(step, run))
+            report, is_ended = _run(step, run)
+            steps.append(report)
     return MaintainReport(root=objects.root.uri, started_at=started_at, steps=tuple(steps))
 
 
-def _run(step: Step, run: Callable[[], _Found]) -> StepReport:
+def _run(step: Step, run: Callable[[], _Found]) -> tuple[StepReport, bool]:
+    """How a step ended, and whether the steps after it are not run."""
     began = time.monotonic()
     try:
         found = run()
     except OmnigraphError as error:
-        return StepReport(
-            step=step,
-            outcome=StepOutcome.FAILED,
-            seconds=time.monotonic() - began,
+        found = _Found(
+            counts={},
             messages=(str(error),),
+            outcome=StepOutcome.FAILED,
+            ends_run=step is Step.CHECK,
         )
-    return StepReport(
+    report = StepReport(
         step=step,
         outcome=found.outcome,
         seconds=time.monotonic() - began,
         counts=found.counts,
         messages=found.messages,
     )
+    return report, found.ends_run
 
 
 def _checked(
@@ -158,11 +165,16 @@ def _checked(
     )
     with held:
         report = check_graph(objects, catalog, state, spark=spark)
-    findings = (*report.findings, *findings_elsewhere(objects))
+    elsewhere = findings_elsewhere(objects)
+    findings = (*report.findings, *elsewhere)
+    # Drift on another branch keeps its table from being written on that branch, and nothing else:
+    # optimize is about main, and cleanup removes nothing above the pin of a branch.
+    drifted = [finding for finding in elsewhere if finding.problem is Problem.DRIFT]
     return _Found(
         counts={"tables": report.tables, "rows": report.rows, "findings": len(findings)},
         messages=tuple(f"{finding.thing}: {finding.message}" for finding in findings),
         outcome=StepOutcome.ATTENTION if findings else StepOutcome.DONE,
+        ends_run=len(findings) > len(drifted),
     )
 
 

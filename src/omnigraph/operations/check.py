@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -149,7 +149,10 @@ def findings_elsewhere(objects: Objects) -> tuple[Finding, ...]:
             told = [*_gone(root, tables, opened, f"branch {ref.branch!r}")]
             for entry in tables:
                 if belongs_to(entry, ref) and (line_of(entry), entry.version) in opened:
-                    told += _head(root, entry)
+                    told += (
+                        replace(finding, thing=f"branch {ref.branch!r}, {entry.table_key}")
+                        for finding in _head(root, entry)
+                    )
         except OmnigraphError as error:
             told = [_unreadable(f"branch {ref.branch!r}", error)]
         if told and find_branch(objects, ref.branch) == ref:
