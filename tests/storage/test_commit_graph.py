@@ -60,6 +60,27 @@ def test_a_line_ends_at_a_parent_that_is_not_known() -> None:
     assert names(tuple(graph.line("d"))) == "d"
 
 
+def test_a_line_of_a_damaged_history_ends_before_a_commit_that_comes_again() -> None:
+    loop = commits({"a": "c", "b": "a", "c": "b"})
+
+    assert names(tuple(itertools.islice(loop.line("c"), 9))) == "cba"
+
+
+@pytest.mark.parametrize(
+    ("parents", "head", "gap"),
+    [
+        ({"a": "", "b": "a"}, "b", None),
+        ({"b": "a", "c": "b"}, "c", "a"),
+        ({"a": ""}, "x", "x"),
+        ({"a": "b", "b": "a", "c": "b"}, "c", "b"),
+        ({"a": "", "b": "ax"}, "b", None),
+    ],
+    ids=["whole", "unknown parent", "unknown head", "loop", "unknown merged parent"],
+)
+def test_the_gap_of_a_line(parents: Mapping[str, str], head: str, gap: str | None) -> None:
+    assert commits(parents).gap(head) == gap
+
+
 def test_reachable_commits_come_newest_first_and_after_their_children() -> None:
     assert names(DIAMOND.reachable("d")) == "dcba"
     assert names(DIAMOND.reachable("e")) == "eca"

@@ -23,7 +23,7 @@ from omnigraph.local.integrity import BrokenRule, broken_rules
 from omnigraph.operations.references import branch_state
 from omnigraph.rules.constraints import TypeRules, table_rules
 from omnigraph.storage.branch_refs import find_branch, living_branches, read_branch_manifest
-from omnigraph.storage.commit_graph import commit_graph
+from omnigraph.storage.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest_rows import Operation, Outcome
 from omnigraph.storage.past import branch_commits
 from omnigraph.storage.retention import Line, line_of
@@ -329,19 +329,14 @@ def _rules(engine: _Engine, catalog: Catalog) -> Iterator[Finding]:
 
 def _chain(root: Root, state: ManifestState) -> Iterator[Finding]:
     commits = {commit.commit_id: commit for commit in branch_commits(root, state)}
-    wanted: str | None = state.head.commit_id
-    seen: set[str] = set()
-    while wanted is not None:
-        commit = commits.get(wanted)
-        if commit is None or wanted in seen:
-            yield Finding(
-                problem=Problem.BROKEN_CHAIN,
-                thing=wanted,
-                message=f"commit {wanted} is a parent but neither in the manifest nor in history",
-            )
-            return
-        seen.add(wanted)
-        wanted = commit.parent_id
+    missing = CommitGraph(commits).gap(state.head.commit_id)
+    if missing is not None:
+        yield Finding(
+            problem=Problem.BROKEN_CHAIN,
+            thing=missing,
+            message=f"commit {missing} is a parent but neither in the manifest nor in history",
+        )
+        return
     # A branch that was made from an older commit also has the rows of what came after that.
     known = commit_graph(root, state).commits
     for row in state.rows:

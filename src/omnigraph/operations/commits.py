@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.operations.arguments import text_or_none
+from omnigraph.storage.commit_graph import CommitGraph
 from omnigraph.storage.manifest import commits_of_fork, manifest_branches
 from omnigraph.storage.past import branch_commits
 from omnigraph.syntax import shown
@@ -53,19 +54,22 @@ def _require_history(root: Root, state: ManifestState, commits: tuple[GraphCommi
 
     Commits leave the manifest once they and their actors are in the history.
     """
-    known = {commit.commit_id: commit for commit in commits}
-    wanted: str | None = state.head.commit_id
-    while wanted is not None:
-        commit = known.pop(wanted, None)
+    graph = CommitGraph({commit.commit_id: commit for commit in commits})
+    for commit in graph.line(state.head.commit_id):
         # Commits of the first formats name no operation, and their actors were not always recorded.
-        if commit is None or (commit.operation_id and not commit.actor):
-            lost = "commit" if commit is None else "actor of commit"
-            raise DamagedGraphError(
-                f"the {lost} {wanted} is neither in the manifest of {root} nor in its history: "
-                "a part of the history is lost. No table is at risk",
-                next_step=f"Restore {names.COMMITS} and {names.COMMIT_ACTORS} from a backup.",
-            )
-        wanted = commit.parent_id
+        if commit.operation_id and not commit.actor:
+            raise _lost(root, f"actor of commit {commit.commit_id}")
+    missing = graph.gap(state.head.commit_id)
+    if missing is not None:
+        raise _lost(root, f"commit {missing}")
+
+
+def _lost(root: Root, thing: str) -> DamagedGraphError:
+    return DamagedGraphError(
+        f"the {thing} is neither in the manifest of {root} nor in its history: "
+        "a part of the history is lost. No table is at risk",
+        next_step=f"Restore {names.COMMITS} and {names.COMMIT_ACTORS} from a backup.",
+    )
 
 
 def _misses_merged(commits: tuple[GraphCommit, ...]) -> bool:

@@ -31,10 +31,23 @@ class CommitGraph:
         return self.commits.get(commit_id)
 
     def line(self, commit_id: str | None) -> Iterator[GraphCommit]:
-        """A commit, its first parent, and so on."""
-        while commit_id is not None and (commit := self.commits.get(commit_id)) is not None:
+        """A commit, its first parent, and so on, until one is unknown or comes again."""
+        passed: set[str] = set()
+        while commit_id is not None and commit_id not in passed:
+            commit = self.commits.get(commit_id)
+            if commit is None:
+                return
             yield commit
+            passed.add(commit_id)
             commit_id = commit.parent_id
+
+    def gap(self, commit_id: str) -> str | None:
+        """The parent at which the line of a commit ends, because it is unknown or comes again.
+
+        None if the line reaches back to a first commit.
+        """
+        line = tuple(self.line(commit_id))
+        return line[-1].parent_id if line else commit_id
 
     def reachable(self, commit_id: str) -> tuple[GraphCommit, ...]:
         """A commit and all it descends from, newest first; no commit comes before its children."""
