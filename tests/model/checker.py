@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 StateT = TypeVar("StateT", bound=Hashable)
 
@@ -27,6 +27,16 @@ class Model(Generic[StateT]):
     violation: Callable[[StateT], str | None]
 
 
+class Size(NamedTuple):
+    """How many states and steps an exhausted search has.
+
+    Another size means another model: recorded sizes are changed only on purpose.
+    """
+
+    states: int
+    transitions: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """What a search found; `depth` counts the steps to the deepest state, or to the violation."""
@@ -38,6 +48,10 @@ class SearchResult:
     exhausted: bool
     violation: str | None
     trace: tuple[str, ...]
+
+    @property
+    def size(self) -> Size:
+        return Size(self.states, self.transitions)
 
     @property
     def clean(self) -> bool:

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from tests.model.checker import Model
-from tests.model.state import replaced
+from tests.model.process_steps import ProcessSteps
 
 CopyMutant = Literal[
     "one_listing", "content_late", "blind_record", "no_finish", "no_look", "no_record", "only_main"
@@ -143,24 +143,11 @@ def _all_steps(scope: CopyScope, state: CopyState) -> Iterator[CopyStep]:
                 yield f"clean up branch {branch}", cleaned
 
 
-class _To:
-    """Steps of one copier."""
-
-    def __init__(self, state: CopyState, number: int) -> None:
-        self._state = state
-        self._number = number
-
-    def __call__(
-        self, label: str, phase: Phase, changed: CopyState | None = None, **fields: Any
-    ) -> CopyStep:
-        before = self._state if changed is None else changed
-        copier = before.copiers[self._number]._replace(phase=phase, **fields)
-        copiers = replaced(before.copiers, self._number, copier)
-        return f"{label} [C{self._number}]", before._replace(copiers=copiers)
+_To = ProcessSteps[CopyState, Phase]
 
 
 def _copier_steps(scope: CopyScope, state: CopyState, number: int) -> Iterator[CopyStep]:
-    copier, to = state.copiers[number], _To(state, number)
+    copier, to = state.copiers[number], _To(state, "copiers", number)
     match copier.phase:
         case "idle" | "half" | "listed" | "half again":
             yield _list_step(scope, state.history[-1], copier, to)

@@ -25,9 +25,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from tests.model.checker import Model
+from tests.model.process_steps import ProcessSteps
 from tests.model.state import replaced
 
 Durability = Literal["commit", "os"]
@@ -140,24 +141,11 @@ def _is_believed(scope: PowerScope, state: PowerState, number: int) -> bool:
     return all(state.tables[op] != "lost" for op in slot.ops)
 
 
-class _To:
-    """Steps of one writer."""
-
-    def __init__(self, state: PowerState, op: int) -> None:
-        self._state = state
-        self._op = op
-
-    def __call__(
-        self, detail: str, phase: PowerPhase, changed: PowerState | None = None, **fields: Any
-    ) -> PowerStep:
-        before = self._state if changed is None else changed
-        writer = before.writers[self._op]._replace(phase=phase, **fields)
-        writers = replaced(before.writers, self._op, writer)
-        return f"{detail} [W{self._op}]", before._replace(writers=writers)
+_To = ProcessSteps[PowerState, PowerPhase]
 
 
 def _writer_steps(scope: PowerScope, state: PowerState, op: int) -> Iterator[PowerStep]:
-    to = _To(state, op)
+    to = _To(state, "writers", op)
     match state.writers[op].phase:
         case "idle":
             staged = state._replace(tables=replaced(state.tables, op, "cached"))

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from tests.model.checker import Model
 from tests.model.labels import RebuildName
+from tests.model.process_steps import ProcessSteps
 from tests.model.state import replaced
 
 RebuildMutant = Literal["aside_first", "put_over", "aside_unread", "aside_unsynced", "unrecorded"]
@@ -179,24 +180,15 @@ def _planned(scope: RebuildScope, state: RebuildState) -> Rebuilder | None:
     return Rebuilder("planned", newest, -1, salvaged or frozenset(), tuple(damaged))
 
 
-class _To:
-    """Steps of one rebuild."""
+_To = ProcessSteps[RebuildState, Phase]
 
-    def __init__(self, state: RebuildState, number: int) -> None:
-        self._state = state
-        self._number = number
 
-    def __call__(
-        self, name: RebuildName, detail: str, changed: RebuildState | None = None, **fields: Any
-    ) -> RebuildStep:
-        before = self._state if changed is None else changed
-        rebuilder = before.rebuilders[self._number]._replace(**fields)
-        rebuilders = replaced(before.rebuilders, self._number, rebuilder)
-        return f"{name}: {detail} [R{self._number}]", before._replace(rebuilders=rebuilders)
+def _label(name: RebuildName, detail: str) -> str:
+    return f"{name}: {detail}"
 
 
 def _rebuild_steps(scope: RebuildScope, state: RebuildState, number: int) -> Iterator[RebuildStep]:
-    to = _To(state, number)
+    to = _To(state, "rebuilders", number)
     match state.rebuilders[number].phase:
         case "idle" | "begun":
             yield from _look_steps(scope, state, number, to)
@@ -204,14 +196,14 @@ def _rebuild_steps(scope: RebuildScope, state: RebuildState, number: int) -> Ite
             yield from _put_steps(scope, state, number, to)
         case "put":
             synced = state if scope.mutant == "aside_unsynced" else _synced(state)
-            yield to("rebuild.synced", "sync", synced, phase="read")
+            yield to(_label("rebuild.synced", "sync"), "read", synced)
         case "read":
             slot = _in_force(scope, state)
             is_mine = slot is not None and _mark(number) in slot.ops
             if is_mine or scope.mutant == "aside_unread":
-                yield to("rebuild.published", "read back", phase="moving")
+                yield to(_label("rebuild.published", "read back"), "moving")
             else:
-                yield to("rebuild.refused", "another one was faster", phase="ended")
+                yield to(_label("rebuild.refused", "another one was faster"), "ended")
         case "moving":
             yield _move_step(scope, state, number, to)
         case "ended" | "dead":
@@ -227,14 +219,16 @@ def _look_steps(
         if plan is not None:
             damaged = () if scope.mutant == "unrecorded" else plan.damaged
             recorded = _synced(state._replace(recorded=state.recorded.union(damaged)))
-            yield to("rebuild.begun", "write down what is damaged", recorded, phase="begun")
+            yield to(_label("rebuild.begun", "write down what is damaged"), "begun", recorded)
     elif plan is None or not (
         scope.mutant == "unrecorded" or state.recorded.issuperset(plan.damaged)
     ):
-        yield to("rebuild.refused", "it has changed", phase="ended")
+        yield to(_label("rebuild.refused", "it has changed"), "ended")
     else:
         phase: Phase = "moving" if scope.mutant == "aside_first" else "planned"
-        yield to("rebuild.planned", "look at all slots", **plan._replace(phase=phase)._asdict())
+        yield to(
+            _label("rebuild.planned", "look at all slots"), **plan._replace(phase=phase)._asdict()
+        )
 
 
 def _move_step(scope: RebuildScope, state: RebuildState, number: int, to: _To) -> RebuildStep:
@@ -242,9 +236,11 @@ def _move_step(scope: RebuildScope, state: RebuildState, number: int, to: _To) -
     if damaged:
         *rest, oldest = damaged
         moved = _moved(state, oldest)
-        return to("rebuild.post_move", f"slot {oldest}", moved, damaged=tuple(rest))
+        return to(
+            _label("rebuild.post_move", f"slot {oldest}"), "moving", moved, damaged=tuple(rest)
+        )
     phase: Phase = "planned" if scope.mutant == "aside_first" else "ended"
-    return to("rebuild.post_moves", "sync", _synced(state), phase=phase)
+    return to(_label("rebuild.post_moves", "sync"), phase, _synced(state))
 
 
 def _put_steps(
@@ -257,12 +253,12 @@ def _put_steps(
     if _is_free(state, target) or scope.mutant == "put_over":
         made = Slot("cached", rebuilder.ops | {_mark(number)})
         put = state._replace(slots=replaced(state.slots, target, made))
-        yield to("rebuild.post_manifest", f"put slot {target}", put, phase=phase)
+        yield to(_label("rebuild.post_manifest", f"put slot {target}"), phase, put)
     else:
-        yield to("rebuild.post_manifest", f"slot {target} is taken", phase=phase)
+        yield to(_label("rebuild.post_manifest", f"slot {target} is taken"), phase)
     if state.lost_puts_left:
         lost = state._replace(lost_puts_left=state.lost_puts_left - 1)
-        yield to("rebuild.post_manifest", "the put is lost", lost, phase=phase)
+        yield to(_label("rebuild.post_manifest", "the put is lost"), phase, lost)
 
 
 def _mark(number: int) -> str:
@@ -283,26 +279,21 @@ def _moved(state: RebuildState, number: int) -> RebuildState:
 
 def _writer_steps(scope: RebuildScope, state: RebuildState, number: int) -> Iterator[RebuildStep]:
     writer, mark = state.writers[number], f"W{number}"
-
-    def to(detail: str, changed: RebuildState | None = None, **fields: Any) -> RebuildStep:
-        before = state if changed is None else changed
-        writers = replaced(before.writers, number, before.writers[number]._replace(**fields))
-        return f"env: {detail} [{mark}]", before._replace(writers=writers)
-
+    to = ProcessSteps[RebuildState, WriterPhase](state, "writers", number)
     slot = _in_force(scope, state)
     match writer.phase:
         case "late" if _is_free(state, writer.base + 1):
             made = Slot("cached", writer.seen | {mark})
             put = state._replace(slots=replaced(state.slots, writer.base + 1, made))
-            yield to(f"put slot {writer.base + 1}", put, phase="put")
+            yield to(f"env: put slot {writer.base + 1}", "put", put)
         case "late" | "put" if slot is not None and mark in slot.ops:
-            yield to("read back, sync and acknowledge", _synced(state), phase="acknowledged")
+            yield to("env: read back, sync and acknowledge", "acknowledged", _synced(state))
         case "late" | "put" if slot is not None and writer.tries_left:
             base = next(at for at in _stored(state) if state.slots[at] == slot)
             again: dict[str, Any] = {"base": base, "seen": slot.ops, "tries_left": 0}
-            yield to(f"not there: read slot {base}", phase="late", **again)
+            yield to(f"env: not there: read slot {base}", "late", **again)
         case "late" | "put":
-            yield to("fail", phase="failed")
+            yield to("env: fail", "failed")
         case "acknowledged" | "failed" | "dead":
             return
 
