@@ -195,6 +195,7 @@ def measure_all(store: Store) -> Iterator[Cost]:
     yield from measure_writes(store)
     yield from measure_branches(store)
     yield from measure_upkeep(store)
+    yield from measure_checks(store)
 
 
 def measure_reads(store: Store) -> Iterator[Cost]:
@@ -254,6 +255,18 @@ def measure_upkeep(store: Store) -> Iterator[Cost]:
         graph.optimize()
     yield store.measure("optimize, nothing to do", graph.optimize)
     yield store.measure("cleanup, preview", lambda: graph.cleanup(keep_versions=10))
+
+
+def measure_checks(store: Store) -> Iterator[Cost]:
+    """What a check of main needs, and what it and a list need for another branch."""
+    graph = store.open("r")
+    forget_what_was_read()
+    yield store.measure("check", graph.check)
+    store.open("rw").create_branch("other")
+    forget_what_was_read()
+    yield store.measure("check, one other branch", graph.check)
+    forget_what_was_read()
+    yield store.measure("branch list, one other branch", graph.branches)
 
 
 def main() -> None:

@@ -32,5 +32,8 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "merge, three-way": Bound(47, 46),
     "optimize, nothing to do": Bound(72, 50),
     "cleanup, preview": Bound(320, 200),
+    "check": Bound(460, 370),
+    "check, one other branch": Bound(467, 375),
+    "branch list, one other branch": Bound(13, 12),
 }
 """By operation, on a graph of ten tables: what is needed today and a little more."""

@@ -21,6 +21,7 @@ from benchmarks.s3_cost import (
     forget_what_was_read,
     made_graph,
     measure_branches,
+    measure_checks,
     measure_reads,
     measure_writes,
     placed,
@@ -69,7 +70,7 @@ def maintained(relay: Relay, s3_server: S3Server, made: Path) -> Store:
 @pytest.fixture(scope="module")
 def costs(store: Store, maintained: Store) -> dict[str, Cost]:
     costs = [*measure_reads(store), *measure_writes(store), *measure_branches(store)]
-    costs += measure_maintenance(maintained)
+    costs += [*measure_maintenance(maintained), *measure_checks(maintained)]
     return {cost.name: cost for cost in costs}
 
 
@@ -128,6 +129,12 @@ def test_the_process_counts_the_bytes_of_objects_but_not_of_listings(
     assert 0 < reading.counted_here.bytes_received < reading.bytes_received
     # The relay also sees the names in a request that deletes.
     assert 0 <= writing.bytes_sent - writing.counted_here.bytes_sent < 500
+
+
+def test_a_check_asks_seven_times_for_each_other_branch(costs: dict[str, Cost]) -> None:
+    more = costs["check, one other branch"].requests - costs["check"].requests
+
+    assert more == 7
 
 
 @pytest.mark.cost("makes a second graph, with twice the tables and thrice the commits", 8)
