@@ -75,7 +75,7 @@ def _clean_for_ever(root: str) -> None:
 
 @contextmanager
 def _beside(root: str, writers: int) -> Iterator[None]:
-    """Writers and upkeep in processes of their own."""
+    """Writers and maintenance in processes of their own."""
     roles = [*(("write", str(number)) for number in range(writers)), ("clean",)]
     processes = [
         subprocess.Popen([sys.executable, "-m", "benchmarks.backup", "--role", *role, root])

@@ -1,4 +1,4 @@
-"""What upkeep costs, beside bare Lance, on a cluster, and in memory: `just bench optimize`.
+"""What maintenance costs, beside bare Lance, on a cluster, and in memory: `just bench optimize`.
 
 Three measurements. A graph of many tables with many small fragments and indexes that lack them:
 `graph.optimize()` beside Lance's own compaction and index update over copies of the same tables,

@@ -1,9 +1,9 @@
 """What operations ask of an S3 store: requests, how many of them in a row, and time.
 
-`just bench s3_cost` makes a graph on this disk, with real writes, upkeep and a long history, and
-copies it to a server on this machine. Every operation then goes through a relay that counts what
-the client sends and makes every request take as long as on a distant store. What counts as in a
-row: the longest chain of requests of which none began before the one before it had ended.
+`just bench s3_cost` makes a graph on this disk, with real writes, maintenance and a long history,
+and copies it to a server on this machine. Every operation then goes through a relay that counts
+what the client sends and makes every request take as long as on a distant store. What counts as in
+a row: the longest chain of requests of which none began before the one before it had ended.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def forget_what_was_read() -> None:
 
 
 def made_graph(folder: Path, *, tables: int, commits: int, fresh: int = 5) -> Path:
-    """A graph with upkeep behind it, and a few writes since."""
+    """A graph with maintenance behind it, and a few writes since."""
     root = folder / "made"
     graph = omnigraph.init(str(root), schema=wide_schema(tables))
     people = [{"name": f"p{number}", "age": number} for number in range(PEOPLE)]
@@ -194,7 +194,7 @@ def measure_all(store: Store) -> Iterator[Cost]:
     yield from measure_reads(store)
     yield from measure_writes(store)
     yield from measure_branches(store)
-    yield from measure_upkeep(store)
+    yield from measure_maintenance(store)
     yield from measure_checks(store)
 
 
@@ -248,7 +248,7 @@ def measure_branches(store: Store) -> Iterator[Cost]:
     yield store.measure("merge, three-way", lambda: graph.merge("dev"))
 
 
-def measure_upkeep(store: Store) -> Iterator[Cost]:
+def measure_maintenance(store: Store) -> Iterator[Cost]:
     graph = store.open("rw")
     graph.delete_branch("dev")
     for _ in range(2):  # fragments that were indexed by the first run are joined by the second

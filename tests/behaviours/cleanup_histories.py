@@ -68,7 +68,7 @@ class Verb(StrEnum):
         return self in {Verb.WRITE, Verb.DELETE, Verb.MERGE}
 
     @property
-    def is_upkeep(self) -> bool:
+    def is_maintenance(self) -> bool:
         return self in {Verb.OPTIMIZE, Verb.RECONCILE, Verb.SWEEP, Verb.CLEANUP}
 
 
@@ -167,7 +167,7 @@ def _committed(graph: Graph, step: Step) -> str | None:
 
 
 def _kept_up(graph: Graph, step: Step) -> dict[str, Any]:
-    """Upkeep; tells what went wrong in parts of it."""
+    """Maintenance; tells what went wrong in parts of it."""
     if step.verb is Verb.OPTIMIZE:
         skipped = [str(each.skipped) for each in graph.optimize() if each.skipped is not None]
         return {"failed": skipped}

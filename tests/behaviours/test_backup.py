@@ -152,7 +152,7 @@ def test_deleted_branches_and_tags_are_gone_from_the_next_backup(graph: Graph, t
 
 
 @pytest.mark.nightly("the next backup copies what is new, in the gate too")
-def test_upkeep_of_the_source_does_not_disturb_its_backups(graph: Graph, target: str) -> None:
+def test_maintenance_of_the_source_does_not_disturb_its_backups(graph: Graph, target: str) -> None:
     omnigraph.backup(graph.root, target)
     for age in range(3):
         put(graph, Person=[person("ann", age=age)])

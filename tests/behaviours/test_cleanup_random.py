@@ -56,7 +56,7 @@ from tests.drawing import seeds
 
 pytestmark = pytest.mark.random
 
-UPKEEP = "omnigraph:"
+MAINTENANCE = "omnigraph:"
 IN_PROCESSES_EVERY = 25
 """One case in so many stops processes instead of threads; the gate draws fewer cases than that."""
 
@@ -187,7 +187,7 @@ class History:
         else:
             answer = sleeper.end()
             self.look(step)
-            if answer.error != "RecoveryRequiredError" or not step.verb.is_upkeep:
+            if answer.error != "RecoveryRequiredError" or not step.verb.is_maintenance:
                 self.judge(step, answer, source)
         if step.verb is Verb.CLEANUP:
             self.look_at_everything()
@@ -215,7 +215,7 @@ class History:
             answer = answered(self.graph, step)
         self.happened(step)
         self.look(step)
-        if not answer.died and not step.verb.is_upkeep:
+        if not answer.died and not step.verb.is_maintenance:
             self.judge(step, answer, source)
         if step.verb is Verb.CLEANUP:
             self.look_at_everything()
@@ -333,7 +333,7 @@ class History:
         before = self.model.commits[commit.parent_id]
         step = self.operations.get(commit.operation_id)
         if step is None:
-            assert commit.actor.startswith(UPKEEP), f"nobody made {commit}"
+            assert commit.actor.startswith(MAINTENANCE), f"nobody made {commit}"
             return before.content
         if step.verb is not Verb.MERGE:
             return written(before.content, step.written) or before.content
@@ -408,7 +408,7 @@ class History:
             assert written(self.model.commits[head].content, step.written) is None
 
     def others_keep_house(self) -> bool:
-        return any(one.sleeper.step.verb.is_upkeep for one in self.asleep)
+        return any(one.sleeper.step.verb.is_maintenance for one in self.asleep)
 
     def judge_late(self, one: Asleep, answer: Answer) -> None:
         """Whether a step that others were faster than may end like this."""
@@ -434,7 +434,7 @@ class History:
             "NotFoundError": dropped or cleaned or not step.verb.commits,
             "NoLongerKeptError": dropped or cleaned or not step.verb.commits,
             "ConflictError": dropped or not step.verb.commits,
-            "RecoveryRequiredError": step.verb.is_upkeep,
+            "RecoveryRequiredError": step.verb.is_maintenance,
             "DamagedGraphError": step.verb is Verb.READ and cleaned,
         }
         assert answer.error in allowed, (step, answer)

@@ -228,7 +228,7 @@ class World:
         assert plain(content(self.graph)) == plain(self.content)
 
     def look_at_indexes(self) -> None:
-        """After upkeep a table has exactly the indexes that are declared, on their columns."""
+        """After maintenance a table has exactly the indexes that are declared, on their columns."""
         tables = self.graph.catalog.tables()
         for table in self.graph.status().tables:
             if table.rows:

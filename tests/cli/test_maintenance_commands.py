@@ -1,4 +1,4 @@
-"""Upkeep at the command line: tables for people, JSON for programs, codes for schedulers."""
+"""Maintenance at the command line: tables for people, JSON for programs, codes for schedulers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from omnigraph.graph import Graph
 from tests.behaviours.histories import content, put
 from tests.cli.commands import answer, omnigraph
-from tests.maintenance.upkeep_graphs import (
+from tests.maintenance.maintenance_graphs import (
     CITES,
     DOC,
     QUIET,
@@ -326,7 +326,7 @@ def test_a_run_that_was_killed_is_resumed_by_the_next(graph: Graph, tmp_path: Pa
 
 
 @pytest.mark.parametrize("verb", ["optimize", "cleanup", "reconcile", "maintain"])
-def test_upkeep_of_nothing_is_not_found(tmp_path: Path, verb: str) -> None:
+def test_maintenance_of_nothing_is_not_found(tmp_path: Path, verb: str) -> None:
     more = ("--keep", "3") if verb == "cleanup" else ()
 
     assert omnigraph(verb, str(tmp_path / "none"), *more).returncode == 3

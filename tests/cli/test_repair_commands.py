@@ -54,7 +54,7 @@ def test_nothing_to_repair_is_said_in_so_many_words(graph: Graph) -> None:
     assert "nothing to repair" in done.stdout
 
 
-def test_upkeep_is_previewed_and_then_published(graph: Graph) -> None:
+def test_maintenance_is_previewed_and_then_published(graph: Graph) -> None:
     table(graph).optimize.compact_files()
 
     shown = omnigraph("repair", graph.root)

@@ -113,8 +113,8 @@ def test_a_load_with_speculation_writes_every_row_once(
 
 
 @pytest.mark.nightly(
-    "starts an executor again and again until Spark gives up; tests/spark/test_upkeep.py has a job "
-    "that Spark gives up in the gate"
+    "starts an executor again and again until Spark gives up; tests/spark/test_maintenance.py "
+    "has a job that Spark gives up in the gate"
 )
 def test_a_load_whose_tasks_keep_dying_fails_and_leaves_nothing(
     cluster: str, files: str, graph_root: str

@@ -146,7 +146,7 @@ def run_errand(graph: Graph, errand: Errand) -> dict[str, object]:
 
 
 def _keep_up(graph: Graph, errand: Errand) -> int:
-    """Upkeep; returns how many things it did."""
+    """Maintenance; returns how many things it did."""
     objects = graph._objects
     if errand.verb is Verb.RECONCILE:
         return len(reconcile_forks(objects).reclaimed)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from tests.crash.branch_worlds import BranchWorlds
+from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
 from tests.crash.schema_worlds import SchemaWorlds
-from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 from tests.crash.worlds import Worlds
 
 
@@ -29,20 +29,20 @@ def schema_worlds(tmp_path_factory: pytest.TempPathFactory) -> SchemaWorlds:
 
 
 @pytest.fixture(scope="session")
-def upkeep_worlds(tmp_path_factory: pytest.TempPathFactory) -> UpkeepWorlds:
-    return UpkeepWorlds(tmp_path_factory.mktemp("upkeep-worlds"))
+def maintenance_worlds(tmp_path_factory: pytest.TempPathFactory) -> MaintenanceWorlds:
+    return MaintenanceWorlds(tmp_path_factory.mktemp("maintenance-worlds"))
 
 
 @pytest.fixture(scope="session")
-def unkept(upkeep_worlds: UpkeepWorlds) -> None:
-    upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
+def unkept(maintenance_worlds: MaintenanceWorlds) -> None:
+    maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
 
 
 @pytest.fixture(scope="session")
-def kept(upkeep_worlds: UpkeepWorlds) -> None:
-    upkeep_worlds.lay_out(UpkeepWorld.KEPT)
+def kept(maintenance_worlds: MaintenanceWorlds) -> None:
+    maintenance_worlds.lay_out(MaintenanceWorld.KEPT)
 
 
 @pytest.fixture(scope="session")
-def foreign(upkeep_worlds: UpkeepWorlds) -> None:
-    upkeep_worlds.lay_out(UpkeepWorld.FOREIGN)
+def foreign(maintenance_worlds: MaintenanceWorlds) -> None:
+    maintenance_worlds.lay_out(MaintenanceWorld.FOREIGN)

@@ -11,8 +11,8 @@ ids and times: the states of sidecars, the versions above pins and the kinds of 
 made them, the rows of manifests, the entries in the logs of branches and tags, the files of the
 schema, and the failpoints that the next open reached. Of 130 such things the gate has 114; the rest
 are the same for another kind of writer, or after the last step. Of one sleeper at each point, but
-for those beside upkeep, the failpoints that it reached after it woke up were written down, and its
-answer.
+for those beside maintenance, the failpoints that it reached after it woke up were written down, and
+its answer.
 """
 
 from __future__ import annotations

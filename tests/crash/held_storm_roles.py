@@ -1,4 +1,4 @@
-"""Who takes part in a storm of readers: writers, upkeep, readers that hold views, and feeds.
+"""Who takes part in a storm of readers: writers, maintenance, readers that hold views, and feeds.
 
 python -m tests.crash.held_storm_roles ROLE ROOT LOG SEED STOP
 
@@ -185,7 +185,7 @@ def _baseline(graph: Graph, say: Say) -> str:
 
 
 def _tolerated(act: Callable[[], object], say: Say, what: str) -> None:
-    """Upkeep may be told to come back later; it never fails otherwise."""
+    """Maintenance may be told to come back later; it never fails otherwise."""
     try:
         act()
         say(what)

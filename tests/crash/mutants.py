@@ -26,11 +26,12 @@ from typing import Any, Final
 from omnigraph.commit.effects import (
     _exact_version,
     _is_own,
+    maintenance_version,
     own_versions,
     roll_forward,
-    upkeep_version,
 )
 from omnigraph.commit.fold import _without, fold
+from omnigraph.commit.maintenance import _publish as publish_maintenance
 from omnigraph.commit.orphans import survey_forks
 from omnigraph.commit.protocol import _Attempts
 from omnigraph.commit.publish import _require_pins, publish
@@ -39,7 +40,6 @@ from omnigraph.commit.put_back import put_pins_back
 from omnigraph.commit.recover import _decide
 from omnigraph.commit.schema_follow_up import follow_up_schema
 from omnigraph.commit.table_moves import _Move, _standing, require_no_foreign
-from omnigraph.commit.upkeep import _publish as publish_upkeep
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.protection import _Manifests, read_protection
 from omnigraph.operations.holding import LiveHold
@@ -125,10 +125,12 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     ),
     "rpub_blind": (Edit(publish_restored, "expected=expected", "expected={}"),),
     # Compaction.
-    "upkeep_blind_pins": (Edit(publish_upkeep, "expected=expected", "expected={}"),),
-    "upkeep_blind": (Edit(publish_upkeep, "schema_hash=sidecar.schema_hash", "schema_hash=None"),),
-    "opt_any_chain": (Edit(upkeep_version, " or not record.is_upkeep", ""),),
-    "opt_any_file": (Edit(upkeep_version, "files != known and is_known", "files != known"),),
+    "maintenance_blind_pins": (Edit(publish_maintenance, "expected=expected", "expected={}"),),
+    "maintenance_blind": (
+        Edit(publish_maintenance, "schema_hash=sidecar.schema_hash", "schema_hash=None"),
+    ),
+    "opt_any_chain": (Edit(maintenance_version, " or not record.is_maintenance", ""),),
+    "opt_any_file": (Edit(maintenance_version, "files != known and is_known", "files != known"),),
     # The manifest and the history.
     "no_verify": (
         Edit(_read_whole, "handle.version <= latest - names.MANIFEST_VERSIONS_KEPT", "False"),

@@ -12,7 +12,7 @@ from omnigraph.graph import Graph
 from omnigraph.operations.holding import LiveHold, hold_versions
 from omnigraph.storage.objects import Objects
 from omnigraph.system_clock import SYSTEM_CLOCK
-from tests.crash.upkeep_world import Laid
+from tests.crash.maintenance_world import Laid
 
 
 def later(by: timedelta) -> Clock:

@@ -100,7 +100,7 @@ class SchemaWorlds:
         return job, *before
 
     def lay_out_towns(self) -> None:
-        """Two types that look the same, both in need of upkeep."""
+        """Two types that look the same, both in need of maintenance."""
 
         def make() -> None:
             graph = omnigraph.init(self.root, schema=TOWNS)

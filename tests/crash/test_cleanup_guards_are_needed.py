@@ -10,10 +10,10 @@ import pytest
 
 from omnigraph.errors import OmnigraphError
 from tests.crash.branch_world import MAIN, NEW, Errand, create, merge, tag, untag, write
-from tests.crash.upkeep_sleeps import start_step
-from tests.crash.upkeep_verdict import assert_same
-from tests.crash.upkeep_world import OLD, STALE, Laid, Upkeep, look, take, with_steps
-from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
+from tests.crash.maintenance_sleeps import start_step
+from tests.crash.maintenance_verdict import assert_same
+from tests.crash.maintenance_world import OLD, STALE, Laid, Maintenance, look, take, with_steps
+from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("unkept")]
 
@@ -23,15 +23,19 @@ LOOKED = "retention.verify=stop@2"
 """The cleaner has raised the floors and knows what is named; nothing is removed yet."""
 
 
-def test_floors_are_raised_before_anybody_is_looked_for(upkeep_worlds: UpkeepWorlds) -> None:
+def test_floors_are_raised_before_anybody_is_looked_for(
+    maintenance_worlds: MaintenanceWorlds,
+) -> None:
     def told_and_lost(guard: str) -> tuple[str, bool]:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        cleaner = upkeep_worlds.start(Upkeep.CLEANUP_TO_ONE, failpoints=LOOKED, without_guard=guard)
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        cleaner = maintenance_worlds.start(
+            Maintenance.CLEANUP_TO_ONE, failpoints=LOOKED, without_guard=guard
+        )
         cleaner.wait_until_stopped()
-        told = take(upkeep_worlds.graph(), TAGGED, laid)
+        told = take(maintenance_worlds.graph(), TAGGED, laid)
         cleaner.wake()
         assert cleaner.end().said == "acknowledged"
-        return told, _is_lost(upkeep_worlds, laid, TAGGED, told)
+        return told, _is_lost(maintenance_worlds, laid, TAGGED, told)
 
     assert told_and_lost(ON) == ("failed", False)
     assert told_and_lost("no_floors") == ("acknowledged", True)
@@ -39,56 +43,60 @@ def test_floors_are_raised_before_anybody_is_looked_for(upkeep_worlds: UpkeepWor
 
 @pytest.mark.parametrize("claim", [TAGGED, CREATED], ids=str)
 def test_whoever_claims_an_old_version_looks_at_the_floors(
-    claim: Errand, upkeep_worlds: UpkeepWorlds
+    claim: Errand, maintenance_worlds: MaintenanceWorlds
 ) -> None:
     def told_and_lost(guard: str) -> tuple[str | None, bool]:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        cleaner = upkeep_worlds.start(Upkeep.CLEANUP_TO_ONE, failpoints=LOOKED)
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        cleaner = maintenance_worlds.start(Maintenance.CLEANUP_TO_ONE, failpoints=LOOKED)
         cleaner.wait_until_stopped()
-        claimant = start_step(upkeep_worlds, claim, laid, failpoints="", without_guard=guard)
+        claimant = start_step(maintenance_worlds, claim, laid, failpoints="", without_guard=guard)
         told = claimant.end().said
         cleaner.wake()
         assert cleaner.end().said == "acknowledged"
-        return told, _is_lost(upkeep_worlds, laid, claim, told)
+        return told, _is_lost(maintenance_worlds, laid, claim, told)
 
     assert told_and_lost(ON) == ("failed", False)
     assert told_and_lost("no_retention_check") == ("acknowledged", True)
 
 
-def test_what_tags_name_is_kept(upkeep_worlds: UpkeepWorlds) -> None:
+def test_what_tags_name_is_kept(maintenance_worlds: MaintenanceWorlds) -> None:
     def is_lost(guard: str) -> bool:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        told = take(upkeep_worlds.graph(), TAGGED, laid)
-        ended = upkeep_worlds.run(Upkeep.CLEANUP_TO_ONE, without_guard=guard)
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        told = take(maintenance_worlds.graph(), TAGGED, laid)
+        ended = maintenance_worlds.run(Maintenance.CLEANUP_TO_ONE, without_guard=guard)
         assert ended.said == "acknowledged"
-        return _is_lost(upkeep_worlds, laid, TAGGED, told)
+        return _is_lost(maintenance_worlds, laid, TAGGED, told)
 
     assert not is_lost(ON)
     assert is_lost("cl_no_tags")
 
 
-def test_what_a_branch_will_start_with_is_kept(upkeep_worlds: UpkeepWorlds) -> None:
+def test_what_a_branch_will_start_with_is_kept(maintenance_worlds: MaintenanceWorlds) -> None:
     def told_and_lost(guard: str) -> tuple[str | None, bool]:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        creator = start_step(upkeep_worlds, CREATED, laid, failpoints="branch.post_parent=stop")
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        creator = start_step(
+            maintenance_worlds, CREATED, laid, failpoints="branch.post_parent=stop"
+        )
         creator.wait_until_stopped()
-        ended = upkeep_worlds.run(Upkeep.CLEANUP_TO_ONE, without_guard=guard)
+        ended = maintenance_worlds.run(Maintenance.CLEANUP_TO_ONE, without_guard=guard)
         assert ended.said == "acknowledged"
         creator.wake()
         told = creator.end().said
-        return told, _is_lost(upkeep_worlds, laid, CREATED, told)
+        return told, _is_lost(maintenance_worlds, laid, CREATED, told)
 
     assert told_and_lost(ON) == ("acknowledged", False)
     assert told_and_lost("cl_no_creating") == ("acknowledged", True)
 
 
-def test_nothing_is_removed_if_a_branch_was_made_meanwhile(upkeep_worlds: UpkeepWorlds) -> None:
+def test_nothing_is_removed_if_a_branch_was_made_meanwhile(
+    maintenance_worlds: MaintenanceWorlds,
+) -> None:
     def is_lost(guard: str) -> bool:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        graph = upkeep_worlds.graph()
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        graph = maintenance_worlds.graph()
         assert take(graph, TAGGED, laid) == "acknowledged"
-        cleaner = upkeep_worlds.start(
-            Upkeep.CLEANUP_TO_ONE, failpoints="retention.post_logs=stop@2", without_guard=guard
+        cleaner = maintenance_worlds.start(
+            Maintenance.CLEANUP_TO_ONE, failpoints="retention.post_logs=stop@2", without_guard=guard
         )
         cleaner.wait_until_stopped()
         # The tag was all that named the versions; now the new branch is.
@@ -96,46 +104,50 @@ def test_nothing_is_removed_if_a_branch_was_made_meanwhile(upkeep_worlds: Upkeep
             assert take(graph, step, laid) == "acknowledged"
         cleaner.wake()
         assert cleaner.end().said == "acknowledged"
-        return _is_lost(upkeep_worlds, laid, CREATED, "acknowledged")
+        return _is_lost(maintenance_worlds, laid, CREATED, "acknowledged")
 
     assert not is_lost(ON)
     assert is_lost("cl_logs_once")
 
 
 @pytest.mark.cost("plays a merge, an optimize and a cleanup twice", 5)
-def test_what_a_merge_is_about_to_point_at_is_kept(upkeep_worlds: UpkeepWorlds) -> None:
+def test_what_a_merge_is_about_to_point_at_is_kept(maintenance_worlds: MaintenanceWorlds) -> None:
     def told_and_readable(guard: str) -> tuple[str | None, bool]:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        merger = start_step(upkeep_worlds, merge(MAIN, STALE), laid, failpoints="merge.staged=stop")
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        merger = start_step(
+            maintenance_worlds, merge(MAIN, STALE), laid, failpoints="merge.staged=stop"
+        )
         merger.wait_until_stopped()
-        for step in (write(MAIN, "append-r"), Upkeep.OPTIMIZE, write(MAIN, "append-s")):
-            assert take(upkeep_worlds.graph(), step, laid) == "acknowledged"
-        ended = upkeep_worlds.run(Upkeep.CLEANUP_TO_ONE, without_guard=guard)
+        for step in (write(MAIN, "append-r"), Maintenance.OPTIMIZE, write(MAIN, "append-s")):
+            assert take(maintenance_worlds.graph(), step, laid) == "acknowledged"
+        ended = maintenance_worlds.run(Maintenance.CLEANUP_TO_ONE, without_guard=guard)
         assert ended.said == "acknowledged"
         merger.wake()
-        return merger.end().said, not upkeep_worlds.graph().branch(STALE).check().findings
+        return merger.end().said, not maintenance_worlds.graph().branch(STALE).check().findings
 
     assert told_and_readable(ON) == ("acknowledged", True)
     assert told_and_readable("cl_no_sidecars") == ("acknowledged", False)
 
 
-def test_floors_never_fall(upkeep_worlds: UpkeepWorlds) -> None:
+def test_floors_never_fall(maintenance_worlds: MaintenanceWorlds) -> None:
     def told_and_lost(guard: str) -> tuple[str, bool]:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        cleaner = upkeep_worlds.start(Upkeep.CLEANUP_TO_ONE, failpoints=LOOKED)
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        cleaner = maintenance_worlds.start(Maintenance.CLEANUP_TO_ONE, failpoints=LOOKED)
         cleaner.wait_until_stopped()
         # It keeps three versions, so its own floors are lower.
-        assert upkeep_worlds.run(Upkeep.CLEANUP, without_guard=guard).said == "acknowledged"
-        told = take(upkeep_worlds.graph(), TAGGED, laid)
+        assert (
+            maintenance_worlds.run(Maintenance.CLEANUP, without_guard=guard).said == "acknowledged"
+        )
+        told = take(maintenance_worlds.graph(), TAGGED, laid)
         cleaner.wake()
         assert cleaner.end().said == "acknowledged"
-        return told, _is_lost(upkeep_worlds, laid, TAGGED, told)
+        return told, _is_lost(maintenance_worlds, laid, TAGGED, told)
 
     assert told_and_lost(ON) == ("failed", False)
     assert told_and_lost("floors_fall") == ("acknowledged", True)
 
 
-def _is_lost(worlds: UpkeepWorlds, laid: Laid, claim: Errand, told: str | None) -> bool:
+def _is_lost(worlds: MaintenanceWorlds, laid: Laid, claim: Errand, told: str | None) -> bool:
     """Whether something that was acknowledged cannot be read, or is something else by now."""
     expected = with_steps(laid, (claim,) if told == "acknowledged" else ())
     try:

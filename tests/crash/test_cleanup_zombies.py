@@ -1,7 +1,7 @@
 """Cleanup beside people who make branches and tags, whoever of them stands still: nothing is lost.
 
 What was acknowledged stays readable to the last cell, whatever the cleanup removes afterwards.
-What the gate leaves out, and why, is in `tests/crash/upkeep_cases.py`. Besides, it cleans once
+What the gate leaves out, and why, is in `tests/crash/maintenance_cases.py`. Besides, it cleans once
 afterwards, where the nightly cleans twice and optimizes.
 """
 
@@ -11,21 +11,21 @@ import pytest
 
 from omnigraph.graph import Graph
 from tests.crash.branch_world import MAIN, Errand, Verb, delete, merge, tag, write
-from tests.crash.upkeep_cases import CLEANUP_SLEEPS, SLEEPS_BESIDE_CLEANUP, Sleep
-from tests.crash.upkeep_sleeps import sleep_through, start_step
-from tests.crash.upkeep_verdict import assert_converges, assert_same, assert_whole
-from tests.crash.upkeep_world import (
+from tests.crash.maintenance_cases import CLEANUP_SLEEPS, SLEEPS_BESIDE_CLEANUP, Sleep
+from tests.crash.maintenance_sleeps import sleep_through, start_step
+from tests.crash.maintenance_verdict import assert_converges, assert_same, assert_whole
+from tests.crash.maintenance_world import (
     KEPT,
     OLD,
     STALE,
     Contents,
-    Upkeep,
+    Maintenance,
     keep_up,
     look,
     take,
     with_steps,
 )
-from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
+from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
 from tests.gate.selection import for_gate, is_nightly
 
 pytestmark = pytest.mark.crash
@@ -34,11 +34,11 @@ pytestmark = pytest.mark.crash
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("case", CLEANUP_SLEEPS.selected, ids=str)
 def test_a_cleanup_that_wakes_up_removes_nothing_that_is_named_by_now(
-    case: Sleep, upkeep_worlds: UpkeepWorlds
+    case: Sleep, maintenance_worlds: MaintenanceWorlds
 ) -> None:
-    laid = upkeep_worlds.lay_out(case.world)
+    laid = maintenance_worlds.lay_out(case.world)
 
-    slept = sleep_through(upkeep_worlds, case, laid)
+    slept = sleep_through(maintenance_worlds, case, laid)
 
     assert slept.said == "acknowledged", slept.answer
     for rival, answer in slept.refused:
@@ -47,24 +47,24 @@ def test_a_cleanup_that_wakes_up_removes_nothing_that_is_named_by_now(
         # What nobody names any more may be refused; everything else has to succeed.
         assert OLD in {each.source for each in case.rivals if isinstance(each, Errand)}
     expected = with_steps(laid, slept.acknowledged)
-    graph = assert_whole(upkeep_worlds.root, expected)
+    graph = assert_whole(maintenance_worlds.root, expected)
     _assert_stays(graph, expected)
 
 
 @pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("case", SLEEPS_BESIDE_CLEANUP.selected, ids=str)
 def test_whoever_stands_still_while_a_cleanup_runs_is_told_the_truth(
-    case: Sleep, upkeep_worlds: UpkeepWorlds
+    case: Sleep, maintenance_worlds: MaintenanceWorlds
 ) -> None:
-    laid = upkeep_worlds.lay_out(case.world)
+    laid = maintenance_worlds.lay_out(case.world)
 
-    slept = sleep_through(upkeep_worlds, case, laid)
+    slept = sleep_through(maintenance_worlds, case, laid)
 
     assert slept.refused == ()
     assert slept.said in _truths(case), slept.answer
     done = (case.step,) if slept.said == "acknowledged" else ()
     expected = with_steps(laid, (*done, *slept.acknowledged))
-    graph = assert_whole(upkeep_worlds.root, expected)
+    graph = assert_whole(maintenance_worlds.root, expected)
     _assert_stays(graph, expected)
 
 
@@ -76,15 +76,15 @@ def test_whoever_stands_still_while_a_cleanup_runs_is_told_the_truth(
     ),
 )
 def test_what_a_writer_publishes_after_a_cleanup_looked_is_kept(
-    looked: str, upkeep_worlds: UpkeepWorlds
+    looked: str, maintenance_worlds: MaintenanceWorlds
 ) -> None:
     """The first fork of a branch is read by nobody yet when the cleanup lists its versions."""
-    laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-    graph = upkeep_worlds.graph()
+    laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+    graph = maintenance_worlds.graph()
     first = write(STALE, "append-s")
-    writer = start_step(upkeep_worlds, first, laid, failpoints="publish.pre_manifest=stop")
+    writer = start_step(maintenance_worlds, first, laid, failpoints="publish.pre_manifest=stop")
     writer.wait_until_stopped()
-    cleaner = upkeep_worlds.start(Upkeep.CLEANUP_TO_ONE, failpoints=looked)
+    cleaner = maintenance_worlds.start(Maintenance.CLEANUP_TO_ONE, failpoints=looked)
     cleaner.wait_until_stopped()
     writer.wake()
     assert writer.end().said == "acknowledged"
@@ -96,7 +96,7 @@ def test_what_a_writer_publishes_after_a_cleanup_looked_is_kept(
 
     assert said == "acknowledged"
     expected = with_steps(laid, (first, *steps))
-    _assert_stays(assert_whole(upkeep_worlds.root, expected), expected)
+    _assert_stays(assert_whole(maintenance_worlds.root, expected), expected)
 
 
 @pytest.mark.usefixtures("unkept")
@@ -108,26 +108,26 @@ def test_what_a_writer_publishes_after_a_cleanup_looked_is_kept(
     ),
 )
 def test_a_merge_points_at_nothing_that_was_removed(
-    point: str, upkeep_worlds: UpkeepWorlds
+    point: str, maintenance_worlds: MaintenanceWorlds
 ) -> None:
-    laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-    rivals = (write(MAIN, "append-x"), Upkeep.OPTIMIZE, write(MAIN, "append-y"))
+    laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+    rivals = (write(MAIN, "append-x"), Maintenance.OPTIMIZE, write(MAIN, "append-y"))
     case = Sleep(
-        world=UpkeepWorld.UNKEPT,
+        world=MaintenanceWorld.UNKEPT,
         step=merge(MAIN, STALE),
         point=point,
         visit=1,
-        rivals=(*rivals, Upkeep.CLEANUP_TO_ONE),
+        rivals=(*rivals, Maintenance.CLEANUP_TO_ONE),
     )
 
-    slept = sleep_through(upkeep_worlds, case, laid)
+    slept = sleep_through(maintenance_worlds, case, laid)
 
     # Before it has a sidecar nothing protects what it found; it has to notice, not to succeed.
     assert slept.said == ("failed" if point == "mutation.begin" else "acknowledged"), slept.answer
     expected = with_steps(laid, slept.acknowledged)
-    seen = look(upkeep_worlds.graph())[STALE]
+    seen = look(maintenance_worlds.graph())[STALE]
     assert seen == laid.contents[MAIN if slept.said == "acknowledged" else STALE]
-    graph = assert_whole(upkeep_worlds.root, {**expected, STALE: seen})
+    graph = assert_whole(maintenance_worlds.root, {**expected, STALE: seen})
     _assert_stays(graph, {**expected, STALE: seen})
 
 
@@ -147,7 +147,7 @@ def _truths(case: Sleep) -> tuple[str, ...]:
 def _assert_stays(graph: Graph, expected: Contents) -> None:
     """However often the graph is cleaned after that."""
     for _ in range(2 if is_nightly() else 1):
-        assert keep_up(graph, Upkeep.CLEANUP_TO_ONE)["failed"] == ()
+        assert keep_up(graph, Maintenance.CLEANUP_TO_ONE)["failed"] == ()
         assert_same(look(graph), expected)
     if is_nightly():
         assert_converges(graph, expected)

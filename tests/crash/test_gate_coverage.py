@@ -16,12 +16,12 @@ from tests.crash import (
     branch_cases,
     branch_zombies,
     cases,
+    maintenance_cases,
     schema_cases,
     schema_sleeps,
     test_copy_crashes,
     test_hold_crashes,
     test_rebuild_crashes,
-    upkeep_cases,
     zombies,
 )
 from tests.crash.gate_rule import Matrix, matrix
@@ -45,7 +45,7 @@ SHOWN_BY_THE_MODEL = frozenset({"no_verify"})
 """Guards that no script can show to be needed; test_guards_are_needed.py says why."""
 MODULES = (
     *(cases, zombies, branch_cases, branch_zombies),
-    *(schema_cases, schema_sleeps, upkeep_cases),
+    *(schema_cases, schema_sleeps, maintenance_cases),
 )
 MATRICES: Mapping[str, Matrix[Any]] = {
     f"{module.__name__}.{name}": value
@@ -57,7 +57,7 @@ MATRICES: Mapping[str, Matrix[Any]] = {
 
 def test_every_failpoint_is_where_a_process_is_killed_in_the_gate() -> None:
     killed = KILLED_BY_A_TEST_OF_ITS_OWN | test_load_crash.IN_THE_GATE
-    families = (cases, branch_cases, schema_cases, upkeep_cases)
+    families = (cases, branch_cases, schema_cases, maintenance_cases)
     for module in (*families, test_copy_crashes, test_rebuild_crashes):
         killed |= module.GATE_POINTS
 

@@ -9,12 +9,12 @@ import pytest
 from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph
 from omnigraph.storage.holds import Hold
 from omnigraph.system_clock import SYSTEM_CLOCK
+from tests.crash.maintenance_verdict import assert_same
+from tests.crash.maintenance_world import Laid, Maintenance, keep_up, look
+from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
 from tests.crash.old_holds import hold_old, later
 from tests.crash.processes import Ended, run
 from tests.crash.small_world import content_of
-from tests.crash.upkeep_verdict import assert_same
-from tests.crash.upkeep_world import Laid, Upkeep, keep_up, look
-from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("unkept")]
 
@@ -28,24 +28,24 @@ READER_POINTS = (
 CLEANER_POINT = "hold.post_remove"
 
 
-def _reader(worlds: UpkeepWorlds, laid: Laid, *, failpoints: str = "") -> Ended:
+def _reader(worlds: MaintenanceWorlds, laid: Laid, *, failpoints: str = "") -> Ended:
     module = "tests.crash.hold_victim"
     return run("hold", worlds.root, laid.old_commit, failpoints=failpoints, module=module)
 
 
 @pytest.mark.cost("kills a reader at each of its five points and cleans up twice", 6)
 def test_what_a_dead_reader_held_is_kept_until_its_time_is_over(
-    upkeep_worlds: UpkeepWorlds,
+    maintenance_worlds: MaintenanceWorlds,
 ) -> None:
-    laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
+    laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
     for point in READER_POINTS:
-        assert _reader(upkeep_worlds, laid, failpoints=f"{point}=kill").was_killed, point
+        assert _reader(maintenance_worlds, laid, failpoints=f"{point}=kill").was_killed, point
 
-    graph = upkeep_worlds.graph()
+    graph = maintenance_worlds.graph()
     left = graph.holds()
     assert len(left) == 3, "at the first point nothing was put yet, at the last it was released"
     view = graph.at(laid.old_commit)
-    assert keep_up(graph, Upkeep.CLEANUP_TO_ONE)["failed"] == ()
+    assert keep_up(graph, Maintenance.CLEANUP_TO_ONE)["failed"] == ()
     assert content_of(graph, view.pinned) == laid.old
     assert_same(look(graph), laid.contents)
 
@@ -62,17 +62,17 @@ def _longest(holds: tuple[Hold, ...]) -> timedelta:
 
 
 def test_a_cleaner_that_dies_while_it_removes_holds_is_followed_by_the_next(
-    upkeep_worlds: UpkeepWorlds,
+    maintenance_worlds: MaintenanceWorlds,
 ) -> None:
-    laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-    graph = upkeep_worlds.graph()
+    laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+    graph = maintenance_worlds.graph()
     for _ in range(2):
         hold_old(graph, laid, later(timedelta(hours=-2)))
 
-    ended = upkeep_worlds.run(Upkeep.CLEANUP, failpoints=f"{CLEANER_POINT}=kill")
+    ended = maintenance_worlds.run(Maintenance.CLEANUP, failpoints=f"{CLEANER_POINT}=kill")
 
     assert ended.was_killed
     assert len(graph.holds()) == 1
-    assert upkeep_worlds.run(Upkeep.CLEANUP).said == "acknowledged"
+    assert maintenance_worlds.run(Maintenance.CLEANUP).said == "acknowledged"
     assert graph.holds() == ()
     assert_same(look(graph), laid.contents)

@@ -10,42 +10,44 @@ import pytest
 from omnigraph.errors import OmnigraphError
 from omnigraph.reading import PastGraph
 from omnigraph.system_clock import SYSTEM_CLOCK
+from tests.crash.maintenance_world import Laid, Maintenance
+from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
 from tests.crash.mutants import without_guards
 from tests.crash.old_holds import SlowStore, hold_old
 from tests.crash.processes import start
 from tests.crash.small_world import content_of
-from tests.crash.upkeep_world import Laid, Upkeep
-from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("unkept")]
 
 ON = ""
 
 
-def test_what_readers_hold_is_kept(upkeep_worlds: UpkeepWorlds) -> None:
+def test_what_readers_hold_is_kept(maintenance_worlds: MaintenanceWorlds) -> None:
     def is_lost(guard: str) -> bool:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        with upkeep_worlds.graph().at(laid.old_commit, hold="1h") as view:
-            ended = upkeep_worlds.run(Upkeep.CLEANUP_TO_ONE, without_guard=guard)
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        with maintenance_worlds.graph().at(laid.old_commit, hold="1h") as view:
+            ended = maintenance_worlds.run(Maintenance.CLEANUP_TO_ONE, without_guard=guard)
             assert ended.said == "acknowledged"
-            return _is_lost(upkeep_worlds, laid, view)
+            return _is_lost(maintenance_worlds, laid, view)
 
     assert not is_lost(ON)
     assert is_lost("cl_no_holds")
 
 
-def test_whoever_holds_an_old_version_looks_at_the_floors(upkeep_worlds: UpkeepWorlds) -> None:
+def test_whoever_holds_an_old_version_looks_at_the_floors(
+    maintenance_worlds: MaintenanceWorlds,
+) -> None:
     def said(guard: str) -> str | None:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
         holder = start(
-            *("hold", upkeep_worlds.root, laid.old_commit),
+            *("hold", maintenance_worlds.root, laid.old_commit),
             failpoints="hold.begin=stop",
             without_guard=guard,
             module="tests.crash.hold_victim",
         )
         holder.wait_until_stopped()
         looked = "retention.post_holds=stop@2"
-        cleaner = upkeep_worlds.start(Upkeep.CLEANUP_TO_ONE, failpoints=looked)
+        cleaner = maintenance_worlds.start(Maintenance.CLEANUP_TO_ONE, failpoints=looked)
         cleaner.wait_until_stopped()
         holder.wake()
         told = holder.end().said
@@ -57,10 +59,10 @@ def test_whoever_holds_an_old_version_looks_at_the_floors(upkeep_worlds: UpkeepW
     assert said("no_retention_check") == "acknowledged", "it was told to hold what is removed"
 
 
-def test_a_hold_that_is_renewed_too_late_is_over(upkeep_worlds: UpkeepWorlds) -> None:
+def test_a_hold_that_is_renewed_too_late_is_over(maintenance_worlds: MaintenanceWorlds) -> None:
     def renewed_and_lost(guard: str) -> tuple[bool, bool]:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        graph = upkeep_worlds.graph()
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        graph = maintenance_worlds.graph()
         view = graph.at(laid.old_commit)
         late = [timedelta(hours=-2)]
         clock = replace(SYSTEM_CLOCK, now=lambda: SYSTEM_CLOCK.now() + late[0])
@@ -68,19 +70,19 @@ def test_a_hold_that_is_renewed_too_late_is_over(upkeep_worlds: UpkeepWorlds) ->
         live = hold_old(graph, laid, clock, objects=store.as_objects)
 
         def sleep_through_a_cleanup() -> None:
-            assert upkeep_worlds.run(Upkeep.CLEANUP_TO_ONE).said == "acknowledged"
+            assert maintenance_worlds.run(Maintenance.CLEANUP_TO_ONE).said == "acknowledged"
             late[0] = timedelta(0)
 
         store.before_replace = sleep_through_a_cleanup
         with without_guards(guard):
             is_renewed = live.renew(timedelta(hours=1))
-        return is_renewed, _is_lost(upkeep_worlds, laid, view)
+        return is_renewed, _is_lost(maintenance_worlds, laid, view)
 
     assert renewed_and_lost(ON) == (False, True)
     assert renewed_and_lost("hold_renewed_late") == (True, True)
 
 
-def _is_lost(worlds: UpkeepWorlds, laid: Laid, view: PastGraph) -> bool:
+def _is_lost(worlds: MaintenanceWorlds, laid: Laid, view: PastGraph) -> bool:
     try:
         return content_of(worlds.graph(), view.pinned) != laid.old
     except OmnigraphError:

@@ -115,7 +115,7 @@ def test_a_late_applier_does_not_copy_its_schema_over_a_newer_one(
     assert not is_newest_at_the_root("promote_blindly")
 
 
-def test_upkeep_is_published_only_under_the_schema_it_began_with(
+def test_maintenance_is_published_only_under_the_schema_it_began_with(
     schema_worlds: SchemaWorlds,
 ) -> None:
     def problems(guard: str) -> set[Problem]:
@@ -136,7 +136,7 @@ def test_upkeep_is_published_only_under_the_schema_it_began_with(
         return _problems(graph)
 
     assert problems(ON) == set()
-    assert problems("upkeep_blind") == {Problem.UNREADABLE_PIN}
+    assert problems("maintenance_blind") == {Problem.UNREADABLE_PIN}
 
 
 def _writer_overtaken_by_a_rule(worlds: SchemaWorlds, guard: str) -> tuple[Graph, Victim]:

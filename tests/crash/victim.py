@@ -17,8 +17,8 @@ from omnigraph.commit.fold import fold
 from omnigraph.errors import NothingWrittenError, OmnigraphError, OutcomeUnknownError
 from omnigraph.graph import Graph
 from omnigraph.storage.manifest import read_manifest
+from tests.crash.maintenance_world import Maintenance, keep_up
 from tests.crash.small_world import SCHEMA, Job, carry_out
-from tests.crash.upkeep_world import Upkeep, keep_up
 
 
 def main(verb: str, root: str, job: str = "") -> None:
@@ -53,8 +53,8 @@ def _do(verb: str, root: str, job: str) -> dict[str, object]:
         case "write_and_fold":
             with patch("omnigraph.commit.fold.FOLD_EVERY", 1):
                 return _do("write", root, job)
-        case "upkeep":
-            return {"said": "acknowledged", **keep_up(omnigraph.open(root), Upkeep(job))}
+        case "maintenance":
+            return {"said": "acknowledged", **keep_up(omnigraph.open(root), Maintenance(job))}
         case _:
             raise ValueError(verb)
     return {"said": "acknowledged"}

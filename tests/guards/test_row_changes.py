@@ -156,7 +156,7 @@ def test_two_forks_give_out_the_same_row_ids_and_stamps(
 def test_an_update_in_place_does_not_stamp_and_names_its_fields(
     dataset: LanceDataset, uri: str
 ) -> None:
-    """Relied on by: stamps are believed only if every version in between is ours or upkeep."""
+    """Relied on by: stamps are believed only if every version in between is ours or maintenance."""
     values = pa.table({"_rowid": pa.array([0], pa.uint64()), "s": ["sneaky"]})
     metadata, fields = dataset.get_fragments()[0].update_columns(values)
     operation = LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields)

@@ -316,7 +316,7 @@ def _creating(path: str) -> SchemaMove:
 def _sidecars() -> Iterator[Forgery]:
     made: Mapping[str, Callable[[Path, str], None]] = {
         "location": lambda root, path: _sidecar(root, table={"location": path}),
-        "location of upkeep": lambda root, path: _sidecar(
+        "location of maintenance": lambda root, path: _sidecar(
             root, table={"location": path, "files": ("x.lance",)}, kind=WriterKind.OPTIMIZE
         ),
         "fork": lambda root, path: _sidecar(root, table={"fork": path}),

@@ -17,7 +17,7 @@ from omnigraph.operations.branches import abandoned_branches, delete_branch, lis
 from omnigraph.storage.branch_refs import find_branch
 from omnigraph.system_clock import SYSTEM_CLOCK
 from tests.behaviours.histories import put
-from tests.maintenance.upkeep_graphs import doc, scattered_graph
+from tests.maintenance.maintenance_graphs import doc, scattered_graph
 
 pytestmark = pytest.mark.unit
 

@@ -1,4 +1,4 @@
-"""The checklist of upkeep: every promise has a number and a test that exists."""
+"""The checklist of maintenance: every promise has a number and a test that exists."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_every_named_test_exists() -> None:
     assert [(path, name) for path, name in named if name not in defined_in(path)] == []
 
 
-def test_every_test_of_upkeep_through_its_verbs_is_listed_or_helps_one_that_is() -> None:
-    """No module of upkeep is left out of the list as a whole."""
+def test_every_test_of_maintenance_through_its_verbs_is_listed_or_helps_one_that_is() -> None:
+    """No module of maintenance is left out of the list as a whole."""
     listed = {found[3] for line in lines() if (found := LINE.fullmatch(line))}
     modules = {
         str(path.relative_to(ROOT))

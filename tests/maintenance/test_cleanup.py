@@ -32,7 +32,7 @@ from omnigraph.maintenance.cleanup import (
 from omnigraph.storage.branch_refs import BranchState, read_branch_log
 from omnigraph.system_clock import SYSTEM_CLOCK
 from tests.behaviours.histories import content, put
-from tests.maintenance.upkeep_graphs import (
+from tests.maintenance.maintenance_graphs import (
     CITES,
     DOC,
     QUIET,
@@ -484,7 +484,7 @@ def test_a_branch_whose_creator_never_came_back_is_given_up_after_an_hour(graph:
     assert versions(graph, DOC) == [5]
 
 
-def test_writes_and_upkeep_go_on_after_a_cleanup(graph: Graph) -> None:
+def test_writes_and_maintenance_go_on_after_a_cleanup(graph: Graph) -> None:
     clean(graph)
     put(graph, Doc=[doc(1, 100), doc(20)])
     graph.optimize()

@@ -16,7 +16,7 @@ from omnigraph.operations.holding import LiveHold, hold_versions
 from omnigraph.storage.holds import CLOCK_MARGIN, HOLD_MAX
 from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 from tests.behaviours.histories import put
-from tests.maintenance.upkeep_graphs import doc, scattered_graph
+from tests.maintenance.maintenance_graphs import doc, scattered_graph
 
 pytestmark = pytest.mark.unit
 

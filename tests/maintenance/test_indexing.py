@@ -23,7 +23,7 @@ from omnigraph.reading import Readable
 from omnigraph.storage.index_segments import IndexWish, Organisation, plan_indexes
 from tests.behaviours.histories import content, put
 from tests.drawing import seeds
-from tests.maintenance.upkeep_graphs import (
+from tests.maintenance.maintenance_graphs import (
     CITES,
     DOC,
     QUIET,

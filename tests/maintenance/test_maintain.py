@@ -24,7 +24,7 @@ from omnigraph.maintenance.maintain import (
 from omnigraph.maintenance.metrics import metric_lines, write_metrics
 from omnigraph.maintenance.policy import Policy
 from tests.behaviours.histories import content, put
-from tests.maintenance.upkeep_graphs import (
+from tests.maintenance.maintenance_graphs import (
     DOC,
     TABLES,
     TAG,

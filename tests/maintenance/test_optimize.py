@@ -37,7 +37,7 @@ from omnigraph.operations.outcome import OperationStatus
 from omnigraph.storage import compaction
 from omnigraph.storage.compaction import SUPPORTS_BLOBS
 from tests.behaviours.histories import content, put, row_ids
-from tests.maintenance.upkeep_graphs import (
+from tests.maintenance.maintenance_graphs import (
     CITES,
     DOC,
     QUIET,
@@ -85,8 +85,8 @@ def by_hand(graph: Graph, key: str) -> None:
     lance.dataset(uri(graph, key)).optimize.compact_files()
 
 
-def upkeep_commits(graph: Graph) -> list[tuple[str, ...]]:
-    """The tables of every commit of upkeep, newest first."""
+def maintenance_commits(graph: Graph) -> list[tuple[str, ...]]:
+    """The tables of every commit of maintenance, newest first."""
     found = graph.commits(actor="omnigraph:maintenance")
     return [tuple(sorted(key for key, _, _ in commit.tables)) for commit in found]
 
@@ -127,7 +127,7 @@ def test_all_tables_go_into_one_commit_of_compaction_and_one_of_indexes(graph: G
     version = graph.snapshot().manifest_version
     graph.optimize()
 
-    assert upkeep_commits(graph) == [(CITES, DOC, TAG), (CITES, DOC)]
+    assert maintenance_commits(graph) == [(CITES, DOC, TAG), (CITES, DOC)]
     assert graph.snapshot().manifest_version > version
 
 
@@ -436,7 +436,9 @@ def test_a_crash_in_the_index_commit_is_settled_and_tried_again(graph: Graph) ->
 
 
 @pytest.mark.parametrize("confirm", [False, True])
-def test_upkeep_is_refused_while_a_dead_writer_is_undecided(graph: Graph, confirm: bool) -> None:
+def test_maintenance_is_refused_while_a_dead_writer_is_undecided(
+    graph: Graph, confirm: bool
+) -> None:
     with armed("publish.pre_manifest"), pytest.raises(FailpointReached):
         graph.write({"Doc": [doc(70)]})
 
@@ -448,7 +450,7 @@ def test_upkeep_is_refused_while_a_dead_writer_is_undecided(graph: Graph, confir
     assert omnigraph.open(graph.root).optimize()[1].skipped is None
 
 
-def test_upkeep_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) -> None:
+def test_maintenance_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) -> None:
     path = folder_of(graph.root, names.sidecar(str(ULID()), None))
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"format": 1}))
@@ -508,7 +510,7 @@ def test_a_table_written_meanwhile_is_told_as_contended_and_loses_no_row(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_upkeep_is_refused_while_the_schema_is_being_changed(graph: Graph, verb: str) -> None:
+def test_maintenance_is_refused_while_the_schema_is_being_changed(graph: Graph, verb: str) -> None:
     hold_schema(graph)
 
     with pytest.raises(ConflictError, match=f"being changed.*(?s:.)*omnigraph {verb}"):
@@ -516,7 +518,7 @@ def test_upkeep_is_refused_while_the_schema_is_being_changed(graph: Graph, verb:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_upkeep_is_refused_if_the_schema_files_disagree_with_the_manifest(
+def test_maintenance_is_refused_if_the_schema_files_disagree_with_the_manifest(
     graph: Graph, verb: str, tmp_path: Path
 ) -> None:
     other = omnigraph.init(root_at(tmp_path / "other"), schema="node Other { name: String @key }")

@@ -16,7 +16,7 @@ from omnigraph.failpoints import FailpointReached, disarm_all
 from omnigraph.graph import Graph
 from omnigraph.storage.forks import forks_of
 from tests.behaviours.histories import content, put
-from tests.maintenance.upkeep_graphs import (
+from tests.maintenance.maintenance_graphs import (
     DOC,
     QUIET,
     TAG,

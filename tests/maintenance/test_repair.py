@@ -194,7 +194,7 @@ MAINTENANCE: dict[str, Deed] = {
     "settings changed": lambda graph: table(graph).update_config({"a": "b"}),
     "compacted, then a write of ours undone on top": deeds(compact, undone_write),
     "compacted after we healed": deeds(undone_write, healed, compact),
-    "compacted over undone upkeep of ours": deeds(
+    "compacted over undone maintenance of ours": deeds(
         lambda graph: rewritten(graph, tagged(graph)), compact
     ),
 }
@@ -261,7 +261,7 @@ def test_where_nothing_drifted_nothing_is_done(
 
 @pytest.mark.parametrize("deed", MAINTENANCE.values(), ids=list(MAINTENANCE))
 @pytest.mark.parametrize("force", [False, True])
-def test_upkeep_is_shown_and_published_when_confirmed(
+def test_maintenance_is_shown_and_published_when_confirmed(
     graph: Graph, deed: Deed, *, force: bool
 ) -> None:
     deed(graph)
@@ -292,7 +292,7 @@ def test_upkeep_is_shown_and_published_when_confirmed(
     assert of(graph.repair()).classification is DriftClass.NO_DRIFT
 
 
-def test_published_upkeep_is_what_stood_above(graph: Graph) -> None:
+def test_published_maintenance_is_what_stood_above(graph: Graph) -> None:
     files = len(table(graph).get_fragments())
     compact(graph)
     index(graph)

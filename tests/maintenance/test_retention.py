@@ -13,7 +13,7 @@ from omnigraph.failpoints import disarm_all
 from omnigraph.graph import Graph
 from omnigraph.storage.retention import Line, Retention, line_of, raise_floors, read_retention
 from tests.behaviours.histories import content, put
-from tests.maintenance.upkeep_graphs import DOC, TAG, doc, scattered_graph
+from tests.maintenance.maintenance_graphs import DOC, TAG, doc, scattered_graph
 
 pytestmark = pytest.mark.unit
 

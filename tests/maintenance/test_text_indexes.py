@@ -8,7 +8,7 @@ import pytest
 from omnigraph.graph import Graph
 from omnigraph.storage import text_tokens
 from omnigraph.storage.text_tokens import first_doubtful, is_built_for_tokens
-from tests.maintenance.upkeep_graphs import (
+from tests.maintenance.maintenance_graphs import (
     DOC,
     by_key,
     coverage,

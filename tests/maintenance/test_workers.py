@@ -1,4 +1,4 @@
-"""Workers: pieces of upkeep fail one by one, and as many run at once as is wished."""
+"""Workers: pieces of maintenance fail one by one, and as many run at once as is wished."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omnigraph.graph import Graph
 from omnigraph.maintenance.workers import in_process, maintenance_concurrency
 from omnigraph.storage.compaction import CompactionWork, plan_compaction
 from omnigraph.storage.index_segments import IndexTask, IndexWish, Organisation
-from tests.maintenance.upkeep_graphs import CITES, DOC, data_files, fragments, scattered_graph
+from tests.maintenance.maintenance_graphs import CITES, DOC, data_files, fragments, scattered_graph
 
 pytestmark = pytest.mark.unit
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.model.branch_invariants import branch_violation
 from tests.model.branch_lives import creator_steps
+from tests.model.branch_maintenance import sweeper_steps
 from tests.model.branch_scope import MAIN, BranchScope
 from tests.model.branch_state import (
     BranchState,
@@ -21,7 +22,6 @@ from tests.model.branch_state import (
     BranchWriter,
     Creator,
 )
-from tests.model.branch_upkeep import sweeper_steps
 from tests.model.branch_writer import writer_steps
 
 STEPS_MAX: Final = 40

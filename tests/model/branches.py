@@ -15,6 +15,7 @@ from typing import Final
 from tests.model.branch_invariants import branch_violation
 from tests.model.branch_liveness import BranchLiveness
 from tests.model.branch_lives import creator_steps, deleter_steps, reader_steps, tagger_steps
+from tests.model.branch_maintenance import reconciler_steps, sweeper_steps
 from tests.model.branch_merge import merger_steps
 from tests.model.branch_scope import MAIN_LINE, BranchScope
 from tests.model.branch_state import (
@@ -38,7 +39,6 @@ from tests.model.branch_state import (
     Row,
     Tagger,
 )
-from tests.model.branch_upkeep import reconciler_steps, sweeper_steps
 from tests.model.branch_writer import writer_steps
 from tests.model.checker import Model
 

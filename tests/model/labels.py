@@ -67,7 +67,7 @@ StepName = Literal[
     "cleanup.post_pins",
     "cleanup.post_scan",
     "cleanup.post_delete",
-    # upkeep of the manifest
+    # maintenance of the manifest
     "manifest.post_checkpoint",
     "manifest.post_clean",
     "manifest.pre_prune",

@@ -217,22 +217,22 @@ MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
         ),
         steps=17,
     ),
-    "upkeep_blind_pins": Caught(
+    "maintenance_blind_pins": Caught(
         Scope(
             write_sets=SAME_TABLE,
             kinds=("compact", "append"),
             optimize_forward=True,
-            independent_upkeep=True,
+            independent_maintenance=True,
             attempts=1,
         ),
         steps=16,
     ),
-    "upkeep_inexact": Caught(
+    "maintenance_inexact": Caught(
         Scope(
             write_sets=SAME_TABLE,
             kinds=("compact", "append"),
             optimize_forward=True,
-            independent_upkeep=True,
+            independent_maintenance=True,
             attempts=1,
         ),
         steps=13,

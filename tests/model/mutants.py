@@ -56,8 +56,8 @@ Mutant = Literal[
     "opt_no_pins",
     "opt_any_file",
     "opt_gap",
-    "upkeep_blind_pins",
-    "upkeep_inexact",
+    "maintenance_blind_pins",
+    "maintenance_inexact",
     "prune_no_watermark",
 ]
 
@@ -115,9 +115,9 @@ MUTANTS: Final[dict[Mutant, str]] = {
     "opt_any_chain": "the newest maintenance version is the candidate, whatever lies below it",
     "opt_no_pins": "optimize is rolled forward without comparing the pins",
     "opt_any_file": "a candidate may name files that neither the pin nor this sidecar names",
-    # upkeep of several tables, each by itself
-    "upkeep_blind_pins": "upkeep publishes a table whose pin has moved meanwhile",
-    "upkeep_inexact": "upkeep publishes a table where its commit did not land right above the pin",
+    # maintenance of several tables, each by itself
+    "maintenance_blind_pins": "maintenance publishes a table whose pin has moved meanwhile",
+    "maintenance_inexact": "maintenance publishes a table whose commit is not right above the pin",
 }
 """Every guard, by the mutant that removes it. Each one must be caught."""
 

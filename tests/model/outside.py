@@ -1,4 +1,4 @@
-"""What happens around the writers: foreign writes, unrelated publishes, and upkeep of the manifest.
+"""What happens around the writers: foreign writes, other publishes, maintenance of the manifest.
 
 Manifest cleanup has two forms. If a publish changes single rows, old versions may go only below a
 checkpoint, a strict overwrite of all rows, because the store's conflict check skips versions that
@@ -16,7 +16,7 @@ from tests.model.scope import Scope
 from tests.model.state import Manifest, Put, State, Step, Version, step
 from tests.model.tables import with_version
 
-WORLD, UPKEEP = "world", "upkeep"
+WORLD, MAINTENANCE = "world", "maintenance"
 
 
 def outside_steps(scope: Scope, state: State) -> list[Step]:
@@ -50,7 +50,7 @@ def _clean_manifest(scope: Scope, state: State) -> list[Step]:
         following = version if scope.mutant == "mclean_no_ckpt" else version + 1
         changed = state._replace(manifest=state.manifest._replace(version=following), outside=left)
         detail = "all rows overwritten, older manifest versions cleaned"
-        return [step("manifest.post_checkpoint", detail, UPKEEP, changed)]
+        return [step("manifest.post_checkpoint", detail, MAINTENANCE, changed)]
     slots = state.slots
     freed = version - _versions_kept(scope)
     if freed <= slots.freed_up_to:
@@ -59,7 +59,7 @@ def _clean_manifest(scope: Scope, state: State) -> list[Step]:
     changed = state._replace(
         slots=slots._replace(freed_up_to=freed, late_puts=late_puts), outside=left
     )
-    return [step("manifest.post_clean", f"versions up to v{freed} deleted", UPKEEP, changed)]
+    return [step("manifest.post_clean", f"versions up to v{freed} deleted", MAINTENANCE, changed)]
 
 
 def _versions_kept(scope: Scope) -> int:
@@ -81,11 +81,11 @@ def _raise_watermark(scope: Scope, state: State) -> list[Step]:
         pruned = Manifest(manifest.version + 1, manifest.pins, rows, min_op)
         if scope.overwrite_publish:
             sent = changed._replace(puts=changed.puts | {Put("watermark", min_op, -1, pruned)})
-            steps.append(step("manifest.pre_prune", f"send min_op={min_op}", UPKEEP, sent))
+            steps.append(step("manifest.pre_prune", f"send min_op={min_op}", MAINTENANCE, sent))
         else:
             detail = f"min_op={min_op}, failed rows up to it deleted"
             applied = published(scope, changed, pruned)
-            steps.append(step("manifest.post_prune", detail, UPKEEP, applied))
+            steps.append(step("manifest.post_prune", detail, MAINTENANCE, applied))
     return steps
 
 

@@ -25,7 +25,7 @@ class Replay:
     def _replay(self, decisions: tuple[Decision, ...]) -> Content:
         scope, content = self._scope, [frozenset[int]() for _ in TABLES]
         for op, verdict in decisions:
-            if verdict != "committed" or scope.is_upkeep(op):
+            if verdict != "committed" or scope.is_maintenance(op):
                 continue
             for table in scope.write_sets[op]:
                 before = frozenset[int]() if scope.kinds[op] == "overwrite" else content[table]

@@ -26,6 +26,11 @@ from tests.model.branch_bounds import (
 from tests.model.branches import branch_protocol
 from tests.model.checker import Model, SearchResult, search
 from tests.model.forks import ForkScope, fork_protocol
+from tests.model.maintenance_bounds import (
+    FULL_MAINTENANCE,
+    MAINTENANCE_MUTANT_BOUNDS,
+    QUICK_MAINTENANCE,
+)
 from tests.model.mutant_bounds import (
     COMMON_FORK_NAME,
     LEAN_MUTANT_BOUNDS,
@@ -53,18 +58,17 @@ from tests.model.schema_bounds import (
     SchemaBound,
 )
 from tests.model.scope import Scope
-from tests.model.upkeep_bounds import FULL_UPKEEP, QUICK_UPKEEP, UPKEEP_MUTANT_BOUNDS
 
 SETS: dict[str, tuple[Bound, ...]] = {
-    "quick": QUICK + QUICK_LEAN + QUICK_UPKEEP,
+    "quick": QUICK + QUICK_LEAN + QUICK_MAINTENANCE,
     "lean": QUICK_LEAN + FULL_LEAN,
-    "upkeep": QUICK_UPKEEP + FULL_UPKEEP,
-    "full": FULL_LEAN + FULL + FULL_UPKEEP,
+    "maintenance": QUICK_MAINTENANCE + FULL_MAINTENANCE,
+    "full": FULL_LEAN + FULL + FULL_MAINTENANCE,
     "branches": (),
     "retention": (),
     "schemas": (),
     "mutants": (),
-    "all": QUICK + QUICK_LEAN + QUICK_UPKEEP + FULL_LEAN + FULL + FULL_UPKEEP,
+    "all": QUICK + QUICK_LEAN + QUICK_MAINTENANCE + FULL_LEAN + FULL + FULL_MAINTENANCE,
 }
 BRANCH_SETS: dict[str, tuple[BranchBound, ...]] = {
     "quick": QUICK_BRANCHES,
@@ -87,7 +91,7 @@ SCHEMA_SETS: dict[str, tuple[SchemaBound, ...]] = {
 WITH_BRANCH_MUTANTS = ("quick", "branches", "mutants", "all")
 WITH_RETENTION_MUTANTS = ("quick", "retention", "mutants", "all")
 WITH_SCHEMA_MUTANTS = ("quick", "schemas", "mutants", "all")
-WITH_UPKEEP_MUTANTS = ("quick", "upkeep", "mutants", "all")
+WITH_MAINTENANCE_MUTANTS = ("quick", "maintenance", "mutants", "all")
 WITH_MUTANTS = ("quick", "mutants", "all")
 
 StateT = TypeVar("StateT", bound=Hashable)
@@ -123,8 +127,8 @@ def _chosen_mutants(what: str, *, verbose: bool) -> Iterable[bool]:
         yield from _retention_mutants(verbose=verbose)
     if what in WITH_SCHEMA_MUTANTS:
         yield from _schema_mutants(verbose=verbose)
-    if what in WITH_UPKEEP_MUTANTS:
-        yield from _upkeep_mutants(verbose=verbose)
+    if what in WITH_MAINTENANCE_MUTANTS:
+        yield from _maintenance_mutants(verbose=verbose)
     if what in WITH_MUTANTS:
         yield from _mutants(verbose=verbose)
 
@@ -167,10 +171,10 @@ def _schema_mutants(*, verbose: bool) -> Iterable[bool]:
         yield _refutes(f"schemas, mutant {mutant}", result, caught.steps, verbose)
 
 
-def _upkeep_mutants(*, verbose: bool) -> Iterable[bool]:
-    for mutant, caught in UPKEEP_MUTANT_BOUNDS.items():
+def _maintenance_mutants(*, verbose: bool) -> Iterable[bool]:
+    for mutant, caught in MAINTENANCE_MUTANT_BOUNDS.items():
         scope = mutated(caught.scope, mutant)
-        yield _catches(f"upkeep, mutant {mutant}", scope, caught.steps, verbose)
+        yield _catches(f"maintenance, mutant {mutant}", scope, caught.steps, verbose)
 
 
 def _exhausts(name: str, model: Model[StateT], expected: Counts) -> bool:

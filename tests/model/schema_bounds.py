@@ -98,7 +98,7 @@ QUICK_SCHEMAS: Final[tuple[SchemaBound, ...]] = (
     ),
     SchemaBound(
         "schema: keys exchanged, compaction, sweep",
-        SchemaScope(appliers=(SWAP,), upkeeps=(0,), sweeps=1),
+        SchemaScope(appliers=(SWAP,), maintenance_runs=(0,), sweeps=1),
         Counts(states=6_689, transitions=17_362, depth=28),
     ),
     SchemaBound(
@@ -156,7 +156,7 @@ FULL_SCHEMAS: Final[tuple[SchemaBound, ...]] = (
     ),
     SchemaBound(
         "schema: keys exchanged, writer, compaction",
-        SchemaScope(appliers=(SWAP,), writers=(0,), upkeeps=(1,)),
+        SchemaScope(appliers=(SWAP,), writers=(0,), maintenance_runs=(1,)),
         Counts(states=7_198, transitions=18_382, depth=29),
     ),
     SchemaBound(
@@ -201,10 +201,12 @@ SCHEMA_MUTANT_BOUNDS: Final[dict[SchemaMutant, CaughtSchema]] = {
     "write_blind": CaughtSchema(_CHECKED, steps=13),
     "retry_old_contract": CaughtSchema(_CHECKED, steps=13),
     "restart_in_place": CaughtSchema(_CHECKED_SWEPT, steps=13),
-    "upkeep_blind": CaughtSchema(SchemaScope(appliers=(SWAP,), upkeeps=(0,)), steps=13),
+    "maintenance_blind": CaughtSchema(
+        SchemaScope(appliers=(SWAP,), maintenance_runs=(0,)), steps=13
+    ),
     "forward_write_blind": CaughtSchema(_CHECKED_SWEPT, steps=9),
-    "forward_upkeep_blind": CaughtSchema(
-        SchemaScope(appliers=(SWAP,), upkeeps=(0,), sweeps=1), steps=9
+    "forward_maintenance_blind": CaughtSchema(
+        SchemaScope(appliers=(SWAP,), maintenance_runs=(0,), sweeps=1), steps=9
     ),
     "forward_apply_blind": CaughtSchema(replace(_TWO, sweeps=1), steps=11),
     "forward_no_reads": CaughtSchema(_CHECKED_SWEPT, steps=11),

@@ -82,7 +82,7 @@ class SchemaLiveness:
             self._scope,
             appliers=(*self._scope.appliers, NOTE),
             writers=(*self._scope.writers, *numbers),
-            upkeeps=(),
+            maintenance_runs=(),
             same_operation=False,
             gives_up=False,
             mutant="lock_sticks" if self._scope.mutant == "lock_sticks" else None,

@@ -72,7 +72,7 @@ def moved(scope: SchemaScope, state: SchemaState, work: Work, pin: Pin) -> Schem
         case "write":
             shape = _shape(work.validated, number)
             breaks = number == 1 and not SCHEMAS[work.validated].checked
-        case "upkeep":
+        case "maintenance":
             table = table_at(state, pin.place)
             assert table is not None, "a published table is never removed"
             shape, breaks = table.versions[pin.version - 1].shape, False
@@ -149,7 +149,7 @@ def following(scope: SchemaScope, state: SchemaState, work: Work, verdict: Verdi
         case "apply":
             schema = target_of(scope, work)
             pins = _with_schema(scope, state, work, pins)
-        case "upkeep":
+        case "maintenance":
             validated = -1
         case "write":
             pass

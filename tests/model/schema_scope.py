@@ -31,9 +31,9 @@ SchemaMutant = Literal[
     "write_blind",
     "retry_old_contract",
     "restart_in_place",
-    "upkeep_blind",
+    "maintenance_blind",
     "forward_write_blind",
-    "forward_upkeep_blind",
+    "forward_maintenance_blind",
     "forward_apply_blind",
     "forward_no_reads",
     "forward_no_pins",
@@ -71,10 +71,10 @@ SCHEMA_MUTANTS: Final[dict[SchemaMutant, str]] = {
     "write_blind": "the publish of a write does not expect the schema it was validated with",
     "retry_old_contract": "a retry takes new pins and the new hash, but validates as before",
     "restart_in_place": "a write that finds another schema validates anew, as the same operation",
-    "upkeep_blind": "the publish of a compaction does not expect the schema",
+    "maintenance_blind": "the publish of a compaction does not expect the schema",
     # the sweep
     "forward_write_blind": "the sweep rolls a write forward without comparing the schema",
-    "forward_upkeep_blind": "the sweep rolls a compaction forward without comparing the schema",
+    "forward_maintenance_blind": "the sweep rolls a compaction forward whatever the schema is",
     "forward_apply_blind": "the sweep rolls an apply forward without comparing the schema",
     "forward_no_reads": "the sweep rolls an apply forward without the pins of checked tables",
     "forward_no_pins": "the sweep rolls an apply forward without the pins of moved tables",
@@ -90,10 +90,10 @@ SCHEMA_MUTANTS: Final[dict[SchemaMutant, str]] = {
 SCHEMA_NOT_A_GUARD: Final[SchemaMutant] = "promote_unchecked"
 """Whoever promotes does not look whether its schema is still in force: nobody believes the copy."""
 
-OpKind = Literal["apply", "write", "upkeep"]
+OpKind = Literal["apply", "write", "maintenance"]
 
 WRITES: Final = 100
-UPKEEPS: Final = 200
+MAINTENANCE_RUNS: Final = 200
 """Where the numbers of operations begin; those of applies begin with 0."""
 
 NEW_PLACES: Final = 10
@@ -106,7 +106,7 @@ class SchemaScope:
 
     appliers: tuple[Change, ...] = ()
     writers: tuple[int, ...] = ()  # per writer: the number of the type it writes
-    upkeeps: tuple[int, ...] = ()  # per compaction: the number of the type
+    maintenance_runs: tuple[int, ...] = ()  # per compaction: the number of the type
     readers: int = 0
     sweeps: int = 0
     attempts: int = 2  # of a writer or an applier that finds pins moved
@@ -124,14 +124,18 @@ class SchemaScope:
     def kind_of(self, op: int) -> OpKind:
         if op < WRITES:
             return "apply"
-        return "write" if op < UPKEEPS else "upkeep"
+        return "write" if op < MAINTENANCE_RUNS else "maintenance"
 
     def change_of(self, op: int) -> Change:
         return self.appliers[op]
 
     def type_of(self, op: int) -> int:
         """The number of the type that a write or a compaction works on."""
-        return self.writers[op - WRITES] if op < UPKEEPS else self.upkeeps[op - UPKEEPS]
+        return (
+            self.writers[op - WRITES]
+            if op < MAINTENANCE_RUNS
+            else self.maintenance_runs[op - MAINTENANCE_RUNS]
+        )
 
     def place_of(self, op: int) -> int:
         """Where an apply makes a new table."""

@@ -203,7 +203,7 @@ def initial_schemas(scope: SchemaScope) -> SchemaState:
         sidecars=(),
         lock=NOBODY,
         appliers=(Applier("idle"),) * len(scope.appliers),
-        writers=(SchemaWriter("idle"),) * (len(scope.writers) + len(scope.upkeeps)),
+        writers=(SchemaWriter("idle"),) * (len(scope.writers) + len(scope.maintenance_runs)),
         readers=(SchemaReader("idle"),) * scope.readers,
         sweeper=SchemaSweeper("idle", scope.sweeps),
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from tests.model.labels import SchemaName
 from tests.model.schema_publish import following, moved, moved_pins, refusal, swapped
-from tests.model.schema_scope import UPKEEPS, WRITES, SchemaScope
+from tests.model.schema_scope import MAINTENANCE_RUNS, WRITES, SchemaScope
 from tests.model.schema_state import (
     SchemaState,
     SchemaStep,
@@ -49,7 +49,7 @@ def writer_steps(scope: SchemaScope, state: SchemaState, number: int) -> Iterato
 
 def operation_of(scope: SchemaScope, number: int) -> int:
     count = len(scope.writers)
-    return WRITES + number if number < count else UPKEEPS + number - count
+    return WRITES + number if number < count else MAINTENANCE_RUNS + number - count
 
 
 def _begin(scope: SchemaScope, state: SchemaState, number: int) -> Iterator[_WriterStep]:

@@ -52,8 +52,8 @@ class Scope:
     manifest_versions_kept: int = 1  # K: how many newest manifest versions are never cleaned
     parallel_tables: bool = False  # L4: the tables of one writer commit in any interleaving
     optimize_forward: bool = False  # the sweep may publish an interrupted compaction
-    independent_upkeep: bool = False  # a compaction or an index succeeds or fails table by table
-    put_back: bool = False  # the sweep restores the tables that an independent upkeep left out
+    independent_maintenance: bool = False  # compactions and indexes succeed or fail table by table
+    put_back: bool = False  # the sweep restores the tables that an independent maintenance left out
 
     mutant: Mutant | None = None  # the guard that this search removes
 
@@ -63,8 +63,8 @@ class Scope:
     def __post_init__(self) -> None:
         assert self.in_flight or not self.overwrite_publish
         assert self.overwrite_publish or not self.torn_reads
-        assert self.optimize_forward or not self.independent_upkeep
-        assert self.independent_upkeep or not (self.put_back or "index" in self.kinds)
+        assert self.optimize_forward or not self.independent_maintenance
+        assert self.independent_maintenance or not (self.put_back or "index" in self.kinds)
         reads = self.read_sets or self.write_sets
         needs = tuple(frozenset(w + r) for w, r in zip(self.write_sets, reads, strict=True))
         object.__setattr__(self, "read_sets", reads)
@@ -72,14 +72,14 @@ class Scope:
         object.__setattr__(self, "writers", len(self.write_sets))
         object.__setattr__(self, "dependencies", needs)
 
-    def is_upkeep(self, op: int) -> bool:
+    def is_maintenance(self, op: int) -> bool:
         """The operation changes how rows are kept, and no rows."""
         return self.kinds[op] in ("compact", "index")
 
     def is_independent(self, op: int) -> bool:
         """Each table of the operation is published or dropped by itself."""
-        return self.independent_upkeep and self.is_upkeep(op)
+        return self.independent_maintenance and self.is_maintenance(op)
 
     def is_put_back(self, op: int) -> bool:
         """Once decided, whatever it was, the tables that were left out get their pins back."""
-        return self.put_back and self.is_upkeep(op)
+        return self.put_back and self.is_maintenance(op)

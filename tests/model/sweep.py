@@ -6,7 +6,8 @@ says rolled back. That row is the fence, since a writer that wakes up later find
 publish. Only then the sweep puts the tables back, by publishing a restored version in place of
 the pin it restored; if the pin has moved, the next writer heals. The sidecar goes last.
 
-Independent upkeep is rolled forward with the tables that can be, and rolled back if there is none.
+Independent maintenance is rolled forward with the tables that can be, and rolled back if there is
+none.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _classify(turn: _SweepTurn) -> list[Step]:
     if scope.mutant == "drop_effectless" and not _has_effects(turn):
         return [turn.step("recovery.post_classify", "no effects, drop", turn.entering("delete"))]
     effects: tuple[int, ...] = ()
-    if not scope.is_upkeep(op):
+    if not scope.is_maintenance(op):
         effects = tuple(exact_effect(scope, state.tables[t], op, pins[t]) for t in turn.write_set)
     elif scope.optimize_forward:
         effects = tuple(
@@ -144,7 +145,7 @@ def _decide(turn: _SweepTurn) -> list[Step]:
 def _pins_forward(turn: _SweepTurn, manifest: Manifest) -> Pins:
     """The pins after a roll-forward, unchanged if there is none.
 
-    All tables move or none does, but for independent upkeep: there each table counts by itself.
+    All tables move or none does, except in independent maintenance: there each table counts alone.
     """
     scope, _, _, sweeper = turn
     if not sweeper.effects:

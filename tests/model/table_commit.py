@@ -10,7 +10,7 @@ With direct commit the writer does not look at HEAD first: it commits on the pin
 other than pin + 1 sends it the long way. Parallel tables are joined before a retry, an abort or
 the publish.
 
-Independent upkeep commits on the pin as it planned, with files that its sidecar names. A table
+Independent maintenance commits on the pin as it planned, with files that its sidecar names. A table
 where that does not land exactly is dropped, and the others go on.
 """
 
@@ -254,7 +254,7 @@ def _reserve(turn: _TableTurn) -> list[Step]:
         return landed
     assert landed is not None, "a reservation never conflicts"
     state = turn.lands(landed)
-    if scope.optimize_forward and not scope.independent_upkeep:
+    if scope.optimize_forward and not scope.independent_maintenance:
         state = state._replace(files=state.files | {(turn.table, COMPACTED + op, writer.attempt)})
     following = TableStep("rewrite", turn.now.version)
     return turn.step("optimize.post_reserve", f"v{landed.number}", following, state)
@@ -264,7 +264,7 @@ def _commit_on_base(turn: _TableTurn) -> list[Step]:
     """Commit the staged rows, or a compaction's rewrite; only an exact version may be published."""
     scope, _, op, writer = turn.writer_turn
     base = turn.now.version
-    if scope.is_upkeep(op):
+    if scope.is_maintenance(op):
         file = own_file(scope, COMPACTED + op, writer.attempt)
         expected = base + (2 if scope.kinds[op] == "compact" else 1)
         prepared = commit(scope, turn.versions, op, "rewrite", base, file)
@@ -277,7 +277,7 @@ def _commit_on_base(turn: _TableTurn) -> list[Step]:
     failed = TableStep("dropped" if scope.is_independent(op) else "retry")
     if landed is None:
         return turn.step("mutation.post_table_commit", "conflict", failed)
-    exact = landed.number == expected or scope.mutant in ("no_exact", "upkeep_inexact")
+    exact = landed.number == expected or scope.mutant in ("no_exact", "maintenance_inexact")
     detail = f"v{landed.number} on v{base}" + ("" if exact else " NOT EXACT")
     following = TableStep("done", landed.number) if exact else failed
     return turn.step("mutation.post_table_commit", detail, following, turn.lands(landed))

@@ -119,7 +119,7 @@ def _is_exact(versions: Versions, version: Version, pin: int) -> bool:
 
 
 def optimize_effect(scope: Scope, versions: Versions, op: int, pin: int) -> int:
-    """The newest version c that may be published for the upkeep `op`, or 0.
+    """The newest version c that may be published for the maintenance `op`, or 0.
 
     Every version in (pin, c] is there and keeps the content, and every file of c is named by the
     pinned version or written by this operation.

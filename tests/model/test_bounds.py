@@ -17,6 +17,7 @@ from tests.model.branch_bounds import (
 from tests.model.branches import branch_protocol
 from tests.model.checker import SearchResult, search
 from tests.model.forks import ForkScope, fork_protocol
+from tests.model.maintenance_bounds import FULL_MAINTENANCE, QUICK_MAINTENANCE
 from tests.model.protocol import protocol
 from tests.model.retention import retention_protocol
 from tests.model.retention_bounds import (
@@ -32,7 +33,6 @@ from tests.model.schema_bounds import (
     QUICK_SCHEMAS,
     SchemaBound,
 )
-from tests.model.upkeep_bounds import FULL_UPKEEP, QUICK_UPKEEP
 
 pytestmark = [pytest.mark.model, pytest.mark.sampled(3)]
 
@@ -59,7 +59,7 @@ def _assert_clean(result: SearchResult, expected: Counts) -> None:
     assert Counts(result.states, result.transitions, result.depth) == expected
 
 
-@pytest.mark.parametrize("bound", _by_name(QUICK + QUICK_LEAN + QUICK_UPKEEP))
+@pytest.mark.parametrize("bound", _by_name(QUICK + QUICK_LEAN + QUICK_MAINTENANCE))
 def test_no_schedule_breaks_a_promise(bound: Bound) -> None:
     result = search(protocol(bound.scope))
 
@@ -124,7 +124,7 @@ def test_no_schedule_of_a_large_search_mixes_or_loses_branches(bound: BranchBoun
 
 @pytest.mark.nightly("large bounds of the same search; the gate has the small ones")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("bound", _by_name(FULL + FULL_LEAN + FULL_UPKEEP))
+@pytest.mark.parametrize("bound", _by_name(FULL + FULL_LEAN + FULL_MAINTENANCE))
 def test_no_schedule_of_a_large_search_breaks_a_promise(bound: Bound) -> None:
     result = search(protocol(bound.scope))
 

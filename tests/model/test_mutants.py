@@ -18,6 +18,7 @@ from tests.model.branch_scope import BRANCH_MUTANTS, BRANCH_NOT_A_GUARD, BranchM
 from tests.model.branches import branch_protocol
 from tests.model.checker import SearchResult, search
 from tests.model.forks import fork_protocol
+from tests.model.maintenance_bounds import MAINTENANCE_MUTANT_BOUNDS
 from tests.model.mutant_bounds import (
     COMMON_FORK_NAME,
     LEAN_MUTANT_BOUNDS,
@@ -40,7 +41,6 @@ from tests.model.retention_scope import (
 from tests.model.schema_apply import schema_protocol
 from tests.model.schema_bounds import SCHEMA_MUTANT_BOUNDS
 from tests.model.schema_scope import SCHEMA_MUTANTS, SCHEMA_NOT_A_GUARD, SchemaMutant
-from tests.model.upkeep_bounds import UPKEEP_MUTANT_BOUNDS
 
 pytestmark = [pytest.mark.model, pytest.mark.sampled(3)]
 
@@ -147,9 +147,9 @@ def test_the_lean_form_fails_without_the_guard(mutant: Mutant) -> None:
     _assert_caught(result, steps)
 
 
-@pytest.mark.parametrize("mutant", _by_name(UPKEEP_MUTANT_BOUNDS))
-def test_independent_upkeep_fails_without_the_guard(mutant: Mutant) -> None:
-    scope, steps = UPKEEP_MUTANT_BOUNDS[mutant]
+@pytest.mark.parametrize("mutant", _by_name(MAINTENANCE_MUTANT_BOUNDS))
+def test_independent_maintenance_fails_without_the_guard(mutant: Mutant) -> None:
+    scope, steps = MAINTENANCE_MUTANT_BOUNDS[mutant]
 
     result = search(protocol(mutated(scope, mutant)))
 

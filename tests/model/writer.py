@@ -74,8 +74,8 @@ def _stage_files(turn: WriterTurn) -> list[Step]:
     """Write the data files; a compaction that may heal writes its own when it knows its base."""
     scope, state, op, writer = turn
     entered = turn.entering("sidecar" if scope.mutant == "side_after_stage" else "tables")
-    if not scope.is_upkeep(op) or scope.independent_upkeep:
-        file = own_file(scope, COMPACTED + op if scope.is_upkeep(op) else op, writer.attempt)
+    if not scope.is_maintenance(op) or scope.independent_maintenance:
+        file = own_file(scope, COMPACTED + op if scope.is_maintenance(op) else op, writer.attempt)
         state = state._replace(files=state.files | {(t, *file) for t in scope.write_sets[op]})
     return [turn.step("mutation.post_stage", "data files written", entered, state)]
 
@@ -148,19 +148,19 @@ def _pins_moved(turn: WriterTurn, manifest: Manifest) -> bool:
 def _pins_after(turn: WriterTurn, manifest: Manifest) -> Pins | None:
     """The pins that a publish puts; None if it has been overtaken.
 
-    Upkeep moves the tables that landed exactly and that nobody else has moved meanwhile.
+    Maintenance moves the tables that landed exactly and that nobody else has moved meanwhile.
     """
     scope, _, op, writer = turn
     if not scope.is_independent(op):
         moved = _pins_moved(turn, manifest)
         return None if moved else new_pins(manifest.pins, scope.write_sets[op], writer.versions)
-    held = manifest.pins if scope.mutant == "upkeep_blind_pins" else writer.pins
+    held = manifest.pins if scope.mutant == "maintenance_blind_pins" else writer.pins
     pins = moved_where_held(manifest.pins, held, scope.write_sets[op], writer.versions)
     return None if pins == manifest.pins else pins
 
 
-def _join_upkeep(turn: WriterTurn) -> list[Step]:
-    """All tables of an upkeep have moved or were dropped."""
+def _join_maintenance(turn: WriterTurn) -> list[Step]:
+    """All tables of an maintenance have moved or were dropped."""
     versions = turn.writer.versions
     entered = turn.entering("publish" if any(versions) else "abort")
     detail = f"exact versions {versions}"
@@ -247,7 +247,7 @@ PHASES: dict[WriterPhase, Callable[[WriterTurn], list[Step]]] = {
     "sidecar": _put_sidecar,
     "stage": _stage_files,
     "tables": commit_tables,
-    "joined": _join_upkeep,
+    "joined": _join_maintenance,
     "publish": _publish,
     "waiting": _stop_waiting,
     "answered": _publish,

@@ -198,7 +198,7 @@ class Laboratory:
         return self._graphs[state]
 
     def expected(self, query: RandomQuery, state: State) -> Answer | EvaluationError:
-        """What the evaluator says. Upkeep changes no row, so it is not asked again after it."""
+        """What the evaluator says; not asked again after maintenance, which changes no row."""
         content = State.WRITTEN if state is State.OPTIMIZED else state
         if (content, query.text) not in self._answers:
             graph, plain = self.graph(content)

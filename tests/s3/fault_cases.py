@@ -237,7 +237,7 @@ def _old_graph(spot: Spot, _: int) -> None:
 
 
 def _migrate(spot: Spot, _: Handle, __: int) -> object:
-    """Like upkeep: as far as it got is as good as the whole, whoever opens next goes on."""
+    """Like maintenance: as far as it got is as good as the whole, whoever opens next goes on."""
     graph = spot.graph()
     assert graph._manifest().stamp == names.STAMP
     return graph

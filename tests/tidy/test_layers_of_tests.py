@@ -118,7 +118,7 @@ def test_tests_of_promises_use_the_public_api_only() -> None:
         ("from omnigraph.storage.tables import open_pinned", False),
         ("from tests.behind import row_ids", True),
         ("from tests.behaviours.histories import put", True),
-        ("from tests.maintenance.upkeep_graphs import doc", False),
+        ("from tests.maintenance.maintenance_graphs import doc", False),
         ("from tests import behind", True),
         ("import lance", False),
         ("graph._objects.list('nodes')", False),

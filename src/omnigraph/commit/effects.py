@@ -82,7 +82,7 @@ def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Cl
         commit_id=commit.commit_id,
     )
     expected = dict(sidecar.pins)
-    if sidecar.kind.is_upkeep:
+    if sidecar.kind.is_maintenance:
         expected = {key: pin for key, pin in expected.items() if key in own}
     return Decision(
         operation=operation,
@@ -121,8 +121,8 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
     """
     if sidecar.state is SidecarState.STAGING:
         return None
-    if sidecar.kind.is_upkeep:
-        found = {table.table_key: upkeep_version(root, table) for table in sidecar.tables}
+    if sidecar.kind.is_maintenance:
+        found = {table.table_key: maintenance_version(root, table) for table in sidecar.tables}
         return {key: version for key, version in found.items() if version is not None} or None
     versions: dict[str, int] = {}
     for table in sidecar.tables:
@@ -136,7 +136,7 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
     return versions if all_created(root, move, operation_id=sidecar.operation_id) else None
 
 
-def upkeep_version(root: Root, table: PlannedTable) -> int | None:
+def maintenance_version(root: Root, table: PlannedTable) -> int | None:
     """The newest version that a compaction of this table may be published as.
 
     Everything from the pin up to it keeps the content, and every data file of it is named by the
@@ -147,7 +147,7 @@ def upkeep_version(root: Root, table: PlannedTable) -> int | None:
         return None
     newest, below = None, table.pin
     for record in version_records(root, _entry(table), above=table.pin):
-        if record.version != below + 1 or not record.is_upkeep:
+        if record.version != below + 1 or not record.is_maintenance:
             break
         below = record.version
         files = data_files_at(root, _entry(table), record.version)

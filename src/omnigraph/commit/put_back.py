@@ -74,7 +74,7 @@ def put_pins_back(
     return _publish(root, state, tuple(restored), expected, clock)
 
 
-def put_upkeep_back(
+def put_maintenance_back(
     root: Root, branch: BranchRef | None, sidecar: Sidecar, decided: Operation, clock: Clock
 ) -> str | None:
     """The same for unpublished tables of maintenance: they would look like drift."""
@@ -89,7 +89,7 @@ def put_upkeep_back(
         branch,
         left,
         operation_id=sidecar.operation_id,
-        is_ours=lambda record: record.is_upkeep,
+        is_ours=lambda record: record.is_maintenance,
         clock=clock,
     )
 

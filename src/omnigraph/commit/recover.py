@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph.commit.effects import RECOVERY_ACTOR, own_versions, roll_forward
 from omnigraph.commit.publish import Decision, decision_in, publish
-from omnigraph.commit.put_back import put_pins_back, put_upkeep_back
+from omnigraph.commit.put_back import put_maintenance_back, put_pins_back
 from omnigraph.commit.schema_follow_up import follow_up_schema
 from omnigraph.commit.sidecar import (
     Sidecar,
@@ -133,8 +133,8 @@ def _settle_on(
     if forward:
         reach("recovery.post_rollforward")
         recovery = replace(recovery, commit_id=decided.commit_id)
-        if sidecar.kind.is_upkeep:
-            put_upkeep_back(root, branch, sidecar, decided, clock)
+        if sidecar.kind.is_maintenance:
+            put_maintenance_back(root, branch, sidecar, decided, clock)
     else:
         reach("recovery.post_fence")
         restored = put_pins_back(
@@ -157,8 +157,8 @@ def _follow_up(
     objects: Objects, branch: BranchRef | None, sidecar: Sidecar, decided: Operation, clock: Clock
 ) -> None:
     """The operation is decided, but its follow-up work may be missing."""
-    if sidecar.kind.is_upkeep:
-        put_upkeep_back(objects.root, branch, sidecar, decided, clock)
+    if sidecar.kind.is_maintenance:
+        put_maintenance_back(objects.root, branch, sidecar, decided, clock)
     follow_up_schema(objects, sidecar, decided)
     _remove(objects, sidecar)
 
@@ -189,7 +189,7 @@ def _decide(
                 before_swap="recovery.pre_manifest",
             ).operation
         except ExpectedVersionMismatchError as moved:
-            own = _without(own, moved.table_key) if sidecar.kind.is_upkeep else None
+            own = _without(own, moved.table_key) if sidecar.kind.is_maintenance else None
         except SchemaChangedError:
             own = None
     fence = Operation(
@@ -214,8 +214,8 @@ def _without(own: Mapping[str, int], table_key: str) -> Mapping[str, int] | None
 
 def _is_left_by(sidecar: Sidecar, record: VersionRecord) -> bool:
     """Whether a version above a pin was made by the operation; maintenance leaves no name."""
-    if sidecar.kind.is_upkeep:
-        return record.is_upkeep
+    if sidecar.kind.is_maintenance:
+        return record.is_maintenance
     return record.operation_id == sidecar.operation_id
 
 

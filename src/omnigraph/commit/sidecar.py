@@ -48,7 +48,7 @@ class WriterKind(StrEnum):
     SCHEMA = "schema"
 
     @property
-    def is_upkeep(self) -> bool:
+    def is_maintenance(self) -> bool:
         """Whether its tables keep their content, each by itself, in versions without a name."""
         return self is WriterKind.OPTIMIZE
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
+from omnigraph.commit.maintenance import MAINTENANCE_ACTOR
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.upkeep import UPKEEP_ACTOR
 from omnigraph.errors import (
     DamagedGraphError,
     IndexPendingError,
@@ -108,7 +108,7 @@ def update_indexes(
         WriteRequest(
             operation_id=clock.new_id(),
             kind=WriterKind.INDEX,
-            actor=UPKEEP_ACTOR,
+            actor=MAINTENANCE_ACTOR,
             branch=None,
             commit_id=clock.new_id(),
             prepare=builds.prepare,

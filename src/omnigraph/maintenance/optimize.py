@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph.commit.fold import fold
+from omnigraph.commit.maintenance import NOTHING_DONE, MaintenanceResult, commit_maintenance
 from omnigraph.commit.put_back import put_pins_back
-from omnigraph.commit.upkeep import NOTHING_DONE, Upkeep, commit_upkeep
 from omnigraph.errors import (
     DamagedGraphError,
     InvalidInputError,
@@ -136,7 +136,7 @@ class _Compacted:
     """What compaction came to: the files of every table it tried, and what got through."""
 
     staged: Mapping[str, StagedRewrite]
-    upkeep: Upkeep
+    result: MaintenanceResult
     errors: Mapping[str, OmnigraphError]
 
 
@@ -279,10 +279,10 @@ def _compact(
         return tuple(done.values())
 
     if not productive:
-        return _Compacted(staged={}, upkeep=NOTHING_DONE, errors={})
+        return _Compacted(staged={}, result=NOTHING_DONE, errors={})
     at_once = maintenance_concurrency()
-    upkeep = commit_upkeep(objects, state, stage, clock, tables_at_once=at_once)
-    return _Compacted(staged=staged, upkeep=upkeep, errors={**errors, **upkeep.errors})
+    result = commit_maintenance(objects, state, stage, clock, tables_at_once=at_once)
+    return _Compacted(staged=staged, result=result, errors={**errors, **result.errors})
 
 
 def _executed(
@@ -355,7 +355,7 @@ def _stats(
     table_key: str, compacted: _Compacted, indexed: Indexed, *, is_renewed: bool
 ) -> TableOptimizeStats:
     staged = compacted.staged.get(table_key)
-    got_through = table_key in compacted.upkeep.moved
+    got_through = table_key in compacted.result.moved
     lost = staged is not None and not got_through and table_key not in compacted.errors
     return TableOptimizeStats(
         table_key=table_key,

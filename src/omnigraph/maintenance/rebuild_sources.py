@@ -223,7 +223,7 @@ def _undecided(objects: Objects) -> Undecided:
         maintained=frozenset(
             table.table_key
             for sidecar in sidecars
-            if sidecar.kind.is_upkeep
+            if sidecar.kind.is_maintenance
             for table in sidecar.tables
         ),
     )

@@ -131,7 +131,7 @@ def versions_above(
             reason=_why_skipped(entry, record, undecided) or "written later, or never published",
         )
         for version, record in _records(objects, entry, above=entry.version)
-        if record is None or not record.is_upkeep
+        if record is None or not record.is_maintenance
     )
 
 
@@ -203,7 +203,7 @@ def _line(objects: Objects, entry: TableEntry, pin: KnownPin | None, undecided: 
             break
         reason = _why_skipped(entry, record, undecided)
         if reason is None and made_for is None and record is not None:
-            if not record.is_upkeep:
+            if not record.is_maintenance:
                 chosen = maintained or version
                 break
             maintained = maintained or version
@@ -250,7 +250,7 @@ def _why_skipped(
         return "it cannot be read"
     if record.operation_id in undecided.operations:
         return "an unfinished write; opening the graph for writing settles it"
-    if record.is_upkeep and entry.table_key in undecided.maintained:
+    if record.is_maintenance and entry.table_key in undecided.maintained:
         return "an unfinished optimize; opening the graph for writing settles it"
     if record.is_foreign:
         return "not written by Omnigraph"

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
+from omnigraph.commit.maintenance import MAINTENANCE_ACTOR
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind
-from omnigraph.commit.upkeep import UPKEEP_ACTOR
 from omnigraph.errors import DamagedGraphError
 from omnigraph.operations.check import Finding
 from omnigraph.operations.deep_check import file_findings, list_findings
@@ -191,7 +191,7 @@ def _publish(
         WriteRequest(
             operation_id=clock.new_id(),
             kind=WriterKind.REPAIR,
-            actor=UPKEEP_ACTOR,
+            actor=MAINTENANCE_ACTOR,
             branch=state.ref,
             commit_id=clock.new_id(),
             prepare=prepare,

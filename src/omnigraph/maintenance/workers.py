@@ -80,7 +80,7 @@ def by_table(
 
 def on_spark(spark: SparkSession, root: Root) -> Workers:
     """The tasks of a Spark session: all pieces of all tables as one job."""
-    from omnigraph.spark.upkeep_job import (  # need pyspark
+    from omnigraph.spark.maintenance_job import (  # need pyspark
         build_segments,
         compare_files,
         run_compactions,

@@ -20,7 +20,7 @@ else:
 
 
 MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
-"""What whoever decodes a document by hand meets if it is not what it should be."""
+"""The errors that decoding a malformed document raises."""
 
 
 def parsed(content: bytes | str) -> Any:

@@ -144,9 +144,9 @@ class _Above:
                 return self._found(DriftClass.SUSPICIOUS, said)
         if self._records[self._head].restores == pin:
             return _undrifted(self._head, "the published rows were restored on top")
-        return self._upkeep(published)
+        return self._maintenance(published)
 
-    def _upkeep(self, published: LanceDataset) -> TableDrift:
+    def _maintenance(self, published: LanceDataset) -> TableDrift:
         """Every foreign version is maintenance; the question is of which content."""
         newest = max(self._names)
         if self._undone[newest] and not self._undone[self._head]:

@@ -77,7 +77,7 @@ class VersionRecord:
     preserves_content: bool
 
     @property
-    def is_upkeep(self) -> bool:
+    def is_maintenance(self) -> bool:
         """Made by a compaction or an index build that carries no operation, ours or another's."""
         return self.operation_id is None and self.preserves_content
 
@@ -286,7 +286,7 @@ def _record(
             # Lance cannot describe a compaction that moved an index.
             if "RewrittenIndex" not in str(error):
                 raise
-            return _upkeep(version)
+            return _maintenance(version)
         except (OSError, ValueError) as error:
             if is_not_found(error):
                 return None
@@ -351,7 +351,7 @@ def _only_reserves(root: Root, entry: TableEntry, operation: object, version: in
     return _same_content(root, entry, version - 1, version)
 
 
-def _upkeep(version: int) -> VersionRecord:
+def _maintenance(version: int) -> VersionRecord:
     return VersionRecord(
         version=version,
         operation_id=None,

@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.crash.branch_world import Errand, Verb
 from tests.crash.branch_worlds import named, start_errand
+from tests.crash.maintenance_cases import Sleep
+from tests.crash.maintenance_world import Laid, Step, take
+from tests.crash.maintenance_worlds import MaintenanceWorlds
 from tests.crash.processes import Victim
-from tests.crash.upkeep_cases import Sleep
-from tests.crash.upkeep_world import Laid, Step, take
-from tests.crash.upkeep_worlds import UpkeepWorlds
 from tests.crash.worlds import earlier_id
 
 
@@ -25,7 +25,7 @@ class Slept:
 
 
 def start_step(
-    worlds: UpkeepWorlds, step: Step, laid: Laid, *, failpoints: str, without_guard: str = ""
+    worlds: MaintenanceWorlds, step: Step, laid: Laid, *, failpoints: str, without_guard: str = ""
 ) -> Victim:
     if not isinstance(step, Errand):
         return worlds.start(step, failpoints=failpoints, without_guard=without_guard)
@@ -33,7 +33,7 @@ def start_step(
     return start_errand(worlds.root, errand, failpoints=failpoints, without_guard=without_guard)
 
 
-def sleep_through(worlds: UpkeepWorlds, case: Sleep, laid: Laid) -> Slept:
+def sleep_through(worlds: MaintenanceWorlds, case: Sleep, laid: Laid) -> Slept:
     """Let it stand still, let the rivals act, wake it up, and wait for its end."""
     graph = worlds.graph()
     sleeper = start_step(worlds, case.step, laid, failpoints=f"{case.point}=stop@{case.visit}")

@@ -1,6 +1,6 @@
-"""A graph whose tables need upkeep in every way, what is done to it, and what it must hold then.
+"""A graph whose tables need all kinds of maintenance, what is done to it, and what it must hold.
 
-Invariant: upkeep changes no row. So whatever is killed or stands still, every branch and tag holds
+Invariant: maintenance changes no row. So whatever is killed or paused, every branch and tag holds
 what the writes that were acknowledged left there, to the last cell.
 """
 
@@ -36,7 +36,7 @@ Contents = Mapping[str, Content]
 """All rows of every branch by its name, and of every tag by its name after `tag:`."""
 
 
-class Upkeep(StrEnum):
+class Maintenance(StrEnum):
     """What keeps a graph in shape."""
 
     OPTIMIZE = "optimize"
@@ -46,7 +46,7 @@ class Upkeep(StrEnum):
     REPAIR = "repair"
 
 
-Step = Upkeep | Errand
+Step = Maintenance | Errand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,27 +97,27 @@ def unkept_graph(root: str) -> str:
     return old
 
 
-def keep_up(graph: Graph, upkeep: Upkeep) -> dict[str, object]:
+def keep_up(graph: Graph, maintenance: Maintenance) -> dict[str, object]:
     """Keep the graph up; returns what can be told in a line of JSON."""
-    match upkeep:
-        case Upkeep.OPTIMIZE:
+    match maintenance:
+        case Maintenance.OPTIMIZE:
             stats = graph.optimize()
             return {
                 "committed": [each.table_key for each in stats if each.committed],
                 "skipped": {each.table_key: each.skipped for each in stats if each.skipped},
             }
-        case Upkeep.CLEANUP | Upkeep.CLEANUP_TO_ONE:
-            keep = 3 if upkeep is Upkeep.CLEANUP else 1
+        case Maintenance.CLEANUP | Maintenance.CLEANUP_TO_ONE:
+            keep = 3 if maintenance is Maintenance.CLEANUP else 1
             report = graph.cleanup(keep_versions=keep, confirm=True, allow_unsafe_keep=True)
             removed = {each.table_key: each.old_versions_removed for each in report.tables}
             return {"removed": removed, "failed": report.failed}
-        case Upkeep.RECONCILE:
+        case Maintenance.RECONCILE:
             return {"reclaimed": len(reconcile_forks(graph._objects).reclaimed)}
-        case Upkeep.REPAIR:
+        case Maintenance.REPAIR:
             repaired = graph.repair(confirm=True, force=True)
             return {"published": [each.table_key for each in repaired.published]}
         case _:
-            assert_never(upkeep)
+            assert_never(maintenance)
 
 
 def take(graph: Graph, step: Step, laid: Laid) -> str:

@@ -1,4 +1,4 @@
-"""Upkeep in the life of a graph: what is stored otherwise is read, written and merged as before."""
+"""Maintenance in the life of a graph: rows are read, written and merged as before."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("with_deletions", for_gate([False, True], bool))
-def test_no_row_counts_as_changed_by_upkeep(graph: Graph, with_deletions: bool) -> None:
+def test_no_row_counts_as_changed_by_maintenance(graph: Graph, with_deletions: bool) -> None:
     if with_deletions:
         graph.delete({"Doc": ["d4"]})
     before = head_commit(graph)
@@ -128,7 +128,7 @@ def test_no_row_counts_as_changed_by_upkeep(graph: Graph, with_deletions: bool) 
     assert fed(graph, cursor)[0] == []
 
 
-def test_a_copy_that_follows_the_feed_through_upkeep_is_the_graph(graph: Graph) -> None:
+def test_a_copy_that_follows_the_feed_through_maintenance_is_the_graph(graph: Graph) -> None:
     def edit(step: int) -> None:
         graph.write({"Doc": [doc(step, 50 + step), doc(20 + step)]}, mode="merge")
         graph.delete({"Doc": [f"d{8 - step}"]})
@@ -225,7 +225,7 @@ def test_a_branch_takes_over_an_optimized_main(graph: Graph) -> None:
     assert branch.check().ok
 
 
-def test_a_merge_that_finds_only_upkeep_changes_no_row(graph: Graph) -> None:
+def test_a_merge_that_finds_only_maintenance_changes_no_row(graph: Graph) -> None:
     branch = graph.create_branch("side")
     graph.optimize()
 
@@ -293,7 +293,7 @@ def test_a_feed_whose_past_was_cleaned_says_so(graph: Graph) -> None:
         fed(graph, cursor)
 
 
-def test_upkeep_and_writers_at_once_lose_nothing(graph: Graph) -> None:
+def test_maintenance_and_writers_at_once_lose_nothing(graph: Graph) -> None:
     jobs: list[Callable[[], object]] = [
         graph.optimize,
         graph.optimize,

@@ -17,11 +17,11 @@ from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
 from omnigraph.storage.table_versions import data_files_at
 from tests.crash.branch_world import MAIN, write
+from tests.crash.maintenance_world import Maintenance, take, with_steps
+from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
 from tests.crash.mutants import without_guards
 from tests.crash.processes import run
 from tests.crash.small_world import PERSON, content_of
-from tests.crash.upkeep_world import Upkeep, take, with_steps
-from tests.crash.upkeep_worlds import UpkeepWorld, UpkeepWorlds
 from tests.crash.worlds import earlier_id
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("unkept")]
@@ -31,12 +31,14 @@ MOVED = "optimize.post_phase_b_pre_manifest_commit=stop"
 
 
 def test_a_compaction_is_published_only_over_the_pins_it_was_made_from(
-    upkeep_worlds: UpkeepWorlds,
+    maintenance_worlds: MaintenanceWorlds,
 ) -> None:
     def is_lost(guard: str) -> bool:
-        laid = upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        graph = upkeep_worlds.graph()
-        optimizer = upkeep_worlds.start(Upkeep.OPTIMIZE, failpoints=MOVED, without_guard=guard)
+        laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        graph = maintenance_worlds.graph()
+        optimizer = maintenance_worlds.start(
+            Maintenance.OPTIMIZE, failpoints=MOVED, without_guard=guard
+        )
         optimizer.wait_until_stopped()
         assert take(graph, write(MAIN, "append-r"), laid) == "acknowledged"
         optimizer.wake()
@@ -44,16 +46,16 @@ def test_a_compaction_is_published_only_over_the_pins_it_was_made_from(
         return content_of(graph) != with_steps(laid, [write(MAIN, "append-r")])[MAIN]
 
     assert not is_lost(ON)
-    assert is_lost("upkeep_blind_pins")
+    assert is_lost("maintenance_blind_pins")
 
 
 def test_a_sweep_publishes_a_compaction_only_up_to_where_somebody_wrote(
-    upkeep_worlds: UpkeepWorlds,
+    maintenance_worlds: MaintenanceWorlds,
 ) -> None:
     def outcome_and_deleted(guard: str) -> tuple[OperationStatus, bool]:
-        upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        graph = upkeep_worlds.graph()
-        optimizer = upkeep_worlds.start(Upkeep.OPTIMIZE, failpoints=MOVED)
+        maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        graph = maintenance_worlds.graph()
+        optimizer = maintenance_worlds.start(Maintenance.OPTIMIZE, failpoints=MOVED)
         optimizer.wait_until_stopped()
         operation_id = earlier_id()
         _delete_and_fail(graph, "p19", operation_id)
@@ -67,15 +69,15 @@ def test_a_sweep_publishes_a_compaction_only_up_to_where_somebody_wrote(
 
 
 def test_a_sweep_publishes_only_files_that_somebody_answers_for(
-    upkeep_worlds: UpkeepWorlds,
+    maintenance_worlds: MaintenanceWorlds,
 ) -> None:
     """Files that neither the pin nor the sidecar names may be about to be removed."""
 
     def unknown_files(guard: str) -> frozenset[str]:
-        upkeep_worlds.lay_out(UpkeepWorld.UNKEPT)
-        dead = upkeep_worlds.run(Upkeep.OPTIMIZE, failpoints="optimize.pre_reserve=kill")
+        maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
+        dead = maintenance_worlds.run(Maintenance.OPTIMIZE, failpoints="optimize.pre_reserve=kill")
         assert dead.was_killed
-        graph = omnigraph.open(upkeep_worlds.root, mode="r")
+        graph = omnigraph.open(maintenance_worlds.root, mode="r")
         known = _files(graph) | _files_of_sidecar(graph)
         entry = graph.snapshot().tables[PERSON]
         by_hand = lance.dataset(f"{graph.root}/{entry.location}")

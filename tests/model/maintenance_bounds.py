@@ -1,4 +1,4 @@
-"""The searches of independent upkeep: compactions and indexes that succeed table by table."""
+"""The searches of independent maintenance: compactions and indexes that succeed table by table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMPACTION: Final = Scope(
     write_sets=OVERLAPPING,
     kinds=("compact", "append"),
     optimize_forward=True,
-    independent_upkeep=True,
+    independent_maintenance=True,
     attempts=1,
 )
 _INDEX: Final = replace(_COMPACTION, kinds=("index", "append"))
@@ -27,58 +27,58 @@ _TWICE: Final = replace(
     cleanup_runs=1,
 )
 
-QUICK_UPKEEP: Final[tuple[Bound, ...]] = (
+QUICK_MAINTENANCE: Final[tuple[Bound, ...]] = (
     Bound(
-        "UPKEEP compaction {01} + append {0}, sweep, direct",
+        "MAINTENANCE compaction {01} + append {0}, sweep, direct",
         replace(_COMPACTION, in_flight=False),
         Counts(states=28_468, transitions=70_652, depth=31),
     ),
     Bound(
-        "UPKEEP index {01} + append {0}, sweep, direct",
+        "MAINTENANCE index {01} + append {0}, sweep, direct",
         replace(_INDEX, in_flight=False),
         Counts(states=9_104, transitions=21_678, depth=29),
     ),
 )
 
-FULL_UPKEEP: Final[tuple[Bound, ...]] = (
+FULL_MAINTENANCE: Final[tuple[Bound, ...]] = (
     Bound(
-        "UPKEEP compaction {01} + append {0}, sweep puts pins back, direct",
+        "MAINTENANCE compaction {01} + append {0}, sweep puts pins back, direct",
         replace(_COMPACTION, put_back=True, in_flight=False),
         Counts(states=65_445, transitions=160_998, depth=31),
     ),
     Bound(
-        "UPKEEP compaction {01} + append {0}, sweep, in flight",
+        "MAINTENANCE compaction {01} + append {0}, sweep, in flight",
         _COMPACTION,
         Counts(states=81_989, transitions=316_683, depth=37),
     ),
     Bound(
-        "UPKEEP index {01} + append {0}, sweep, in flight",
+        "MAINTENANCE index {01} + append {0}, sweep, in flight",
         _INDEX,
         Counts(states=33_694, transitions=136_624, depth=35),
     ),
     Bound(
-        "UPKEEP compaction {01} + index {01}, sweep, direct",
+        "MAINTENANCE compaction {01} + index {01}, sweep, direct",
         replace(_COMPACTION, write_sets=READ_BOTH, kinds=("compact", "index"), in_flight=False),
         Counts(states=74_369, transitions=183_986, depth=30),
     ),
     Bound(
-        "UPKEEP 2 compactions {01}{0}, 2 sweep runs, direct",
+        "MAINTENANCE 2 compactions {01}{0}, 2 sweep runs, direct",
         replace(_COMPACTION, kinds=("compact", "compact"), sweep_runs=2, in_flight=False),
         Counts(states=137_754, transitions=347_121, depth=37),
     ),
     Bound(
-        "UPKEEP compaction {01} + append {0}, sweep, cleanup, direct",
+        "MAINTENANCE compaction {01} + append {0}, sweep, cleanup, direct",
         replace(_COMPACTION, cleanup_runs=1, in_flight=False),
         Counts(states=1_663_042, transitions=5_275_642, depth=36),
     ),
     Bound(
-        "UPKEEP L1 L3 compaction {01} + append {0}, sweep",
+        "MAINTENANCE L1 L3 compaction {01} + append {0}, sweep",
         replace(_COMPACTION, direct_commit=True, overwrite_publish=True),
         Counts(states=345_464, transitions=1_769_614, depth=49),
     ),
 )
 
-UPKEEP_MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
+MAINTENANCE_MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
     "opt_any_chain": Caught(replace(_COMPACTION, write_sets=SAME_TABLE), steps=9),
     "opt_no_pins": Caught(replace(_COMPACTION, write_sets=SAME_TABLE), steps=12),
     "opt_any_file": Caught(replace(_TWICE, kinds=("index", "index")), steps=16),

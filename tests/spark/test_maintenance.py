@@ -1,4 +1,4 @@
-"""Upkeep on Spark ends as in this process: rows, row ids, indexes, and what is told of it."""
+"""Maintenance on Spark ends as in this process: rows, row ids, indexes, and what is told of it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.maintenance.indexing import wished_indexes
 from omnigraph.maintenance.optimize import TableOptimizeStats
-from omnigraph.spark import upkeep_job
-from omnigraph.spark.upkeep_job import build_segments, run_compactions
+from omnigraph.spark import maintenance_job
+from omnigraph.spark.maintenance_job import build_segments, run_compactions
 from omnigraph.storage.compaction import CompactionWork, plan_compaction
 from omnigraph.storage.index_segments import IndexTask, Organisation, Segment, plan_indexes
 from omnigraph.storage.tables import IndexCoverage, open_pinned, table_health
@@ -124,7 +124,7 @@ def found(graph: Graph) -> list[list[str]]:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few rows make several parts of an index."""
     parts = dict.fromkeys(Organisation, 60)
-    monkeypatch.setattr(upkeep_job, "ROWS_PER_PART", parts)
+    monkeypatch.setattr(maintenance_job, "ROWS_PER_PART", parts)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -285,7 +285,7 @@ def test_a_job_that_spark_gives_up_is_the_answer_of_its_pieces(
     def dies(*_: object) -> str:
         raise SystemExit(3)
 
-    monkeypatch.setattr(upkeep_job, "execute_task", dies)
+    monkeypatch.setattr(maintenance_job, "execute_task", dies)
     graph = pair[1]
     before = content(graph)
 

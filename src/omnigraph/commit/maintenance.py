@@ -24,7 +24,7 @@ from omnigraph.commit.begin import begin, new_sidecar
 from omnigraph.commit.effects import commit_of, moved_by
 from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.publish import Decided, Decision, publish
-from omnigraph.commit.put_back import put_upkeep_back
+from omnigraph.commit.put_back import put_maintenance_back
 from omnigraph.commit.sidecar import (
     PlannedTable,
     Sidecar,
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest_state import ManifestState
     from omnigraph.storage.objects import Objects
 
-UPKEEP_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}maintenance"
+MAINTENANCE_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}maintenance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
+class MaintenanceResult:
     """The result of maintenance: the published version of every table that succeeded.
 
     `errors` has the failures by table; a table that is in neither lost a race.
@@ -60,17 +60,17 @@ class Upkeep:
     errors: Mapping[str, OmnigraphError]
 
 
-NOTHING_DONE: Final = Upkeep(moved={}, errors={})
+NOTHING_DONE: Final = MaintenanceResult(moved={}, errors={})
 
 
-def commit_upkeep(
+def commit_maintenance(
     objects: Objects,
     state: ManifestState,
     stage: Callable[[], Sequence[StagedRewrite]],
     clock: Clock,
     *,
     tables_at_once: int,
-) -> Upkeep:
+) -> MaintenanceResult:
     """Carry the compaction of any number of tables through all phases."""
     operation_id = clock.new_id()
     with active_operation(operation_id):
@@ -79,7 +79,7 @@ def commit_upkeep(
             clock,
             operation_id=operation_id,
             kind=WriterKind.OPTIMIZE,
-            actor=UPKEEP_ACTOR,
+            actor=MAINTENANCE_ACTOR,
             commit_id=clock.new_id(),
         )
         begin(objects, sidecar)
@@ -97,10 +97,10 @@ def commit_upkeep(
         moves = _move(objects.root, staged, tables_at_once)
         reach("optimize.post_phase_b_pre_manifest_commit")
         decided = _publish(objects, state, armed, moves.versions, clock)
-        put_upkeep_back(objects.root, state.ref, armed, decided.operation, clock)
+        put_maintenance_back(objects.root, state.ref, armed, decided.operation, clock)
         delete_sidecar(objects, armed.path)
         reach("mutation.post_sidecar_delete")
-    return Upkeep(
+    return MaintenanceResult(
         moved=moved_by(objects.root, decided.state, decided.operation),
         errors=moves.errors,
     )
@@ -181,7 +181,10 @@ def _publish(
                     expected=expected,
                     moved=tuple(left.values()),
                     commit=commit_of(
-                        sidecar, left.values(), actor=UPKEEP_ACTOR, created_at=clock.timestamp()
+                        sidecar,
+                        left.values(),
+                        actor=MAINTENANCE_ACTOR,
+                        created_at=clock.timestamp(),
                     ),
                     schema_hash=sidecar.schema_hash,
                 ),
@@ -206,7 +209,7 @@ def _operation(sidecar: Sidecar, outcome: Outcome, clock: Clock) -> Operation:
         operation_id=sidecar.operation_id,
         branch=sidecar.branch,
         outcome=outcome,
-        decided_by=UPKEEP_ACTOR,
+        decided_by=MAINTENANCE_ACTOR,
         decided_at=clock.timestamp(),
         commit_id=sidecar.commit_id if outcome is Outcome.PUBLISHED else None,
     )

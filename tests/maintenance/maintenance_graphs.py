@@ -1,4 +1,4 @@
-"""Graphs that need upkeep, and plain views of how their tables are stored."""
+"""Graphs that need maintenance, and plain views of how their tables are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compaction, index segments and cleanup of Lance do that upkeep leans on."""
+"""What compaction, index segments and cleanup of Lance do that maintenance leans on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold whatever upkeep was killed at or woke up to: nothing lost, and it converges.
+"""What must hold whatever maintenance was killed at or woke up to: nothing lost, and it converges.
 
 The gate reads all rows of all branches and tags as the nightly does. It leaves the rest of a check
 to main, and asks indexes once and for fewer values.
@@ -19,8 +19,8 @@ from omnigraph.storage.drift import DriftClass, table_drift
 from omnigraph.storage.table_versions import head_version
 from omnigraph.storage.tables import open_pinned
 from tests.crash.branch_world import MAIN
+from tests.crash.maintenance_world import Contents, Maintenance, keep_up, look
 from tests.crash.soundness import findings
-from tests.crash.upkeep_world import Contents, Upkeep, keep_up, look
 from tests.gate.selection import is_nightly
 
 _RUNS_MAX = 3
@@ -105,7 +105,7 @@ def assert_converges(graph: Graph, expected: Contents) -> None:
 def _rests(graph: Graph) -> bool:
     """Optimize; whether there was nothing to do."""
     before = graph.commits(limit=1)
-    assert keep_up(graph, Upkeep.OPTIMIZE)["skipped"] == {}
+    assert keep_up(graph, Maintenance.OPTIMIZE)["skipped"] == {}
     return graph.commits(limit=1) == before
 
 

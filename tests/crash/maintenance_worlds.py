@@ -1,4 +1,4 @@
-"""Graphs that need upkeep in the states that crashes start from: each made once, then copied."""
+"""Graphs that need maintenance, in the states that crashes start from: made once, then copied."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from omnigraph.graph import Graph
 from tests.crash.branch_world import MAIN, create, delete, write
 from tests.crash.branch_worlds import run_victim
 from tests.crash.copies import copy_root, is_made, link_root, remove_root
+from tests.crash.maintenance_world import Laid, Maintenance, Step, look, take, unkept_graph
 from tests.crash.processes import Ended, Victim, start
 from tests.crash.small_world import content_of
-from tests.crash.upkeep_world import Laid, Step, Upkeep, look, take, unkept_graph
 from tests.stores import root_at
 
 
-class UpkeepWorld(StrEnum):
+class MaintenanceWorld(StrEnum):
     """What a process that keeps house finds."""
 
     UNKEPT = "unkept"
@@ -32,16 +32,16 @@ class UpkeepWorld(StrEnum):
     """Somebody has compacted one table and appended to another with bare Lance."""
 
 
-class UpkeepWorlds:
+class MaintenanceWorlds:
     """The graphs made so far in this test session, all laid out at one root."""
 
     def __init__(self, home: Path) -> None:
         home.mkdir(exist_ok=True)
         self.root = root_at(home / "graph")
         self._templates = home / "templates"
-        self._laid: dict[UpkeepWorld, Laid] = {}
+        self._laid: dict[MaintenanceWorld, Laid] = {}
 
-    def lay_out(self, world: UpkeepWorld) -> Laid:
+    def lay_out(self, world: MaintenanceWorld) -> Laid:
         template, old = root_at(self._templates / world), self._templates / f"{world}.json"
         if not is_made(template):
             remove_root(self.root)
@@ -58,23 +58,31 @@ class UpkeepWorlds:
     def graph(self) -> Graph:
         return omnigraph.open(self.root)
 
-    def start(self, upkeep: Upkeep, *, failpoints: str = "", without_guard: str = "") -> Victim:
+    def start(
+        self, maintenance: Maintenance, *, failpoints: str = "", without_guard: str = ""
+    ) -> Victim:
         return start(
-            "upkeep", self.root, upkeep, failpoints=failpoints, without_guard=without_guard
+            "maintenance",
+            self.root,
+            maintenance,
+            failpoints=failpoints,
+            without_guard=without_guard,
         )
 
-    def run(self, upkeep: Upkeep, *, failpoints: str = "", without_guard: str = "") -> Ended:
-        return self.start(upkeep, failpoints=failpoints, without_guard=without_guard).end()
+    def run(
+        self, maintenance: Maintenance, *, failpoints: str = "", without_guard: str = ""
+    ) -> Ended:
+        return self.start(maintenance, failpoints=failpoints, without_guard=without_guard).end()
 
-    def _make(self, world: UpkeepWorld) -> str:
+    def _make(self, world: MaintenanceWorld) -> str:
         old_commit = unkept_graph(self.root)
         graph = omnigraph.open(self.root)
         match world:
-            case UpkeepWorld.UNKEPT:
+            case MaintenanceWorld.UNKEPT:
                 pass
-            case UpkeepWorld.KEPT:
+            case MaintenanceWorld.KEPT:
                 self._kept(graph)
-            case UpkeepWorld.FOREIGN:
+            case MaintenanceWorld.FOREIGN:
                 graph.optimize()
                 _compact_by_hand(graph, "edge:Visited")
                 _append_by_hand(graph, "node:Ghost")
@@ -85,7 +93,7 @@ class UpkeepWorlds:
     def _kept(self, graph: Graph) -> None:
         laid = Laid(contents={}, old_commit="", old={})
         steps: tuple[Step, ...] = (
-            Upkeep.OPTIMIZE,
+            Maintenance.OPTIMIZE,
             write(MAIN, "append-d"),
             create("gone"),
             write("gone", "append-gone"),

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from omnigraph.failpoints import POINTS
-from tests.crash.branch_cases import GATE_POINTS as WITHOUT_UPKEEP
+from tests.crash.branch_cases import GATE_POINTS as WITHOUT_MAINTENANCE
 from tests.crash.branch_world import DEV, MAIN, NEW, SWEEP, create, delete, merge, tag, untag, write
 from tests.crash.gate_rule import Matrix, matrix
-from tests.crash.upkeep_world import FIRST, KEPT, OLD, STALE, Step, Upkeep
-from tests.crash.upkeep_worlds import UpkeepWorld
+from tests.crash.maintenance_world import FIRST, KEPT, OLD, STALE, Maintenance, Step
+from tests.crash.maintenance_worlds import MaintenanceWorld
 
 Route = Mapping[str, tuple[int, ...]]
 """The points that are reached, and the visits at which somebody is killed there."""
@@ -31,25 +31,25 @@ Meetings = Mapping[Rivals, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpkeepDeath:
-    """Upkeep killed at one visit of one point."""
+class MaintenanceDeath:
+    """Maintenance killed at one visit of one point."""
 
-    upkeep: Upkeep
-    world: UpkeepWorld
+    maintenance: Maintenance
+    world: MaintenanceWorld
     point: str
     visit: int
 
     @property
-    def group(self) -> Upkeep:
-        return self.upkeep
+    def group(self) -> Maintenance:
+        return self.maintenance
 
     def __str__(self) -> str:
-        return f"{self.world}-{self.upkeep}-{self.point}@{self.visit}"
+        return f"{self.world}-{self.maintenance}-{self.point}@{self.visit}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateDeath:
-    """Upkeep that stands still at `stop` while rivals act, goes on, and is killed."""
+    """Maintenance that stands still at `stop` while rivals act, goes on, and is killed."""
 
     stop: str
     rivals: Rivals
@@ -68,7 +68,7 @@ class LateDeath:
 class Sleep:
     """Whoever takes `step` stands still at a point while rivals take theirs, one after another."""
 
-    world: UpkeepWorld
+    world: MaintenanceWorld
     step: Step
     point: str
     visit: int
@@ -143,11 +143,11 @@ _REPAIRING: Route = _once(
     "publish.resolve.verify",
     "mutation.post_sidecar_delete",
 )
-ROUTES: Mapping[tuple[UpkeepWorld, Upkeep], Route] = {
-    (UpkeepWorld.UNKEPT, Upkeep.OPTIMIZE): _OPTIMIZING,
-    (UpkeepWorld.KEPT, Upkeep.CLEANUP): _CLEANING,
-    (UpkeepWorld.KEPT, Upkeep.CLEANUP_TO_ONE): _CLEANING_TO_ONE,
-    (UpkeepWorld.FOREIGN, Upkeep.REPAIR): _REPAIRING,
+ROUTES: Mapping[tuple[MaintenanceWorld, Maintenance], Route] = {
+    (MaintenanceWorld.UNKEPT, Maintenance.OPTIMIZE): _OPTIMIZING,
+    (MaintenanceWorld.KEPT, Maintenance.CLEANUP): _CLEANING,
+    (MaintenanceWorld.KEPT, Maintenance.CLEANUP_TO_ONE): _CLEANING_TO_ONE,
+    (MaintenanceWorld.FOREIGN, Maintenance.REPAIR): _REPAIRING,
 }
 
 _WRITES: Rivals = (write(MAIN, "append-r"), write(MAIN, "delete-c0"), write(MAIN, "merge-r"))
@@ -155,12 +155,12 @@ OPTIMIZE_RIVALS: Meetings = {
     _WRITES: ("optimize.post_phase_b_pre_manifest_commit",),
     (SWEEP,): (),
     (SWEEP, *_WRITES): (),
-    (Upkeep.OPTIMIZE,): (),
-    (SWEEP, Upkeep.OPTIMIZE, Upkeep.CLEANUP): ("publish.pre_manifest@2",),
-    (write(MAIN, "link-r"), Upkeep.CLEANUP): (),
-    (SWEEP, write(MAIN, "append-r"), Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE): (),
-    (*_WRITES, Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE): (),
-    (merge(DEV), write(STALE, "append-s"), Upkeep.OPTIMIZE): (),
+    (Maintenance.OPTIMIZE,): (),
+    (SWEEP, Maintenance.OPTIMIZE, Maintenance.CLEANUP): ("publish.pre_manifest@2",),
+    (write(MAIN, "link-r"), Maintenance.CLEANUP): (),
+    (SWEEP, write(MAIN, "append-r"), Maintenance.OPTIMIZE, Maintenance.CLEANUP_TO_ONE): (),
+    (*_WRITES, Maintenance.OPTIMIZE, Maintenance.CLEANUP_TO_ONE): (),
+    (merge(DEV), write(STALE, "append-s"), Maintenance.OPTIMIZE): (),
 }
 CLEANUP_RIVALS: Meetings = {
     (create(NEW, OLD),): (),
@@ -172,14 +172,21 @@ CLEANUP_RIVALS: Meetings = {
     (tag("t2", STALE), delete(STALE), untag(FIRST)): (),
     (write(STALE, "append-s"), write(DEV, "delete-c0")): (),
     (merge(DEV), write(MAIN, "append-r")): (),
-    (Upkeep.CLEANUP_TO_ONE, tag("t2", OLD), create(NEW, OLD)): (),
-    (write(MAIN, "append-r"), Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE): ("cleanup.post_delete",),
+    (Maintenance.CLEANUP_TO_ONE, tag("t2", OLD), create(NEW, OLD)): (),
+    (write(MAIN, "append-r"), Maintenance.OPTIMIZE, Maintenance.CLEANUP_TO_ONE): (
+        "cleanup.post_delete",
+    ),
     (create("gone"), write("gone", "append-g")): (),
 }
 _TIDY_UP: tuple[Rivals, ...] = (
-    (Upkeep.CLEANUP_TO_ONE,),
-    (untag(FIRST), delete(STALE), Upkeep.CLEANUP_TO_ONE),
-    (write(MAIN, "append-r"), Upkeep.OPTIMIZE, Upkeep.CLEANUP_TO_ONE, Upkeep.CLEANUP_TO_ONE),
+    (Maintenance.CLEANUP_TO_ONE,),
+    (untag(FIRST), delete(STALE), Maintenance.CLEANUP_TO_ONE),
+    (
+        write(MAIN, "append-r"),
+        Maintenance.OPTIMIZE,
+        Maintenance.CLEANUP_TO_ONE,
+        Maintenance.CLEANUP_TO_ONE,
+    ),
 )
 _CREATING = (
     "branch.begin",
@@ -219,11 +226,13 @@ _RESTORING = (
 )
 
 
-def upkeep_deaths(*wanted: Upkeep) -> Iterator[UpkeepDeath]:
-    for (world, upkeep), route in ROUTES.items():
-        for point, visits in route.items() if upkeep in wanted else ():
+def maintenance_deaths(*wanted: Maintenance) -> Iterator[MaintenanceDeath]:
+    for (world, maintenance), route in ROUTES.items():
+        for point, visits in route.items() if maintenance in wanted else ():
             for visit in visits:
-                yield UpkeepDeath(upkeep=upkeep, world=world, point=point, visit=visit)
+                yield MaintenanceDeath(
+                    maintenance=maintenance, world=world, point=point, visit=visit
+                )
 
 
 def late_deaths() -> Iterator[LateDeath]:
@@ -236,20 +245,22 @@ def late_deaths() -> Iterator[LateDeath]:
 
 
 def optimize_sleeps() -> Iterator[Sleep]:
-    return _met(UpkeepWorld.UNKEPT, Upkeep.OPTIMIZE, _OPTIMIZING, tuple(OPTIMIZE_RIVALS))
+    return _met(MaintenanceWorld.UNKEPT, Maintenance.OPTIMIZE, _OPTIMIZING, tuple(OPTIMIZE_RIVALS))
 
 
 def cleanup_sleeps() -> Iterator[Sleep]:
-    return _met(UpkeepWorld.KEPT, Upkeep.CLEANUP_TO_ONE, _CLEANING_TO_ONE, tuple(CLEANUP_RIVALS))
+    return _met(
+        MaintenanceWorld.KEPT, Maintenance.CLEANUP_TO_ONE, _CLEANING_TO_ONE, tuple(CLEANUP_RIVALS)
+    )
 
 
 def sleeps_beside_cleanup() -> Iterator[Sleep]:
     for step, points in BESIDE_CLEANUP.items():
-        yield from _met(UpkeepWorld.UNKEPT, step, _once(*points), _TIDY_UP)
+        yield from _met(MaintenanceWorld.UNKEPT, step, _once(*points), _TIDY_UP)
 
 
 def _met(
-    world: UpkeepWorld, step: Step, route: Route, all_rivals: tuple[Rivals, ...]
+    world: MaintenanceWorld, step: Step, route: Route, all_rivals: tuple[Rivals, ...]
 ) -> Iterator[Sleep]:
     for point, visits in route.items():
         for visit in visits:
@@ -261,35 +272,37 @@ def _spelt(rivals: Rivals) -> str:
     return "-".join(map(str, rivals))
 
 
-OPTIMIZE_DEATHS: Final[Matrix[UpkeepDeath]] = matrix(
-    upkeep_deaths(Upkeep.OPTIMIZE),
+OPTIMIZE_DEATHS: Final[Matrix[MaintenanceDeath]] = matrix(
+    maintenance_deaths(Maintenance.OPTIMIZE),
     {
-        Upkeep.OPTIMIZE: (
+        Maintenance.OPTIMIZE: (
             "mutation.post_direct_commit@2",
             "mutation.post_table_commit",
         )
     },
-    covered=WITHOUT_UPKEEP,
+    covered=WITHOUT_MAINTENANCE,
 )
-REPAIR_DEATHS: Final[Matrix[UpkeepDeath]] = matrix(
-    upkeep_deaths(Upkeep.REPAIR), {Upkeep.REPAIR: ("mutation.post_stage",)}, covered=WITHOUT_UPKEEP
+REPAIR_DEATHS: Final[Matrix[MaintenanceDeath]] = matrix(
+    maintenance_deaths(Maintenance.REPAIR),
+    {Maintenance.REPAIR: ("mutation.post_stage",)},
+    covered=WITHOUT_MAINTENANCE,
 )
 LATE_DEATHS: Final[Matrix[LateDeath]] = matrix(
     late_deaths(), {_WRITES: ("recovery.post_restore",)}, covered=POINTS
 )
-CLEANUP_DEATHS: Final[Matrix[UpkeepDeath]] = matrix(
-    (*upkeep_deaths(Upkeep.CLEANUP_TO_ONE), *upkeep_deaths(Upkeep.CLEANUP)),
+CLEANUP_DEATHS: Final[Matrix[MaintenanceDeath]] = matrix(
+    (*maintenance_deaths(Maintenance.CLEANUP_TO_ONE), *maintenance_deaths(Maintenance.CLEANUP)),
     {},
-    covered=WITHOUT_UPKEEP.union(LOOKS_OF_CLEANUP),
+    covered=WITHOUT_MAINTENANCE.union(LOOKS_OF_CLEANUP),
 )
 OPTIMIZE_SLEEPS: Final[Matrix[Sleep]] = matrix(
     optimize_sleeps(),
-    {(Upkeep.OPTIMIZE, rivals): places for rivals, places in OPTIMIZE_RIVALS.items()},
+    {(Maintenance.OPTIMIZE, rivals): places for rivals, places in OPTIMIZE_RIVALS.items()},
     covered=POINTS,
 )
 CLEANUP_SLEEPS: Final[Matrix[Sleep]] = matrix(
     cleanup_sleeps(),
-    {(Upkeep.CLEANUP_TO_ONE, rivals): places for rivals, places in CLEANUP_RIVALS.items()},
+    {(Maintenance.CLEANUP_TO_ONE, rivals): places for rivals, places in CLEANUP_RIVALS.items()},
     covered=POINTS,
 )
 SLEEPS_BESIDE_CLEANUP: Final[Matrix[Sleep]] = matrix(
@@ -303,4 +316,4 @@ SLEEPS_BESIDE_CLEANUP: Final[Matrix[Sleep]] = matrix(
 GATE_POINTS: Final = frozenset(LOOKS_OF_CLEANUP).union(
     *(family.gate_points for family in (OPTIMIZE_DEATHS, REPAIR_DEATHS, CLEANUP_DEATHS))
 )
-"""Where upkeep is killed in the gate."""
+"""Where maintenance is killed in the gate."""
