@@ -41,7 +41,7 @@ _LIKELY: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Positions of a column whose values could not be taken over."""
+    """Positions of a column whose values could not be converted."""
 
     reason: Reason
     rows: tuple[int, ...]
@@ -56,7 +56,7 @@ class Cast:
 
 
 def cast_scalars(source: pa.Array, scalar: Scalar) -> Cast:
-    """Take over an array as values of a base type."""
+    """Convert an array to values of a base type."""
     target = arrow_type(ScalarType(scalar=scalar))
     plain = unwrapped(source)
     if scalar is Scalar.STRING and _is_text(plain.type):
@@ -74,7 +74,7 @@ def cast_scalars(source: pa.Array, scalar: Scalar) -> Cast:
 
 
 def cast_whole(source: pa.Array, scalar: Scalar) -> pa.Array | None:
-    """All texts at once as dates or points in time, or None if one of them is none."""
+    """All texts at once as dates or timestamps, or None if one of them is invalid."""
     target = arrow_type(ScalarType(scalar=scalar))
     try:
         return _conversion(scalar, source.type, target)(source)
@@ -83,12 +83,12 @@ def cast_whole(source: pa.Array, scalar: Scalar) -> pa.Array | None:
 
 
 def likely_times(texts: pa.Array, scalar: Scalar) -> pa.BooleanArray:
-    """Texts of the one form that nearly all dates or points in time have; null for null."""
+    """Texts of the most common form of dates or timestamps; null for null."""
     return pc.match_substring_regex(texts, pattern=_LIKELY[scalar])
 
 
 def _cast_texts(source: pa.Array, scalar: Scalar, target: pa.DataType) -> Cast:
-    """Halving would visit every bad text many times, and there can be many of them."""
+    """Bisection would visit every invalid text many times, and there can be many."""
     texts = source if pat.is_string(source.type) else source.cast(pa.large_string())
     whole = cast_whole(texts, scalar)
     if whole is not None:
@@ -110,7 +110,7 @@ def _cast_texts(source: pa.Array, scalar: Scalar, target: pa.DataType) -> Cast:
 
 
 def _time_alone(text: pa.Array, scalar: Scalar) -> pa.Array | None:
-    """One text that is not of the likely form; Arrow reads none that begins otherwise."""
+    """One text in another form; Arrow parses none that begins differently."""
     try:
         spelt = text[0].as_py()
         if scalar is Scalar.DATETIME and _ISO_START.match(spelt):
@@ -129,7 +129,7 @@ def _valid_text(texts: pa.Array) -> pa.Array:
 
 
 def refused(source: pa.Array, target: pa.DataType) -> Cast:
-    """Nothing of this array can be taken over."""
+    """No value of this array can be converted."""
     rows = tuple(pc.indices_nonzero(source.is_valid()).to_pylist())
     faults = (Fault(reason=Reason.WRONG_TYPE, rows=rows),) if rows else ()
     return Cast(values=pa.nulls(len(source), target), faults=faults)
@@ -147,7 +147,7 @@ def unwrapped(source: pa.Array) -> pa.Array:
 
 
 def _decodable(source: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Arrow cannot pick values out of a dictionary of views, which polars likes to send."""
+    """Arrow cannot take values from a dictionary of views, which polars produces."""
     kind = source.dictionary.type
     if not (pat.is_string_view(kind) or pat.is_binary_view(kind)):
         return source
@@ -162,7 +162,7 @@ def bisected(
     *,
     reason: Reason,
 ) -> Cast:
-    """Convert in one piece if possible; halve what fails until single values are left."""
+    """Convert all values at once if possible; otherwise bisect down to single values."""
     parts: list[pa.Array] = []
     bad: list[int] = []
 
@@ -242,7 +242,7 @@ def _integers_to_floats(target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
         try:
             return values.cast(target)
         except pa.ArrowInvalid:
-            # Arrow refuses whatever is above 2**53 (2**24), though many of these are exact.
+            # Arrow refuses all values above 2**53 (2**24), although many of them are exact.
             if len(values) > 1:
                 raise
         exact = values[0].as_py()
@@ -288,7 +288,7 @@ def _texts_to_times(values: pa.Array) -> pa.Array:
 
 
 def _time_of(text: str) -> dt.datetime:
-    # Python drops digits beyond microseconds without a word.
+    # Python drops digits beyond microseconds silently.
     if _TOO_FINE.search(text):
         raise ValueError(text)
     moment = dt.datetime.fromisoformat(text)

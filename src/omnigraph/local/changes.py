@@ -1,10 +1,10 @@
-"""What one write does to each table: which rows come, which pinned rows go.
+"""What one write does to each table: rows that are added, pinned rows that are removed.
 
-Invariant: a pinned row is gone if it is deleted, replaced by a row with its id, or its type is
+Invariant: a pinned row is removed if it is deleted, replaced by a row with its id, or its type is
 overwritten; all other pinned rows stay. Deletes come before the rows of the same write.
 
-Deleting a node deletes every edge that starts or ends there, unless the write says that it names
-all edges that go. An id that an input names twice counts once, with its first row.
+Deleting a node deletes every edge that starts or ends there, unless the write names all edges to
+delete. An id that an input names twice counts once, with its first row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_ROWS: Final = pa.table(dict.fromkeys(SYSTEM_COLUMNS, EMPTY_IDS))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedWrite:
-    """Rows per table in their final shape, how they meet the published ones, and deleted ids."""
+    """Rows per table in their final shape, the write mode, and deleted ids."""
 
     tables: Mapping[str, pa.Table]
     mode: WriteMode
@@ -42,7 +42,7 @@ class Change:
 
     table_key: str
     given: pa.Table
-    """The input with all its rows, so that positions mean what the caller means."""
+    """The input with all its rows: positions are those of the caller."""
     rows: pa.Int64Array
     """Positions of the rows that count: those with an id, the first of each."""
     incoming: pa.Table
@@ -57,7 +57,7 @@ class Change:
 
     @property
     def gone(self) -> pa.Table:
-        """Ids of pinned rows that do not stay, whether or not such rows exist."""
+        """Ids of pinned rows to remove, whether or not such rows exist."""
         return pa.table({ID_COLUMN: pa.chunked_array([*self.ids.chunks, self.deleted])})
 
     def without(self, rows: pa.Int64Array) -> Change:
@@ -85,7 +85,7 @@ def changes_of(
 def cascade(
     write: ProposedWrite, rules: Mapping[str, TypeRules], reads: PinnedReads
 ) -> dict[str, pa.StringArray]:
-    """Ids of the pinned edges that go because a node they touch is deleted.
+    """Ids of the pinned edges to delete because an endpoint is deleted.
 
     Only edge tables with such edges are named. A table the write overwrites loses all rows anyway.
     """
@@ -107,7 +107,7 @@ def cascade(
 
 
 def deletions(changes: Mapping[str, Change], mode: WriteMode) -> dict[str, pa.StringArray]:
-    """The ids to delete per table before the rows are put in place.
+    """The ids to delete per table before the rows are written.
 
     A merge replaces the rows it brings and an overwrite all of them; both need no delete.
     """

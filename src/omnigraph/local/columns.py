@@ -30,12 +30,12 @@ from omnigraph.schema.catalog import (
 )
 
 _CANNOT_BUILD: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
-# Arrow infers int64 for Python integers and gives up above it.
+# Arrow infers int64 for Python integers and fails above it.
 _HINTS: Final = (None, pa.uint64(), pa.list_(pa.uint64()))
 
 
 def cast_column(column: RawColumn, wanted: PropertyType) -> tuple[pa.ChunkedArray, list[Fault]]:
-    """Take over a whole column; the faults say which positions became null."""
+    """Convert a whole column; the faults list the positions that became null."""
     chunks = (
         # Lance refuses an empty piece sliced out of a list, so empty pieces are left out.
         [cast_array(each, wanted) for each in column.chunks if len(each)]
@@ -51,7 +51,7 @@ def cast_column(column: RawColumn, wanted: PropertyType) -> tuple[pa.ChunkedArra
 
 
 def cast_array(source: pa.Array, wanted: PropertyType) -> Cast:
-    """Take over one contiguous array."""
+    """Convert one contiguous array."""
     match wanted:
         case ScalarType():
             return cast_scalars(source, wanted.scalar)
@@ -185,7 +185,7 @@ def _cast_values(values: Sequence[object], wanted: PropertyType) -> Cast:
 
 
 class _Buried:
-    """Stands for values nested deeper than any column is; Arrow recurses into them and dies."""
+    """Replaces values nested deeper than any column; Arrow would overflow its stack."""
 
 
 def _is_deep(value: object, levels: int = 4) -> bool:

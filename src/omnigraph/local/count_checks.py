@@ -1,7 +1,7 @@
 """How many edges of a type a source has after the write.
 
 Invariant: counted over the result, for the sources the write touches and that still exist: those of
-new, replaced and deleted edges. A source without any edge of the write is never looked at.
+new, replaced and deleted edges. Other sources are not read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Opening DuckDB: the one place that does.
 
-Invariant: a database sees the tables it was given and nothing else. It cannot open files, load
-extensions or reach the network, and nothing that it is asked can change that. What does not fit
-into memory is spilled to a folder of its own, in one that only this user can enter, that no other
-process uses and that goes with the process.
+Invariant: a database reads only the tables passed to it. It cannot open files, load extensions or
+reach the network, and no statement can change that. What does not fit into memory is spilled to a
+private temporary directory of the process, which is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _SETTINGS: Final[Mapping[str, str]] = {
     "autoinstall_known_extensions": "false",
     "python_enable_replacements": "false",
-    # What connections say for themselves, each once; the progress bar would go to stdout.
+    # Settings per connection; the progress bar would be written to stdout.
     "allowed_configs": "[enable_progress_bar, TimeZone]",
 }
 _NUMBERS: Final = itertools.count(1)
@@ -53,7 +52,7 @@ def silenced(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection
 
 @functools.cache
 def _spill_folder() -> str:
-    """Where the folders are that databases of this process make when they spill."""
+    """The directory in which databases of this process spill."""
     folder = tempfile.mkdtemp(prefix="omnigraph-duckdb-")
     atexit.register(_remove, folder, os.getpid())
     return folder

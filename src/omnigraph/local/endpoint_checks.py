@@ -1,6 +1,6 @@
-"""Endpoints of edges exist after the write, for new edges and for pinned ones that stay.
+"""Endpoints of edges exist after the write, for new edges and for remaining pinned edges.
 
-Invariant: a pinned node table is looked at only for ids the write itself does not bring.
+Invariant: a pinned node table is read only for ids that the write does not contain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from omnigraph.rules.wording import missing_text
 def check_endpoints(
     change: Change, nodes: Change, rule: EndpointExists, reads: PinnedReads
 ) -> list[BadRows]:
-    """New edges whose endpoint is neither written by this write nor a staying pinned node."""
+    """New edges whose endpoint is neither in this write nor a remaining pinned node."""
     missing = missing_nodes(change.incoming.column(rule.column), nodes, reads)
     if not len(missing):
         return []
@@ -54,9 +54,9 @@ def check_retained_edges(
     *,
     cascades: bool,
 ) -> list[BadRows]:
-    """Pinned edges that stay and point at nodes that do not.
+    """Remaining pinned edges whose node is removed.
 
-    Nodes go by an overwrite of their type, or by a delete that does not take their edges along.
+    Nodes are removed by an overwrite of their type, or by a delete that does not cascade.
     """
     findings = []
     for edge_key, edge_rules in rules.items():

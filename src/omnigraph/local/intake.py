@@ -1,6 +1,6 @@
 """Rows of any origin as a table with exactly the columns of their type, ids included.
 
-Invariant: every input row is in the table at its own position; what could not be taken over is
+Invariant: every input row is in the table at its own position; a value that cannot be converted is
 null and has a finding. Keyed nodes get the id their key spells, whatever the caller gave.
 
 Ids of nodes without a key and of edges are the caller's, or new ones where there is none.
@@ -93,7 +93,7 @@ def take_in(declared: NodeType | EdgeType, source: object, *, new_ids: NewIds) -
 
 
 def one_by_one(new_id: Callable[[], str]) -> NewIds:
-    """For few rows, where ids may cost what they cost."""
+    """For few rows, where the cost of ids does not matter."""
     return lambda count: pa.array([new_id() for _ in range(count)], pa.string())
 
 

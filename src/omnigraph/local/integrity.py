@@ -1,4 +1,4 @@
-"""Whether the published rows of a graph keep every rule that one row cannot keep alone.
+"""Checks the rules of published rows that involve more than one row.
 
 Invariant: each rule is one relational query over the pinned tables, streamed column by column; the
 answer is a count and a few examples, never rows.

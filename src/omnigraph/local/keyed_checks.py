@@ -1,4 +1,4 @@
-"""Keyed rules over the whole result of a write: ids and unique tuples; edges are next door.
+"""Keyed rules over the result of a write: ids and unique tuples. Edges: `endpoint_checks`.
 
 Invariant: a finding is about the graph as it would be after the write, so a value or an id that the
 same write frees may be used again. One cause gives one finding: rows that repeat an id are reported
@@ -30,7 +30,7 @@ EMPTY_ROWS: Final = pa.array([], pa.int64())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedOutcome:
-    """What keyed rules found, what the write deletes in the end, and what the answer rests on."""
+    """Findings of keyed rules, the deletes of the write, and the tables that were read."""
 
     findings: tuple[BadRows, ...]
     deletions: Mapping[str, pa.StringArray]
@@ -108,7 +108,7 @@ def _check_ids(change: Change, mode: WriteMode, reads: PinnedReads) -> list[BadR
 
 
 def taken_rows(change: Change, reads: PinnedReads) -> pa.Int64Array:
-    """Positions of the rows whose id a staying pinned row has."""
+    """Positions of the rows whose id a remaining pinned row has."""
     wanted = change.ids.combine_chunks()
     pinned = reads.rows(
         change.table_key, (ID_COLUMN,), within=Within(column=ID_COLUMN, values=wanted)
@@ -153,7 +153,7 @@ ORDER BY mine.row
 
 
 def clashes(change: Change, rule: UniqueTuple, reads: PinnedReads) -> pa.Table:
-    """The new rows whose tuple a staying row holds, or an earlier new row: `row` and `other`."""
+    """New rows whose tuple a remaining or an earlier new row has: `row` and `other`."""
     keys = [f"k{number}" for number in range(len(rule.columns))]
     columns = [change.incoming.column(name) for name in rule.columns]
     text = _CLASHES.replace("PRESENT", " AND ".join(f"{key} IS NOT NULL" for key in keys))

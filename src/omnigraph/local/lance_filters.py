@@ -38,7 +38,7 @@ _TURNED: Final = {
 
 
 def lance_filter(condition: Expression, parameters: BoundParameters) -> str | None:
-    """A filter that no matching row fails; None if nothing is known of them."""
+    """A filter that every matching row passes; None if there is none."""
     return _Filter(parameters).of(condition)
 
 

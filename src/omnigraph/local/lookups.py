@@ -22,13 +22,13 @@ from omnigraph.local.pinned import PinnedTables
 
 PROBE_VALUES_MAX: Final = 2_000
 LITERAL_MAX: Final = 2**63 - 1
-"""Lance takes the sign away before it reads a number: farther from zero it may be none any more."""
+"""Lance parses a number without its sign, so a larger magnitude may not fit."""
 """Up to this many values are looked up by a filter, which an index can serve; more by one scan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """Only rows whose column holds one of these values matter."""
+    """Restricts a read to rows whose column has one of these values."""
 
     column: str
     values: pa.Array
@@ -47,7 +47,7 @@ class PinnedReads:
         return frozenset(self._read)
 
     def depend_on(self, table_key: str) -> None:
-        """Note that the check assumes this table does not move."""
+        """Record that the result depends on this table."""
         self._read.add(table_key)
 
     def rows(
@@ -63,7 +63,7 @@ class PinnedReads:
         """The answer of one SQL query over the tables and streams, which are named in it.
 
         Raises:
-            OmnigraphError: what a stream failed with; DuckDB would hide it in an error of its own.
+            OmnigraphError: the error of a stream, which DuckDB would wrap in its own.
         """
         connection = self._connection()
         failures: list[OmnigraphError] = []
@@ -91,7 +91,7 @@ class PinnedReads:
 
 
 def _noting(stream: pa.RecordBatchReader, failures: list[OmnigraphError]) -> pa.RecordBatchReader:
-    """The same batches; an error of ours that ends them is noted."""
+    """The same batches; an error of ours that ends them is recorded."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
@@ -104,7 +104,7 @@ def _noting(stream: pa.RecordBatchReader, failures: list[OmnigraphError]) -> pa.
 
 
 def database() -> duckdb.DuckDBPyConnection:
-    """A connection of one's own."""
+    """A new connection."""
     return silenced(_engine().cursor())
 
 
@@ -115,7 +115,7 @@ def _engine() -> duckdb.DuckDBPyConnection:
 
 
 def can_probe(kind: pa.DataType) -> bool:
-    """Whether values of this type can be spelt in a filter without any doubt."""
+    """Whether values of this type can be written unambiguously in a filter."""
     return bool(pat.is_string(kind) or pat.is_integer(kind))
 
 

@@ -1,7 +1,7 @@
 """How much of this machine's memory work in this process may use.
 
-Invariant: what is known to be too large is refused before it is allocated. An allocation that fails
-inside of Arrow or Lance ends the process, and with it whatever else it was doing.
+Invariant: what is known to be too large is refused before it is allocated. A failed allocation
+in Arrow or Lance ends the process.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from omnigraph.errors import InputTooLargeError, InvalidInputError
 from omnigraph.schema.catalog import PropertyType, VectorType
 
 MEMORY_LEAST: Final = 16 << 20
-"""With less than this nothing can be done."""
+"""The smallest usable amount."""
 ROWS_VARIABLE: Final = "OMNIGRAPH_ROWS_MEMORY"
 _UNKNOWN: Final = 2 << 30
 _SHARE: Final = 2
 """The default share of the machine's memory that may be used: one in so many bytes."""
 COPIES_OF_A_LOAD: Final = 4
-"""Checking, sorting and staging rows takes so many times what they hold."""
+"""Checking, sorting and staging rows takes this multiple of their size."""
 _NUMBER_BYTES: Final = 4
 _GROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _SIZE: Final = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[a-zA-Z]*)", re.ASCII)

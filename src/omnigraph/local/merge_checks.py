@@ -1,7 +1,7 @@
-"""The rules of the schema on what a merge would leave: endpoints, unique values, counts of edges.
+"""The rules of the schema on the result of a merge: endpoints, unique values, edge counts.
 
 Invariant: looks at the merged changes of all tables together and at the target's pinned rows. A
-deleted node takes no edge along: an edge that the other side made there is reported, not lost.
+deleted node does not cascade: an edge that the other side added to it is reported, not lost.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_merged(
 
 
 def _row_findings(table: MergedTable, rules: TypeRules) -> Iterator[BadRows]:
-    """Rules of single rows, which columns of two sides may break together."""
+    """Rules of single rows, which a combination of columns of both sides may violate."""
     for batch in table.upserts.batches():
         yield from check_rows(pa.Table.from_batches([batch]), rules, unreadable={})
 

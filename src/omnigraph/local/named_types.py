@@ -1,6 +1,6 @@
 """Which type a caller means: by its name in the schema, or by its table key.
 
-Invariant: a name that could mean two types is refused, never guessed.
+Invariant: an ambiguous name is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes of a table in which rows were only inserted, or only deleted: they need no comparison.
 
 Invariant: the same rows as `TableDiff.reader` gives, part by part and in the order in which they
-are stored. Nothing is gathered, so many readers can share the parts.
+are stored. The parts are independent, so several readers can share them.
 """
 
 from __future__ import annotations

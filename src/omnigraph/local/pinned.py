@@ -1,4 +1,4 @@
-"""The published tables a check may look at, at exactly the versions one snapshot pins.
+"""The published tables that a check may read, at the versions that a snapshot pins.
 
 Invariant: rows are streamed; no call returns a table of the graph as a whole.
 """

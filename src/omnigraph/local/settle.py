@@ -1,12 +1,12 @@
 """Which rows of a load are written: the keyed rules, applied until the survivors keep all of them.
 
 Invariant: a refused row has exactly one reason, that of the first stage it failed; every survivor
-keeps every rule against the survivors and the pinned rows that stay. The stages, each on what the
-former left: ids of nodes, unique tuples of nodes, endpoints, ids of edges, unique tuples of edges,
-counts of edges; the last two in turn until neither finds anything.
+keeps every rule against the survivors and the remaining pinned rows. The stages, each on the rows
+that the previous ones accepted: ids of nodes, unique tuples of nodes, endpoints, ids of edges,
+unique tuples of edges, counts of edges; the last two in turn until neither finds anything.
 
-What no row can be blamed for, such as pinned edges that lose their node, is `broken` instead. It is
-checked at the end, because a refused row keeps the pinned one it would have replaced.
+A violation that no input row causes, such as pinned edges that lose their node, is in `broken`. It
+is checked at the end, because the pinned row of a refused replacement is kept.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _NO_POSITIONS: Final = pa.array([], pa.int64())
 class ProposedLoad:
     """Rows that passed every row rule, by table key and in input order.
 
-    `overwritten` names the tables whose pinned rows all go; the rows of a table may be missing
-    then. `order_by` decides which of several rows with one id is kept, in tables that have it.
+    `overwritten` names the tables whose pinned rows are all removed; such a table may have no
+    rows. `order_by` decides which of several rows with one id is kept, in tables that have it.
     """
 
     tables: Mapping[str, pa.Table]
@@ -64,7 +64,7 @@ class ProposedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The fate of every row, by table key; rows are positions in the tables of the load."""
+    """The outcome of every row, by table key; rows are positions in the tables of the load."""
 
     kept: Mapping[str, pa.Int64Array]
     refused: Mapping[str, pa.Table]
@@ -74,7 +74,7 @@ class Settled:
 
 
 def settle(load: ProposedLoad, rules: Mapping[str, TypeRules], pinned: PinnedTables) -> Settled:
-    """Decide over all rows of a load; `rules` are those of every table of the graph."""
+    """Apply the keyed rules to all rows of a load; `rules` has those of every table."""
     reads = PinnedReads(pinned)
     try:
         return _Settlement(load, rules, reads).run()
@@ -83,7 +83,7 @@ def settle(load: ProposedLoad, rules: Mapping[str, TypeRules], pinned: PinnedTab
 
 
 class _Settlement:
-    """The survivors so far, and who was refused on the way."""
+    """The rows accepted so far, and those refused."""
 
     def __init__(
         self, load: ProposedLoad, rules: Mapping[str, TypeRules], reads: PinnedReads
@@ -135,12 +135,12 @@ class _Settlement:
             self._refuse(key, taken_rows(self._changes[key], self._reads), Reason.ID_EXISTS)
 
     def _settle_unique(self, key: str) -> None:
-        """Judge all unique tuples on the same survivors, again while one more row falls."""
+        """Check all unique tuples on the same survivors, and repeat while rows are refused."""
         rules = [each for each in self._rules[key].keyed_rules if isinstance(each, UniqueTuple)]
         found = bool(rules)
         while found:
-            # A refused row frees its values, and the pinned row that it would have replaced stays:
-            # both can change what clashes.
+            # A refused row frees its values, and a pinned row that it would have replaced is kept:
+            # both can change which rows conflict.
             change = self._changes[key]
             blamed = [
                 (rule, clashes(change, rule, self._reads).column("row").combine_chunks())

@@ -1,4 +1,4 @@
-"""What callers hand in as rows, brought into columns without looking at any type.
+"""Rows passed by callers, converted to columns without regard to any type.
 
 Invariant: no row is dropped, added or moved, so a position here is a position in the input.
 """
@@ -32,7 +32,7 @@ class RawRows:
 
 
 def read_source(source: object, *, type_name: str) -> RawRows:
-    """Understand an Arrow table, batch or stream, a data frame, or a list of mappings.
+    """Read an Arrow table, batch or stream, a data frame, or a list of mappings.
 
     In a pandas frame NaN means missing, as it does everywhere in pandas; elsewhere it is a number.
     """
@@ -64,7 +64,7 @@ def read_table(source: object, *, type_name: str) -> pa.Table:
 
 
 def without_views(table: pa.Table) -> pa.Table:
-    """The same table with plain texts and bytes; Arrow cannot pick rows out of views."""
+    """The same table with plain texts and bytes; Arrow cannot take rows from views."""
     kinds = [_without_views(kind) for kind in table.schema.types]
     if kinds == table.schema.types:
         return table
@@ -91,12 +91,12 @@ def _reading(source: object, type_name: str) -> Iterator[None]:
         yield
     except InvalidInputError:
         raise
-    except Exception as error:  # whatever a caller's object does when it is read
+    except Exception as error:  # a caller's object may raise anything
         raise _refused(source, type_name, f"reading it failed: {error!s:.200}") from error
 
 
 def _table(source: object) -> pa.Table | None:
-    # Only who has imported pandas can hold one of its frames; its index is not a column.
+    # A pandas frame implies that pandas is imported; its index is not a column.
     pandas = sys.modules.get("pandas")
     if isinstance(source, pa.Table):
         return source
@@ -112,7 +112,7 @@ def _table(source: object) -> pa.Table | None:
 
 
 def _require_sound(table: pa.Table) -> None:
-    """Refuse what would make Arrow read outside its buffers; texts are looked at later."""
+    """Refuse data that would make Arrow read outside its buffers; texts are checked later."""
     table.validate()
     for column in table.columns:
         if pat.is_dictionary(column.type):

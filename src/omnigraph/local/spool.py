@@ -1,7 +1,7 @@
-"""Rows set down on disk between two steps, so that memory follows batches, not their number.
+"""Rows written to disk between two steps, so that memory use depends on the batch size only.
 
-Invariant: what was written comes back as it was, as often as it is asked for. A spool lives in a
-folder of its owner's, who removes it.
+Invariant: rows are read as they were written, any number of times. The owner of the directory
+removes it.
 """
 
 from __future__ import annotations

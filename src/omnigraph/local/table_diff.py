@@ -1,7 +1,7 @@
 """What changed between two versions of one table, row by row and in the order of ids.
 
 Invariant: a row is reported exactly if its content differs between the two versions, once, with
-everything in it. Memory stays flat: the rows that may differ meet in a database on disk.
+everything in it. Memory use is constant: rows that may differ are joined in a database on disk.
 
 `before` and `after` are `TableEntry` values; None is a version without the table. Columns are
 
@@ -98,7 +98,7 @@ class DiffColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDiff:
-    """The difference between two versions of one table; cheap to hold, read as often as needed."""
+    """The difference between two versions of one table; cheap to create, readable repeatedly."""
 
     root: Root
     plan: RowChanges
@@ -164,7 +164,7 @@ def diff_table(
 ) -> TableDiff:
     """Plan the comparison of two versions of a table, of whatever forks; reads metadata only.
 
-    `columns` are the columns to look at beside `id`, all if left out.
+    `columns` are the columns to compare besides `id`; all by default.
 
     Raises:
         InvalidInputError: a column that neither version has.
@@ -188,7 +188,7 @@ def diff_table(
 def count_changes(diff: TableDiff) -> ChangeCounts:
     """Count the rows that differ, without making images of them.
 
-    Only ids are read, but of rows that both versions have and that may differ; nothing is read if
+    Only ids are read, except for rows in both versions that may differ; nothing is read if
     rows were only added or only deleted.
     """
     if not diff.plan.gone or not diff.plan.new:
@@ -215,7 +215,7 @@ def _meeting(diff: TableDiff) -> Iterator[_Meeting]:
 
 
 class _Spool:
-    """Rows in a file, in the order they came, and taken out of it in any order."""
+    """Rows in a file, written in sequence and read in any order."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path = path
@@ -252,7 +252,7 @@ class _Spool:
         places = np.zeros(len(positions), np.int64)
         places[positions.is_valid().to_numpy(zero_copy_only=False)] = np.argsort(order)
         rows = pa.concat_batches(taken or [self._none])
-        # The kernel may keep these pages, but they count as ours no more.
+        # The kernel may keep these pages, but they no longer count as memory of this process.
         self._map.madvise(mmap.MADV_DONTNEED)
         return rows.take(pa.array(places, mask=positions.is_null().to_numpy(zero_copy_only=False)))
 
@@ -269,7 +269,7 @@ def _spooled(
 
 
 class _Meeting:
-    """Where the rows of both versions meet: their ids in a database, what they hold in files."""
+    """A join of the rows of both versions: their ids in a database, their contents in files."""
 
     def __init__(self, diff: TableDiff, home: Path, database: duckdb.DuckDBPyConnection) -> None:
         self._diff, self._home, self._database = diff, home, database
@@ -345,7 +345,7 @@ class _Meeting:
         return int(count)
 
     def _pieces(self, join: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Where the rows with each id are, in the order of ids, so many that memory holds them."""
+        """The positions of the rows of each id, ordered by id, in parts that fit into memory."""
         pairs = f"SELECT {_PLACES} FROM gone AS b {join} new AS a ON b.id = a.id ORDER BY 1"  # noqa: S608
         for batch in self._database.sql(pairs).to_arrow_reader(batch_rows):
             piece = np.cumsum(batch.column("size").to_numpy()) // _BATCH_BYTES

@@ -1,7 +1,7 @@
-"""One table's part of a merge: the changes of both sides meet, and what is decided goes to disk.
+"""One table's part of a merge: the changes of both sides are combined and written to disk.
 
-Invariant: memory follows batches and the number of changed ids, never the rows. The target's own
-changes are not looked for if it has what the base had.
+Invariant: memory use depends on the batch size and the number of changed ids, not on the rows. The
+target's changes are not computed if it equals the base.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TableSides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedTable:
-    """What merging does to one table of the target; of many conflicts the first are kept."""
+    """The effect of a merge on one table of the target; of many conflicts the first are kept."""
 
     table_key: str
     upserts: Spool = field(repr=False)
@@ -61,7 +61,7 @@ class MergedTable:
 def merge_table(
     root: Root, sides: TableSides, *, schema: pa.Schema, policy: MergePolicy, scratch: Path
 ) -> MergedTable:
-    """Decide every row that the source changed, and set the results down in `scratch`."""
+    """Decide every row that the source changed, and write the results to `scratch`."""
     key = sides.theirs.table_key
     theirs = diff_table(root, sides.before, sides.theirs).reader()
     unmoved = sides.ours == sides.before or (
@@ -86,7 +86,7 @@ def merge_table(
 
 
 class _Gathered:
-    """What the steps of a merge say beside the rows to write."""
+    """The results of the steps of a merge other than the rows to write."""
 
     def __init__(self, steps: Iterator[MergeStep]) -> None:
         self._steps = steps
@@ -103,7 +103,7 @@ class _Gathered:
             yield step.upserts
 
     def _keep(self, conflicts: pa.RecordBatch) -> None:
-        """Keep the first open and the first decided ones, so that neither crowds the other out."""
+        """Keep the first open and the first resolved conflicts, each up to its own limit."""
         is_open = pc.is_null(conflicts.column("resolution"))
         for wanted, mask in ((True, is_open), (False, pc.invert(is_open))):
             found = conflicts.filter(mask).slice(0, _CONFLICTS_KEPT - self._kept[wanted])

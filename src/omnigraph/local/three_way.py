@@ -1,8 +1,8 @@
 """The three-way merge of one table: two streams of changes since one base become one change.
 
-Invariant: every id that either side changed is met once and ends up in exactly one place: kept as
-the target has it, written, deleted, or reported as an open conflict. Memory follows the batches
-that come in, never the number of changes.
+Invariant: every id that either side changed is handled once, with exactly one outcome: kept as in
+the target, written, deleted, or reported as an open conflict. Memory use depends on the
+size of the batches, not on the number of changes.
 
 Both streams have the shape of a table's diff (`op`, `id`, `changed`, `before`, `after`), ascending
 by the bytes of `id`. What only the source changed is passed on as it is; what both changed is
@@ -74,7 +74,7 @@ def merge_changes(
     """Decide every id that either side changed since the base both streams were made from.
 
     A column that a stream does not have counts as null there. A column that only a stream has is
-    refused: its values would have nowhere to go.
+    refused, because the table has no column for its values.
 
     Raises:
         InvalidInputError: the columns of a stream do not fit the table.
@@ -104,7 +104,7 @@ class _Stream:
         self._last: str | None = None
 
     def end(self) -> str | None:
-        """The last id that is at hand; None when all changes are through."""
+        """The last id that has been read; None when all changes are consumed."""
         while self._head is None or not self._head.num_rows:
             self._head = next(self._batches, None)
             if self._head is None:
@@ -154,7 +154,7 @@ def _step(
 
 
 def _taken(theirs: pa.RecordBatch, table: TableToMerge) -> MergeStep:
-    """What the source did, done to a target that has the base's rows."""
+    """The changes of the source, applied to a target that has the base's rows."""
     gone = _is(theirs, "delete")
     inserted, deleted = int(_is(theirs, "insert").sum()), int(gone.sum())
     after = theirs.column("after")

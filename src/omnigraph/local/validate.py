@@ -1,7 +1,7 @@
 """The one entry to validation: inputs of any origin, checked by every rule, as one write.
 
-Invariant: looks, never writes and never raises for bad rows; the tables are fit to be written if,
-and only if, the report is clean. What cannot be interpreted, such as an unknown type, raises.
+Invariant: writes nothing and does not raise for invalid rows; the tables may be written if and only
+if the report has no violations. Input that cannot be interpreted, such as an unknown type, raises.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from omnigraph.schema.catalog import Catalog
 class ValidatedWrite:
     """Everything a commit needs to know about a write, by table key.
 
-    `deletions` holds the ids to delete before the rows are put in place: those named and those of
+    `deletions` holds the ids to delete before the rows are written: those named and those of
     cascaded edges, without the ones a merge or an overwrite removes anyway.
     `bad_rows` holds the input positions with at least one violation. `read_set` names the tables
-    whose pinned content the answer rests on: if one of them moves, validate again.
+    whose pinned content the result depends on: if one of them changes, validate again.
     """
 
     tables: Mapping[str, pa.Table]
@@ -46,7 +46,7 @@ class ValidatedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenWrite:
-    """A caller's rows in their final shape, and what is wrong with them whatever the graph is.
+    """A caller's rows in their final shape, and the violations that do not depend on the graph.
 
     It can be checked against one state of the graph after the other: a caller's stream is read
     once, and generated ids do not change.
@@ -78,7 +78,7 @@ def take_write(
     catalog: Catalog,
     new_id: Callable[[], str],
 ) -> TakenWrite:
-    """Read what a caller gives, once, and check what can be said without the graph.
+    """Read the caller's input, once, and make the checks that do not need the graph.
 
     `deleted` maps types to ids; deleting a node deletes its edges, and an id that does not exist is
     no fault. Types are named as in the schema, or by table key (`node:X`, `edge:X`) where a node
@@ -104,7 +104,7 @@ def take_write(
 
 
 def check_write(taken: TakenWrite, catalog: Catalog, pinned: PinnedTables) -> ValidatedWrite:
-    """Check what was taken in against the pinned graph."""
+    """Check the input against the pinned graph."""
     keyed = check_keyed(taken.proposed, table_rules(catalog), pinned)
     findings = (*taken.findings, *keyed.findings)
     return ValidatedWrite(
@@ -122,7 +122,7 @@ def _id_array(ids: object, type_name: str) -> pa.StringArray:
         raise _unreadable_ids(type_name, f"found {type(ids).__name__}")
     try:
         given = _texts(ids)
-    except Exception as error:  # whatever a caller's iterable does when it is read
+    except Exception as error:  # a caller's iterable may raise anything
         raise _unreadable_ids(type_name, f"{error!s:.200}") from error
     return pc.unique(given).drop_null()
 

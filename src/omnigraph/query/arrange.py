@@ -1,6 +1,6 @@
-"""From a pattern to a plan: where it starts and in which order its edges are followed.
+"""Join order: where the plan of a pattern starts, and in which order edges are followed.
 
-Invariant: the plan has the rows that the pattern means, whatever the start. Conditions stay
+Invariant: the rows of the plan are those of the pattern, for any start. Conditions stay
 above everything they could read; moving them down is a rewrite of its own.
 """
 
@@ -38,7 +38,7 @@ _ROWS_LEFT: Final = {
     _BY_CONDITION: 0.4,
     _BY_NOTHING: 1.0,
 }
-"""Above one a number of rows, otherwise a share of them."""
+"""Above one the number of rows, otherwise the fraction of rows."""
 _TURNED: Final = {
     EdgeDirection.FORWARD: EdgeDirection.BACKWARD,
     EdgeDirection.BACKWARD: EdgeDirection.FORWARD,
@@ -64,7 +64,7 @@ def merge_bindings(block: Block) -> Block:
 
 
 def first_declared(candidates: Sequence[str], block: Block, catalog: Catalog) -> str:  # noqa: ARG001
-    """Starts where the text does."""
+    """Starts at the first binding of the text."""
     return candidates[0]
 
 
@@ -76,8 +76,8 @@ def most_selective(candidates: Sequence[str], block: Block, catalog: Catalog) ->
 def fewest_rows(sizes: Mapping[str, int]) -> ChooseStart:
     """Starts where the fewest rows are expected, knowing how many nodes each type has.
 
-    What share of them a condition leaves is guessed; the same guess for all, so that sizes decide
-    between conditions of one kind.
+    The selectivity of a condition is an estimate, the same for all conditions of one kind, so that
+    sizes decide between them.
     """
 
     def chosen(candidates: Sequence[str], block: Block, catalog: Catalog) -> str:
@@ -92,7 +92,7 @@ def fewest_rows(sizes: Mapping[str, int]) -> ChooseStart:
 
 
 def arrange(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Plan:
-    """The plan of a pattern; of one inside another it starts from the rows around it."""
+    """The plan of a pattern; that of a nested pattern starts from the rows around it."""
     plan: Plan | None = None
     if block.outer:
         plan = _follow(Outer(variables=block.outer), set(block.outer), block.traversals)
@@ -144,7 +144,7 @@ def _required_variables(block: Block) -> list[str]:
 
 
 def _next_traversal(waiting: Sequence[TypedTraversal], known: set[str]) -> TypedTraversal | None:
-    """One between known nodes if there is one, because it only takes rows away."""
+    """One between known nodes if there is one, because it only removes rows."""
     reachable = [each for each in waiting if {each.left, each.right} & known]
     return next(
         (each for each in reachable if {each.left, each.right} <= known),
@@ -153,7 +153,7 @@ def _next_traversal(waiting: Sequence[TypedTraversal], known: set[str]) -> Typed
 
 
 def _connected(variable: str, traversals: Sequence[TypedTraversal]) -> frozenset[str]:
-    """The variable and all that edges join to it."""
+    """The variable and all variables that edges join to it."""
     group = {variable}
     grown = True
     while grown:

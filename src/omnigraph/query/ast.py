@@ -1,6 +1,6 @@
-"""What the parser saw of a query text, with the place of everything a diagnostic may point at.
+"""The syntax tree of a query text, with source positions for diagnostics.
 
-Invariant: nodes hold source spelling only. Nothing here is resolved, checked or defaulted.
+Invariant: nodes hold the source text only. Nothing is resolved, checked or defaulted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BinaryOperator(enum.StrEnum):
 
 
 class Junction(enum.StrEnum):
-    """What joins conditions."""
+    """Logical operators."""
 
     AND = "and"
     OR = "or"
@@ -150,7 +150,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonChain:
-    """`a < b < c`, which no rule gives a meaning; `second` is the operator too many."""
+    """`a < b < c`, which is invalid; `second` is the second operator."""
 
     second: Name
     span: Span
@@ -158,7 +158,7 @@ class ComparisonChain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """Two or more conditions joined by the same word."""
+    """Two or more conditions joined by the same operator."""
 
     junction: Junction
     operands: tuple[Expression, ...]

@@ -1,4 +1,4 @@
-"""The parameters of a run: what a caller hands over, as values of the declared types.
+"""The parameters of a run: the caller's values as values of the declared types.
 
 Invariant: a query runs only with every parameter bound and nothing else given; a value that
 does not fit is refused before anything is read.
@@ -76,14 +76,14 @@ def known_value(each: Expression, parameters: BoundParameters) -> BoundValue:
 
 
 def known_count(each: Expression, parameters: BoundParameters) -> int:
-    """A `limit`, an `offset` or another number that binding has looked at."""
+    """A `limit`, an `offset` or another number that binding has checked."""
     value = known_value(each, parameters)
     assert isinstance(value, int)
     return value
 
 
 def known_vector(each: Expression, parameters: BoundParameters) -> tuple[float, ...] | None:
-    """A vector that something is compared with; None if it is null."""
+    """The vector of a vector search; None if it is null."""
     value = known_value(each, parameters)
     if value is None:
         return None
@@ -251,7 +251,7 @@ def _date(scalar: Scalar, value: object) -> dt.date | dt.datetime:
 
 
 def _check_counts(query: TypedQuery, values: Mapping[str, BoundValue]) -> None:
-    """Numbers that only make sense from some value on: `limit`, `offset`, edits, k of `rrf`."""
+    """Numbers with a lower bound: `limit`, `offset`, edits, k of `rrf`."""
     least: dict[str, tuple[int, int | None]] = {}
     if isinstance(query.body, TypedRead):
         for count in (query.body.limit, query.body.offset):

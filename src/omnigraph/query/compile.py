@@ -30,7 +30,7 @@ def compile_queries(text: str, *, catalog: Catalog, filename: str) -> ByName[Typ
 
 
 def diagnose_queries(text: str, *, catalog: Catalog) -> tuple[Diagnostic, ...]:
-    """Every finding about a text in source order; empty for queries without fault."""
+    """Every finding about a text in source order; empty for valid queries."""
     parsed = parse_queries(text)
     if isinstance(parsed, Diagnostic):
         return (parsed,)

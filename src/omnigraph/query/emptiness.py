@@ -1,7 +1,7 @@
 """Finds the parts of a plan that can have no rows, before anything is read.
 
-Invariant: a plan is called empty only if no graph and no parameter gives it a row. What is not
-found here is merely slower.
+Invariant: a plan is called empty only if it has no rows for every graph and every parameter. An
+empty plan that is not detected is only slower.
 """
 
 from __future__ import annotations

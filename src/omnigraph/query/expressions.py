@@ -19,12 +19,12 @@ from omnigraph.schema.catalog import VectorMetric
 Value: TypeAlias = str | int | float | bool | dt.date | dt.datetime | tuple["Value", ...] | None
 
 ROW: Final = "row"
-"""The variable of the row that a mutation looks at; only its own properties are readable."""
+"""The variable of the row of a mutation; only its own properties are readable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A value known now; a list or vector is a tuple."""
+    """A constant; a list or vector is a tuple."""
 
     value: Value
     type: ExpressionType
@@ -80,7 +80,7 @@ class Entity:
 
 
 class PathPart(enum.StrEnum):
-    """What can be asked of a path, by its function."""
+    """The functions of a path."""
 
     LENGTH = "length"
     NODES = "nodes"
@@ -196,7 +196,7 @@ class TextSearchKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextSearch:
-    """Whether the tokens of a field answer those of a query; `edits` counts for `fuzzy`."""
+    """Whether the tokens of a field match those of a query; `edits` is for `fuzzy`."""
 
     kind: TextSearchKind
     field: PropertyOf
@@ -208,9 +208,9 @@ class TextSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distance:
-    """How far a vector is from a query, by the metric of the property; smaller is better.
+    """The distance of a vector from a query, by the metric of the property; smaller is better.
 
-    `embed` says that the query is text, to be made a vector by the model of the property.
+    `embed` says that the query is text, which the model of the property embeds.
     """
 
     field: PropertyOf
@@ -243,7 +243,7 @@ class Fusion:
 
 
 class AggregateFunction(enum.StrEnum):
-    """What can be computed over the rows of a group, by its function."""
+    """The aggregate functions."""
 
     COUNT = "count"
     SUM = "sum"

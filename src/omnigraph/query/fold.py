@@ -1,7 +1,7 @@
 """Conditions and values that are known before any row is read.
 
 Invariant: a folded expression has the value of the original for every row and every parameter,
-null included. What a run would refuse, such as an overflow, is left for the run.
+null included. An error at run time, such as an overflow, is left for the run.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _STRING_TEST: Final[dict[BinaryOperator, Callable[[str, str], bool]]] = {
 
 
 def fold(each: Expression) -> Expression:  # noqa: C901, PLR0911, PLR0912 - one case per kind
-    """The same expression with everything computed that is known."""
+    """The expression with its constant parts computed."""
     match each:
         case Constant() | Parameter() | Now() | PropertyOf() | TypeName() | Entity() | PartOfPath():
             return each
@@ -170,7 +170,7 @@ def _comparison(each: Comparison) -> Expression:
 
 def _compared(word: BinaryOperator, one: Value, other: Value) -> bool:
     if isinstance(one, float) or isinstance(other, float):
-        # An integer meets a float as a float.
+        # An integer is compared with a float as a float.
         assert isinstance(one, int | float)
         assert isinstance(other, int | float)
         one, other = float(one), float(other)
@@ -242,7 +242,7 @@ def _junction(
 
 
 def fold_block(block: Block) -> Block:
-    """Every condition of a pattern folded; those that are always true go."""
+    """Every condition of a pattern folded; those that are always true are removed."""
     return replace(
         block,
         bindings=tuple(

@@ -170,7 +170,7 @@ def _advice(checked: CheckedQuery, catalog: Catalog) -> Iterator[Diagnostic]:
 
 
 def _variables_in(body: ast.ReadBody | ast.WriteBody) -> frozenset[str]:
-    """The variables that expressions of a body use; walks with a list of its own."""
+    """The variables that expressions of a body use; iterative, without recursion."""
     found: set[str] = set()
     pending: list[object] = [body]
     while pending:

@@ -37,7 +37,7 @@ QUERIES_MAX: Final = 1000
 
 
 def parse_queries(text: str) -> QueryFile | Diagnostic:
-    """The tree of a query text, or the one reason why there is none."""
+    """The tree of a query text, or the diagnostic of its syntax error."""
     refusal = _refuse_before_parsing(text)
     if refusal is not None:
         return refusal
@@ -78,7 +78,7 @@ def _explain(text: str) -> Diagnostic:
 
 
 def _refuse_too_complex(parsed: QueryFile) -> Diagnostic | None:
-    """Walks with a list of its own, because what it looks for would break recursion."""
+    """Iterative, because it detects nesting that is too deep for recursion."""
     for count, query in enumerate(parsed.queries, start=1):
         if count > QUERIES_MAX:
             return _too_complex(query.name, f"a file has at most {QUERIES_MAX} queries")

@@ -1,6 +1,6 @@
-"""The logical plan: what a query does, as a tree of few kinds of nodes, never how.
+"""The logical plan: what a query computes, as a tree of a few kinds of nodes.
 
-Invariant: a plan means the same to every executor. Rows carry variables until `Project` or
+Invariant: a plan has the same meaning for every executor. Rows have variables until `Project` or
 `Aggregate`, and columns above them. A node is identified by its type and its id together.
 """
 

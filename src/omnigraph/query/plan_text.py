@@ -1,4 +1,4 @@
-"""Plans as text for people: one node per line, what feeds it indented below.
+"""Plans as text: one node per line, its inputs indented below.
 
 Invariant: the text of a plan is stable: the same plan, the same text, on every machine.
 """

@@ -1,7 +1,7 @@
 """A typed query to its logical plan.
 
-Invariant: every plan is made by the same steps; each step alone keeps the meaning, so that a
-test can leave any of them out.
+Invariant: every plan is made by the same steps; each step keeps the meaning of the plan, so that a
+test can omit any of them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def plan_query(
     steps: Steps = ALL_STEPS,
     sizes: Mapping[str, int] | None = None,
 ) -> Plan | Mutation:
-    """What the query does, as few kinds of steps; `sizes` are the nodes of each type, if known."""
+    """The logical plan of a query; `sizes` has the number of nodes of each type, if known."""
     if isinstance(query.body, TypedWrite):
         statements = query.body.statements
         return Mutation(

@@ -1,4 +1,4 @@
-"""Turns the place where the grammar gave up into words the author of a query understands.
+"""Translates a syntax error of the grammar to a message for the author of a query.
 
 Invariant: exactly one diagnostic per refusal, never a token name of the grammar in its text.
 """
@@ -95,7 +95,7 @@ def explain_character(text: str, offset: int) -> Diagnostic:
 
 
 def explain_refusal(text: str, offset: int, expected: Collection[str]) -> Diagnostic:
-    """Why the grammar, which would have taken `expected`, does not take the text at `offset`."""
+    """Why the grammar, which expects `expected`, does not accept the text at `offset`."""
     if offset >= len(text):
         offset = len(text.rstrip(" \t\r\n"))
         found = ""
@@ -203,7 +203,7 @@ def _expected_words(refusal: _Refusal) -> str:
         parts.append("an expression")
         left -= _VALUE_WORDS
     if left & {"EQUAL", "PLUS", "AND"}:
-        # What could have continued the expression is rarely what the author was after.
+        # What could continue the expression is rarely what the author meant.
         left -= {*_OPERATORS, "DOT", "LPAR", "EDGE_NAME", "EDGE_VARIABLE", "OPEN_UNDIRECTED"}
         if not left:
             parts.append("an operator")

@@ -44,7 +44,7 @@ _Needs: TypeAlias = Mapping[str, frozenset[str] | None]
 
 
 def push_filters(plan: Plan) -> Plan:
-    """Every condition on one variable moves to the place that brings the variable."""
+    """Every condition on one variable moves to the step that binds the variable."""
     plan = map_inputs(plan, push_filters)
     if not isinstance(plan, Filter):
         return plan
@@ -129,7 +129,7 @@ def map_inputs(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
 
 
 def prune_columns(plan: Plan) -> Plan:
-    """Every scan and hop says which properties are read later; an entity as a whole reads all."""
+    """Every scan and hop lists the properties that are read later; a whole entity reads all."""
     return _pruned(plan, {})
 
 

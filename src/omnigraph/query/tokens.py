@@ -1,8 +1,8 @@
-"""Sorts the words of a query text: keyword, name or edge, by looking at their neighbours.
+"""Classifies the words of a query text as keyword, name or edge, by their neighbours.
 
-Invariant: every token goes in and comes out once, at its place; only its kind can change.
-An edge may be called like an operator and a property like a keyword, so one word alone does
-not tell what it is, and the grammar looks ahead by one token only.
+Invariant: tokens are returned in order, each once; only their kind can change.
+An edge may be called like an operator and a property like a keyword, so one word alone is
+ambiguous, and the grammar has one token of lookahead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WordSorter:
     always_accept = ()
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        """The same tokens, words sorted."""
+        """The same tokens, words classified."""
         return iter(sort_words(list(stream)))
 
 

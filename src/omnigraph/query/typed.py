@@ -1,6 +1,6 @@
-"""A checked query: what its text means, every name resolved, nothing said about how it runs.
+"""A checked query: every name is resolved; independent of how it runs.
 
-Invariant: a typed query has no error left in it, and its columns are exactly those of a run.
+Invariant: a typed query has no errors, and its columns are exactly those of a run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Block:
     """A pattern.
 
     Bindings and traversals must hold together; then what is optional joins; then filters and
-    `not` blocks take rows away.
+    `not` blocks remove rows.
     `introduced` lists the variables that are new here, `outer` those that it reads from outside.
     """
 
@@ -171,7 +171,7 @@ TypedStatement: TypeAlias = InsertStatement | UpdateStatement | DeleteStatement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedWrite:
-    """Statements in order; each sees what the earlier ones did."""
+    """Statements in order; each sees the effects of the earlier ones."""
 
     statements: tuple[TypedStatement, ...]
 

@@ -1,6 +1,6 @@
 """The types of expressions: those of the schema language, and entities and paths beside them.
 
-Invariant: types are compared by value. What two types may do with each other is decided here.
+Invariant: types are compared by value. Compatibility of two types is decided here.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def comparable(left: ExpressionType, right: ExpressionType) -> bool:
 
 
 def show(each: ExpressionType) -> str:
-    """A type as messages name it."""
+    """The name of a type in messages."""
     match each:
         case NodeOf():
             return each.interface or " or ".join(each.types)

@@ -60,7 +60,7 @@ def arrow_type(property_type: PropertyType) -> pa.DataType:
 
 
 def property_field(each: Property) -> pa.Field:
-    """The column of a property; its number rides along as field metadata."""
+    """The column of a property; its number is stored as field metadata."""
     metadata = {PROPERTY_ID_KEY: str(each.number)}
     if each.type == ScalarType(scalar=Scalar.BLOB):
         metadata[BLOB_KEY] = "true"

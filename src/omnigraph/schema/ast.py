@@ -1,6 +1,6 @@
-"""What the parser saw, with the place of everything a diagnostic may want to point at.
+"""The syntax tree of a schema text, with source positions for diagnostics.
 
-Invariant: nodes hold source spelling only. Nothing here is resolved, checked or defaulted.
+Invariant: nodes hold the source text only. Nothing is resolved, checked or defaulted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The resolved schema: what every other part of Omnigraph knows about a graph's types.
+"""The resolved schema: the types of a graph, as used by all other packages.
 
 Invariant: values are immutable, hashable and picklable, and every name inside them resolves.
 Numbers are stable for the life of a graph: a rename keeps them, a new lifetime gets new ones.
@@ -52,7 +52,7 @@ class ListType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnumType:
-    """A string out of a set; `values` is sorted, its order in the source means nothing."""
+    """A string out of a set; `values` is sorted, its order in the source is not significant."""
 
     values: tuple[str, ...]
 
@@ -138,7 +138,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embed:
-    """Which text a vector was made from, and by which model."""
+    """The text that a vector is computed from, and the model."""
 
     source: str
     model: str | None
@@ -194,12 +194,12 @@ class VectorMetric(enum.StrEnum):
 
 
 DEFAULT_METRIC: Final = VectorMetric.COSINE
-"""What a vector index without a metric means; stored models rely on it, so it never changes."""
+"""The default metric of a vector index; stored models rely on it, so it never changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The wish for indexes on each of these properties.
+    """Declares an index on each of these properties.
 
     A vector is indexed alone, and only its index has a metric.
     """
@@ -238,7 +238,7 @@ class Cardinality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterfaceType:
-    """Properties that nodes can promise to have."""
+    """Properties that nodes can declare to have."""
 
     number: int
     name: str

@@ -49,7 +49,7 @@ def check_schema(schema: Schema) -> tuple[Diagnostic, ...]:
     """All findings in source order."""
     interfaces = interfaces_by_name(schema)
     nodes = {each.name.text for each in schema.declarations if isinstance(each, NodeDeclaration)}
-    # A finding about an interface property comes back from every node that inherits it.
+    # A finding about an interface property is repeated by every node that inherits it.
     suggestions = Suggestions()
     findings = dict.fromkeys(
         check_declarations(schema, nodes=nodes, interfaces=interfaces, suggestions=suggestions)

@@ -40,7 +40,7 @@ def checked_schema(text: str, *, filename: str) -> tuple[Schema, tuple[Diagnosti
 
 
 def lint_schema(text: str) -> tuple[Diagnostic, ...]:
-    """Every finding about a text in source order; empty for a schema without fault."""
+    """Every finding about a text in source order; empty for a valid schema."""
     schema = parse_schema(text)
     if isinstance(schema, Diagnostic):
         return (schema,)

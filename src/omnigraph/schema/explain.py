@@ -1,4 +1,4 @@
-"""Turns the place where the grammar gave up into words a schema author understands.
+"""Translates a syntax error of the grammar to a message for the author of a schema.
 
 Invariant: exactly one diagnostic per refusal, never a token name of the grammar in its text.
 """
@@ -89,7 +89,7 @@ class _Refusal:
 
 
 def explain_refusal(text: str, offset: int, expected: Collection[str]) -> Diagnostic:
-    """Why the grammar, which would have taken `expected`, does not take the text at `offset`."""
+    """Why the grammar, which expects `expected`, does not accept the text at `offset`."""
     if offset >= len(text):
         offset = len(text.rstrip(" \t\r\n"))
         found = ""
@@ -275,7 +275,7 @@ def _short(word: str) -> str:
 def _expected_words(refusal: _Refusal) -> str:
     left = set(refusal.expected)
     if "RBRACE" in left:
-        # What could still follow the last type is never what the author was after.
+        # What could follow the last type is never what the author meant.
         left -= {"QUESTION", "LPAR"}
     parts: list[str] = []
     for terminals, words in _SITUATIONS:

@@ -1,4 +1,4 @@
-"""The one layout of a schema text.
+"""The canonical layout of a schema text.
 
 Invariant: only white space changes. Every token and every comment keeps its order, so the
 formatted text means the same, and formatting it again changes nothing.
@@ -113,7 +113,7 @@ def _is_body_constraint(annotation: Lexeme, following: Sequence[Lexeme]) -> bool
 
 
 class _Layout:
-    """The lines written so far and what the next piece must know about them."""
+    """The lines written so far and the state that the next piece needs."""
 
     def __init__(self) -> None:
         self._written: list[str] = []

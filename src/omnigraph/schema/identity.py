@@ -1,4 +1,4 @@
-"""The one spelling of key values, and the node ids made of them.
+"""The canonical text of key values, and the node ids derived from them.
 
 Invariant: equal stored values spell equally, different ones differently, on every machine and
 with every version of Arrow and Python; the row form and the column form agree.

@@ -1,4 +1,4 @@
-"""Which indexes a type asks for: a pure function of its declarations.
+"""The indexes that a type declares: a pure function of its declarations.
 
 Invariant: every index has one column, and a table has each column and kind at most once. Nothing
 that is declared is left out: several columns in one `@index` ask for an index on each.
@@ -75,7 +75,7 @@ def _declared(entity: NodeType | EdgeType) -> Iterator[DeclaredIndex]:
     for column in implicit:
         yield DeclaredIndex(column=column, kind=IndexKind.BTREE)
     for column, metric in _wanted(entity):
-        # Ids are looked up whole, never searched for words.
+        # Ids have no full-text index.
         if column in implicit:
             continue
         kinds = index_kinds(entity.properties[column].type)

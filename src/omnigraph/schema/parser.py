@@ -55,7 +55,7 @@ class Lexeme:
 
 
 def parse_schema(text: str) -> Schema | Diagnostic:
-    """The tree of a schema text, or the one reason why there is none."""
+    """The tree of a schema text, or the diagnostic of its syntax error."""
     refusal = _refuse_before_parsing(text)
     if refusal is not None:
         return refusal

@@ -1,4 +1,4 @@
-"""Source spelling to meaning for types, literals and constraints: what checks and build agree on.
+"""The meaning of types, literals and constraints of a text, shared by checks and build.
 
 Invariant: functions here are total. What is malformed resolves to None, or to the diagnostic
 that says so; whether that is reported is up to the checks.

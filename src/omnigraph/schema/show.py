@@ -1,4 +1,4 @@
-"""A catalog as text for people.
+"""A catalog as readable text.
 
 Invariant: plain text without control codes, the same for equal catalogs; not meant to be
 parsed again.

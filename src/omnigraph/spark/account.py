@@ -1,7 +1,7 @@
-"""The account of a load on Spark: every record that was read, once.
+"""The report of a load on Spark: every record that was read is counted once.
 
-Invariant: sums of what splits reported and of what keyed rules refused; no row is looked at, but
-the few that a report shows as first offenders.
+Invariant: sums of the counts of splits and of the rows that keyed rules refused; no row is read,
+except the few violations that a report shows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def account_of(
     reports: Mapping[int, SplitReport],
     standing: Standing,
 ) -> LoadReport:
-    """What becomes of every record if the load is published now."""
+    """The outcome of every record if the load is published now."""
     labels = type_labels(load.catalog)
     quarantined: Counter[str] = Counter()
     for report in reports.values():
@@ -66,7 +66,7 @@ def account_of(
 
 
 def _broken(standing: Standing) -> tuple[str, ...]:
-    """What published rows would lose, added up over all buckets."""
+    """Violations of published rows, summed over all buckets."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for each in standing.broken:
         counts[each.table_key, ", ".join(each.columns), each.reason.value] += each.broken

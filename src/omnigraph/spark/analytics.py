@@ -1,7 +1,7 @@
 """PageRank, connected components and shortest distances as DataFrame jobs on one snapshot.
 
-Invariant: plain DataFrames, on classic Spark and on Connect. Rounds are cut from the plans of the
-rounds before, so a hundred of them plan as fast as one.
+Invariant: plain DataFrames, on classic Spark and on Connect. The plan of an iteration does not
+include those before it, so planning time does not grow.
 
 A result has one row per node. `with_property` puts it beside the other columns of the nodes, ready
 to be loaded back: `graph.load({"Person": ...}, mode="merge", spark=spark)`.
@@ -37,7 +37,8 @@ def page_rank(
 ) -> DataFrame:
     """How much of a random walk is spent at each node: `id`, `rank`; ranks add up to one.
 
-    Parallel edges count as often as they occur. Where no edge leads on, the walk goes anywhere.
+    Parallel edges count as often as they occur. From a node without outgoing edges the walk
+    continues at any node.
 
     Raises:
         ConflictError: ranks still changed by more than `tolerance` per node after `rounds_max`.
@@ -71,11 +72,11 @@ def page_rank(
 
 
 def components(graph: SparkGraph, node_type: str, edge_types: Sequence[str]) -> DataFrame:
-    """Which nodes hang together, whatever way edges point: `id`, `component`.
+    """Weakly connected components: `id`, `component`.
 
-    A component is called by its least id. Takes about as many rounds as the logarithm of the
-    longest path, by linking each node's neighbours to the least of them, from above and below in
-    turns.
+    A component is named by its smallest id. The number of rounds is about the logarithm of the
+    longest path: each round links a node's neighbours to the smallest of them, alternately from
+    above and below.
     """
     nodes = _nodes(graph, node_type)
     pairs = (
@@ -107,7 +108,7 @@ def distances(
     *,
     hops_max: int | None = None,
 ) -> DataFrame:
-    """Fewest edges from any of the sources, along their direction: `id`, `distance`.
+    """The smallest number of edges from any source, along their direction: `id`, `distance`.
 
     Nodes that cannot be reached have none.
     """
@@ -157,7 +158,7 @@ def _edges(graph: SparkGraph, edge_types: Sequence[str]) -> DataFrame:
 
 
 def _links(edges: DataFrame) -> DataFrame:
-    """Every pair of nodes with an edge, and the part of a walk that takes it."""
+    """Every pair of nodes with an edge, and the share of a walk that follows it."""
     pairs = edges.groupBy(SOURCE_COLUMN, TARGET_COLUMN).agg(sql.count("*").alias("times"))
     degrees = edges.groupBy(SOURCE_COLUMN).agg(sql.count("*").alias("degree"))
     return pairs.join(degrees, SOURCE_COLUMN).select(
@@ -180,7 +181,7 @@ def _next_ranks(ranks: DataFrame, links: DataFrame, *, damping: float, base: flo
 
 
 def _large_star(pairs: DataFrame) -> DataFrame:
-    """Link every neighbour above a node to the least one it knows."""
+    """Link every larger neighbour of a node to its smallest neighbour."""
     both = pairs.select(sql.col("high").alias("u"), sql.col("low").alias("v")).unionAll(
         pairs.select(sql.col("low").alias("u"), sql.col("high").alias("v"))
     )
@@ -194,7 +195,7 @@ def _large_star(pairs: DataFrame) -> DataFrame:
 
 
 def _small_star(pairs: DataFrame) -> DataFrame:
-    """Link a node and its neighbours below to the least of these."""
+    """Link a node and its smaller neighbours to the smallest of them."""
     least = pairs.groupBy("high").agg(sql.min("low").alias("least"))
     below = pairs.join(least, "high").select(sql.col("low").alias("high"), "least")
     own = least.select("high", "least")
@@ -203,7 +204,7 @@ def _small_star(pairs: DataFrame) -> DataFrame:
 
 
 def _fingerprint(pairs: DataFrame) -> tuple[object, ...]:
-    """Equal for equal sets of pairs; a set that only moves down cannot come back to it."""
+    """A checksum of a set of pairs; pairs only decrease, so a value is not repeated."""
     row = pairs.agg(
         sql.count("*"), sql.sum(sql.xxhash64("high", "low").cast("decimal(38,0)"))
     ).collect()[0]

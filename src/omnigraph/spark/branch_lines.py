@@ -1,8 +1,8 @@
 """The lines of versions that a load on Spark may write on a branch.
 
 Invariant: every type the input may hold has a line of the branch's own before a task writes a row,
-because the types are unknown until all rows were read. Forks that stayed without rows are dropped
-again; no manifest ever named them.
+because the types are unknown until all rows were read. Forks without rows are dropped afterwards;
+no manifest refers to them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def writable_snapshot(load: SparkLoad, snapshot: Snapshot) -> Snapshot:
 
 
 def require_same_lines(staged: Mapping[str, TableEntry], snapshot: Snapshot) -> None:
-    """Staged rows lie in one fork and cannot be published in another."""
+    """Staged rows are in one fork and cannot be published in another."""
     for key, entry in staged.items():
         if snapshot.tables[key].fork != entry.fork:
             raise ConflictError(

@@ -1,7 +1,7 @@
-"""Keyed rules inside one bucket of hashed keys: everything about a key is here, so it is decided.
+"""Keyed rules within one bucket of hashed keys, which has all rows of each of its keys.
 
 Invariant: pure. A bucket's findings depend on its keys alone; rows refused in another bucket were
-either not sent here, or make these findings provisional, which `rounds` knows.
+either not sent here, or make these findings provisional; see `rounds`.
 
 Order among rows is the order of their numbers, which is the order of the input.
 """
@@ -27,7 +27,7 @@ _NOTHING: Final = pl.DataFrame(schema={"h1": pl.UInt64, "h2": pl.UInt32, "row": 
 
 
 class Stage(IntEnum):
-    """Rules are applied in this order, each to the rows that the former ones left."""
+    """Rules are applied in this order, each to the rows that the previous ones accepted."""
 
     NODE_IDS = 2
     NODE_TUPLES = 3
@@ -39,7 +39,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPlan:
-    """What the keys of one pass mean: roles by number, and which tables lose their pinned rows."""
+    """The keys of one pass: roles by number, and the tables whose pinned rows are removed."""
 
     roles: tuple[Role, ...]
     mode: WriteMode
@@ -54,7 +54,7 @@ class KeyPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Incoming rows that break a rule, or, without rows, how many pinned ones would be broken."""
+    """Incoming rows that violate a rule, or the number of pinned rows that would."""
 
     stage: Stage
     table_key: str
@@ -66,14 +66,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """Addresses of the pinned rows that incoming ones take the place of."""
+    """Addresses of the pinned rows that incoming rows replace."""
 
     table_key: str
     rows: np.ndarray
 
 
 def check_bucket(frames: Mapping[int, pl.DataFrame], plan: KeyPlan) -> Iterator[Finding | Replaced]:
-    """Everything that is wrong among the keys of one bucket."""
+    """All violations among the keys of one bucket."""
     bucket = _Bucket(frames, plan)
     for role in plan.roles:
         if role.pinned:
@@ -137,7 +137,7 @@ class _Bucket:
             yield _finding(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, missing)
 
     def retained_edges(self, role: Role) -> Iterator[Finding]:
-        """Pinned edges that stay although their node does not."""
+        """Remaining pinned edges whose node is removed."""
         if role.kind is not RoleKind.ENDPOINT or role.node_key not in self._plan.overwritten:
             return
         if role.table_key in self._plan.overwritten:
@@ -175,14 +175,14 @@ class _Bucket:
             yield from _unblamed(role, Reason.TOO_MANY_EDGES, many.filter(pl.col("added") == 0))
 
     def _contest(self, given: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows that share an id with one that goes before them, and the rest."""
+        """Rows whose id an earlier row has, and the other rows."""
         if given.select(pl.col("h1").n_unique()).item() == len(given):
             return given.clear(), given
         shared = _shared(given)
         if self._plan.mode is not WriteMode.MERGE:
             wins = pl.col("row") == pl.col("row").min().over(_KEY)
         elif "extra0" in given.columns:
-            # The ids carry an order of their own.
+            # The ids have an order of their own.
             ranks = ["extra0", "extra1", "row"]
             wins = pl.struct(ranks) == pl.struct(ranks).sort_by(ranks).last().over(_KEY)
         else:
@@ -191,7 +191,7 @@ class _Bucket:
         return losers, given.join(losers, on="row", how="anti")
 
     def _pinned_sources(self, former: Role | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Sources of pinned edges that stay, and of those that go."""
+        """Sources of the remaining pinned edges, and of the removed ones."""
         if former is None:
             return _NOTHING, _NOTHING
         pinned = self._frame(former)
@@ -222,7 +222,7 @@ class _Bucket:
                 yield self._frame(other)
 
     def _pinned(self, role: Role) -> pl.DataFrame:
-        """The pinned counterpart of a role, without rows that go."""
+        """The pinned counterpart of a role, without removed rows."""
         if role.table_key in self._plan.overwritten:
             return _NOTHING
         for other in self._plan.roles:

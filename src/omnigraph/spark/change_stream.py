@@ -1,7 +1,7 @@
 """The changes of one type as rows of a Spark stream, and the parts of them that tasks read.
 
 Invariant: one row per row that a commit changed, whatever the commit's own columns were. A column
-that the stream does not have is left out only if its driver said so; one that a commit does not
+that the stream does not have is omitted only if the driver allows it; one that a commit does not
 have is null. A part can be read again and gives the same rows.
 
     _op            string     "insert", "update" or "delete"
@@ -55,7 +55,7 @@ class ChangePart:
 
 
 def change_parts(commit: GraphCommit, diff: TableDiff) -> tuple[ChangePart, ...]:
-    """The parts of what a commit changed; rows that came and went at once must meet in one."""
+    """The parts of a commit's changes; rows inserted and deleted together are in one part."""
     if diff.unchanged:
         return ()
     parts = one_sided_parts(diff) if is_one_sided(diff) else (None,)
@@ -72,7 +72,7 @@ def change_parts(commit: GraphCommit, diff: TableDiff) -> tuple[ChangePart, ...]
 
 
 def carried_changes(stored: pa.Schema) -> pa.Schema:
-    """The shape in which changes travel; `stored` are the table's columns that the stream has."""
+    """The schema in which changes are transferred; `stored` are the stream's table columns."""
     image = pa.struct([pa.field(each.name, carried_type(each.type)) for each in stored])
     return pa.schema(
         [

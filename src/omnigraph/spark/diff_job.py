@@ -1,7 +1,7 @@
 """What changed between two versions of many tables, found by the tasks of Spark.
 
-Invariant: the same changes as `omnigraph.local.table_diff` tells, for it is what compares each
-bucket. The driver sees counts and names of files, never rows.
+Invariant: the same changes as `omnigraph.local.table_diff`, which compares each bucket. The driver
+receives counts and names of files, never rows.
 
 Within a file changes are in the order of ids; files of one table divide its ids by a hash.
 """
@@ -60,7 +60,7 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bucket:
-    """One bucket of one table, and where its changes go."""
+    """One bucket of one table, and where its changes are written."""
 
     table_key: str
     number: int
@@ -89,7 +89,7 @@ def diff_on_spark(
         spark: The session whose tasks read and compare.
         root: Where the graph lives.
         pairs: By table key, the versions before and after; None is a version without the table.
-        operation_id: Names the folder in which tasks meet, which is gone afterwards.
+        operation_id: Names the temporary folder of the tasks.
         directory: Where tasks write Parquet files of changes, `op`, `id`, `changed`, `before`,
             `after`; every executor must reach it. It must be empty or absent.
 
@@ -102,7 +102,7 @@ def diff_on_spark(
     place = Place(root=root, operation_id=operation_id)
     found: dict[str, TableChanges] = {}
     if target is None:
-        # What only came or only went is counted by metadata.
+        # Rows that were only inserted or only deleted are counted by metadata.
         alone = {key: diff for key, diff in changed.items() if is_one_sided(diff)}
         found = {key: _counted(key, diff) for key, diff in alone.items()}
         changed = {key: diff for key, diff in changed.items() if key not in alone}
@@ -140,7 +140,7 @@ def _summed(table_key: str, told: Sequence[_Told]) -> TableChanges:
 def _buckets(
     spark: SparkSession, place: Place, diffs: Mapping[str, TableDiff], target: Path | None
 ) -> list[_Bucket]:
-    """Bring rows that may differ to their buckets."""
+    """Distribute rows that may differ to their buckets."""
     keys = list(diffs)
     work: list[Candidates] = []
     for number, diff in enumerate(diffs.values()):
@@ -198,7 +198,7 @@ def _compare(bucket: _Bucket) -> _Told:
 
 
 def _groups(batches: Iterable[pa.RecordBatch], counts: dict[Op, int]) -> Iterable[pa.Table]:
-    """Row groups that a reader can hold."""
+    """Row groups that fit into the memory of a reader."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         _count(batch, counts)

@@ -1,8 +1,8 @@
 """Values and checks of a schema change, computed by the tasks of Spark.
 
 Invariant: the same change is staged and the same rows are found as by `omnigraph.local.evolving`,
-for its functions are what runs in every task. The driver sees descriptions of files, counts and a
-few ids, never rows.
+whose functions run in every task. The driver receives descriptions of files, counts and a few ids,
+never rows.
 
 A task may run twice: each attempt writes files of its own, and only those are used whose task was
 counted. What other attempts wrote is named by no version, and cleanup removes it.
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 _Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
-# No column of a tuple is called this.
+# No column of a tuple has this name.
 _ROWS: Final = "number of rows"
 
 
@@ -92,7 +92,7 @@ def stage_columns_on_spark(
     Raises:
         InvalidInputError: a column becomes required, and rows have no value in it; or blobs would
             have to be written again.
-        SparkJobFailedError: Spark gave up.
+        SparkJobFailedError: the job failed.
     """
     wanted = fragments_to_compute(root, entry, change)
     files = column_files_on_spark(
@@ -152,7 +152,7 @@ def failed_checks_on_spark(
 
     Raises:
         NotFoundError: the snapshot has no table that a check names.
-        SparkJobFailedError: Spark gave up.
+        SparkJobFailedError: the job failed.
     """
     pieces = [
         _Piece(table=each, fragments=group)

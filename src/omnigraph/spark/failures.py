@@ -1,7 +1,7 @@
-"""What went wrong on executors, as the error it would have been here.
+"""Errors of executors, translated to the errors of this process.
 
-Invariant: an error of ours that a task raised arrives as the same class with the same words; every
-other failure of a job says which line ended it. A failed job has published nothing.
+Invariant: an `OmnigraphError` of a task is raised as the same class with the same message; any
+other failure of a job names the line that caused it. A failed job has published nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SHOWN_MAX: Final = 300
 
 @contextmanager
 def job_errors() -> Iterator[None]:
-    """Turn failures of Spark jobs into errors of ours."""
+    """Translate failures of Spark jobs to errors of this package."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

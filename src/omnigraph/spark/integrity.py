@@ -1,12 +1,12 @@
-"""Whether the published rows of a graph keep every keyed rule, asked of a cluster.
+"""Checks the keyed rules of the published rows of a graph on a cluster.
 
 Invariant: the same rules are found broken, as often and in the same order, as by
-`omnigraph.local.integrity`. The driver sees counts and a few examples, never rows.
+`omnigraph.local.integrity`. The driver receives counts and a few examples, never rows.
 
 Everything that is about the ids of one node type is one pass: its ids and all edge ends that point
-to it are grouped together once. Duplicates, missing endpoints and numbers of edges fall out of the
-counts per id, and a node with very many edges is no heavier than others, because tasks add up
-their own counts first. Examples are looked up only where a count says that there are some.
+to it are grouped together once. Duplicates, missing endpoints and edge counts follow from the
+counts per id, and a node with very many edges causes no skew, because tasks aggregate their own
+counts first. Examples are read only where a count shows violations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _EXAMPLES_MAX: Final = 5
 _KEY: Final = "key"
 _NODES: Final = "nodes"
-# No property can be called this.
+# No property can have this name.
 _ROWS: Final = "number of rows"
 _ARROW: Final = " -> "
 
@@ -134,7 +134,7 @@ def _counting_task(plan: ScanPlan) -> ArrowTask:
 
 
 def _questions(table_key: str, rules: TypeRules | None) -> Iterator[_Question]:
-    """What to ask of one table, in the order of its rules."""
+    """The questions about one table, in the order of its rules."""
     yield _Repeated(table_key=table_key, reason=Reason.DUPLICATE_ID, columns=(names.ID_COLUMN,))
     for rule in rules.keyed_rules if rules else ():
         match rule:
@@ -290,7 +290,7 @@ def _examples(graph: SparkGraph, question: _Question) -> tuple[str, ...]:
 
 
 def _texts(graph: SparkGraph, question: _Repeated, values: DataFrame) -> tuple[str, ...]:
-    """A few rows as texts, spelt by the engine that spells them where there is no Spark."""
+    """A few rows as texts, formatted by DuckDB as without Spark."""
     stored = open_pinned(graph.root, find_entry(graph.root, graph.snapshot, question.table_key))
     schema = pa.schema([stored.schema.field(column) for column in question.columns])
     with without_noise():

@@ -1,8 +1,8 @@
 """One pass of a load as one Spark job: work on executors, keys through one shuffle, findings back.
 
-Invariant: what comes back is descriptions, counts and refused row numbers, never rows. A task that
-runs twice sends the same keys, and everything said about a split travels in one record, so it comes
-from one attempt.
+Invariant: the driver receives descriptions, counts and refused row numbers, never rows. A task that
+runs twice sends the same keys, and the results of a split are one record, so they are of one
+attempt.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SendAgain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendPinned:
-    """Send keys of some pinned fragments; `gone` are addresses of rows that a merge replaces."""
+    """Send keys of some pinned fragments; `gone` has addresses of rows that a merge replaces."""
 
     table_key: str
     fragments: tuple[int, ...]
@@ -72,7 +72,7 @@ Work: TypeAlias = ParseSplit | SendAgain | SendPinned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """What one job found."""
+    """The findings of one job."""
 
     reports: Mapping[int, SplitReport]
     findings: tuple[Finding, ...]
@@ -96,7 +96,7 @@ class _Gone(msgspec.Struct, frozen=True, array_like=True):
 def pinned_work(
     plan: LoadPlan, keys: KeyPlan, replaced: Mapping[str, np.ndarray]
 ) -> tuple[SendPinned, ...]:
-    """Scans of every pinned table that a rule asks for, in tasks of about equal size."""
+    """Scans of every pinned table that a rule reads, in tasks of about equal size."""
     work: list[SendPinned] = []
     for table_key in dict.fromkeys(role.table_key for role in keys.roles if role.pinned):
         entry = plan.entries[table_key]
@@ -112,7 +112,7 @@ def pinned_work(
 def run_pass(
     spark: SparkSession, plan: LoadPlan, keys: KeyPlan, work: Sequence[Work]
 ) -> PassResult:
-    """Run the work, check the keys it sends, and bring back what was found."""
+    """Run the work, check the keys that it sends, and return the findings."""
     return check_sent(sent_by(spark, plan, keys, work), plan, keys)
 
 
@@ -129,7 +129,7 @@ def sent_by(spark: SparkSession, plan: LoadPlan, keys: KeyPlan, work: Sequence[W
 
 
 def check_sent(sent: DataFrame, plan: LoadPlan, keys: KeyPlan) -> PassResult:
-    """Bring equal keys together, check each bucket, collect what is left to know."""
+    """Group equal keys, check each bucket, and collect the findings."""
 
     def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches_of(_checked(batches, keys))
@@ -164,7 +164,7 @@ def batches_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
 def collected(
     batches: Iterable[pa.RecordBatch],
 ) -> tuple[dict[int, list[bytes]], list[tuple[int, str, bytes]]]:
-    """The keys of the buckets in one partition, and everything else that passed through it."""
+    """The keys of the buckets in one partition, and its other records."""
     keys: dict[int, list[bytes]] = {}
     others: list[tuple[int, str, bytes]] = []
     for batch in batches:
@@ -182,7 +182,7 @@ def pinned_keys(
     work: SendPinned,
     extras: Callable[[pa.RecordBatch, Role], tuple[np.ndarray, ...]],
 ) -> Iterator[Sent]:
-    """Send the keys of pinned fragments, role by role, with what else belongs to a row."""
+    """Send the keys of pinned fragments, role by role, with the other columns of a role."""
     entry = plan.entries[work.table_key]
     columns = list(dict.fromkeys(name for _, role in roles for name in role.columns))
     buckets = KeyBuckets(plan.hashing)

@@ -1,8 +1,8 @@
-"""Keys of rows as 96-bit hashes, sorted into buckets: all that keyed rules need of a row.
+"""Keys of rows as 96-bit hashes, distributed to buckets, for the keyed rules.
 
-Invariant: equal keys meet in one bucket under one role, and a key is its hash. 96 bits of two
-hashes, seeded per load, make a mistake less likely than 1 in 10^9 in a load of 10^10 rows, whatever
-the input. Hashes live inside one load only; they are never stored.
+Invariant: equal keys are in one bucket under one role, and a key is identified by its hash. 96 bits
+of two hashes, seeded per load, make a collision less likely than 1 in 10^9 in a load of 10^10 rows,
+for any input. Hashes are used within one load and never stored.
 
 A row is named by one number: for rows of the load the split in the upper half and the position
 among the split's rows of its table in the lower; for pinned rows their Lance row address.
@@ -31,7 +31,7 @@ _KEYS_PER_BLOB: Final = 8192
 
 
 class RoleKind(StrEnum):
-    """What a key is to its table."""
+    """The role of a key in its table."""
 
     ID = "id"
     ENDPOINT = "endpoint"
@@ -63,7 +63,7 @@ class Hashing:
 class Keys(msgspec.Struct, frozen=True, array_like=True):
     """Some keys of one role in one bucket, as bytes of the arrays they are.
 
-    Rows of one split, or of one fragment, share the upper half of their numbers: it is said once.
+    Rows of one split, or of one fragment, share the upper half of their numbers: stored once.
     """
 
     role: int
@@ -79,7 +79,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Keys)
 
 
 def roles_of(rules: TypeRules, *, pinned: bool) -> tuple[Role, ...]:
-    """Every key that the rules of a table look at."""
+    """Every key that the rules of a table read."""
     table_key = rules.table_key
     roles = [Role(kind=RoleKind.ID, table_key=table_key, columns=(ID_COLUMN,), pinned=pinned)]
     for rule in rules.keyed_rules:
@@ -121,7 +121,7 @@ def source_role(roles: Iterable[Role], table_key: str, *, pinned: bool) -> Role 
 
 
 class KeyBuckets:
-    """Collects the keys of one task, role by role, and hands them out bucket by bucket."""
+    """Collects the keys of one task by role, and returns them by bucket."""
 
     def __init__(self, hashing: Hashing) -> None:
         self._hashing = hashing
@@ -135,7 +135,7 @@ class KeyBuckets:
         *,
         extras: tuple[np.ndarray, ...] = (),
     ) -> None:
-        """Take in the keys of some rows; a null in a key exempts its row."""
+        """Add the keys of some rows; a null in a key exempts its row."""
         frame = pl.DataFrame(
             {f"k{number}": _comparable(column) for number, column in enumerate(columns)}
         )
@@ -148,7 +148,7 @@ class KeyBuckets:
             self._parts.setdefault(role, []).append(arrays)
 
     def buckets(self) -> Iterator[tuple[int, bytes]]:
-        """The keys by bucket, encoded in pieces of a bounded size; nothing is left behind."""
+        """The keys by bucket, encoded in pieces of a bounded size; clears this object."""
         for role, parts in self._parts.items():
             arrays = [np.concatenate(each) for each in zip(*parts, strict=True)]
             bucket = (arrays[0] % np.uint64(self._hashing.buckets)).astype(np.uint16)
@@ -199,7 +199,7 @@ def incoming_rows(split: int, first: int, count: int) -> np.ndarray:
 
 
 def split_and_position(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The other way round; for pinned rows, their fragment and offset."""
+    """The inverse; for pinned rows, their fragment and offset."""
     return (rows >> np.uint64(SPLIT_BITS)).astype(np.int64), rows.astype(np.uint32)
 
 

@@ -1,13 +1,12 @@
 """A load on Spark, from splits to one commit. The driver holds descriptions, counts and findings.
 
-Invariant: one operation, one commit for all types. Everything staged by a load that is not
-published is removed again, as far as the driver knows of it; what failed tasks left behind belongs
-to no version.
+Invariant: one operation, one commit for all types. Files that a load staged and did not publish
+are removed, as far as the driver knows of them; files of failed tasks are referenced by no version.
 
     stage      one job parses, checks rows, stages fragments, sends keys; buckets are checked
-    settle     more passes over staged keys, only while refused rows may change later findings
+    settle     more passes over staged keys, while refused rows may change later findings
     judge      the report is complete: refuse, or quarantine rejected records
-    gather     fragments become one change per table; a merge meets the pinned rows
+    gather     fragments become one change per table; a merge joins the pinned rows
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ _PASSES_MAX: Final = 50
 
 
 class _DryRunEnded(Exception):  # noqa: N818 - it ends a run, it reports no error
-    """Carries a dry run out of the protocol before anything is armed."""
+    """Ends a dry run before the sidecar is armed."""
 
 
 def load_on_spark(load: SparkLoad) -> LoadReport:
@@ -206,7 +205,7 @@ class _LoadJob:
         return standing if standing.is_final else self._settle(plan, standing)
 
     def _settle(self, plan: LoadPlan, standing: Standing) -> Standing:
-        """Pass over the staged keys until nothing that was refused can change a finding."""
+        """Repeat passes over the staged keys until no refused row can change a finding."""
         for _ in range(_PASSES_MAX):
             self._load.progress.phase("checking keys")
             keys = plan.keys(overwritten=self._overwritten(plan))

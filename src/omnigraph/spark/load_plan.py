@@ -1,4 +1,4 @@
-"""What every task of a load knows: the types, the pins, the keys to send, the files to read.
+"""The parameters of every task of a load: types, pins, keys to send, files to read.
 
 Invariant: picklable and read-only; two tasks with the same plan and the same input stage the same
 rows at the same positions, so a task may run twice and either result may be used.
@@ -62,7 +62,7 @@ class LoadPlan:
         return table_schema(declared_types(self.catalog)[table_key])
 
     def relies_on(self, overwritten: frozenset[str], touched: frozenset[str]) -> frozenset[str]:
-        """The tables whose pinned rows the checks of a pass rest on, empty ones included."""
+        """The tables whose pinned rows the checks of a pass depend on, empty ones included."""
         asked = {
             role.table_key
             for rules in self.rules.values()
@@ -79,7 +79,7 @@ class LoadPlan:
         return frozenset(touched | (nodes & asked) | (edges if overwritten else set()))
 
     def keys(self, *, overwritten: frozenset[str]) -> KeyPlan:
-        """The roles of a pass: all incoming keys, and those pinned ones a rule may ask for."""
+        """The roles of a pass: all incoming keys, and the pinned keys that a rule reads."""
         incoming = [role for rules in self.rules.values() for role in roles_of(rules, pinned=False)]
         return KeyPlan(
             roles=(*incoming, *self._pinned_roles(overwritten)),
@@ -90,7 +90,7 @@ class LoadPlan:
         )
 
     def id_keys(self, table_key: str) -> KeyPlan:
-        """The one pass that brings staged and pinned rows of a table together by their ids."""
+        """The pass that joins staged and pinned rows of a table by their ids."""
         roles = tuple(
             Role(kind=RoleKind.ID, table_key=table_key, columns=(ID_COLUMN,), pinned=pinned)
             for pinned in (False, True)
@@ -108,7 +108,7 @@ class LoadPlan:
         return next((rule for rule in rules if isinstance(rule, EdgeCount)), None)
 
     def tracked(self) -> frozenset[str]:
-        """Tables of which it must be known what a merge replaces, because a rule rests on it."""
+        """Tables whose replaced rows must be known, because a rule depends on them."""
         if self.mode is not WriteMode.MERGE:
             return frozenset()
         return frozenset(
@@ -161,7 +161,7 @@ def plan_load(load: SparkLoad, snapshot: Snapshot) -> LoadPlan:
 
 
 class FirstRefused(msgspec.Struct, frozen=True, array_like=True):
-    """A refused record as far as a report shows it."""
+    """The part of a refused record that a report shows."""
 
     place: int
     type: str | None
@@ -170,7 +170,7 @@ class FirstRefused(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SplitReport(msgspec.Struct, frozen=True):
-    """What became of one split, in a size that does not grow with it."""
+    """The result of one split, in a size that does not grow with it."""
 
     split: int
     source: str
@@ -180,9 +180,9 @@ class SplitReport(msgspec.Struct, frozen=True):
     first_refused: list[FirstRefused]
     fragments: dict[str, list[tuple[str, int]]]
     given_ids: dict[str, int]
-    """Rows whose id came with the input, by table."""
+    """The number of rows whose id is in the input, by table."""
     generated: str
-    """What the ids begin with that were made here."""
+    """The prefix of generated ids."""
 
     def staged(self, table_key: str) -> tuple[StagedFragment, ...]:
         return tuple(
@@ -191,7 +191,7 @@ class SplitReport(msgspec.Struct, frozen=True):
         )
 
     def only(self, table_key: str) -> SplitReport:
-        """The same split as if it had rows of one table alone."""
+        """The same split, restricted to the rows of one table."""
         return msgspec.structs.replace(self, fragments={table_key: self.fragments[table_key]})
 
     def rows(self, table_key: str) -> int:

@@ -1,11 +1,11 @@
 """Maintenance on Spark: the pieces of all tables as one job, one piece per task.
 
-Invariant: tasks write unreferenced files, so one may run twice. What comes back is texts and
-descriptions of files, in the order of the pieces. A piece that fails is answered by its error and
-the others go on; only if Spark gives up on a job, all of its pieces are answered by that.
+Invariant: tasks write unreferenced files, so one may run twice. The driver receives texts and
+descriptions of files, in the order of the pieces. A piece that fails returns its error and does not
+affect the others; if a job fails, all of its pieces return that error.
 
-An index over many rows is built in parts by several tasks. A second job makes one segment of them:
-that takes a good part of the time of building, and memory that the driver may not have.
+An index over many rows is built in parts by several tasks. A second job merges them to one segment,
+because that takes much of the build time, and memory that the driver may not have.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ROWS_PER_PART: Final = {
     Organisation.INVERTED: 1_000_000,
     Organisation.IVF_FLAT: 1_000_000,
 }
-"""So many rows keep a task busy for a few seconds."""
+"""The number of rows that a task processes in a few seconds."""
 
 _FILES_PER_TASK: Final = 16
 _TYPED: Final[dict[str, type[OmnigraphError]]] = {
@@ -84,7 +84,7 @@ def run_compactions(
     spark: SparkSession, root: Root, pieces: Sequence[CompactionWork]
 ) -> list[str | OmnigraphError]:
     """Rewrite the files of every piece; the text of each result, or why there is none."""
-    # A task describes each of its fragments, and every task is sent the work of all.
+    # A task describes each of its fragments, and every task receives the work of all.
     packed = [(each.entry, zlib.compress(each.task.encode())) for each in pieces]
 
     def compact(piece: tuple[TableEntry, bytes]) -> bytes:
@@ -99,7 +99,7 @@ def run_compactions(
 
 
 def _durable(root: Root, answer: bytes) -> bytes:
-    """The answer of a task, once the files it speaks of are on stable storage."""
+    """The result of a task, once its files are on stable storage."""
     make_durable(root)
     return answer
 
@@ -163,7 +163,7 @@ def _parts(root: Root, task: IndexTask) -> _Parts:
 
 
 def compare_files(spark: SparkSession, root: Root, files: Sequence[StoredFile]) -> list[str | None]:
-    """How each file differs from what was published."""
+    """How each file differs from the published one."""
     tasks = -(-len(files) // _FILES_PER_TASK)
     pieces = [tuple(files[number::tasks]) for number in range(tasks)]
 

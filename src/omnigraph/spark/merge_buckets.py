@@ -1,8 +1,8 @@
-"""Rows of two versions on their way to each other: files in the staging area, by a hash of the id.
+"""A shuffle of the rows of two versions: files in the staging area, by a hash of the id.
 
-Invariant: rows with one id lie in one bucket, whichever task read them. A file has a name of its
-own and is read only if the successful attempt has reported it, so tasks may run twice. A task that
-finds its operation over takes its files away and stops.
+Invariant: rows with one id are in one bucket, whichever task read them. A file has a unique name
+and is read only if the successful attempt reported it, so tasks may run twice. A task whose
+operation has ended removes its files and stops.
 
 Rows never pass through the JVM: tasks send the names of files.
 """
@@ -36,7 +36,7 @@ ROWS_PER_BUCKET: Final = 500_000
 """Rows that may differ in one bucket, of both versions together."""
 
 BLOB_ROWS_PER_BUCKET: Final = 20_000
-"""As many, where rows hold blobs."""
+"""The same for rows with blobs."""
 
 _BUCKETS_MAX: Final = 4_096
 _HELD_BYTES: Final = 64 << 20
@@ -47,23 +47,23 @@ _Told = TypeVar("_Told")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the tasks of one operation leave files for each other."""
+    """The folder in which the tasks of one operation exchange files."""
 
     root: Root
     operation_id: str
 
     def open(self) -> None:
-        """From now on files may be left."""
+        """Allow tasks to write files."""
         StoredObjects(self.root).replace(names.staging_claim(self.operation_id), b"")
 
     def close(self) -> None:
-        """Remove every file; a task that writes one later removes it."""
+        """Remove every file; a task that writes one later removes it itself."""
         StoredObjects(self.root).delete(names.staging_claim(self.operation_id))
         remove_all(self.root, self.operation_id)
 
 
 class StagedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file with rows of one bucket: of one table, in the role they play there."""
+    """A file with rows of one bucket, of one table and one role."""
 
     table: int
     bucket: int
@@ -118,7 +118,7 @@ class BucketDiff(TableDiff):
 
 
 class BucketWriter:
-    """Leaves the rows of one task in files, one or more per bucket, as memory fills."""
+    """Writes the rows of one task to files, one or more per bucket, as memory fills."""
 
     def __init__(self, place: Place, *, table: int, role: str, buckets: int) -> None:
         self._place = place
@@ -130,7 +130,7 @@ class BucketWriter:
         self._files: list[StagedFile] = []
 
     def add_by_id(self, rows: pa.RecordBatch) -> None:
-        """Take rows in, each into the bucket of its id."""
+        """Add rows to the buckets of their ids."""
         if self._buckets == 1:
             self.add(0, rows)
             return
@@ -150,7 +150,7 @@ class BucketWriter:
             self._flush()
 
     def files(self) -> list[StagedFile]:
-        """Everything that was left, once all rows are in."""
+        """All files, after all rows were added."""
         self._flush()
         objects = StoredObjects(self._place.root)
         operation_id = self._place.operation_id
@@ -212,7 +212,7 @@ def candidate_work(
 
 
 def scatter(place: Place, work: Candidates) -> list[StagedFile]:
-    """Read one share and leave its rows in their buckets."""
+    """Read one share and write its rows to their buckets."""
     writer = BucketWriter(place, table=work.table, role=work.role, buckets=work.buckets)
     read = read_new if work.is_new else read_gone
     for batch in read(work.diff.root, work.diff.plan, work.part):
@@ -245,7 +245,7 @@ def run_tasks(
     numbers = spark.range(0, len(pieces), 1, len(pieces))
     rows = numbers.mapInArrow(task, "number long, blob binary").collect()
     found = {row.number: msgspec.msgpack.decode(bytes(row.blob), type=told) for row in rows}
-    assert len(found) == len(rows) == len(pieces), "every piece of work is told of once"
+    assert len(found) == len(rows) == len(pieces), "every piece of work reports once"
     return [found[number] for number in range(len(pieces))]
 
 

@@ -1,11 +1,11 @@
-"""The rows of a merge on Spark: rows that may differ meet in buckets, are decided, and are written.
+"""The rows of a merge on Spark: rows that may differ are shuffled, decided and written.
 
 Invariant: the same rows, counts and conflicts as in one process. The driver holds descriptions,
 counts, and the conflicts that are kept; never rows or ids. No table is written before every
 conflict of every table is decided and the rules of the schema hold for the result.
 
     scatter    rows that may differ, and where the target's rows are, go to files by a hash of ids
-    decide     one task per bucket: the changes of both sides meet, as in one process
+    decide     one task per bucket: the changes of both sides are combined, as in one process
     check      keyed rules, on the target with what was decided in place of its old rows
     write      decided rows become fragments; fragments of the target lose old rows
 """
@@ -90,10 +90,10 @@ _PINNED_ROWS_PER_TASK: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableToDecide:
-    """A table that the source changed; `ours` is None if the target has what the base had.
+    """A table that the source changed; `ours` is None if the target equals the base.
 
     `rules` are None if the result cannot break one; `written` says whether the table is written,
-    or only pointed elsewhere.
+    or its pin alone changes.
     """
 
     pinned: TableEntry
@@ -111,7 +111,7 @@ class TableToDecide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedTable:
-    """What merging does to one table, in files that tasks left."""
+    """The effect of a merge on one table, in files that tasks wrote."""
 
     work: TableWork
     files: tuple[StagedFile, ...] = field(repr=False)
@@ -174,7 +174,7 @@ class SparkMerge:
         rules: Mapping[str, TypeRules],
         touched: frozenset[str],
     ) -> BrokenByMerge:
-        """Rules that the result would break; `snapshot` has tables that are only pointed there."""
+        """Rules that the result would violate; `snapshot` has tables whose pin alone changes."""
         found = report_of(finding for table in tables for finding in table.broken)
         rows = [
             _broken_row(each.table_key, each.id, each.columns, each.message, each.reason.value)
@@ -231,7 +231,7 @@ class SparkMerge:
         return changes
 
     def clean_up(self, *, unpublished: bool) -> None:
-        """Remove the files between tasks; of written rows only what will never be published."""
+        """Remove temporary files; of written rows only those that will never be published."""
         with suppress(OmnigraphError):
             self._place.close()
             for entry, fragment in self._staged if unpublished else ():
@@ -329,7 +329,7 @@ class SparkMerge:
             )
 
     def _first_conflicts(self, buckets: Iterable[tuple[str, ...]]) -> pa.Table:
-        """Every bucket holds its first ones in order, so the first of all are among them."""
+        """Every bucket has its first conflicts in order, so the first of all are among them."""
         kept = CONFLICT_SCHEMA.empty_table()
         for paths in buckets:
             found = pa.Table.from_batches(read_files(self._place, paths), CONFLICT_SCHEMA)
@@ -368,7 +368,7 @@ def _fragments(described: Iterable[Described]) -> list[StagedFragment]:
 
 
 def _rows_of(broken: BrokenRule) -> Iterator[Mapping[str, str | None]]:
-    """A broken rule in the shape of conflicts, one for each of its examples."""
+    """A violated rule as conflicts, one for each of its examples."""
     more = broken.count - len(broken.examples)
     for number, example in enumerate(broken.examples):
         others = f", and {more} more" if more > 0 and not number else ""

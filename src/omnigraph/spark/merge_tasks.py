@@ -1,7 +1,7 @@
 """What the tasks of a merge do: find the target's rows, decide a bucket, write it, drop old rows.
 
-Invariant: a task holds one bucket's ids, never its rows; what it decides lies in files until all
-buckets are decided. Tables are written only afterwards, so a merge with conflicts writes to none.
+Invariant: a task holds one bucket's ids, never its rows; its results are in files until all buckets
+are decided. Tables are written only afterwards, so a merge with conflicts writes to none.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _ROW_ID, _ADDRESS, *_ = names.LANCE_COLUMNS
 class TableWork:
     """One table of a merge on Spark; `groups` are fragments of the target's version.
 
-    `rules` are None where the result cannot break one. A table that is not `written` is decided
-    only for the sake of its rules.
+    `rules` are None where the result cannot violate one. A table that is not `written` is decided
+    only to check its rules.
     """
 
     number: int
@@ -82,12 +82,12 @@ class TableWork:
 
     @property
     def knows_rows(self) -> bool:
-        """Whether rows of the target may be replaced or go; otherwise all that comes is new."""
+        """Whether rows of the target may be replaced or deleted; otherwise all rows are new."""
         return bool(self.theirs.plan.gone) or self.ours is not None
 
     @property
     def watches_sources(self) -> bool:
-        """Whether a source may be left with too few edges."""
+        """Whether a source may have too few edges afterwards."""
         return minimum_of(self.rules) is not None
 
     @property
@@ -101,7 +101,7 @@ class TableWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedIds:
-    """Some fragments of the target whose ids are brought to their buckets."""
+    """Some fragments of the target whose ids are sent to their buckets."""
 
     table: TableWork
     group: int
@@ -117,7 +117,7 @@ class Bucket:
 
 
 class BrokenRows(msgspec.Struct, frozen=True, array_like=True):
-    """A rule of single rows that decided rows break: how often, and the first by id and words."""
+    """A row rule that decided rows violate: how often, and the first by id and message."""
 
     reason: str
     columns: tuple[str, ...]
@@ -126,7 +126,7 @@ class BrokenRows(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True):
-    """What one bucket came to; rows, addresses and conflicts are in the files."""
+    """The result of one bucket; rows, addresses and conflicts are in the files."""
 
     files: list[StagedFile]
     counts: dict[str, int]
@@ -149,7 +149,7 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True):
-    """A fragment of the target without the rows that go; no description if none is left."""
+    """A fragment of the target without the removed rows; no description if none remain."""
 
     fragment_id: int
     description: str | None
@@ -165,7 +165,7 @@ def minimum_of(rules: TypeRules | None) -> EdgeCount | None:
 
 
 def scatter_pinned(place: Place, work: PinnedIds) -> list[StagedFile]:
-    """Bring ids of the target, and where their rows are, to their buckets."""
+    """Send ids of the target and the addresses of their rows to their buckets."""
     table = work.table
     sources = [names.SOURCE_COLUMN] if table.watches_sources else []
     writer = BucketWriter(place, table=table.number, role=PINNED, buckets=table.buckets)
@@ -211,7 +211,7 @@ def decide(place: Place, bucket: Bucket) -> Decided:
 
 
 class _Steps:
-    """Takes the steps of one bucket's merge, and keeps what they say beside rows to write."""
+    """Collects the results of the steps of one bucket's merge other than the rows to write."""
 
     def __init__(self, place: Place, bucket: Bucket, steps: Iterator[MergeStep]) -> None:
         self._steps = steps
@@ -258,7 +258,7 @@ def _broken(found: BadRows) -> BrokenRows:
 
 
 def bad_rows_of(table_key: str, broken: BrokenRows) -> BadRows:
-    """The finding as the task made it, but for the rows' positions."""
+    """The finding without the positions of rows."""
     reason = Reason(broken.reason)
     return BadRows(
         table_key=table_key,
@@ -297,7 +297,7 @@ def _known(place: Place, bucket: Bucket, wanted: pa.StringArray) -> pa.Table:
 def _upsert_files(
     place: Place, bucket: Bucket, spool: Spool, known: pa.Table
 ) -> Iterator[StagedFile]:
-    """Whole rows with the row ids they take over, and apart from them what rules look at."""
+    """Whole rows with the row ids that they keep, and separately the columns that rules read."""
     table = bucket.table
     rows, keyed = (
         BucketWriter(place, table=table.number, role=role, buckets=1) for role in (UPSERTS, KEYED)
@@ -314,7 +314,7 @@ def _upsert_files(
 
 
 def _gone_files(place: Place, table: TableWork, known: pa.Table) -> list[StagedFile]:
-    """Addresses of rows that go or get new contents, in files by the group of their fragment."""
+    """Addresses of removed or replaced rows, in files by the group of their fragment."""
     group_of = {each: number for number, group in enumerate(table.groups) for each in group}
     writer = BucketWriter(place, table=table.number, role=GONE, buckets=len(table.groups))
     addresses = known.column(_ADDRESS).to_numpy()
@@ -359,7 +359,7 @@ def write_bucket(place: Place, entry: TableEntry, paths: Iterable[str]) -> Writt
 
 
 def shrink_group(place: Place, entry: TableEntry, paths: Iterable[str]) -> list[Lost]:
-    """Leave rows of some fragments out of the next version."""
+    """Remove rows of some fragments from the next version."""
     addresses = removed(place, paths)
     nothing = np.empty(0, np.uint64)
     rows = Located(ids=pa.array([], pa.string()), row_ids=nothing, addresses=addresses)

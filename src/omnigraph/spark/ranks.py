@@ -1,6 +1,6 @@
 """Values of an ordering column as numbers that compare like the values do.
 
-Invariant: a row with the greater value has the greater pair; nothing is the least of all.
+Invariant: a row with the greater value has the greater pair; a missing value is the smallest.
 """
 
 from __future__ import annotations

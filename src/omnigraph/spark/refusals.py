@@ -1,4 +1,4 @@
-"""Refused rows back to the records they were: place, reason, message and the line itself.
+"""Refused rows as input records: position, reason, message and the line itself.
 
 Invariant: reads only splits that have refused records, and of a staged split only the columns that
 a message quotes. The input is read again for the refused lines alone.
@@ -93,7 +93,7 @@ def set_aside(
     place: QuarantinePlace,
     lines_before: int,
 ) -> int:
-    """Write the part of the quarantine table that one split fills; returns its rows."""
+    """Write the part of the quarantine table of one split; returns its number of rows."""
     tables = [refused_of(plan.root, plan.operation_id, report.split)] if report.refused else []
     if refused:
         tables.append(keyed_refusals(plan, report, refused, verdicts, with_raw=True))
@@ -108,7 +108,7 @@ def set_aside(
 def _columns(
     plan: LoadPlan, table_key: str, rows: RefusedRows, verdicts: tuple[Verdict, ...]
 ) -> list[str]:
-    """What messages quote, and for rows of a frame everything but blobs."""
+    """The columns that messages quote; for rows of a frame all columns except blobs."""
     quoted = [_quoted(verdicts[number]) for number in np.unique(rows.verdicts)]
     names = dict.fromkeys(name for each in quoted for name in each)
     if not plan.splits:
@@ -135,7 +135,7 @@ def _staged_rows(
 
 
 def _shown(plan: LoadPlan, rows: pa.Table) -> Iterable[bytes]:
-    """A frame is not computed a second time: its rows are shown as they were staged."""
+    """A frame is not computed again: its rows are shown as they were staged."""
     if plan.splits:
         return itertools.repeat(b"", len(rows))
     columns = zip(*rows.columns, strict=True)

@@ -1,11 +1,11 @@
 """How findings of buckets become final: which to accept after a pass, and whether to pass again.
 
-Invariant: what is accepted here is what the rules find when applied stage by stage to the rows the
-former stages left. A pass looks at all stages at once, so a finding counts only if no row that was
-refused in the same pass could have taken part in it.
+Invariant: the accepted findings are those of the rules applied stage by stage, each to the rows
+that the previous stages accepted. A pass evaluates all stages at once, so a finding is final only
+if no row that was refused in the same pass could be part of it.
 
-Most loads need one pass. Only refused rows lead to another, and only where a later rule looks at
-their table.
+Most loads need one pass. Only refused rows lead to another, and only if a later rule reads their
+table.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NO_ROWS: Final = RefusedRows(rows=_NONE, verdicts=np.empty(0, np.uint16))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What is settled so far: refused rows by table, and what a merge replaces."""
+    """The final results so far: refused rows by table, and what a merge replaces."""
 
     verdicts: tuple[Verdict, ...] = ()
     refused: Mapping[str, RefusedRows] = field(default_factory=dict)
@@ -76,9 +76,9 @@ def after_pass(
     rules: Mapping[str, TypeRules],
     given_ids: frozenset[str],
 ) -> Standing:
-    """Accept what is certain after one more pass.
+    """Accept the findings that are final after one more pass.
 
-    `given_ids` names the tables whose input brought ids along.
+    `given_ids` names the tables whose input has ids.
     """
     disturbed = _Disturbed(keys, rules, given_ids)
     for table_key in keys.tracked:
@@ -107,7 +107,7 @@ def after_pass(
 
 
 class _Disturbed:
-    """Which rules looked at rows that turned out not to count."""
+    """The rules that read rows which were refused."""
 
     def __init__(
         self, keys: KeyPlan, rules: Mapping[str, TypeRules], given_ids: frozenset[str]
@@ -129,7 +129,7 @@ class _Disturbed:
             self._marks.add(Stage.COUNTS)
 
     def refused(self, stage: Stage, table_key: str) -> None:
-        """Rows of a table fell out at a stage."""
+        """Rows of a table were refused at a stage."""
         later = {
             Stage.NODE_IDS: self._after_node_ids,
             Stage.NODE_TUPLES: self._after_node_tuples,
@@ -170,7 +170,7 @@ class _Disturbed:
         self.again |= self._may_uncover(table_key)
 
     def _may_uncover(self, table_key: str) -> bool:
-        """A refused row of a merge leaves the pinned one in place, which may then be in the way."""
+        """The pinned row of a refused merge row is kept, and may conflict with others."""
         return self._keys.mode is WriteMode.MERGE and table_key in self._keys.tracked
 
     def _has_tuples(self, table_key: str) -> bool:

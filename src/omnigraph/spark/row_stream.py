@@ -1,7 +1,7 @@
 """The rows of a DataFrame in this process, a few at a time.
 
-Invariant: the driver holds the rows of one batch, whatever the frame holds, in the order of the
-frame. Values come as Arrow all the way, so none is rounded or moved to another time zone.
+Invariant: the driver holds the rows of one batch at a time, in the order of the frame. Values are
+transferred as Arrow, so none is rounded or converted to another time zone.
 """
 
 from __future__ import annotations

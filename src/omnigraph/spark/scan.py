@@ -1,10 +1,10 @@
 """The graph as DataFrames: every scan pinned to one snapshot, read by tasks of equal size.
 
 Invariant: the driver plans, tasks read. All tasks of all scans of one `SparkGraph` read the same
-published commit, whatever is written meanwhile. Columns and conditions go down to Lance, and
-whatever is wrong with them is said by the driver before a job runs.
+published commit, regardless of concurrent writes. Columns and conditions are pushed down to Lance,
+and the driver reports errors in them before a job runs.
 
-Options of the store travel inside the task, and nowhere else.
+Storage options are part of the task, and are stored nowhere else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROWS_PER_TASK: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """Everything a task needs to read its part of a table; picklable, and it opens nothing itself.
+    """Everything a task needs to read its part of a table; picklable, opens no dataset itself.
 
     `stored` is the table's own shape of the columns asked for; `groups` are the fragments of each
     task.
@@ -122,22 +122,22 @@ def data_frame(spark: SparkSession, plan: ScanPlan) -> DataFrame:
 
 
 class Kept(Protocol):
-    """What keeps the versions that are read from being cleaned up."""
+    """A hold on the versions that are read."""
 
     def release(self) -> None: ...
 
 
 def _forget(_: Kept | None) -> None:
-    """Called when a frame is gone: until then it is what refers to the argument."""
+    """Called when a frame is garbage-collected; it keeps the argument alive until then."""
 
 
 class SparkGraph:
     """A graph on Spark, pinned to the snapshot it was made from.
 
     Cheap to hold. Published commits that come later are invisible; ask the graph for a new one.
-    Where the graph was opened for writing, what it reads is kept while this object is in use, and
-    let go at the end of a `with` block over it. Frames and views that outlive it are kept for half
-    an hour more.
+    If the graph was opened for writing, the versions that it reads are held while this object is
+    in use, and released at the end of a `with` block over it. For frames and views that outlive it
+    they are held for another half hour.
     """
 
     def __init__(self, spark: SparkSession, root: Root, snapshot: Snapshot) -> None:
@@ -147,17 +147,17 @@ class SparkGraph:
         self._kept: Kept | None = None
 
     def keep(self, kept: Kept | None) -> Self:
-        """Take over what keeps its versions."""
+        """Take over the hold on its versions."""
         self._kept = kept
         return self
 
     def kept_by(self, frame: DataFrame) -> DataFrame:
-        """A frame that keeps what it reads while it is in use, as this object would."""
+        """A frame that holds what it reads while it is in use, like this object."""
         weakref.finalize(frame, _forget, self._kept)
         return frame
 
     def release(self) -> None:
-        """Let go of what is read; it may be cleaned up from now on."""
+        """Release the hold; the versions may be cleaned up from now on."""
         if self._kept is not None:
             self._kept.release()
 
@@ -174,13 +174,13 @@ class SparkGraph:
 
         Args:
             type_name: A node type of the schema.
-            columns: The columns to read; all if left out. Spark itself cannot tell Lance which
-                columns a query uses, so name them for wide types.
+            columns: The columns to read; all by default. Spark does not push down the columns
+                that a query uses, so name them for wide types.
             where: A condition that Lance evaluates while it reads, in SQL, such as `"age > 3"`.
 
         Raises:
             NotFoundError: no such type.
-            InvalidInputError: no such column, or a condition that makes no sense.
+            InvalidInputError: no such column, or an invalid condition.
         """
         return self.table(names.node_table_key(type_name), columns=columns, where=where)
 
@@ -205,7 +205,7 @@ class SparkGraph:
     ) -> tuple[str, ...]:
         """Make a temporary view of every type, for `spark.sql`; returns their names.
 
-        Views read this snapshot for ever. Registering again, from a newer `SparkGraph`, replaces
+        Views always read this snapshot. Registering again, from a newer `SparkGraph`, replaces
         them. A view has the name of its type; where a node and an edge type share a name, or Spark
         cannot tell two apart because it ignores case, they are called `node_Name` and `edge_Name`.
 

@@ -1,14 +1,14 @@
-"""Where Spark comes from: a session handed in, a cluster, a Connect server, or one started here.
+"""The Spark session: a given one, one on a cluster or a Connect server, or a local one.
 
 Invariant: a session is stopped by the code that started it. A session that was passed in, or that
 the process had already, is used as it is and never stopped, and no setting of it is changed.
 
-Nothing else is asked of a session than what Spark Connect has too: no JVM, no context, no jar.
-Executors import this package, so it must be installed where they run; for a session started here
-on this machine they run the interpreter of this process.
+Only features of Spark Connect are used: no JVM, no context, no jar. Executors import this package,
+so it must be installed where they run; for a local session they run the interpreter of this
+process.
 
-Not here: credentials. Settings of a session end up on a command line and in event logs; the options
-of a store travel inside the tasks instead.
+Credentials are not settings of a session, because those are written to command lines and event
+logs. Storage options are part of the tasks instead.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _CONNECT_PORT: Final = 15002
 _ANSWER_SECONDS: Final = 10
 _STDERR: Final = 2
 _LOG_LINES_SHOWN: Final = 5
-# A Connect session leaves these behind, and no classic one can be started while they are set.
+# A Connect session leaves these set, and no classic session can be started meanwhile.
 _CONNECT_VARIABLES: Final = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE", "SPARK_REMOTE")
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "omnigraph",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Points in time are stored in UTC; a result must not depend on where it is printed.
+    # Timestamps are stored in UTC; a result must not depend on the local time zone.
     "spark.sql.session.timeZone": "UTC",
 }
 _WAREHOUSE: Final = "spark.sql.warehouse.dir"
@@ -60,7 +60,7 @@ _OWN_MACHINE_SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkTarget:
-    """Which Spark to work on: a cluster's master, a Connect address, or neither for this machine.
+    """Which Spark to use: a cluster's master, a Connect address, or neither for this machine.
 
     `settings` are for a session that is started here; an existing one keeps its own.
     """
@@ -83,7 +83,7 @@ class SparkTarget:
 
     @property
     def is_open(self) -> bool:
-        """Whether any Spark will do."""
+        """Whether any Spark can be used."""
         return self.master is None and self.remote is None
 
     @property
@@ -97,7 +97,7 @@ THIS_MACHINE: Final = SparkTarget()
 def spark_session(
     spark: SparkSession | None = None, *, target: SparkTarget = THIS_MACHINE
 ) -> SparkSession:
-    """The session handed in, else the one this process has already, else a new one.
+    """The given session, else the active one of this process, else a new one.
 
     A new session lives until it is stopped or the process ends.
 
@@ -146,7 +146,7 @@ def given_spark(given: object | None) -> AbstractContextManager[SparkSession]:
 
 
 def require_session(given: object) -> SparkSession:
-    """A session that a caller handed in, of Spark itself or of Spark Connect.
+    """A session that a caller passed, of classic Spark or of Spark Connect.
 
     Raises:
         InvalidInputError: it is none.
@@ -181,10 +181,10 @@ def require_installed(*packages: str) -> None:
 
 @contextmanager
 def without_noise() -> Iterator[None]:
-    """Silence what Spark and Lance say to this process without being asked, around calls of ours.
+    """Suppress warnings of Spark and Lance around calls of this package.
 
-    PySpark repeats that it has not been tested with this pandas, which nothing here uses. Lance
-    warns of forks; the one fork is the start of Spark's JVM, a different program at once.
+    PySpark warns of an untested version of pandas, which is not used here. Lance warns of forks;
+    the only fork starts Spark's JVM.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings(
@@ -197,7 +197,7 @@ def without_noise() -> Iterator[None]:
 def _running_session(target: SparkTarget) -> SparkSession | None:
     require_installed("pyspark")
     with without_noise():
-        # 300 ms that work without Spark need not pay.
+        # Saves 300 ms where Spark is not used.
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
 
@@ -218,7 +218,7 @@ def _running_session(target: SparkTarget) -> SparkSession | None:
 
 
 def _started(target: SparkTarget) -> SparkSession:
-    # Who is handed a session, or reads its settings, does not pay for loading PySpark.
+    # PySpark is loaded only if a session has to be started.
     from pyspark.sql import SparkSession
 
     if target.is_open and "SPARK_REMOTE" in os.environ:
@@ -269,7 +269,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _require_answer(remote: str) -> None:
-    """Refuse a server that is not there at once; the first query would try for ten minutes."""
+    """Refuse a server that does not respond; the first query would retry for ten minutes."""
     if getproxies():
         # Whether the proxy lets requests through cannot be determined here.
         return
@@ -286,7 +286,7 @@ def _require_answer(remote: str) -> None:
 
 
 def _without_parameters(remote: str) -> str:
-    """The address without what follows it, which may be a token."""
+    """The address without its parameters, which may contain a token."""
     return remote.partition(";")[0]
 
 
@@ -297,7 +297,7 @@ def _java() -> str | None:
 
 @contextmanager
 def _environment(target: SparkTarget) -> Iterator[None]:
-    """What a JVM started here must find; processes started later see nothing of it."""
+    """The environment of a JVM that is started here; later processes do not inherit it."""
     wanted: dict[str, str] = {}
     if target.on_this_machine:
         wanted = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
@@ -324,9 +324,9 @@ def _spark_home() -> str:
 
 @contextmanager
 def _stderr_to_a_file() -> Iterator[BinaryIO]:
-    """Give a JVM that starts meanwhile a nameless file as its stderr, for as long as it lives.
+    """Redirect the stderr of a JVM that is started meanwhile to an anonymous file.
 
-    Some of what a JVM prints no setting of Spark or of its log can switch off.
+    Some output of a JVM cannot be disabled by settings of Spark or its log.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as log:

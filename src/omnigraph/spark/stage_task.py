@@ -1,7 +1,7 @@
-"""What executors do with input: parse a split, stage its rows as fragments, send their keys.
+"""Tasks that read input: parse a split, stage its rows as fragments, send their keys.
 
-Invariant: rows never leave the task but as files of their table; what travels is hashes, counts and
-descriptions of files. Memory is bounded by the rows held back for one flush, whatever the split.
+Invariant: a task writes rows only to files of their table; it returns hashes, counts and
+descriptions of files. Memory is bounded by the rows of one flush, for any size of a split.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KeySender:
                 self._roles.setdefault(role.table_key, []).append((number, role))
 
     def add(self, table_key: str, rows: pa.Table, numbers: np.ndarray) -> int:
-        """Take in rows; returns how many brought their id along."""
+        """Add rows; returns how many have an id in the input."""
         brought = len(rows)
         for number, role in self._roles[table_key]:
             if role.kind is RoleKind.ID:
@@ -78,7 +78,7 @@ class KeySender:
 
 
 class SplitStager:
-    """Carries one split from parsed records to staged fragments."""
+    """Stages one split: from parsed records to fragments."""
 
     def __init__(self, plan: LoadPlan, keys: KeyPlan, split: int, *, source: str) -> None:
         self._plan = plan

@@ -1,7 +1,7 @@
-"""What tasks of a load leave for later tasks: refused records, and where each staged row came from.
+"""Files that tasks of a load write for later tasks: refused records, and origins of staged rows.
 
 Invariant: one file per split and kind, replaced with the same content when the split is run again;
-all of it lies below the load's own folder and is removed when the load ends.
+all of them are below the load's own folder, which is removed when the load ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refused_of(root: Root, operation_id: str, split: int) -> pa.Table | None:
 
 
 def put_places(root: Root, operation_id: str, split: int, places: Mapping[str, np.ndarray]) -> None:
-    """Keep, per table, the place of each staged row; differences compress to almost nothing."""
+    """Store, per table, the position of each staged row, as well-compressible differences."""
     steps = {key: np.diff(each, prepend=np.uint32(0)).tobytes() for key, each in places.items()}
     plain = msgspec.msgpack.encode(steps)
     content = len(plain).to_bytes(8, "little") + pa.compress(plain, codec="zstd", asbytes=True)
@@ -43,7 +43,7 @@ def put_places(root: Root, operation_id: str, split: int, places: Mapping[str, n
 
 def places_of(root: Root, operation_id: str, split: int) -> Mapping[str, np.ndarray]:
     content = StoredObjects(root).read(_path(operation_id, "places", split))
-    assert content is not None, "a split that staged rows left their places"
+    assert content is not None, "a split that staged rows wrote their positions"
     size = int.from_bytes(content[:8], "little")
     steps = msgspec.msgpack.decode(pa.decompress(content[8:], size, codec="zstd", asbytes=True))
     return {

@@ -1,7 +1,7 @@
 """Catalog types as Spark types, and the casts between the two Arrow shapes of a row.
 
-Invariant: a value that goes to Spark and comes back is the same value. The catalog's Arrow schema
-is the truth; Spark's schema is derived from it and never the other way round.
+Invariant: a value is unchanged by a round trip to Spark. The catalog's Arrow schema is
+authoritative; Spark's schema is derived from it.
 
     | catalog        | Arrow in the table              | Spark            | Arrow on the way     |
     |----------------|---------------------------------|------------------|----------------------|
@@ -62,7 +62,7 @@ def property_spark_type(property_type: PropertyType) -> spark_types.DataType:
 
 
 def carried_type(stored: pa.DataType) -> pa.DataType:
-    """The Arrow type in which values of a table's column travel to Spark and back."""
+    """The Arrow type in which values of a table's column are transferred to and from Spark."""
     if pat.is_list(stored) or pat.is_fixed_size_list(stored):
         items = stored.value_field
         carried = pa.field(_ITEM, carried_type(items.type), nullable=items.nullable)
@@ -73,7 +73,7 @@ def carried_type(stored: pa.DataType) -> pa.DataType:
 
 
 def carried_schema(stored: pa.Schema) -> pa.Schema:
-    """The shape in which rows of a table travel; names, order and "not null" stay."""
+    """The schema in which rows of a table are transferred; names, order and "not null" are kept."""
     return pa.schema(
         [pa.field(each.name, carried_type(each.type), nullable=each.nullable) for each in stored]
     )
@@ -116,8 +116,8 @@ def from_spark(rows: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
     """Rows from Spark, columns in any order, as rows of the table with this schema.
 
     Raises:
-        ValueError: a value does not fit its column, a vector has another length, a null stands
-            where none may be, or a column is missing.
+        ValueError: a value does not fit its column, a vector has another length, a required
+            value is null, or a column is missing.
     """
     missing = [name for name in stored.names if name not in rows.schema.names]
     if missing:
@@ -127,7 +127,7 @@ def from_spark(rows: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
 
 
 def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column that can be cast: Arrow reads the values of lists that have none, and dies of it."""
+    """A column that can be cast: Arrow crashes on lists without any values."""
     if not _holds_vectors(kind):
         return column
     if pat.is_fixed_size_list(kind):

@@ -1,11 +1,11 @@
-"""Merging at any size: staged rows meet the pinned rows with their ids, and replace them.
+"""Merging at any size: staged rows replace the pinned rows with their ids.
 
 Invariant: a replaced row keeps its stable row id. Rows with a known id and new rows are written to
 separate fragments, because only the former bring their row ids along; a split none of whose rows
 is known stays as it was staged.
 
-Two shuffles: ids bring staged and pinned rows together, then what was found goes to its owner, a
-staged split to be written again or a pinned fragment to lose rows.
+Two shuffles: staged and pinned rows are joined by id, then the matches are sent to their owner: a
+staged split that is written again, or a pinned fragment from which rows are removed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DONE_TAG: Final = "done"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who a match concerns: a staged split, or a pinned fragment, of one table."""
+    """The owner of a match: a staged split, or a pinned fragment, of one table."""
 
     table_key: str
     split: int | None = None
@@ -60,7 +60,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upsert:
-    """What a merge does to one table."""
+    """The effect of a merge on one table."""
 
     inserted: tuple[StagedFragment, ...]
     replacing: tuple[StagedFragment, ...]
@@ -68,7 +68,7 @@ class Upsert:
 
 
 class _Match(msgspec.Struct, frozen=True, array_like=True):
-    """Positions in a split with the row ids they take over, or offsets in a fragment."""
+    """Positions in a split with the row ids that they keep, or offsets in a fragment."""
 
     positions: bytes
     row_ids: bytes = b""

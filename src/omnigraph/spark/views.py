@@ -1,6 +1,6 @@
-"""What the types of a graph are called in Spark SQL.
+"""Names of the types of a graph in Spark SQL.
 
-Invariant: no two types share a name, whichever way the letters are written: Spark ignores case.
+Invariant: no two types share a name, ignoring case as Spark does.
 
 A type is called by its own name. Where a node type and an edge type would be called the same, both
 get their kind in front: `node_Person` and `edge_Person`. Types of one kind that differ only in

@@ -1,8 +1,8 @@
-"""The graph that a merge would leave, as DataFrames, before a table is touched.
+"""The result of a merge as DataFrames, before a table is written.
 
-Invariant: a table that the merge alters has its pinned rows, without those that go or get new
-contents, and the decided rows; nothing of it is committed anywhere. So a rule that is broken is
-found while the merge cannot be published, not even by a recovery.
+Invariant: a table that the merge changes has its pinned rows, without those that are deleted or
+replaced, and the decided rows; nothing is committed. So a violation is found before the merge can
+be published, even by a recovery.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Read = Callable[[Place, int], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Altered:
-    """What a merge does to one table, in files: addresses by group, and decided rows."""
+    """The effect of a merge on one table, in files: addresses by group, and decided rows."""
 
     groups: tuple[tuple[int, ...], ...] = field(repr=False)
     gone: Mapping[int, tuple[str, ...]] = field(repr=False)
@@ -47,7 +47,7 @@ class Altered:
 
 
 class WouldBeGraph(SparkGraph):
-    """A snapshot with the altered tables as they would be; only what rules look at can be read."""
+    """A snapshot with the changed tables; only columns that rules read can be read."""
 
     def __init__(
         self, spark: SparkSession, place: Place, snapshot: Snapshot, altered: Mapping[str, Altered]
@@ -93,7 +93,7 @@ class WouldBeGraph(SparkGraph):
 
 
 def _altered_rows(entry: TableEntry, altered: Altered, stored: pa.Schema) -> _Read:
-    """Pinned rows that stay, by group of fragments; then decided rows, by bucket."""
+    """Remaining pinned rows, by group of fragments; then decided rows, by bucket."""
 
     def rows(place: Place, number: int) -> Iterator[pa.RecordBatch]:
         if number >= len(altered.groups):
@@ -116,7 +116,7 @@ def broken_by_merge(
     touched: frozenset[str],
     sources: Mapping[str, Sequence[StagedFile]],
 ) -> Iterator[BrokenRule]:
-    """Keyed rules that the result breaks, of touched tables and of edges to touched nodes."""
+    """Keyed rules that the result violates, of changed tables and of edges to changed nodes."""
     asked = {
         key: each for key, each in rules.items() if key in touched or _nodes_of(each) & touched
     }
@@ -140,7 +140,7 @@ def _nodes_of(rules: TypeRules) -> frozenset[str]:
 
 
 def _abandoned(graph: WouldBeGraph, rules: TypeRules, files: Sequence[str]) -> Iterator[BrokenRule]:
-    """Nodes that stay and lose their last edge, though they need one."""
+    """Remaining nodes that lose their last edge, although they need one."""
     rule = minimum_of(rules)
     if rule is None or not files:
         return

@@ -48,7 +48,7 @@ EXAMPLES_MAX: Final = 10
 """How many offenders are named; the others are only counted."""
 
 MEMORY_BYTES: Final = 512 << 20
-"""What comparing rows may hold in memory before it goes on on disk."""
+"""Memory for comparing rows before it spills to disk."""
 
 _MEMORY_PER_THREAD: Final = 64 << 20
 _THREADS_MAX: Final = 4
@@ -105,7 +105,7 @@ def failed_checks(
 
 
 def in_order(checks: Sequence[DataCheck], found: Iterable[Offenders]) -> tuple[Offenders, ...]:
-    """What was found, each check once, in the order of the checks, without those that hold."""
+    """The results, each check once, in the order of the checks, without those that hold."""
     by_check: dict[DataCheck, list[Offenders]] = {each: [] for each in checks}
     for each in found:
         by_check[each.check].append(each)
@@ -114,7 +114,7 @@ def in_order(checks: Sequence[DataCheck], found: Iterable[Offenders]) -> tuple[O
 
 
 def together(check: DataCheck, parts: Sequence[Offenders]) -> Offenders:
-    """One answer out of those for the parts of a table."""
+    """The results for the parts of a table, combined."""
     examples = (example for each in parts for example in each.examples)
     return Offenders(
         check=check,
@@ -150,7 +150,7 @@ def fragments_of(root: Root, entry: TableEntry) -> tuple[int, ...]:
 def row_offenders(
     root: Root, table: TableChecks, fragments: Sequence[int]
 ) -> tuple[Offenders, ...]:
-    """Judge the rows of some fragments; one answer per check, also where it holds.
+    """Check the rows of some fragments; one result per check, also where it holds.
 
     Nulls are found by Lance while it reads, one pass per check; all other checks share one pass.
     """
@@ -174,7 +174,7 @@ def row_offenders(
 
 
 class _Tally:
-    """How many ids came, and the smallest of them."""
+    """The number of ids, and the smallest of them."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -253,7 +253,7 @@ def key_names(check: TupleIsUnique) -> tuple[str, ...]:
 
 
 def key_schema(check: TupleIsUnique, *, with_id: bool) -> pa.Schema:
-    """What `key_rows` gives."""
+    """The schema of the rows of `key_rows`."""
     kinds = [arrow_type(each.type) for each in check.columns]
     keys = [pa.field(*each, nullable=False) for each in zip(key_names(check), kinds, strict=True)]
     return pa.schema([*([pa.field(ID_COLUMN, pa.string(), nullable=False)] * with_id), *keys])
@@ -307,7 +307,7 @@ def _repeated(
     check: TupleIsUnique,
     compared: _Comparison,
 ) -> tuple[int, tuple[str, ...]]:
-    """Most often nothing is repeated, and the ids need not be read."""
+    """Usually nothing is repeated, and the ids are not read."""
 
     def tuples(*, with_id: bool) -> _Stream:
         batches = key_rows(root, entry, fragments, check, with_id=with_id)
@@ -336,7 +336,7 @@ _Stream: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
 class _Comparison:
-    """A database of one's own that compares streamed rows, on disk if they are many."""
+    """A private database that compares streamed rows and spills to disk."""
 
     def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
         self._database = database
@@ -363,7 +363,7 @@ class _Comparison:
             self._database.register(name, reader)
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """DuckDB makes a text of whatever fails in a stream that it reads."""
+        """DuckDB converts an error of an input stream to text."""
         try:
             yield from batches
         except OmnigraphError as error:

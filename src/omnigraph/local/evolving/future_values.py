@@ -1,7 +1,7 @@
 """The values that existing rows will have in columns of a new schema.
 
 Invariant: pure. A value depends on its row alone, and every value of the accepted schema has one:
-nothing here can fail over data. The same rows give the same values in this process and in a task.
+no data makes it fail. The same rows give the same values in this process and in a task.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _stored(batch: pa.RecordBatch, column: StoredColumn) -> pa.Array:
 
 
 def _mapped(values: pa.Array, mapping: Sequence[ValueMapping]) -> pa.Array:
-    """All values at once: what one pair makes is not looked at by another."""
+    """All values at once: the result of one pair is not an input of another."""
     if not mapping:
         return values
     old = pa.array([each.old for each in mapping], values.type)

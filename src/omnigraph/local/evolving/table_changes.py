@@ -1,8 +1,8 @@
-"""From the plan of a schema change to what becomes of every stored table.
+"""From the plan of a schema change to the change of every stored table.
 
-Invariant: pure; the two catalogs and the steps between them decide, no table is looked at. What a
-table will look like is exactly the Arrow schema of its target type, and only values that a step
-writes are computed.
+Invariant: pure; it depends on the two catalogs and the steps between them, and reads no table. The
+new schema of a table is the Arrow schema of its target type, and only values that a step writes are
+computed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Number: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
-    """A table that goes on: its keys now and afterwards, and its columns afterwards.
+    """A table that is kept: its keys before and after, and its columns after.
 
     Without `columns` the table itself stays as it is. `computed` says what the computed columns
     among them hold, in the same order.
@@ -61,7 +61,7 @@ class _Written:
 
 
 def table_changes(evolution: Evolution) -> tuple[TableChange, ...]:
-    """One change per node and edge type that goes on, in the order of the target catalog."""
+    """One change per node and edge type that is kept, in the order of the target catalog."""
     assert evolution.plan.supported, "a plan with refusals is not applied"
     written = _written(evolution.plan.steps)
     stored = {each.number: (key, each) for key, each in evolution.accepted.tables().items()}

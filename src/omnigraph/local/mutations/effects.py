@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEffect:
-    """Whole rows to put in place by id, and ids to delete, which pinned rows have."""
+    """Whole rows to write by id, and ids of pinned rows to delete."""
 
     rows: pa.Table = field(repr=False)
     ids: pa.StringArray = field(repr=False)
@@ -76,7 +76,7 @@ def _checked(
 ) -> frozenset[str]:
     """The tables that the rules looked at.
 
-    The statements have deleted the edges of deleted nodes already, so one that is left is a fault.
+    The statements have deleted the edges of deleted nodes, so a remaining one is an error.
     """
     rules = table_rules(catalog)
     findings = [

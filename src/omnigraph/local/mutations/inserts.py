@@ -1,4 +1,4 @@
-"""The rows that insert and upsert statements bring.
+"""The rows of insert and upsert statements.
 
 Invariant: they depend on the parameters alone, not on the graph, so they are made once: an id that
 was drawn for a row stays the same however often the mutation is prepared.
@@ -88,7 +88,7 @@ def _values(
 
 
 def require_vector(declared: NodeType | EdgeType, name: str, *, given: bool) -> None:
-    """Refuse to leave a vector out that would have to be made from a text."""
+    """Refuse a missing vector that would have to be computed from a text."""
     each = declared.properties[name]
     if given or each.embed is None or each.nullable:
         return

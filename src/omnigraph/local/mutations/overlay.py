@@ -1,9 +1,9 @@
-"""What a mutation has changed so far, laid over the pinned tables.
+"""What a mutation has changed so far, as an overlay over the pinned tables.
 
 Invariant: an id is in `rows` if it was inserted or updated and not deleted since; an id is in
-`known` if a pinned row has it and the mutation has taken charge of that row. What a statement
-sees is `rows` and the pinned rows that are not known. So what is deleted in the end is what is
-known and not in `rows`, and an entity that was inserted and deleted leaves nothing.
+`known` if a pinned row has it and the mutation has changed that row. What a statement
+sees is `rows` and the pinned rows that are not known. So the rows to delete are those
+known and not in `rows`, and an entity that was inserted and deleted has no effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TableOverlay:
 
     @property
     def deleted(self) -> pa.StringArray:
-        """Pinned ids that go."""
+        """Pinned ids to delete."""
         return without(self.known, self.ids)
 
     def holds(self, row_id: str) -> bool:
@@ -54,7 +54,7 @@ class TableOverlay:
         self.rows = pa.concat_tables([self.rows, rows])
 
     def remove(self, ids: pa.StringArray, *, pinned: pa.StringArray) -> None:
-        """Take rows away; `pinned` are those of the ids that pinned rows have."""
+        """Delete rows; `pinned` are those of the ids that pinned rows have."""
         if self.rows.num_rows:
             left = pc.invert(pc.is_in(self.rows.column(ID_COLUMN), ids))
             self.rows = self.rows.filter(left)
@@ -86,7 +86,7 @@ class Overlay:
         return self._tables[table_key]
 
     def require_bounds(self, what: str) -> None:
-        """Refuse what became too large by the step that is named."""
+        """Refuse a mutation that became too large in the named step."""
         rows = self.row_count
         require_rows(rows, what=what)
         size = sum(each.rows.nbytes for each in self._tables.values())

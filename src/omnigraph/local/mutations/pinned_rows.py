@@ -1,6 +1,6 @@
-"""The pinned rows that a mutation looks at.
+"""The pinned rows that a mutation reads.
 
-Invariant: every table that was looked at is in `read_set`, whether or not a row was found, so that
+Invariant: every table that was read is in `read_set`, whether or not a row was found, so that
 nothing is published on rows that have changed since. Rows are streamed.
 """
 

@@ -36,7 +36,7 @@ def require_none(findings: Iterable[BadRows]) -> None:
 
 
 def require_storable(rows: pa.Table, rules: TypeRules, columns: Collection[str]) -> None:
-    """Refuse values of these columns that no row can hold, even if it is deleted later on."""
+    """Refuse values that these columns cannot store, even if the row is deleted later."""
     about_values = tuple(
         rule
         for rule in rules.row_rules
@@ -46,7 +46,7 @@ def require_storable(rows: pa.Table, rules: TypeRules, columns: Collection[str])
 
 
 def require_new(table_key: str, row_id: str, *, taken: bool) -> None:
-    """Refuse an insert of what exists."""
+    """Refuse an insert of an existing entity."""
     if taken:
         violation = Violation(
             table_key=table_key,

@@ -1,7 +1,7 @@
 """Conditions and values of a mutation over rows of one type, in Arrow and DuckDB.
 
 Invariant: a value depends on its own row, the parameters and the instant of the run alone. Blobs
-are copied, never looked into, so no engine but Arrow sees them.
+are copied and never read, so only Arrow handles them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from omnigraph.query.expressions import (
 )
 from omnigraph.query.types import BLOB
 
-# No property can be called like these.
+# No property can have these names.
 _POSITION: Final = "#row"
 _FOUND: Final = "#text"
 
@@ -67,7 +67,7 @@ class RowValues:
             self._opened.close()
 
     def known(self, each: Expression) -> tuple[BoundValue] | None:
-        """The value that an expression has for every row, if it need not be computed."""
+        """The value of an expression that is the same for every row."""
         match each:
             case Constant():
                 return (self._content(each, each.value),)

@@ -1,7 +1,7 @@
 """The statements of a mutation, one after another, over one snapshot.
 
-Invariant: a statement sees what the earlier ones did, and nothing of what it does itself. Deleting
-a node deletes every edge that a reader would see there at that moment, however it came to be.
+Invariant: a statement sees the effects of the earlier ones, and none of its own. Deleting a node
+deletes every edge that is visible at that moment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from omnigraph.local.mutations.inserts import Inserts
     from omnigraph.schema.catalog import Catalog
 
-_ADDRESS: Final = "#address"  # no property is called so
+_ADDRESS: Final = "#address"  # no property has this name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class StatementRun:
         return len(ids)
 
     def _matches(self, statement: UpdateStatement | DeleteStatement, verb: str) -> _Matches:
-        """Everything a statement is about; too much of it is counted, not held."""
+        """All matches of a statement; beyond the limit they are counted only."""
         condition, own = statement.condition, statement.type
         table = self.overlay.table(statement.table_key)
         ids: list[pa.StringArray] = [NO_IDS]
@@ -173,7 +173,7 @@ class StatementRun:
         for rows, places in self._candidates(statement):
             numbered = rows.append_column(_ADDRESS, pa.array(places))
             if len(table.known):
-                # Before the condition: an old value must not be computed with any more.
+                # Before the condition: old values must no longer be used.
                 taken = pc.is_in(numbered.column(ID_COLUMN), table.known)
                 numbered = numbered.filter(pc.invert(taken))
             found = self._values.matching(numbered, condition, own)

@@ -1,8 +1,8 @@
-"""What an executor asks of a graph, whether its tables are held in memory or looked up.
+"""The interface by which an executor reads a graph: tables in memory, or index lookups.
 
 Invariant: within one run a position means the same entity in every column of a table. Tables may
-grow during a run, positions never change. Published edges have both their ends: what `check` would
-call a dangling edge may lead nowhere or to a node of nulls.
+grow during a run, positions never change. Published edges have both endpoints: in a
+damaged graph a dangling edge is skipped, or its node has null properties.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class GraphAccess(Protocol):
     def candidates(
         self, table: str, predicate: Expression | None, columns: Sequence[str]
     ) -> Candidates | None:
-        """Among which all entities are that meet a condition; None means all of them.
+        """A superset of the entities that meet a condition; None means all entities.
 
-        `columns` are those that will be asked for next.
+        `columns` are those that will be read next.
         """
         ...
 
     def ranked_candidates(
         self, table: str, predicate: Expression | None, by: Ranking, rows: int | None
     ) -> Positions | None:
-        """Positions among which the best so many rows of a ranking are; None means all of them."""
+        """A superset of the positions of the top rows of a ranking; None means all of them."""
         ...
 
     def corpus(self, table: str, field: str, query: str) -> Corpus:
-        """What the relevance of a text depends on, over all texts of a type."""
+        """The statistics that BM25 needs, over all texts of a type."""
         ...
 
     def adjacency(

@@ -1,4 +1,4 @@
-"""Who is joined to whom by one edge type, as two arrays of numbers.
+"""The adjacency of one edge type, as two arrays of numbers (CSR).
 
 Invariant: the ends of node `n` are at `offsets[n]` to `offsets[n + 1]`, sorted; `edges` are the
 positions of the edges in their table, beside the ends. With `distinct`, each end counts once per
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from omnigraph.local.queries.run import Run
 
 _MARKED_FACTOR: Final = 4
-"""Marking nodes in an array of all of them beats sorting while there are this many more."""
+"""A bitmap over all nodes is faster than sorting up to this ratio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Adjacency:
         return owners, self.ends[places].astype(np.int64, copy=False), places
 
     def reached(self, nodes: Positions, run: Run) -> Positions:
-        """The different nodes that a step leads to from any of these, in order."""
+        """The distinct nodes reached by a step from any of these, in order."""
         steps = self.degrees(nodes)
         marked = None
         if self.arrivals is not None and len(self.arrivals) <= _MARKED_FACTOR * int(steps.sum()):
@@ -80,7 +80,7 @@ class Adjacency:
 
 
 def runs_of(steps: Positions, most: int) -> Iterator[tuple[int, int]]:
-    """Runs of nodes that have at most so many steps together, or of one that has more."""
+    """Runs of nodes with at most this many steps in total, or of one node with more."""
     done = np.cumsum(steps)
     begin = 0
     while begin < len(steps) or begin == 0:
@@ -129,7 +129,7 @@ def adjacency_of(
 
 
 def _narrow(values: Positions) -> npt.NDArray[np.int32] | Positions:
-    """Half the memory wherever the numbers fit, which they do below two thousand million."""
+    """32-bit numbers where they fit, which halves the memory."""
     if len(values) and int(values.max()) > np.iinfo(np.int32).max:
         return values
     return values.astype(np.int32)

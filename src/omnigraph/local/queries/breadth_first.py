@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _STARTS_AT_ONCE: Final = 1 << 16
 _NUMBERS_PER_NODE: Final = 10
-"""What a search holds of a node that it has found: its level, its key, and copies while sorting."""
+"""Numbers per node that was found: its level, its key, and copies while sorting."""
 _NUMBERS_PER_PATH: Final = 60
-"""What comparing paths needs on top: the ids of nodes and edges, sorted."""
+"""Additional numbers for comparing paths: the ids of nodes and edges, sorted."""
 _NODE_BITS: Final = 40
-"""A start and a node in one number: a million million nodes, eight million starts."""
+"""A start and a node in one 64-bit number: up to 2**40 nodes and 2**23 starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class _Search:
         self._held = 0
 
     def reached(self, starts: Positions) -> Iterator[Found]:
-        """What every start reaches; owners are numbers of starts."""
+        """The nodes that every start reaches; owners are numbers of starts."""
         pending = [np.arange(len(starts), dtype=np.int64)]
         while pending:
             chosen = pending.pop()
@@ -148,7 +148,7 @@ class _Search:
         if plan.path_variable is not None:
             tracker = PathTracker(plan, self._access)
         level = first_level(starts)
-        # An edge between two types cannot be followed twice, so no node can be met again.
+        # An edge between two types cannot be followed twice, so no node is reached again.
         visited = _keys(level.owners, level.nodes) if self._chains else np.zeros(0, np.int64)
         found: list[Found] = []
         for depth in range(1, (plan.maximum if self._chains else 1) + 1):
@@ -171,7 +171,7 @@ class _Search:
         return found
 
     def _holds(self, level: Level, depth: int, *, alone: bool) -> bool:
-        """Account for a level; False if it is too much together with other starts."""
+        """Account for the memory of a level; False if the starts have to be split."""
         numbers = _NUMBERS_PER_NODE
         if self._plan.path_variable is not None:
             numbers += 2 * depth + 2 + _NUMBERS_PER_PATH

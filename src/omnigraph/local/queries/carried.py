@@ -1,7 +1,7 @@
-"""What rows carry from the pattern into SQL: values, and entities as the numbers they are.
+"""The columns that are passed from the pattern to SQL: values, and entities as positions.
 
-Invariant: an entity goes in and comes out as its position, so a statement moves few bytes and
-names, texts and structs are looked up for the rows that are left.
+Invariant: an entity is passed and returned as its position, so a statement moves few bytes; texts
+and structs are read for the resulting rows only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Carried:
-    """The columns of a statement's input, named as they are asked for."""
+    """The columns of a statement's input, named on first use."""
 
     def __init__(self, values: Values, known: Mapping[str, Origin]) -> None:
         self._values = values

@@ -1,9 +1,8 @@
-"""Whether a query looks things up or has its tables in memory.
+"""Whether a query uses index lookups or tables in memory.
 
-Invariant: the answer is the same. Lookups need no preparation and cost by what they meet; tables
-in memory cost their reading once. So a query looks up while what it starts from is named, the
-tables are not in memory yet, and lookups of these tables have not yet taken as long together as
-reading them would have.
+Invariant: the result is the same. The cost of lookups grows with the entities read; tables in
+memory are read once. So a query uses lookups if it starts from indexed values, the tables are not
+in memory yet, and past lookups of these tables took less time than reading them would take.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import Snapshot
 
 MET_MOST: Final = 20_000
-"""Entities or edges of a table that lookups may meet before tables in memory are better."""
+"""Entities or edges of a table that lookups may read before tables in memory are faster."""
 _SMALL_ROWS: Final = 50_000
 _SECONDS_PER_ROW: Final = 0.4e-6
 _SECONDS_PER_LOOKUP: Final = 3e-6
@@ -48,7 +47,7 @@ _SECONDS_AT_LEAST: Final = 0.05
 
 
 class Access(StrEnum):
-    """How a query reaches the graph; `auto` decides."""
+    """How a query reads the graph; `auto` chooses."""
 
     AUTO = "auto"
     PROBE = "probe"
@@ -57,7 +56,7 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was chosen and why, for people who ask."""
+    """The choice and its reason, for `explain`."""
 
     access: Access
     why: str
@@ -65,13 +64,13 @@ class Choice:
 
 
 SPENT: Final = Spent()
-"""On lookups in each set of tables."""
+"""Time spent on lookups, by set of tables."""
 
 
 def choose(  # noqa: PLR0911 - one per reason
     plan: Plan, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache
 ) -> Choice:
-    """How this plan should reach this snapshot."""
+    """How this plan should read this snapshot."""
     nodes = tuple(nodes_of(plan))
     edges = sorted({each.edge for each in nodes if isinstance(each, Expand)})
     scans = [each for each in nodes if isinstance(each, Scan)]

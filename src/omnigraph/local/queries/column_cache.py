@@ -1,8 +1,8 @@
 """Arrays that many queries share: columns of tables and adjacency, by the version they are of.
 
 Invariant: what is cached is immutable and named by exactly the version it was read from, so it is
-never stale, only unused. Memory stays below a limit: what was used longest ago goes to a file that
-is mapped when it is wanted again, and leaves the disk with the process.
+never stale, only unused. Memory stays below a limit: the least recently used entries are moved to
+files, which are memory-mapped when they are used again and removed when the process ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEFAULT_SHARE: Final = 4
 _WORTH_A_FILE_SECONDS: Final = 0.01
 _DISK_FACTOR: Final = 8
 _ENTRIES_MOST: Final = 10_000
-"""Small tables that change all the time leave entries of a few bytes each."""
+"""Bounds the number of small entries, which frequently changed tables leave."""
 
 Arrays: TypeAlias = dict[str, pa.Array | pa.ChunkedArray]
 
@@ -39,12 +39,12 @@ class _Entry:
     arrays: Arrays | None
     size: int
     seconds: float
-    """How long it took to make: what is quick to make again is dropped instead of stored."""
+    """The time to compute it: an entry that is cheap to compute is dropped instead of stored."""
     file: Path | None = None
 
 
 class ColumnCache:
-    """A bounded store of arrays; safe for threads, which never make the same entry twice."""
+    """A bounded, thread-safe cache of arrays; no entry is computed twice at the same time."""
 
     def __init__(self, limit_bytes: int, *, directory: Path | None = None) -> None:
         self.limit_bytes = limit_bytes
@@ -69,7 +69,7 @@ class ColumnCache:
         return self._disk_bytes
 
     def get(self, key: Hashable, make: Callable[[], Arrays]) -> Arrays:
-        """The arrays of a key, made at most once."""
+        """The arrays of a key, computed at most once."""
         found = self._found(key)
         if found is not None:
             return found
@@ -89,7 +89,7 @@ class ColumnCache:
                 self._making.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything, in memory and on disk."""
+        """Remove all entries, in memory and on disk."""
         with self._lock:
             for key in list(self._entries):
                 self._drop(key)

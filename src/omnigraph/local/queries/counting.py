@@ -1,6 +1,6 @@
-"""Answers that are nothing but counts, for which no statement is needed.
+"""Results that consist of counts only, computed without SQL.
 
-Invariant: what is counted here is what SQL would count, exactly.
+Invariant: the counts equal those of SQL.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class EntityCount:
 def counters_of(
     expressions: Sequence[Expression], known: Mapping[str, Origin]
 ) -> list[Counter] | None:
-    """A counter for every column, or None if a column is something else."""
+    """A counter for every column, or None if a column is not a count."""
     found: list[Counter] = []
     for each in expressions:
         if not isinstance(each, Aggregate) or each.function is not AggregateFunction.COUNT:

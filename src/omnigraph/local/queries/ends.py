@@ -1,4 +1,4 @@
-"""Where the steps of an expansion begin and end, as far as its pattern allows.
+"""The starts and ends of the steps of an expansion that its pattern allows.
 
 Invariant: an end that is bound before must be that very node; any other must meet the predicate.
 """

@@ -1,6 +1,6 @@
 """How many rows each step of a plan is expected to have.
 
-Invariant: a guess for people who read a plan; no answer depends on it.
+Invariant: an estimate for `explain`; no result depends on it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHARE_OF_A_CONDITION: Final = 0.4
 
 
 class Estimates:
-    """Guesses from the number of rows of every table."""
+    """Estimates from the number of rows of every table."""
 
     def __init__(self, catalog: Catalog, rows: Mapping[str, int]) -> None:
         self._catalog = catalog

@@ -1,8 +1,8 @@
 """Runs a plan in this process.
 
-Invariant: an answer is pulled batch by batch; what a run uses is given back when it ends, however
-it ends. A run that looks things up is finished before its first batch is handed out, so it can
-restart with the tables in memory when it reads too much.
+Invariant: a result is pulled batch by batch; the resources of a run are released when it ends or
+fails. A run with index lookups is finished before its first batch is returned, so it can restart
+with the tables in memory if it reads too much.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Answer:
             yield from looked_up
 
     def _looked_up(self, choice: Choice) -> list[pa.RecordBatch] | None:
-        """The whole answer, or None if it takes more lookups than it should."""
+        """The whole result, or None if it needs too many lookups."""
         began = time.perf_counter()
         probing = Probing(self._run, self._root, self._snapshot, most=MET_MOST)
         try:
@@ -131,6 +131,6 @@ def run_query(  # noqa: PLR0913 - what a run depends on
     limits: Limits,
     access: str = Access.AUTO,
 ) -> Answer:
-    """The answer of a plan over one snapshot; nothing is read before its first batch."""
+    """The result of a plan over one snapshot; nothing is read before its first batch."""
     run = Run(catalog=catalog, parameters=parameters, limits=limits)
     return Answer(plan, run, root, snapshot, Access(access))

@@ -60,7 +60,7 @@ def one_hop(
 
 
 def _only_how_many(plan: Expand, wanted: Wanted) -> bool:
-    """Whether nothing but the number of steps matters above."""
+    """Whether later steps use only the number of steps."""
     new = {plan.end, plan.edge_variable}
     return (
         wanted.counted
@@ -88,7 +88,7 @@ def _counted(
 
 
 def _only_where_to(plan: Expand, frame: Frame, wanted: Wanted) -> bool:
-    """Whether above nothing matters but which nodes are reached, and how often."""
+    """Whether later steps use only which nodes are reached, and how often."""
     held = {*frame.entities, *frame.paths}
     new_edge = plan.edge_variable in wanted.variables or plan.edge_predicate is not None
     return wanted.counted and not plan.end_bound and not new_edge and not (held & wanted.variables)

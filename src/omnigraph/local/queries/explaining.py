@@ -1,7 +1,7 @@
-"""The plan of a query with what was expected of its steps, and what they did.
+"""The plan of a query with the estimated and the actual rows of its steps.
 
-Invariant: explaining reads nothing but the sizes of tables; analysing runs the query to its end and
-throws its rows away.
+Invariant: explaining reads only the sizes of tables; analysing runs the query to its end and
+discards its rows.
 """
 
 from __future__ import annotations

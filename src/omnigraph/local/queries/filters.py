@@ -1,7 +1,7 @@
-"""Conditions about one entity, evaluated for a whole table or for the entities at hand.
+"""Conditions on one entity, evaluated for a whole table or for given entities.
 
-Invariant: the answer is the same either way. A whole table is looked at only if that is not much
-more than the entities at hand, and once per run.
+Invariant: the result is the same either way. A whole table is evaluated only if it is not much
+larger than the given entities, and once per run.
 """
 
 from __future__ import annotations

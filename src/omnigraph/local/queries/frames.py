@@ -24,7 +24,7 @@ _Number = TypeVar("_Number", bound=np.integer)
 ABSENT: Final = -1
 _COUNTABLE: Final = 2.0**62
 _DENSE_FACTOR: Final = 64
-"""Counting into an array of all positions beats sorting while it is at most this much larger."""
+"""Counting into an array of all positions is faster than sorting up to this ratio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Frame:
         return replace(self, paths={**self.paths, name: column})
 
     def weighted(self, factors: Positions) -> Frame:
-        """Every row that many times as often."""
+        """Every row repeated this many times."""
         if self.weights is None:
             return replace(self, weights=factors)
         require_countable(float((self.weights.astype(np.float64) * factors).max(initial=0)))

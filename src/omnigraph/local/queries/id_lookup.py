@@ -1,7 +1,7 @@
 """The position of an id in a column that is in memory.
 
-Invariant: the answer is the same however it is found. The column is looked through until that has
-taken as long as sorting it would; from then on its order is kept beside it, four bytes a row.
+Invariant: the result does not depend on the method. The column is scanned until the scans have
+taken as long as sorting it would; then it is sorted once and the order is kept, four bytes a row.
 """
 
 from __future__ import annotations

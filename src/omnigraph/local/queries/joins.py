@@ -1,4 +1,4 @@
-"""Frames put side by side: every row with every row, or with its matches of an optional block."""
+"""Joins of frames: cross products, and rows with their matches of an optional block."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_optional(
 
 
 def with_null(frame: Frame, name: str, origin: Origin) -> Frame:
-    """The rows with a variable that holds nothing."""
+    """The rows with a variable that is null."""
     nothing: Positions = np.full(frame.rows, ABSENT, dtype=np.int64)
     match origin:
         case EntityOf():

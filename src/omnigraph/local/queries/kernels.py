@@ -1,8 +1,8 @@
-"""Simple conditions by Arrow's own functions, which need no SQL and start in microseconds.
+"""Simple conditions evaluated by Arrow functions, without the start-up cost of SQL.
 
-Invariant: a condition answered here has the value that the language defines, nulls included;
-whatever could differ (floats and their NaN, numbers of different width, text functions) is left
-to SQL.
+Invariant: a condition evaluated here has the value that the language defines, nulls included.
+Anything that could differ (floats and NaN, numbers of different width, text functions) is left to
+SQL.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _STRING_TESTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedId:
-    """The only id that entities can have that meet a condition, and whether that is all it says."""
+    """The only id that can meet a condition, and whether the condition says nothing else."""
 
     id: str
     alone: bool

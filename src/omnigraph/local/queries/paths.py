@@ -52,7 +52,7 @@ def first_level(starts: Positions) -> Level:
 
 
 class PathTracker:
-    """Remembers the levels of one search, and which paths of each are smaller."""
+    """Stores the levels of one search, and the order of the paths of each."""
 
     def __init__(self, plan: Expand, access: GraphAccess) -> None:
         self._turned = plan.turned

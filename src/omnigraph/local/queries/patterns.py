@@ -1,8 +1,7 @@
 """The pattern of a query as a stream of frames.
 
-Invariant: every frame carries exactly the variables that are wanted above, and no more rows than
-a portion; a pattern is pulled frame by frame, so nothing of it is held but what a block must see
-as a whole.
+Invariant: every frame has exactly the variables that later steps read, and at most one portion of
+rows. A pattern is pulled frame by frame; only what a block needs as a whole is held in memory.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ class Patterns:
         for frame in self.frames(plan.right, inner, outer):
             self.run.hold(frame.nbytes, "one side of a cross product")
             held.append(frame)
-        # What the rows around a block carry along is on the left, where the block starts.
+        # The columns of the rows around a block are on the left, where the block starts.
         rest = replace(wanted, variables=wanted.variables - (right - left))
         if held:
             for frame in self.frames(plan.left, rest, outer):
@@ -214,13 +213,13 @@ class Patterns:
 def _below(
     wanted: Wanted, read: frozenset[str] | set[str], new: frozenset[str | None] | set[str | None]
 ) -> Wanted:
-    """What is wanted below a step that reads some variables and brings new ones."""
+    """What the steps below must provide to a step that reads some variables and adds others."""
     kept = frozenset(each for each in wanted.variables | read if each not in new)
     return replace(wanted, variables=kept)
 
 
 def _numbered(frame: Frame, inner: Plan) -> tuple[Frame, str]:
-    """The rows with their numbers as one more variable, which a block carries along."""
+    """The rows with their numbers as an additional variable, for a block."""
     number = f"#{id(inner)}"
     positions = np.arange(frame.rows, dtype=np.int64)
     column = EntityColumn(tables=(number,), positions=positions)

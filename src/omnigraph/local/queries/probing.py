@@ -1,8 +1,8 @@
-"""Tables looked up instead of held: only entities that a query meets are read, through indexes.
+"""Index lookups: only the entities that a query reaches are read.
 
-Invariant: an entity gets its position when it is met first, and keeps it. A frontier is fetched
-once. What is read is bounded: a query that reads too much gets an error before it has read it all,
-and is run again with the tables in memory.
+Invariant: an entity gets its position when it is first read, and keeps it. A frontier is fetched
+once. Reads are bounded: a query that would read too much is stopped and run again with the tables
+in memory.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _ENDS: Final = (names.SOURCE_COLUMN, names.TARGET_COLUMN)
 
 
 class MetTooMuch(Exception):  # noqa: N818 - a signal between two modules, never an answer
-    """The query is not one for lookups."""
+    """The query reads too much for lookups."""
 
 
 @dataclass(slots=True)
 class _Met:
-    """The entities of one table that were met, in the order in which they were."""
+    """The entities of one table that were read, in the order of their first read."""
 
     ids: list[str] = field(default_factory=list)
     positions: dict[str, int] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class _Met:
 
 @dataclass(slots=True)
 class _Joined:
-    """The edges of one type that were met, with the positions of their ends."""
+    """The edges of one type that were read, with the positions of their endpoints."""
 
     edges: list[int] = field(default_factory=list)
     sources: list[int] = field(default_factory=list)
@@ -75,7 +75,7 @@ class _Joined:
 
 
 class Probing:
-    """Looks entities and edges up as a query meets them; `most` bounds how many of them."""
+    """Reads entities and edges as a query reaches them, at most `most` of them."""
 
     def __init__(
         self, run: Run, root: Root, snapshot: Snapshot, *, most: int | None = None
@@ -216,7 +216,7 @@ class Probing:
         self._bound(len(joined.edges))
 
     def _fetch(self, table: str, met: _Met, name: str) -> None:
-        """Reads a property of all entities that were met since it was read last."""
+        """Reads a property of the entities that were added since it was last read."""
         held = met.columns.get(name)
         begin = 0 if held is None else len(held)
         kind = table_schema(self._run.catalog.tables()[table]).field(name).type

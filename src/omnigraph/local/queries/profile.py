@@ -1,4 +1,4 @@
-"""What the steps of one run did, for people who ask why a query takes its time."""
+"""The actual rows and times of the steps of one run, for `explain --analyze`."""
 
 from __future__ import annotations
 

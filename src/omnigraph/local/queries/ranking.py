@@ -1,7 +1,7 @@
-"""Rows that have a rank: near enough to be measured, or with a matching word.
+"""Rows that have a rank: with a distance, or with a matching word.
 
-Invariant: all conditions of the pattern come before. A fusion ranks entities, not rows: its scores
-depend on all rows together, so it holds their positions until the last one has come.
+Invariant: all conditions of the pattern are applied first. A fusion ranks entities, not rows: its
+scores depend on all rows, so it holds their positions until the last row.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Ranker:
                 assert_never(plan.by)
 
     def _best_of(self, plan: Rank) -> Best | None:
-        """What a scan right below may leave out, because it cannot be among the best."""
+        """What a scan right below may skip, because it cannot be among the best rows."""
         if not isinstance(plan.input, Scan):
             return None
         rows = None
@@ -87,7 +87,7 @@ class Ranker:
     def _best(
         self, arm: Distance | TextScore, entities: list[EntityColumn]
     ) -> list[tuple[str, int]]:
-        """The entities that one ranking has something to say about, best first."""
+        """The entities that one ranking ranks, best first."""
         listed: list[tuple[float, str, str, int]] = []
         sign = 1 if isinstance(arm, Distance) else -1
         for column in entities:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _VALUES = "values"
 _LOOKUP_ROWS = 1 << 20
 _BYTES_PER_EDGE = 48
-"""While it is built; 16 of them stay."""
+"""While the adjacency is built; 16 of them are kept."""
 
 
 class Resident:
@@ -159,7 +159,7 @@ class Resident:
             raise too_large(what, self._cache.limit_bytes)
 
     def _ends(self, edge: str, source: str, target: str) -> Arrays:
-        """The positions of the nodes that every edge joins; -1 for one that there is not."""
+        """The positions of the endpoints of every edge; -1 for a missing node."""
         table = names.edge_table_key(edge)
         self._require_room(f"the adjacency of {edge}", self.size(table) * _BYTES_PER_EDGE)
         columns = {names.SOURCE_COLUMN: source, names.TARGET_COLUMN: target}
@@ -175,7 +175,7 @@ class Resident:
         }
 
     def _portions(self, table: str, columns: tuple[str, ...]) -> Iterator[pa.Table]:
-        """Many batches at once: looking up ids has a cost that does not depend on their number."""
+        """Several batches at once: a lookup of ids has a fixed cost."""
         held: list[pa.RecordBatch] = []
         for batch in scan(self._root, self._entry(table), columns=columns):
             self._run.check()
@@ -228,7 +228,7 @@ def version_of(entry: TableEntry) -> tuple[Hashable, ...]:
 
 
 def _contiguous(column: pa.ChunkedArray) -> Column:
-    """One array, so that rows are found without looking for their chunk, if it can be one."""
+    """The column as one array if possible, so that a row is found without its chunk."""
     try:
         return whole(column)
     except pa.ArrowInvalid:

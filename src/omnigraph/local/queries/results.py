@@ -1,7 +1,7 @@
-"""From the rows of a pattern to the columns of an answer.
+"""From the rows of a pattern to the columns of the result.
 
-Invariant: columns have the types that the compiler promised. Order, groups and different rows are
-one SQL statement over numbers and keys; texts and structs are read for the rows that come out.
+Invariant: columns have the types that the compiler determined. Order, groups and distinct rows are
+one SQL statement over numbers and keys; texts and structs are read for the resulting rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INPUT = "rows_of_the_pattern"
 
 
 class Results:
-    """The answer of one run."""
+    """The result of one run."""
 
     def __init__(
         self, shape: Shape, schema: pa.Schema, patterns: Patterns, statements: Statements
@@ -57,7 +57,7 @@ class Results:
         self.schema = schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The answer, portion by portion; none if it has no rows."""
+        """The result, portion by portion; no portion if it has no rows."""
         if self._number(self._shape.limit) == 0:
             return
         match self._shape.kind:
@@ -94,7 +94,7 @@ class Results:
             for each in self._shape.projections
         )
 
-    # Rows as they come
+    # Rows without an order
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         skipped = self._number(self._shape.offset) or 0
@@ -150,7 +150,7 @@ class Results:
             found.append(f"{kind} ASC NULLS FIRST")
         return found
 
-    # Groups and different rows
+    # Groups and distinct rows
 
     def _distinct_sql(self) -> str:
         selected = [text for each in self._shape.projections for text in self._key_columns(each)]
@@ -220,7 +220,7 @@ class Results:
         return self._patterns.values.leaf(projection.expression, frame)
 
     def _column_keys(self) -> list[str]:
-        """The order of groups and different rows, by their columns."""
+        """The order of groups and distinct rows, by their columns."""
         order = self._shape.order
         assert order is not None
         places = {each.column.name: at for at, each in enumerate(self._shape.projections)}
@@ -250,7 +250,7 @@ class Results:
         return [f"v{at} {direction}"]
 
     def _counts(self) -> pa.RecordBatch | None:
-        """The answer if it is nothing but numbers of rows; no statement is needed for it."""
+        """The result if it consists of counts only, computed without SQL."""
         expressions = [each.expression for each in self._simplified()]
         counters = counters_of(expressions, self._known)
         if counters is None:
@@ -266,7 +266,7 @@ class Results:
     def _answered(
         self, text: str, first: Frame | None, frames: Iterator[Frame]
     ) -> Iterator[pa.RecordBatch]:
-        """Runs a statement over the rows; a single frame is handed over as a table."""
+        """Runs a statement over the rows; a single frame is passed as a table."""
         second = next(frames, None)
         if first is None:
             return

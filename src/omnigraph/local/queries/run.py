@@ -1,4 +1,4 @@
-"""One run of a query: what it was given, and what it may use.
+"""One run of a query: its parameters and its limits.
 
 Invariant: every producer of rows calls `check` between two portions, so a run ends soon after its
 timeout or cancellation, and accounts for memory before it is allocated.
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
 
 PORTION_ROWS_MAX: Final = 1 << 19
-"""Rows of a pattern that are worked on at once; a quarter of a million fill the caches already."""
+"""Rows of a pattern that are processed at once; more rows do not fit into CPU caches."""
 PORTION_ROWS_LEAST: Final = 1 << 12
 _BYTES_PER_ROW: Final = 256
-"""What a row of a pattern costs while it is worked on, its columns and copies included."""
+"""Bytes per row of a pattern while it is processed, its columns and copies included."""
 _NEXT_STEP: Final = (
     "Narrow the pattern, add a `limit`, raise the memory limit, or run it on Spark with "
     '`engine="spark"`.'
@@ -30,7 +30,7 @@ _NEXT_STEP: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use. Tables that many runs share are bounded by the cache, not by this."""
+    """The limits of one run. Tables shared by several runs are bounded by the cache instead."""
 
     memory_bytes: int
     seconds: float | None = None
@@ -44,7 +44,7 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A run that is under way. Not shared between queries; `cancel` may come from any thread."""
+    """A running query. Not shared between queries; `cancel` may be called from any thread."""
 
     catalog: Catalog
     parameters: BoundParameters
@@ -63,7 +63,7 @@ class Run:
         return self.limits.seconds - (time.monotonic() - self.started)
 
     def check(self) -> None:
-        """End the run here if it was cancelled or its time is over."""
+        """End the run here if it was cancelled or has timed out."""
         if self._cancelled.is_set():
             raise QueryCancelledError("the query was cancelled", next_step="Run it again.")
         left = self.seconds_left
@@ -71,11 +71,11 @@ class Run:
             raise out_of_time(self.limits)
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes more can be held."""
+        """Whether this many more bytes can be allocated."""
         return self._held + size <= self.limits.memory_bytes
 
     def hold(self, size: int, what: str) -> None:
-        """Account for bytes that stay until the run ends."""
+        """Account for bytes that are held until the run ends."""
         self._held += size
         if self._held > self.limits.memory_bytes:
             raise out_of_memory(self.limits, f"{what} would take it to {self._held:,} bytes")

@@ -1,4 +1,4 @@
-"""Search as columns: whether a text answers a query, and how near or relevant an entity is.
+"""Search values as columns: text matches, distances and relevance of entities.
 
 Invariant: a value depends on the entity alone, and for relevance on all texts of its type; it is
 computed once per entity, however many rows hold it. Ranks of a fusion are known after all rows.
@@ -36,7 +36,7 @@ class Scores:
         self._fused: dict[Fusion, dict[str, dict[int, float]]] = {}
 
     def matching(self, search: TextSearch, column: EntityColumn) -> Column:
-        """Whether each entity's text answers; null if there is no text or no query."""
+        """Whether each entity's text matches; null if there is no text or no query."""
         query = known_value(search.query, self._run.parameters)
         edits = None if search.edits is None else known_value(search.edits, self._run.parameters)
 
@@ -70,7 +70,7 @@ class Scores:
         return self._once(column, ranking.field.name, scored, pa.float64())
 
     def fused(self, ranking: Fusion, column: EntityColumn) -> Column:
-        """The fused score of each entity, which `fuse` gave it; null without a rank."""
+        """The fused score of each entity, set by `fuse`; null without a rank."""
         known = self._fused.get(ranking, {})
         found = np.full(len(column.positions), np.nan)
         for table in column.tables:
@@ -80,7 +80,7 @@ class Scores:
         return pa.array(found, mask=np.isnan(found))
 
     def set_fused(self, ranking: Fusion, ranks: dict[str, dict[int, float]]) -> None:
-        """What `fused` answers from now on: a score per table and position."""
+        """Sets the result of `fused`: a score per table and position."""
         self._fused[ranking] = ranks
 
     def _corpus(self, ranking: TextScore, table: str, query: str) -> Corpus:
@@ -96,7 +96,7 @@ class Scores:
         compute: Callable[[Column, str], Column],
         kind: pa.DataType,
     ) -> Column:
-        """Computes for the different entities of each table and hands the values out to rows."""
+        """Computes values for the distinct entities of each table, and assigns them to rows."""
         found: list[Column] = []
         places = np.full(len(column.positions), ABSENT, dtype=np.int64)
         before = 0

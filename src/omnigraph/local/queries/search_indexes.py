@@ -1,8 +1,8 @@
-"""When a search index is worth asking, and what its answer means for a query.
+"""When a search index is used, and what its result means for a query.
 
 Invariant: a text search through an index leaves out no row that matches: rows that the index does
 not know are read. A vector search gives exact distances of near rows. None means that the caller
-looks at every row, which is always right.
+has to read every row.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ DISTANCE: Final = "distance"
 
 _TEXT_ROWS_MIN: Final = 5_000
 _TEXT_SHARE: Final = 10
-"""An index is used if it leaves at most one row in so many."""
+"""An index is used if it selects at most one row in this many."""
 _VECTOR_NUMBERS_MIN: Final = 4_000_000
-"""Fewer numbers than this are compared faster than an index is opened."""
+"""Below this number of values a comparison is faster than opening an index."""
 
 
 def text_candidates(
@@ -50,7 +50,7 @@ def text_candidates(
     query: str,
     edits: int | None = None,
 ) -> pa.StringArray | None:
-    """Ids of at least all rows that match; None if every row must be looked at.
+    """A superset of the ids of matching rows; None if every row must be read.
 
     Ids of rows that the index knows are candidates: they still have to be matched.
     """
@@ -62,7 +62,7 @@ def text_candidates(
 
 
 def word_candidates(root: Root, entry: TableEntry, column: str, word: str) -> pa.StringArray | None:
-    """Ids of at least all rows that have a token, which is taken as it is; None as above."""
+    """A superset of the ids of rows with this exact token; None as above."""
     question = TextQuestion(column=column, words=(word,), wanted=Wanted.ANY)
     return _candidates(root, entry, question, lambda texts: having(texts, word))
 
@@ -103,7 +103,7 @@ def _text_question(
 def nearest_candidates(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table | None:
     """`id`, `_rowid` and `distance` of near rows, nearest first, at least as many as asked for.
 
-    None if every row must be looked at: there is no index, it is not worth it, or it gave too few.
+    None if every row must be read: no index, no benefit, or too few rows were found.
     """
     numbers = entry.row_count * len(question.query)
     if numbers < _VECTOR_NUMBERS_MIN or question.count * 2 > entry.row_count:

@@ -1,8 +1,7 @@
 """The best entities of a type by its search indexes, for a scan below a ranking.
 
-Invariant: among the entities found are the best so many that meet the condition, as far as the
-index of vectors finds them; texts are found exactly. None means that every entity has to be
-looked at.
+Invariant: the entities found include the best ones that meet the condition, as far as the vector
+index finds them; texts are found exactly. None means that every entity has to be read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import TableEntry
 
 _VERIFIED_MAX: Final = 4 * PROBE_VALUES_MAX
-"""More candidates than this are looked up slower than all texts are read."""
+"""Above this number of candidates reading all texts is faster than lookups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class SearchedTable:
 def best_ids(
     table: SearchedTable, predicate: Expression | None, by: Ranking, rows: int | None
 ) -> list[str] | None:
-    """Ids among which the best rows of a ranking are."""
+    """A superset of the ids of the best rows of a ranking."""
     match by:
         case Distance():
             return None if rows is None else _nearest(table, predicate, by, rows)
@@ -110,7 +109,7 @@ def _matching(table: SearchedTable, by: TextScore) -> list[str] | None:
 
 
 def corpus_of(table: SearchedTable, field: str, query: str) -> Corpus:
-    """The corpus of a field; words are counted by the index if it can be asked."""
+    """The corpus of a field; words are counted by the index if there is one."""
     counts = text_counts(
         shared_cache(),
         table.root,

@@ -1,6 +1,6 @@
-"""What follows the pattern of a plan, taken apart: columns, groups, order, limit.
+"""The part of a plan above its pattern: columns, groups, order, limit.
 
-Invariant: a plan has one of three shapes: rows, different rows, groups.
+Invariant: a plan has one of three shapes: rows, distinct rows, groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ShapeKind(enum.Enum):
-    """What becomes of the rows of the pattern."""
+    """How the rows of the pattern become the result."""
 
     ROWS = "rows"
     DISTINCT = "distinct"
@@ -27,7 +27,7 @@ class ShapeKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The pattern of a plan and what happens to its rows."""
+    """The pattern of a plan and how its rows become the result."""
 
     kind: ShapeKind
     pattern: Plan
@@ -47,7 +47,7 @@ class Shape:
 
     @property
     def asks_how_many(self) -> bool:
-        """Whether it matters how many equal rows the pattern has."""
+        """Whether the result depends on the number of equal rows of the pattern."""
         aggregates = [
             each.expression
             for each in self.projections
@@ -84,7 +84,7 @@ def _repeats_matter(aggregate: AggregateExpression) -> bool:
 
 
 def shape_of(plan: Plan) -> Shape:
-    """Takes a whole plan apart."""
+    """The shape of a whole plan."""
     limit: Expression | None = None
     offset: Expression | None = None
     order: Order | None = None

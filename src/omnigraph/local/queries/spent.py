@@ -1,7 +1,7 @@
-"""Seconds that a way of finding things has taken so far, so that a better one is prepared in time.
+"""The time that an access method has taken so far, to decide when to prepare a faster one.
 
-A preparation pays once the way without it has taken as long: then both together take at most twice
-what the better choice would have, whatever is asked later.
+A preparation is made once the time spent without it equals its cost: then the total is at most
+twice the cost of the better choice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _KEPT: Final = 1024
 
 
 class Spent:
-    """What was spent in this process, by what it was spent on; safe for threads."""
+    """Seconds spent in this process, by key; thread-safe."""
 
     def __init__(self) -> None:
         self._seconds: dict[Hashable, float] = {}

@@ -1,9 +1,9 @@
 """Typed expressions as DuckDB SQL.
 
 Invariant: the text has, for every row, the value that the language defines and the declared type;
-what the language refuses while a query runs, an integer or a sum that does not fit, DuckDB refuses
-too, and `refusal` knows such an error. DuckDB skips operands that decide nothing, so a refusal may
-fail to appear where the value is known without it, but it never appears without a row.
+an integer or a sum that does not fit is an error of the language and of DuckDB, and `refusal`
+recognises it. DuckDB skips operands that cannot change the value, so the error may be missing where
+the value is known without them, but it is never raised without a row.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from omnigraph.query.types import (
 from omnigraph.schema.catalog import FLOATS, INTEGERS, ListType, Scalar
 
 ColumnText: TypeAlias = Callable[[Expression], str]
-"""The text of a column for a leaf that only the executor knows: a property, a score, a part."""
+"""The SQL of a leaf that only the executor knows: a property, a score, a part."""
 IdentityText: TypeAlias = Callable[[Entity], tuple[str, str]]
 """The texts of the columns of the type and of the id of an entity."""
 
@@ -66,8 +66,8 @@ _STRING_TESTS: Final = {
 
 
 def refusal(error: Exception) -> str | None:
-    """What the language refuses, if that is what an error of DuckDB says; None otherwise."""
-    # While rows are read the same words come in an error of Arrow.
+    """The error of the language that an error of DuckDB means; None if it means another."""
+    # While rows are read, the same text is in an error of Arrow.
     too_large = (
         isinstance(error, duckdb.OutOfRangeException)
         or str(error).startswith("Out of Range Error")

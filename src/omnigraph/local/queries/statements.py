@@ -1,8 +1,8 @@
 """The SQL statements of one run.
 
-Invariant: a statement sees only what it is handed, keeps the order of its input where it computes
-row by row, and ends with the run: when time is over or the run is cancelled it is interrupted. What
-DuckDB refuses becomes an error of the run.
+Invariant: a statement reads only its input, keeps the order of its input where it computes row by
+row, and is interrupted when the run times out or is cancelled. An error of DuckDB becomes an error
+of the run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ENGINES_MAX: Final = 4
 
 
 class Statements:
-    """Connections, opened when a statement needs one: a stream keeps its own until its end."""
+    """Connections, opened on demand; a stream keeps its own until its end."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -57,7 +57,7 @@ class Statements:
         return list(found.columns)
 
     def table(self, text: str, rows: pa.Table | pa.RecordBatchReader) -> pa.Table:
-        """The whole answer of a statement over `rows_of_the_pattern`."""
+        """The whole result of a statement over `rows_of_the_pattern`."""
         with self._watched(rows) as connection:
             found: pa.Table = self._guarded(
                 connection, lambda: connection.sql(text).to_arrow_table()
@@ -65,12 +65,12 @@ class Statements:
             return found
 
     def batches(self, text: str, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """The answer of a statement, batch by batch."""
+        """The result of a statement, batch by batch."""
         with self._watched(rows) as connection:
             yield from self._read(connection, text)
 
     def _read(self, connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[pa.RecordBatch]:
-        """DuckDB frees a connection when its result is gone, not when it ended: it is held here."""
+        """Held here, because DuckDB frees a connection when its result is garbage-collected."""
         reader: pa.RecordBatchReader = self._guarded(
             connection, lambda: connection.sql(text).to_arrow_reader(_BATCH_ROWS)
         )
@@ -82,7 +82,7 @@ class Statements:
     def streamed(
         self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
     ) -> pa.RecordBatchReader:
-        """A stream DuckDB can read; an error of its source is raised as itself, not as DuckDB's."""
+        """A stream that DuckDB can read; an error of its source is raised unchanged."""
 
         def watched() -> Iterator[pa.RecordBatch]:
             try:
@@ -147,7 +147,7 @@ class Statements:
         self._idle.append(connection)
 
     def _guarded(self, connection: duckdb.DuckDBPyConnection, step: Callable[[], T]) -> T:
-        """Let DuckDB work; Ctrl-C interrupts it and is raised when it has stopped.
+        """Run DuckDB; Ctrl-C interrupts it and is raised when it has stopped.
 
         DuckDB would otherwise notice the signal itself, and may then wait for ever for a task that
         reads from Python.
@@ -192,7 +192,7 @@ def _says(error: Exception, what: str) -> bool:
 
 
 class _Engines:
-    """A DuckDB per size of memory, which spills beyond it, and connections that runs left behind.
+    """One DuckDB per memory limit, beyond which it spills, and a pool of its connections.
 
     Starting one costs 30 ms, setting a connection up costs 1 ms.
     """

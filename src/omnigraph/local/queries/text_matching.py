@@ -1,7 +1,7 @@
-"""Which texts answer a text condition.
+"""Which texts match a text condition.
 
-Invariant: the answer is that of the tokens of a text and of a query, compared one by one. A pattern
-that finds every possible spelling only decides which texts are looked at closely.
+Invariant: the result equals a comparison of the tokens of a text and of a query, one by one. A
+regular expression that finds every possible spelling only preselects texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATTERN_LETTERS_MAX: Final = 400
 def matches(
     texts: Column, kind: TextSearchKind, query: str, edits: int | None = None
 ) -> pa.BooleanArray:
-    """Whether each text answers the query; null where the text is null."""
+    """Whether each text matches the query; null where the text is null."""
     held = whole(texts)
     wanted = tokens(query)
     if not wanted:
@@ -46,13 +46,13 @@ def matches(
 
 
 def having(texts: Column, word: str) -> pa.BooleanArray:
-    """Whether each text has this token, which is taken as it is; null where the text is null."""
+    """Whether each text has this exact token; null where the text is null."""
     held = whole(texts)
     return _tested(held, *_any([word]))
 
 
 def holding(texts: Column, words: tuple[str, ...]) -> pa.BooleanArray:
-    """At least the texts that have one of the words as a token; false where the text is null."""
+    """A superset of the texts with one of the words as a token; false where the text is null."""
     held = whole(texts)
     pattern = _alternatives(words)
     if pattern is None:

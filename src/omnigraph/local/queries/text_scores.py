@@ -1,8 +1,8 @@
 """BM25: how relevant texts are to a query, among all texts of their type.
 
 Invariant: a score is computed from the tokens of the text itself and from three exact counts of its
-type: texts, their tokens, and the texts that hold each word. No index is asked, so a score is
-the same whatever was indexed when.
+type: texts, their tokens, and the texts that hold each word. No index is used, so a score does not
+depend on the state of an index.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TextCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """What a score needs to know about all texts of a type."""
+    """The statistics of all texts of a type that a score needs."""
 
     counts: TextCounts
     holders: Mapping[str, int]
@@ -58,8 +58,7 @@ def count_texts(batches: Iterable[Column]) -> TextCounts:
 
 def _token_count(texts: Column) -> int:
     plain = pc.string_is_ascii(texts)
-    # Engines agree about letters as long as all are plain; about others they follow Unicode
-    # versions of their own.
+    # Engines agree on ASCII letters; for others each follows its own version of Unicode.
     counted = pc.sum(pc.count_substring_regex(texts.filter(plain), _PLAIN_RUN)).as_py() or 0
     others = texts.filter(pc.invert(plain))
     return int(counted) + sum(len(tokens(each)) for each in others.to_pylist())

@@ -1,7 +1,7 @@
-"""Tokens of texts: the longest runs of letters and digits, as Unicode sees them, lower-cased.
+"""Tokens of texts: maximal runs of Unicode letters and digits, lower-cased.
 
 Invariant: nothing is stemmed, folded or left out, and a text is cut before it is lower-cased.
-`spellings` knows every way a text can write a token, so that a text can be searched as it is.
+`spellings` matches every spelling of a token, so that a text can be searched unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values of expressions for the rows of a frame, gathered from the columns of their entities.
 
-Invariant: a value belongs to the row at its place. Conditions that Arrow answers alone never reach
-SQL; everything else is one statement over the columns it reads.
+Invariant: values are in the order of the rows. Conditions that Arrow can evaluate do not use SQL;
+everything else is one statement over the columns it reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan says about its variables: where they come from, and which it needs from outside."""
+"""The variables of a plan: their tables, and which of them are read from outside."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOTHING: Final = EntityOf(tables=())
 
 
 def origins(plan: Plan) -> dict[str, Origin]:
-    """What every variable that a plan brings holds."""
+    """The tables of every variable that a plan introduces."""
     found: dict[str, Origin] = {}
     for below in inputs_of(plan):
         for name, origin in origins(below).items():

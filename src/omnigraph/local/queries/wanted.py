@@ -1,4 +1,4 @@
-"""What the steps above a step read, and frames reduced to that."""
+"""What later steps read, and frames reduced to that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the steps above read.
+    """What later steps read.
 
     With `counted` equal rows may become one with a weight; without `weighed` it is not needed.
     """
@@ -25,13 +25,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """What a ranking above asks for: its best so many rows, or all that have a rank."""
+    """What a later ranking needs: its best rows, or all rows that have a rank."""
 
     by: Ranking
     rows: int | None
 
 
 def fewer(frame: Frame, wanted: Wanted) -> Frame:
-    """Only what is read above; equal rows as one where that is allowed."""
+    """Only what later steps read; equal rows as one where that is allowed."""
     frame = frame.only(wanted.variables)
     return merged_equal(frame, weighed=wanted.weighed) if wanted.counted else frame

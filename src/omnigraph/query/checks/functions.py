@@ -19,7 +19,7 @@ Infer: TypeAlias = Callable[[ast.Expression, Scope, Place], Expression | None]
 
 
 class Family(enum.Enum):
-    """Which rules about places a function follows."""
+    """Where a function may be called."""
 
     VALUE = "value"
     CONDITION = "condition"

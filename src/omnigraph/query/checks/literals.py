@@ -1,7 +1,7 @@
 """Literals to constants, and constants to the expected type.
 
-Invariant: a constant is exact. What does not fit its place is reported, never rounded away,
-but a decimal beside 32-bit floats is rounded to their width, as stored values were.
+Invariant: a constant is exact. A value that does not fit is reported, never rounded, except that a
+decimal compared with 32-bit floats is rounded to their width, as stored values are.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def as_f32(value: float) -> float:
 
 
 def beside(constant: Expression, other: ExpressionType) -> Expression:
-    """A constant as it counts next to another operand."""
+    """A constant converted for a comparison with another operand."""
     if isinstance(constant, Constant) and constant.type == F64 and other == F32:
         assert isinstance(constant.value, float)
         return replace(constant, value=as_f32(constant.value), type=F32)

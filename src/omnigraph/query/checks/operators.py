@@ -1,4 +1,4 @@
-"""What operators mean for the types of their operands.
+"""Types of operators for the types of their operands.
 
 Invariant: a function here returns a typed expression, or None after a finding.
 """

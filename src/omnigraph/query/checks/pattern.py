@@ -1,8 +1,8 @@
 """The clauses of `match`: which variables they bind, to what, and how edges are followed.
 
-Invariant: a variable has one type in a query. Bindings count first, then traversals from any
-end that is known, then optional blocks, then filters and `not` blocks; the order of lines in
-the text does not matter.
+Invariant: a variable has one type in a query. Bindings are processed first, then traversals from
+any known end, then optional blocks, then filters and `not` blocks; the order of lines in the text
+does not matter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CheckedBlock:
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """What is known of a block while its clauses are read."""
+    """The state of a block while its clauses are processed."""
 
     scope: Scope
     introduced: dict[str, None] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def _binding(clause: ast.Binding, draft: _Draft) -> None:
     conditions = tuple(_matches(clause, bound, draft.scope))
     assert isinstance(bound.type, NodeOf)
     if earlier is not None and earlier.nullable:
-        # An optional block outside may have left it null, and null is no node.
+        # An outer optional block may have made it null, and null is not a node.
         entity = Entity(variable=name.text, type=bound.type, nullable=True)
         conditions = (IsNull(operand=entity, negated=True), *conditions)
     draft.bindings.append(TypedBinding(variable=name.text, type=bound.type, conditions=conditions))
@@ -273,7 +273,7 @@ def _names_in_optionals(clauses: Iterable[ast.Clause]) -> frozenset[str]:
 
 
 def _mentioned(block: Block) -> frozenset[str]:
-    """Every variable a block speaks of, blocks inside it included."""
+    """Every variable that a block mentions, nested blocks included."""
     names: set[str] = {each.variable for each in block.bindings}
     for traversal in block.traversals:
         names |= {traversal.left, traversal.right}

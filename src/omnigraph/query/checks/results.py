@@ -1,7 +1,6 @@
 """`return`, `order`, `limit` and `offset`: the columns of a result and which rows it has.
 
-Invariant: a column is named by one rule, here and in a run: its alias, otherwise the text of
-its expression without `$`.
+Invariant: the name of a column is its alias, otherwise the text of its expression without `$`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What names mean at one place of a query, and where findings about it are kept.
+"""The meaning of names at one place of a query, and the collection of findings.
 
 Invariant: a name that was reported once is marked, so that one mistake gives one finding.
 """
@@ -28,7 +28,7 @@ ANONYMOUS: Final = "_"
 
 
 class Findings:
-    """The findings of one query; the only thing that changes during a check."""
+    """The findings of one query; the only mutable state of a check."""
 
     def __init__(self, suggestions: Suggestions) -> None:
         self.suggestions = suggestions

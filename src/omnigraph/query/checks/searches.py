@@ -1,6 +1,6 @@
-"""Functions that look for text and for near vectors.
+"""Functions of text search and vector search.
 
-Invariant: what is looked for is known before the rows are: a literal or a parameter.
+Invariant: a search query is a literal or a parameter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One traversal: its edge, its direction, its bounds and the variables it brings.
+"""One traversal: its edge, its direction, its bounds and the variables that it binds.
 
 Invariant: the direction follows from the types of the ends alone. Where both directions fit,
 the edge is followed forward.

@@ -1,7 +1,7 @@
 """The statements of a mutation.
 
-Invariant: a statement that passes names every property that it needs, once, with a value that
-can be stored; rules about rows that exist already are left to the run.
+Invariant: a valid statement assigns every required property once, with a value that can be stored.
+Rules about existing rows are checked by the run.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a parsed schema must fulfil: one module per subject, each returning all its findings."""
+"""The rules for a parsed schema: one module per subject, each returning all its findings."""

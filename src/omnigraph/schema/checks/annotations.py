@@ -1,7 +1,7 @@
 """Annotations: where each is allowed, how often, and with which arguments.
 
 Invariant: an annotation Omnigraph interprets is used correctly; any other is stored untouched,
-with a warning when its name looks like a slip of the pen.
+with a warning if its name looks like a typing error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from omnigraph.schema.resolve import (
 from omnigraph.syntax import Diagnostic, Suggestions, did_you_mean
 
 CARDINALITY_MAX: Final = 2**63 - 1
-# Lower, and honest names such as `@unit` would look like mistakes.
+# With a lower value, valid names such as `@unit` would be taken for mistakes.
 _SLIP_SIMILARITY_MIN: Final = 0.85
 _INTERPRETED: Final = (
     *("description", "instruction", "embed", "card"),

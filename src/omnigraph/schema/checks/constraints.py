@@ -41,7 +41,7 @@ _ENDPOINT_TYPE: Final = ScalarType(scalar=Scalar.STRING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownProperty:
-    """What a constraint may ask about a member; an unresolved type is None."""
+    """What constraints check of a member; an unresolved type is None."""
 
     type: PropertyType | None
     nullable: bool
@@ -145,7 +145,7 @@ def _metric_word(constraint: WrittenConstraint) -> str:
 
 
 def _span_within(constraint: WrittenConstraint, scope: ConstraintScope) -> Span:
-    """The constraint itself, or the type's name when an interface far away brought it in."""
+    """The constraint itself, or the type's name if an interface declares the constraint."""
     return scope.name.span if constraint.inherited else constraint.span
 
 

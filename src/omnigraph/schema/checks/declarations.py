@@ -1,4 +1,4 @@
-"""Type names, endpoints and interfaces: what declarations promise each other.
+"""Type names, endpoints and interfaces: rules between declarations.
 
 Invariant: node, edge and interface names live in separate namespaces, each free of
 duplicates even after folding case, because table engines fold it.

@@ -1,1 +1,1 @@
-"""Two schemas -> a plan: what changes, what it costs, what rows must fulfil, what is refused."""
+"""Two schemas -> a plan: changes, their costs, conditions on rows, refusals."""

@@ -1,7 +1,7 @@
-"""The accepted catalog after some steps: the meaning of every step, without any table.
+"""The accepted catalog after some steps: the effect of every step on a catalog.
 
 Invariant: all steps of a plan without refusals lead from the accepted catalog to the target,
-numbers and order included. Planning fails rather than hand out a plan that does not.
+numbers and order included. Planning fails rather than return a plan that does not.
 """
 
 from __future__ import annotations

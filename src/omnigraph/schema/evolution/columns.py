@@ -1,7 +1,7 @@
 """Which type a change is about, and what an existing row will hold in a column afterwards.
 
-Invariant: a value of a future column depends on one existing row and on nothing else, so Spark and
-this process can compute it alike.
+Invariant: a value of a future column depends on one existing row only, so Spark and this process
+compute the same value.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ Fill: TypeAlias = LiteralFill | CopyFill
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueMapping:
-    """A stored value, and the one that takes its place."""
+    """A stored value, and the value that replaces it."""
 
     old: str
     new: str

@@ -1,4 +1,4 @@
-"""Constraints that come, go and stay, and what each asks of the existing rows.
+"""Added, removed and kept constraints, and their conditions on existing rows.
 
 Invariant: a constraint is only added without a check when the accepted schema already implies it,
 or when no existing row has a value for it.
@@ -48,7 +48,7 @@ ENDPOINTS_CHANGED: Final = "OG-ED-101"
 def constraint_differences(
     change: OwnerChange,
 ) -> Iterator[RemoveConstraint | RespellConstraint | AddConstraint | Refusal]:
-    """Removals first, then other spellings, then additions."""
+    """Removals first, then changes of notation, then additions."""
     before = {sameness(each): each for each in constraints_of(change.before)}
     after = {sameness(each): each for each in constraints_of(change.after)}
     subject = change.subject
@@ -110,7 +110,7 @@ def _key_words(key: Key | None) -> str:
 
 
 def checks_for(change: OwnerChange, constraint: Constraint) -> tuple[DataCheck, ...]:
-    """What a constraint of the new type asks of rows that obey the accepted type."""
+    """The conditions of a constraint of the new type on rows that obey the accepted type."""
     if not all(_goes_on(change.column(each)) for each in _members(constraint)):
         return ()
     match constraint:
@@ -127,7 +127,7 @@ def checks_for(change: OwnerChange, constraint: Constraint) -> tuple[DataCheck, 
 
 
 def staying_checks(change: OwnerChange, name: str) -> tuple[DataCheck, ...]:
-    """What constraints that stay ask again because the values of a property change."""
+    """The conditions of kept constraints that are checked again because values change."""
     before = {sameness(each) for each in constraints_of(change.before)}
     return tuple(
         check
@@ -182,12 +182,12 @@ def _pattern_checks(change: OwnerChange, constraint: Check) -> tuple[DataCheck, 
 
 
 def _goes_on(column: FutureColumn) -> bool:
-    """Whether its values have a future at all; otherwise the change of its type is refused."""
+    """Whether its values can be kept; otherwise the change of its type is refused."""
     return column.stored is None or changes_to(column.stored.type, column.type)
 
 
 def _is_judged_already(column: FutureColumn) -> bool:
-    """Nothing but nulls, or nothing but a literal that was compared with its constraints."""
+    """Only nulls, or only a literal that was compared with its constraints."""
     return column.stored is None and (column.fill is None or isinstance(column.fill, LiteralFill))
 
 

@@ -1,7 +1,7 @@
-"""What must be true of the existing rows before a step may be taken.
+"""Conditions on the existing rows of a step.
 
-Invariant: a check says what, not how; a runner needs the check and the accepted tables. Each names
-its code and its remedy, so that a refusal over data reads like one over schemas.
+Invariant: a check is declarative; a runner needs the check and the accepted tables. Each names its
+code and its remedy, so that refusals because of data and of schemas have the same form.
 """
 
 from __future__ import annotations

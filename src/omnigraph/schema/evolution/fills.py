@@ -1,7 +1,7 @@
-"""Which values existing rows get: `@backfill` and `@rename_value`, resolved against both schemas.
+"""New values of existing rows: `@backfill` and `@rename_value`, resolved against both schemas.
 
-Invariant: a hint either applies to this very change, or is reported as unused; a hint that applies
-and cannot work is an error at its place.
+Invariant: a hint either applies to this change, or is reported as unused; a hint that applies and
+is invalid is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from omnigraph.syntax import Span, did_you_mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewValues:
-    """What the hints of one type give to its existing rows, by property."""
+    """The values that hints of one type set in its existing rows, by property."""
 
     fills: Mapping[str, Fill]
     mappings: Mapping[str, tuple[ValueMapping, ...]]
@@ -43,7 +43,7 @@ class NewValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """One property of one type that goes on, and the new form of both."""
+    """One property of one type that is kept, and the new form of both."""
 
     match: TypeMatch
     owner: Declared

@@ -36,14 +36,14 @@ WARNINGS: Final = frozenset(
         EvolutionRule.VALUE_MAPPING_UNUSED,
     }
 )
-"""What a schema file may keep for years; everything else stops the change."""
+"""Findings that do not stop a change; a schema file may keep such hints."""
 
 
 _SHOWN_MAX: Final = 80
 
 
 def shown(word: str) -> str:
-    """A word of the author for a message: short and on one line, whatever its escapes made."""
+    """A word of the text for a message: short and on one line, escapes included."""
     return "".join(
         each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in word[:_SHOWN_MAX]
     )

@@ -1,4 +1,4 @@
-"""What a schema text says about its own past: renamed, filled and mapped.
+"""The hints of a schema text about a change: renamed, filled and mapped.
 
 Invariant: reads annotations that passed the checks of the language, and decides nothing.
 """

@@ -1,7 +1,7 @@
 """Which accepted declaration each new one continues: by kind and name, then by `@rename_from`.
 
 Invariant: an accepted type or property is continued at most once, by the same kind and inside the
-same owner. Nothing is guessed: without the name or a hint, a declaration is new.
+same owner. Without the name or a hint, a declaration is new.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The catalog of a new text with the numbers of the accepted one, in the order of the accepted one.
 
 Invariant: what continues keeps its number and its place; what is new gets the next numbers in
-source order and comes last. So an order that means nothing is never a change, and the columns of a
-catalog stay in the order of the table they describe.
+source order and comes last. So a different order of declarations is not a change, and the columns
+of a catalog are in the order of the table they describe.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ N = TypeVar("N", bound=HasName)
 def numbered(
     fresh: Catalog, accepted: Catalog, matches: Mapping[tuple[TypeKind, str], TypeMatch]
 ) -> Catalog:
-    """The freshly compiled catalog with its lasting numbers."""
+    """The newly compiled catalog with its final numbers."""
     numbers = itertools.count(accepted.next_number)
     types: list[Declared] = [
         *fresh.interfaces.values(),
@@ -178,6 +178,6 @@ def _spelt(each: Metadata) -> tuple[str, list[str]]:
 def differ(one: object, other: object) -> bool:
     """Whether two values of a catalog would be stored differently.
 
-    Python takes `True`, `1` and `1.0` for equal, the stored model does not.
+    In Python `True`, `1` and `1.0` are equal, in the stored model they are not.
     """
     return repr(one) != repr(other)

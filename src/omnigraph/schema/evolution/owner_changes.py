@@ -28,7 +28,7 @@ _ENDPOINT: Final = ScalarType(scalar=Scalar.STRING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerChange:
-    """A type that goes on; `values` is what hints give to its rows."""
+    """A type that is kept; `values` is what hints set in its rows."""
 
     subject: Subject
     accepted: Declared
@@ -86,7 +86,7 @@ class OwnerChange:
                 return False
 
     def null_checks(self, name: str) -> tuple[DataCheck, ...]:
-        """What makes a required property hold for existing rows."""
+        """What ensures a required property for existing rows."""
         after = self.after.properties[name]
         if self.is_present(name):
             return ()

@@ -1,7 +1,7 @@
 """A schema change as one value: steps, refusals and warnings.
 
-Invariant: steps are in the order they are taken, and each speaks the names that the steps before it
-made. Everything that differs between two catalogs is in a step or in a refusal.
+Invariant: steps are in the order of their execution, and each uses the names that the steps before
+it introduced. Everything that differs between two catalogs is in a step or in a refusal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plan as text for people: what changes, type by type.
+"""A plan as readable text: the changes by type.
 
 Invariant: plain text without control codes, one line per step, the same for equal plans; not meant
 to be parsed.

@@ -1,7 +1,7 @@
-"""What changes about the properties of a type that goes on.
+"""Changes of the properties of a type that is kept.
 
-Invariant: every difference between two properties gives a step or a refusal; the values that
-existing rows lose or miss are never decided here, only named.
+Invariant: every difference between two properties gives a step or a refusal; values that existing
+rows lose or lack are reported, not decided here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def renamed_properties(change: OwnerChange) -> Iterator[RenameProperty]:
 
 
 def property_differences(change: OwnerChange) -> Iterator[PropertyStep | Refusal | PlanWarning]:
-    """All but renaming and dropping: first the properties that stay, then the new ones."""
+    """All steps except renames and drops: first the kept properties, then the new ones."""
     for each in change.after.properties.values():
         before = change.before.properties.get(each.name)
         if before is not None and differ(before, each):
@@ -249,7 +249,7 @@ def _embed_difference(
     if before.embed == after.embed:
         return
     promise = is_promise(change.after)
-    # What becomes required at the same time is checked by the step that says so.
+    # A property that also becomes required is checked by that step.
     asks = not (promise or after.nullable or before.nullable)
     yield ChangeEmbed(
         subject=change.subject,

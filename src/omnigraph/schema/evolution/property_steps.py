@@ -61,7 +61,7 @@ class ExtendEnum(StepOfType):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapValues(ColumnStep):
-    """Stored values give way to others, all at once."""
+    """Stored values are replaced by others, all at once."""
 
     kind: ClassVar[StepKind] = StepKind.MAP_VALUES
 

@@ -1,4 +1,4 @@
-"""Why a schema change is not made, in words: what the schemas forbid, and what rows forbid.
+"""Messages for a refused schema change: unsupported changes, and rows that violate it.
 
 Invariant: every reason names its code, the thing, what was found, and the remedy.
 """

@@ -1,4 +1,4 @@
-"""What all steps have in common: a kind, a cost, and the rows they ask about.
+"""Properties of all steps: a kind, a cost, and conditions on rows.
 
 Invariant: the names here are part of the JSON form of a plan and never change their meaning.
 """
@@ -55,7 +55,7 @@ class CostClass(enum.StrEnum):
 
 
 class DropMode(enum.StrEnum):
-    """Whether older versions keep what is dropped until cleanup, or give it up at once."""
+    """Whether older versions keep what is dropped until cleanup, or lose it immediately."""
 
     SOFT = "soft"
     HARD = "hard"
@@ -63,7 +63,7 @@ class DropMode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOfType:
-    """What every step has; most touch no table and ask nothing of the rows."""
+    """The interface of every step; most change no table and have no conditions on rows."""
 
     subject: Subject
 

@@ -1,6 +1,6 @@
 """Steps about a type as a whole, and about the constraints of its properties.
 
-Invariant: none of them touches a table that has rows, beyond what their checks ask of it.
+Invariant: none of them changes a table that has rows; their checks may read it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ChangeCardinality(StepOfType):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropType(StepOfType):
-    """A type leaves the graph with its table; the number is never used again."""
+    """A type is dropped with its table; its number is never used again."""
 
     kind: ClassVar[StepKind] = StepKind.DROP_TYPE
 

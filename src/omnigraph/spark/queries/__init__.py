@@ -1,1 +1,1 @@
-"""Plans of queries as DataFrames, for graphs that no single machine should read."""
+"""Plans of queries as DataFrames, for graphs that are too large for one machine."""

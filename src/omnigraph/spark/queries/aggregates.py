@@ -84,7 +84,7 @@ def _entities(each: Aggregate, argument: Entity, rows: Rows, result: str) -> Gro
 def _totals(each: Aggregate, values: Column, argument: str, names: Names) -> Grouped:
     """Sums and averages, from one sum and one count."""
     assert each.argument is not None
-    assert not each.distinct, "only counts and lists are told apart"
+    assert not each.distinct, "only counts and lists distinguish values"
     exact = is_integer(each.argument.type)
     total, count = names.fresh(), names.fresh()
     column = sql.col(argument)

@@ -4,7 +4,7 @@ Invariant: a result outside of I64 fails the job, in every mode of Spark; a miss
 zero divisor give null. Deep expressions stay small: no operand is repeated at every level.
 
 Spark's `try_` functions give null for what does not fit. So a sum, difference or product is out of
-range exactly if it is null while nothing that it is made of is.
+range exactly if it is null and none of its operands is.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _is_out_of_range(segment: Expression, leaf: LeafColumn) -> Column:
 
 
 def _segments(each: Expression) -> Iterator[Expression]:
-    """The results that are checked: the whole, and whatever a remainder comes from or goes to."""
+    """The results that are checked: the whole, and the operands and uses of remainders."""
     if not is_integer_operation(each):
         return
     yield each
@@ -103,7 +103,7 @@ def _segments(each: Expression) -> Iterator[Expression]:
 
 
 def _sources(segment: Expression) -> list[Expression]:
-    """What a result is made of: values and remainders; of a remainder its two operands."""
+    """The operands of a result: values and remainders; of a remainder its two operands."""
     found: list[Expression] = []
     for part in _operands(segment):
         if _is_remainder(segment) or _is_remainder(part) or not is_integer_operation(part):

@@ -1,8 +1,8 @@
 """Blocks inside of a pattern: rows without a match, and rows with every match or none.
 
-Invariant: what a block finds depends on the variables that it reads from outside and on nothing
-else. So it runs once for each combination of these, and is joined back by their identities, null
-being equal to null. No row needs a number of its own, which Spark could change at every attempt.
+Invariant: the matches of a block depend only on the variables that it reads from outside. So it
+runs once for each combination of these, and is joined by their identities, where null equals null.
+Rows are not numbered, because Spark could number them differently at every attempt.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def outer_variables(inner: Plan) -> tuple[str, ...]:
 def source_of(plan: Anti | Optional) -> Plan:
     """The lowest plan that has every variable the block reads.
 
-    It may have more rows than the input of the block, but other blocks between the two are
-    neither waited for nor repeated.
+    It may have more rows than the input of the block, but other blocks between the two are not
+    evaluated for it.
     """
     needed = frozenset(outer_variables(plan.inner))
     source = plan.input

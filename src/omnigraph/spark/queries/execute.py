@@ -1,8 +1,8 @@
 """A logical plan as one DataFrame.
 
 Invariant: the plan alone decides what is computed, and all of it is read from the snapshot of the
-`SparkGraph`. Building the frame runs no job, unless a score counts texts, a search goes deep, or a
-plan would otherwise be repeated inside of itself again and again.
+`SparkGraph`. Building the frame runs no job, unless a score counts texts, a search is deep, or a
+part of the plan is used several times at several levels.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def query_frame(
 ) -> DataFrame:
     """The rows of a query, in its order; columns have the names of the query.
 
-    A value that has no answer, such as an integer that is too large, fails the job that meets it.
+    A value that cannot be computed, such as an integer overflow, fails the job that computes it.
 
     Raises:
         InvalidInputError: a limit that Spark cannot count, or a text where only a model could
             make a vector.
-        QueryFailedError: a job that had to run already met a value without an answer.
+        QueryFailedError: a job that ran while building found a value that cannot be computed.
     """
     run = Run(graph=graph, catalog=catalog, parameters=parameters)
     with without_noise():
@@ -75,7 +75,7 @@ def query_frame(
 
 
 class _Executor:
-    """Every plan below a query becomes rows once, however often they are mentioned."""
+    """Every part of a plan is translated to rows once, however often it is used."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

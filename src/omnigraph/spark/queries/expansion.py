@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def searches_levels(plan: Expand) -> bool:
-    """Whether a hop is a search from each start, which mentions the rows before it twice."""
+    """Whether a hop is a search from each start, which uses the rows before it twice."""
     chains = plan.start_type == plan.end_type
     return plan.edge_variable is None and chains and plan.maximum > 1
 
@@ -94,7 +94,7 @@ def _wider(rows: Rows, frame: DataFrame, new: dict[str, Held]) -> Rows:
 
 
 def _with_end(plan: Expand, rows: Rows, reached: Reached, scans: Scans) -> Rows:
-    """The reached node; its table is read only if something of it is asked for."""
+    """The reached node; its table is read only if one of its properties is used."""
     if plan.columns == () and plan.predicate is None:
         end: Held = HeldEntity(id_column=reached.end, types=(plan.end_type,))
         return _wider(rows, rows.frame, {plan.end: end})

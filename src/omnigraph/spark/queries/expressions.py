@@ -1,7 +1,7 @@
 """A typed expression as a column over rows of a pattern.
 
-Invariant: the value is the one that the language defines, in every session: no setting of Spark
-decides about overflow, division, time zones or nulls. Logic has three values in Spark too.
+Invariant: the value is the one that the language defines, in every session: it does not depend on
+settings of Spark for overflow, division, time zones or nulls. Logic has three values in Spark too.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _part(part: PathPart, held: HeldPath) -> Column:
 
 
 def _common_type(one: ExpressionType, other: ExpressionType) -> str | None:
-    """The type in which two numbers meet; None for values that are of one type already."""
+    """The common type of two numbers; None for values of one type."""
     if not is_number(one) or not is_number(other):
         return None
     if is_float(one) or is_float(other):

@@ -104,7 +104,7 @@ class _Search:
         return sql.struct(*parts)
 
     def _level(self, found: DataFrame, level: int) -> DataFrame:
-        """All that was found, and what the newest of it leads to."""
+        """All nodes found, and those reached from the newest of them."""
         steps = self._steps
         newest = sql.col(self._found)[self._distance] == level
         right = (

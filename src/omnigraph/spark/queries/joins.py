@@ -1,8 +1,8 @@
-"""How two frames are joined: nothing large is ever sent whole to every executor.
+"""How two frames are joined: no large frame is broadcast.
 
-Invariant: every join says how it is to be done. Spark takes what a task reads for tiny, because it
-sees only the numbers of the tasks, and would broadcast a table of any size. What the manifest says
-to be small is broadcast; everything else is sorted and merged, where Spark splits skewed keys.
+Invariant: every join has a strategy hint. Spark estimates the output of a task as tiny, because it
+sees only the numbers of the tasks, and would broadcast a table of any size. A table that is small
+by the manifest is broadcast; others use a sort-merge join, where Spark splits skewed keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BROADCAST_BYTES: Final = 10 << 20
 
 
 def is_small(size: int | None) -> bool:
-    """Whether a frame of at most this many bytes can be sent everywhere."""
+    """Whether a frame of at most this many bytes can be broadcast."""
     return size is not None and size <= BROADCAST_BYTES
 
 

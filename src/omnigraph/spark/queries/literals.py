@@ -1,7 +1,7 @@
 """Values that are known before a run as columns, and the Spark types of results.
 
-Invariant: a value means the same in every session: points in time are counted from the epoch, never
-spelt, so that no time zone and no calendar of a client comes between.
+Invariant: a value is the same in every session: timestamps are numbers since the epoch, never text,
+so they do not depend on the time zone or the calendar of a client.
 """
 
 from __future__ import annotations

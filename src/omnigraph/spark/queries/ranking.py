@@ -75,7 +75,7 @@ def _arm(
     k: object,
     share: str,
 ) -> DataFrame:
-    """What each ranked entity gets from one arm; the numbers of ranks come from one sorted task."""
+    """The share of one arm in the score of each ranked entity; one task assigns the ranks."""
     assert isinstance(k, int)
     held = entities.held[arm.field.variable]
     assert isinstance(held, HeldEntity)

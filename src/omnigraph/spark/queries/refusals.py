@@ -1,7 +1,7 @@
-"""What a query cannot answer, said by a row while Spark runs.
+"""Errors of a query that a row raises while Spark runs.
 
-Invariant: whatever the settings of a session are, an integer that does not fit fails the job, and
-the failure is known by its words.
+Invariant: with any settings of a session, an integer that does not fit fails the job, and the
+failure is recognised by its message.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 OUT_OF_RANGE: Final = "an integer or a sum does not fit into 64 bits"
 _NEXT_STEP: Final = "Use smaller numbers, or floats."
-# Lines of their own, as an error of ours that a task raised would have.
+# On separate lines, like an `OmnigraphError` of a task.
 _RAISED: Final = f"\nomnigraph.errors.{QueryFailedError.__name__}: {OUT_OF_RANGE}.\n{_NEXT_STEP}\n"
 
 
 def out_of_range() -> Column:
-    """A value that fails the job of the first row that asks for it."""
+    """A value that fails the job when a row evaluates it."""
     return sql.raise_error(sql.lit(_RAISED))
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a failure of Spark is one that the query itself asked for."""
+    """Whether a failure of Spark was raised by the query itself."""
     return isinstance(error, PySparkException | Py4JError) and OUT_OF_RANGE in str(error)
 
 
 @contextmanager
 def query_errors() -> Iterator[None]:
-    """Turn failures of jobs that run a query into errors of ours."""
+    """Translate failures of jobs that run a query to errors of this package."""
     with job_errors():
         try:
             yield

@@ -1,6 +1,6 @@
-"""The result of a query: columns out of rows, in their order, and cut.
+"""The result of a query: columns of rows, their order, offset and limit.
 
-Invariant: columns have generated names until the very end, because those of a query may be any
+Invariant: columns have generated names until the last step, because those of a query may be any
 text. A whole entity is distinguished, grouped and ordered by its type and id alone.
 """
 

@@ -1,8 +1,8 @@
 """Rows of a pattern as a DataFrame: which columns hold each variable.
 
-Invariant: every column has a name that was never given before in its run, so that frames can be
-joined without a look at their columns, and no name of a schema or a query reaches Spark. A variable
-is null in a row if and only if the column of its id, or of the nodes of its path, is.
+Invariant: every column has a unique name in its run, so that frames can be joined without
+conflicts, and no name of a schema or a query is used in Spark. A variable is null in a row if and
+only if the column of its id, or of the nodes of its path, is.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Rows:
 
 
 class Names:
-    """Names of columns, each given once."""
+    """Unique names of columns."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -79,7 +79,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What is the same for all steps of one run."""
+    """The context of all steps of one run."""
 
     graph: SparkGraph
     catalog: Catalog

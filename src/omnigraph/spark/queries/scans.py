@@ -154,7 +154,7 @@ class Scans:
         return replace(rows, frame=rows.frame.where(condition))
 
     def _common_properties(self, types: tuple[str, ...]) -> Mapping[str, Property]:
-        """What all types have; a variable of several types can read nothing else."""
+        """The properties that all types have; a variable of several types can read no others."""
         first, *others = (self._run.catalog.nodes[each].properties for each in types)
         return {
             name: each
@@ -202,7 +202,7 @@ def _names_one_id(predicate: Expression | None) -> bool:
 
 
 def _row_bytes(read: Mapping[str, Property]) -> int:
-    """What a row takes, roughly: an id or two, and its properties."""
+    """The approximate size of a row: an id or two, and its properties."""
     vectors = sum(
         each.type.size * _FLOAT_BYTES for each in read.values() if isinstance(each.type, VectorType)
     )

@@ -1,6 +1,6 @@
 """Text conditions, distances and scores as columns, computed by tasks from Arrow batches.
 
-Invariant: the functions that compute them are those of the local engine, so that both give the same
+Invariant: they are computed by the functions of the local engine, so that both give the same
 numbers. A score needs counts of all texts of a type: one job counts them, and three numbers per
 word reach the driver.
 """
@@ -52,7 +52,7 @@ class Searches:
         self._corpora: dict[tuple[str, str, str], Corpus] = {}
 
     def matching(self, search: TextSearch, rows: Rows) -> Column:
-        """Whether each text answers; null if there is no text or no query."""
+        """Whether each text matches; null if there is no text or no query."""
         query = known_value(search.query, self._run.parameters)
         edits = None if search.edits is None else known_value(search.edits, self._run.parameters)
         held = rows.held[search.field.variable]
