@@ -207,7 +207,7 @@ def refusal(tmp_path: Path, line: bytes) -> tuple[str, str]:
         (
             b'{"type":"Keyed","data":{"id":"x","a":"a","b":1}}',
             "bad_id",
-            "id: found 'x', expected '[\"a\",\"1\"]', which the key spells",
+            "id: found 'x', expected '[\"a\",\"1\"]', which is derived from the key",
         ),
         (
             b'{"edge":"Plain","from":"a"}',

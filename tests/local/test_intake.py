@@ -280,7 +280,7 @@ def test_an_explicit_id_must_be_the_canonical_one() -> None:
     assert result.table["id"].to_pylist() == ["1", "1.5"]
     (finding,) = result.findings
     assert (finding.reason, finding.rows.to_pylist()) == ("bad_id", [1])
-    assert finding.kept[0].message == "found '1.50', expected '1.5', which the key spells"
+    assert finding.kept[0].message == "found '1.50', expected '1.5', which is derived from the key"
 
 
 def test_a_key_that_spells_no_id_leaves_it_null() -> None:

@@ -322,7 +322,7 @@ def test_an_id_that_occurs_twice_is_damage_not_a_difference(history: History) ->
     lance.write_dataset(again, history.dataset(), mode="append")
     entry = replace(history.heads[None].entry, version=history.dataset().version)
 
-    with pytest.raises(DamagedGraphError, match="node:Thing has 1 rows whose ids others have"):
+    with pytest.raises(DamagedGraphError, match="node:Thing has 1 rows with duplicate ids"):
         changes(diff_table(history.root, None, entry))
 
 

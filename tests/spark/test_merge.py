@@ -453,7 +453,9 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
 
     monkeypatch.setattr("omnigraph.spark.merge_job.by_bucket", and_lose_one)
 
-    with pytest.raises(StorageUnavailableError, match="is gone while its operation runs"):
+    with pytest.raises(
+        StorageUnavailableError, match="was removed while its operation was running"
+    ):
         graph.merge("dev", spark=spark)
 
     assert left_over(graph) == []

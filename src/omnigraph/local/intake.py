@@ -220,7 +220,7 @@ def _id_findings(key: str, given: pa.ChunkedArray, ids: pa.ChunkedArray) -> list
             ids=ids,
             message=lambda row: (
                 f"found {shown(given[row].as_py())}, expected {shown(ids[row].as_py())}, "
-                "which the key spells"
+                "which is derived from the key"
             ),
         )
     ]

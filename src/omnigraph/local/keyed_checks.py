@@ -101,7 +101,7 @@ def _check_ids(change: Change, mode: WriteMode, reads: PinnedReads) -> list[BadR
                 (ID_COLUMN,),
                 taken,
                 ids=ids,
-                message=lambda _: "append found the id in the graph already, expected a new one",
+                message=lambda _: "the id already exists in the graph; append requires a new one",
             )
         )
     return findings

@@ -336,7 +336,7 @@ class _Meeting:
         once = f"(SELECT DISTINCT id FROM {table})"  # noqa: S608
         if repeated := self._count(table) - self._count(once):
             raise DamagedGraphError(
-                f"{self._diff.table_key} has {repeated} rows whose ids others have",
+                f"{self._diff.table_key} has {repeated} rows with duplicate ids",
                 next_step=f"Run `omnigraph check {self._diff.root}`.",
             )
 

@@ -215,7 +215,7 @@ class _LoadJob:
             standing = self._after(plan, keys, standing, found)
             if standing.is_final:
                 return standing
-        raise AssertionError(f"refused rows kept changing findings for {_PASSES_MAX} passes")
+        raise AssertionError(f"refused rows still changed findings after {_PASSES_MAX} passes")
 
     def _after(
         self, plan: LoadPlan, keys: KeyPlan, standing: Standing, found: PassResult
@@ -271,7 +271,7 @@ class _LoadJob:
                     )
                     yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
-        self._load.progress.phase("setting refused records aside")
+        self._load.progress.phase("writing rejected records")
         remove_parts(place, kept=[report.split for report, _, _ in parts])
         counts = self._spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, "rows long")
         written = sum(row.rows for row in counts.collect())

@@ -187,7 +187,7 @@ def read_files(place: Place, paths: Iterable[str]) -> Iterator[pa.RecordBatch]:
         content = objects.read(path)
         if content is None:
             raise StorageUnavailableError(
-                f"{path} of {place.root} is gone while its operation runs",
+                f"{path} of {place.root} was removed while its operation was running",
                 next_step="Run the operation again, and do not clear the staging area meanwhile.",
             )
         with pa.ipc.open_stream(pa.py_buffer(content)) as stream:

@@ -211,8 +211,8 @@ def _running_session(target: SparkTarget) -> SparkSession | None:
     if target.master is not None and target.master == master:
         return running
     raise InvalidInputError(
-        f"Spark is to be {_without_parameters(target.address)!r}, but this process already has a "
-        f"session on {master!r}",
+        f"Spark was requested on {_without_parameters(target.address)!r}, but this process already "
+        f"has a session on {master!r}",
         next_step="Stop that session first, or pass it in.",
     )
 

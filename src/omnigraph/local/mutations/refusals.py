@@ -54,7 +54,6 @@ def require_new(table_key: str, row_id: str, *, taken: bool) -> None:
             columns=(ID_COLUMN,),
             row=None,
             id=row_id,
-            message="insert found it in the graph already, expected a new one; "
-            "`upsert` would replace it",
+            message="it already exists in the graph; use `upsert` to replace it",
         )
         require_none([unplaced([violation], count=1)])

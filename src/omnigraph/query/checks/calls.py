@@ -159,7 +159,7 @@ def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> Aggregate | None:
     result = _aggregate_type(function, argument, distinct=call.distinct)
     if result is None:
         wanted = {
-            AggregateFunction.COUNT: "values that are no Blob or, when distinct, no Vector",
+            AggregateFunction.COUNT: "values other than Blob or, when distinct, Vector",
             AggregateFunction.SUM: "numbers",
             AggregateFunction.AVERAGE: "numbers",
             AggregateFunction.COLLECT: "single values",

@@ -189,8 +189,8 @@ def _variable(name: ast.Name, scope: Scope) -> Expression | None:
         scope.findings.error(
             Rule.PATH_VARIABLE,
             name.span,
-            f"`${name.text}` is a path, which is no value",
-            f"ask for `length(${name.text})`, `nodes(${name.text})` or `edges(${name.text})`",
+            f"`${name.text}` is a path, not a value",
+            f"use `length(${name.text})`, `nodes(${name.text})` or `edges(${name.text})`",
         )
         return None
     return Entity(variable=name.text, type=bound.type, nullable=bound.nullable)
@@ -272,7 +272,7 @@ def _word(expression: ast.Word, scope: Scope) -> PropertyOf | None:
         scope.findings.error(
             Rule.MUTATION_VARIABLE,
             name.span,
-            "there is no row yet whose properties could be read",
+            "there is no row yet whose properties can be read",
             "use a parameter or a literal",
         )
         return None

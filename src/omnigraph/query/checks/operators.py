@@ -125,7 +125,7 @@ def report_operands(span: Span, word: str, types: tuple[ExpressionType, ...], sc
         name = "date" if DATE in types else "datetime"
         hint = f'write `{name}("...")`, or declare a parameter of that type'
     elif word in ("=", "!=") and any(isinstance(each, ListType) for each in types):
-        hint = "whether a list holds a value is asked by `contains` or `in`"
+        hint = "use `contains` or `in` to test whether a list has a value"
     elif word == "%":
         hint = "`%` takes integers"
     elif Scalar.STRING in map(scalar_of, types) and word == "+":

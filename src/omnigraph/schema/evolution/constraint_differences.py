@@ -216,7 +216,8 @@ def edge_differences(change: OwnerChange) -> Iterator[ChangeCardinality | Refusa
             code=ENDPOINTS_CHANGED,
             subject=change.subject,
             element=f"{after.source} -> {after.target}",
-            reason=f"its edges join {before.source} -> {before.target}, and their ids belong there",
+            reason=f"its edges join {before.source} -> {before.target}, and they store the ids of "
+            "these nodes",
             remedy="declare a new edge type between these nodes, load its edges, drop the old one",
         )
     if before.cardinality != after.cardinality:

@@ -126,7 +126,7 @@ def _expected(scalar: Scalar) -> str:  # noqa: PLR0911 - one per kind
         case Scalar.DATE:
             return 'write a date, as "2026-01-31"'
         case Scalar.DATETIME:
-            return 'write a moment with its offset, as "2026-01-31T12:00:00Z"'
+            return 'write a timestamp with its offset, as "2026-01-31T12:00:00Z"'
         case Scalar.BLOB:
             return "blobs cannot be filled; make it nullable"
         case _:

@@ -183,7 +183,7 @@ def _dropped(dropped: Declared, kind: TypeKind, mode: DropMode) -> Iterator[Drop
     if kind in _TYPE_DROPPED:
         yield PlanWarning(
             code=_TYPE_DROPPED[kind],
-            message=f"{subject.words} goes with all its {kind}s, {drop_words(mode)}",
+            message=f"{subject.words} is dropped with all its {kind}s, {drop_words(mode)}",
         )
 
 

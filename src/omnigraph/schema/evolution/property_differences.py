@@ -83,7 +83,7 @@ def drop_words(mode: DropMode) -> str:
         case DropMode.SOFT:
             return "which older versions keep until cleanup"
         case DropMode.HARD:
-            return "in all older versions too, for good"
+            return "permanently, also in all older versions"
 
 
 def _added_property(change: OwnerChange, added: Property) -> AddProperty:

@@ -71,8 +71,8 @@ class Searches:
         """The distance or the relevance of each entity; null if it has none."""
         if isinstance(ranking, Distance) and ranking.embed:
             raise InvalidInputError(
-                f"nearest on {ranking.field.name} is asked with a text, and there is no model "
-                "here to embed it",
+                f"nearest on {ranking.field.name} has a text as its query, and no model "
+                "is available to embed it",
                 next_step="Give the query as a vector.",
             )
         query = known_value(ranking.query, self._run.parameters)
