@@ -28,8 +28,7 @@ import xxhash
 import omnigraph
 from benchmarks.storm import store
 from omnigraph.errors import ConflictError
-from omnigraph.graph import Graph
-from omnigraph.reading import Readable
+from omnigraph.graph import Graph, GraphView
 from tests.stores import root_at
 
 SCHEMA = """
@@ -58,7 +57,7 @@ def _fill(graph: Graph, nodes: int, edges: int) -> None:
 def _write_for_ever(root: str, number: int) -> None:
     """Commit two types together again and again, in turn on every branch."""
     for turn in itertools.count(1):
-        graph = omnigraph.open(root).branch(BRANCHES[turn % len(BRANCHES)])
+        graph = omnigraph.open(root).checkout(BRANCHES[turn % len(BRANCHES)])
         name = f"writer-{number}"
         graph.write(
             {"Person": [{"name": name, "age": turn}], "Ledger": [{"name": name, "turn": turn}]},
@@ -69,8 +68,8 @@ def _write_for_ever(root: str, number: int) -> None:
 def _clean_for_ever(root: str) -> None:
     while True:
         graph = omnigraph.open(root)
-        graph.optimize()
-        graph.cleanup(keep_versions=KEPT_VERSIONS, confirm=True)
+        graph.maintenance.optimize()
+        graph.maintenance.cleanup(keep_versions=KEPT_VERSIONS, dry_run=False)
 
 
 @contextmanager
@@ -91,26 +90,25 @@ def _beside(root: str, writers: int) -> Iterator[None]:
             process.wait()
 
 
-def _digest(graph: Readable) -> dict[str, str]:
+def _digest(graph: Graph | GraphView) -> dict[str, str]:
     """Every table as it is stored: copies have the same rows in the same order."""
     digests: dict[str, str] = {}
     for table_key in graph.snapshot().tables:
-        kind, _, type_name = table_key.partition(":")
         digest = xxhash.xxh3_128()
-        for batch in (graph.nodes if kind == "node" else graph.edges)(type_name):
+        for batch in graph.scan(table_key):
             digest.update(batch.serialize())
         digests[table_key] = digest.hexdigest()
     return digests
 
 
-def _by_name(graph: Readable, type_name: str, column: str) -> dict[str, int]:
-    table = graph.nodes(type_name).read_all()
+def _by_name(graph: Graph | GraphView, type_name: str, column: str) -> dict[str, int]:
+    table = graph.scan(type_name).read_all()
     return dict(zip(table["name"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
 def _require_equal(source: Graph, copy: Graph) -> None:
-    for branch in copy.branches():
-        copied = copy.branch(branch.name)
+    for branch in copy.branches.list():
+        copied = copy.checkout(branch.name)
         commit = copied.commits(limit=1)[0].commit_id
         assert _digest(copied) == _digest(source.at(commit)), (branch.name, commit)
         ages = _by_name(copied, "Person", "age")
@@ -124,17 +122,17 @@ def _measured(home: Path, options: argparse.Namespace) -> dict[str, float]:
     graph = omnigraph.init(str(home / "graph"), schema=SCHEMA)
     _fill(graph, options.nodes, options.edges)
     for name in BRANCHES[1:]:
-        graph.create_branch(name)
+        graph.branches.create(name)
     target = root_at(home / "backup")
     with _beside(graph.root, options.writers):
         time.sleep(options.before_seconds)
         first = omnigraph.backup(graph.root, target)
         omnigraph.restore(target, str(home / "first"))
-        _require_equal(graph, omnigraph.open(str(home / "first"), mode="r"))
+        _require_equal(graph, omnigraph.open(str(home / "first"), read_only=True))
         second = omnigraph.backup(graph.root, target)
         omnigraph.restore(target, str(home / "second"))
-        _require_equal(graph, omnigraph.open(str(home / "second"), mode="r"))
-    omnigraph.open(graph.root).recover(also_living=True)
+        _require_equal(graph, omnigraph.open(str(home / "second"), read_only=True))
+    omnigraph.open(graph.root).maintenance.recover(force=True)
     last = omnigraph.backup(graph.root, target)
     assert omnigraph.backup(graph.root, target).files_copied == 0
     try:

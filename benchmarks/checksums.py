@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 
 SCHEMA: Final = "node P { k: String @key  n: I64  x: F64  y: F64  t: String }"
 FIND: Final = "query q($k: String) { match { $p: P { k: $k } } return { $p.n } }"
@@ -70,8 +71,10 @@ def _build(root: str, megabytes: int) -> None:
     graph = omnigraph.init(root, schema=SCHEMA, durability="os")
     rows = megabytes * 1_000_000 // BYTES_PER_ROW
     for first in range(0, rows, 1_000_000):
-        graph.load({"P": _rows(first, min(1_000_000, rows - first))}, engine="local")
-    graph.optimize()
+        graph.load(
+            {"P": _rows(first, min(1_000_000, rows - first))}, options=LoadOptions(engine="local")
+        )
+    graph.maintenance.optimize()
 
 
 @contextmanager
@@ -97,10 +100,10 @@ def _load_ratio(place: str, rounds: int) -> float:
             rows = _rows(0, 400_000)
             started = time.perf_counter()
             if with_checksums:
-                graph.load({"P": rows}, engine="local")
+                graph.load({"P": rows}, options=LoadOptions(engine="local"))
             else:
                 with _without_checksums():
-                    graph.load({"P": rows}, engine="local")
+                    graph.load({"P": rows}, options=LoadOptions(engine="local"))
             took[with_checksums] = time.perf_counter() - started
         pairs.append(took[True] / took[False])
     return statistics.median(pairs)
@@ -141,13 +144,13 @@ def _act(what: str, root: str, level: str) -> float:
     if level == "nothing":
         with _without_checksums():
             return _timed(what, root, "metadata")
-    return _timed(what, root, level)
+    return _timed(what, root, cast("omnigraph.Verify", level))
 
 
-def _timed(what: str, root: str, verify: str) -> float:
-    graph = omnigraph.open(root, mode="r", verify=verify)
+def _timed(what: str, root: str, verify: omnigraph.Verify) -> float:
+    graph = omnigraph.open(root, read_only=True, verify=verify)
     acts: dict[str, Callable[[], object]] = {
-        "scan": lambda: [None for _ in graph.nodes("P")],
+        "scan": lambda: [None for _ in graph.scan("P")],
         "point": lambda: graph.query(FIND, k="key-000000000077").to_pylist(),
     }
     acts["warm"] = acts["scan"]

@@ -93,7 +93,7 @@ class _BareLance:
 
     def __init__(self, folder: Path, graph: Graph) -> None:
         state = read_manifest(parse_root(graph.root))
-        self._schema = graph.nodes("T0").schema
+        self._schema = graph.scan("T0").schema
         self._manifest_rows = state.handle.to_table()
         self._manifest = str(folder / "bare_manifest")
         self._table = str(folder / "bare_table")
@@ -228,7 +228,7 @@ def _run_writers(folder: Path, processes: int, *, same_table: bool, seconds: flo
         for number in range(processes)
     ]
     counts = [int(writer.communicate()[0]) for writer in writers]
-    assert omnigraph.open(graph.root).check().ok
+    assert omnigraph.open(graph.root).maintenance.check().ok
     return counts
 
 

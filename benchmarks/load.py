@@ -33,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.load.fresh_ids import FreshIds
 from omnigraph.load.parse import parse_split
 from omnigraph.load.records import ParsedRows, Split
@@ -187,7 +188,7 @@ def load(home: Path, data: Path, truth: Counter[str]) -> None:
     root = home / "graph"
     shutil.rmtree(root, ignore_errors=True)
     graph = omnigraph.init(str(root), schema=SCHEMA)
-    report = graph.load(str(data), engine="spark", on_error="quarantine")
+    report = graph.load(str(data), on_error="quarantine", options=LoadOptions(engine="spark"))
     assert dict(report.quarantined) == dict(truth), (report.quarantined, truth)
     assert report.read == sum(report.written.values()) + truth.total(), report
 
@@ -201,8 +202,8 @@ def stock(spark: SparkSession, home: Path, data: Path) -> None:
 
 def parse_only(spark: SparkSession, home: Path, data: Path) -> None:
     """The load's own parser and row checks; Parquet from the worker; no keys."""
-    graph = omnigraph.open(str(home / "graph"), mode="r")
-    catalog = graph.catalog
+    graph = omnigraph.open(str(home / "graph"), read_only=True)
+    catalog = graph.schema.catalog
     splits = plan_splits(find_sources([str(data)], catalog=catalog))
     target = home / "bare"
     shutil.rmtree(target, ignore_errors=True)
@@ -232,7 +233,7 @@ def _to_parquet(split: Split, catalog: Catalog, target: Path) -> int:
 
 def scan_jobs(spark: SparkSession, home: Path) -> dict[str, Callable[[], object]]:
     """Scans of the loaded edges, and of the same rows and columns as Parquet."""
-    graph = omnigraph.open(str(home / "graph"), mode="r")
+    graph = omnigraph.open(str(home / "graph"), read_only=True)
     columns = ["id", "src", "dst", "since", "weight"]
     ours = graph.spark(spark).edges("Knows", columns=columns)
     path = str(home / "scan-parquet")
@@ -281,7 +282,8 @@ def measure_memory(home: Path, *, nodes: int, edges: int) -> dict[str, list[int]
 
 LOADER: Final = """
 import sys, omnigraph
-omnigraph.open(sys.argv[1]).load(sys.argv[2], engine="spark", on_error="quarantine")
+options = omnigraph.LoadOptions(engine="spark")
+omnigraph.open(sys.argv[1]).load(sys.argv[2], on_error="quarantine", options=options)
 """
 
 

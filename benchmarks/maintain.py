@@ -111,7 +111,7 @@ def main() -> None:
         build(root, options.commits)
         before = measure(root, rounds=options.rounds)
         began = time.perf_counter()
-        report = omnigraph.open(str(root)).maintain(POLICY)
+        report = omnigraph.open(str(root)).maintenance.run(POLICY)
         seconds = time.perf_counter() - began
         assert report.exit_code == 0, report
         after = measure(root, rounds=options.rounds)
@@ -145,7 +145,9 @@ def build(root: Path, commits: int) -> None:
     for commit in range(commits - 1):
         numbers = range(commit * PEOPLE_PER_COMMIT, (commit + 1) * PEOPLE_PER_COMMIT)
         changed = [commit * PEOPLE_PER_COMMIT // 2] if commit % 4 == 3 else []
-        rows: dict[str, object] = {"Person": [_person(each) for each in (*numbers, *changed)]}
+        rows: dict[str, omnigraph.Rows] = {
+            "Person": [_person(each) for each in (*numbers, *changed)]
+        }
         if commit % 2:
             rows["LivesIn"] = [
                 {"id": f"l-{n}", "src": f"person-{n}", "dst": f"city-{n % CITIES}"} for n in numbers
@@ -198,7 +200,7 @@ def look(uri: str) -> dict[str, Look]:
     """Open, read a person, read an age group, change a person; each as it comes."""
     root = parse_root(uri)
     with patch("omnigraph.opening.StoredObjects", TouchedObjects):
-        opened = _cost(root.uri, lambda: omnigraph.open(uri, mode="r").snapshot())
+        opened = _cost(root.uri, lambda: omnigraph.open(uri, read_only=True).snapshot())
         graph = omnigraph.open(uri)
     entry = graph.snapshot().tables["node:Person"]
 

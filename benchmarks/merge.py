@@ -142,7 +142,7 @@ def measure(home: Path, share: float, *, diverged: bool, options: argparse.Names
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(home / "graph", root, copy_function=_link)
     graph = omnigraph.open(str(root))
-    branch = graph.create_branch("dev")
+    branch = graph.branches.create("dev")
     chance = np.random.default_rng(11)
     changed = change(branch, share, chance, options, fresh=options.edges)
     if diverged:
@@ -175,7 +175,7 @@ def change(
     Main and branch take different halves of the numbers, so that they never meet in a row.
     """
     nodes, edges = int(options.nodes * share), int(options.edges * share)
-    half = 0 if graph.branch_name != "main" else 1
+    half = 0 if graph.branch != "main" else 1
     known = chance.choice(options.edges // 2, edges // 2, replace=False) * 2 + half
     rows = {
         "Person": people(
@@ -216,7 +216,7 @@ def merge_requests(home: Path, commits: int) -> int:
     graph = omnigraph.init(str(root), schema="node Note { text: String @key }")
     for number in range(commits):
         graph.write({"Note": [{"text": f"n{number}"}]}, mode="overwrite")
-    branch = graph.create_branch("dev")
+    branch = graph.branches.create("dev")
     branch.write({"Note": [{"text": "theirs"}]})
     graph.write({"Note": [{"text": "ours"}]})
     reads, files = lance.iops_counter(), _files(root)
@@ -228,7 +228,7 @@ def creation_requests(home: Path) -> int:
     root = home / "wide"
     graph = omnigraph.init(str(root), schema=wide_schema(500))
     reads, files = lance.iops_counter(), _files(root)
-    graph.create_branch("dev")
+    graph.branches.create("dev")
     return lance.iops_counter() - reads + len(_files(root) - files)
 
 

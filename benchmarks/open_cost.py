@@ -132,7 +132,7 @@ def measure_open(root: Root, commits: int) -> OpenCost:
     reads, read_bytes = lance.iops_counter(), lance.bytes_read_counter()
     started = time.perf_counter()
     with patch("omnigraph.opening.StoredObjects", CountedObjects):
-        snapshot = omnigraph.open(root.uri, mode="r").snapshot()
+        snapshot = omnigraph.open(root.uri, read_only=True).snapshot()
     elapsed = time.perf_counter() - started
     cost_reads, cost_bytes = lance.iops_counter() - reads, lance.bytes_read_counter() - read_bytes
     state = read_manifest(root)

@@ -1,7 +1,8 @@
 """What maintenance costs, beside bare Lance, on a cluster, and in memory: `just bench optimize`.
 
 Three measurements. A graph of many tables with many small fragments and indexes that lack them:
-`graph.optimize()` beside Lance's own compaction and index update over copies of the same tables,
+`graph.maintenance.optimize()` beside Lance's own compaction and index update over copies of the
+same tables,
 with the same number of threads. A wide table on a standalone cluster of one and of two executors,
 each bound to a core of its own. And the peak memory of the executors' Python workers meanwhile,
 beside a limit that is a fifth of the table.
@@ -61,10 +62,11 @@ import json, sys, time, omnigraph
 from omnigraph.spark.session import SparkTarget, spark_for_a_while
 small, root, rows, master, settings = sys.argv[1:]
 with spark_for_a_while(target=SparkTarget(master=master, settings=json.loads(settings))) as spark:
-    omnigraph.open(small).optimize(target_rows_per_fragment=10, spark=spark)  # executors warm up
+    # executors warm up
+    omnigraph.open(small).maintenance.optimize(target_rows_per_fragment=10, spark=spark)
     print("warm", flush=True)
     began = time.perf_counter()
-    omnigraph.open(root).optimize(target_rows_per_fragment=int(rows), spark=spark)
+    omnigraph.open(root).maintenance.optimize(target_rows_per_fragment=int(rows), spark=spark)
     print(time.perf_counter() - began, flush=True)
 """
 
@@ -130,7 +132,7 @@ def race_lance(home: Path, options: argparse.Namespace) -> dict[str, float]:
 
 
 def optimize_graph(root: Path) -> None:
-    omnigraph.open(str(root)).optimize()
+    omnigraph.open(str(root)).maintenance.optimize()
 
 
 def optimize_barely(root: Path) -> None:
@@ -141,14 +143,14 @@ def optimize_barely(root: Path) -> None:
         dataset.optimize.compact_files()
         dataset.optimize.optimize_indices()
 
-    entries = omnigraph.open(str(root), mode="r").snapshot().tables.values()
+    entries = omnigraph.open(str(root), read_only=True).snapshot().tables.values()
     with ThreadPoolExecutor(maintenance_concurrency()) as pool:
         list(pool.map(table, entries))
 
 
 def require_done(root: Path, *, at_pin: bool) -> None:
     """Two fragments each, of rows that were indexed and rows that were not; no row left behind."""
-    graph = omnigraph.open(str(root), mode="r")
+    graph = omnigraph.open(str(root), read_only=True)
     for entry in graph.snapshot().tables.values():
         if at_pin:
             health = table_health(parse_root(graph.root), entry)
@@ -169,7 +171,7 @@ def build_many(root: Path, options: argparse.Namespace) -> None:
     edges = (f"edge E{n}: N{n} -> N{(n + 1) % half} {{ weight: F64 }}" for n in range(half))
     graph = omnigraph.init(str(root), schema="\n".join([*nodes, *edges]))
     append(graph, small_rows, fragments=FIRST_FRAGMENTS, rows=options.rows)
-    graph.optimize()
+    graph.maintenance.optimize()
     append(graph, small_rows, fragments=options.fragments, rows=options.rows)
 
 
@@ -264,7 +266,7 @@ def measure(home: Path, count: int, target_rows: int) -> Distributed:
             told, _ = driver.communicate()
     assert driver.returncode == 0, told
     for name in ("wide", "small"):
-        graph = omnigraph.open(str(home / f"{name}-copy"), mode="r")
+        graph = omnigraph.open(str(home / f"{name}-copy"), read_only=True)
         (entry,) = graph.snapshot().tables.values()
         health = table_health(parse_root(graph.root), entry)
         assert all(not index.unindexed_rows for index in health.indexes), health

@@ -142,7 +142,7 @@ def load_ours(places: Places) -> float:
         graph.write(
             {f"{kind}:{name}": pq.read_table(places.parquet / f"{name}.parquet") for name in names}
         )
-    graph.optimize()
+    graph.maintenance.optimize()
     return time.perf_counter() - began
 
 
@@ -157,8 +157,8 @@ def load_ladybug(places: Places) -> float:
             f"{each.name} {'INT32' if each.name == 'age' else 'STRING'}" for each in columns
         )
         connection.execute(f"CREATE NODE TABLE {name}({declared}, PRIMARY KEY(id))")
-    graph = omnigraph.open(str(places.graph), mode="r")
-    for edge in graph.catalog.edges.values():
+    graph = omnigraph.open(str(places.graph), read_only=True)
+    for edge in graph.schema.catalog.edges.values():
         connection.execute(f"CREATE REL TABLE {edge.name}(FROM {edge.source} TO {edge.target})")
     for name in (*NODES, *EDGES):
         connection.execute(f'COPY {name} FROM "{places.parquet / name}.parquet"')

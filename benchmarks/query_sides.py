@@ -43,7 +43,7 @@ class OmnigraphSide:
     def __init__(self, place: str) -> None:
         import omnigraph
 
-        self.graph = omnigraph.open(place, mode="r")
+        self.graph = omnigraph.open(place, read_only=True)
 
     @staticmethod
     def load_code() -> None:
@@ -99,7 +99,7 @@ class LanceSide:
         from omnigraph.storage.location import parse_root
         from omnigraph.storage.tables import open_pinned
 
-        entry = omnigraph.open(place, mode="r").snapshot().tables["edge:Follows"]
+        entry = omnigraph.open(place, read_only=True).snapshot().tables["edge:Follows"]
         pinned = open_pinned(parse_root(place), entry)
         session = lance.Session()  # type: ignore[attr-defined]
         self.table = lance.dataset(pinned.uri, version=pinned.version, session=session)

@@ -83,8 +83,8 @@ class Store:
     uri: str
     options: dict[str, str]
 
-    def open(self, mode: str = "rw") -> Graph:
-        return omnigraph.open(self.uri, mode=mode, storage_options=self.options)
+    def open(self, *, read_only: bool = False) -> Graph:
+        return omnigraph.open(self.uri, read_only=read_only, storage_options=self.options)
 
     def measure(self, name: str, do: Callable[[], object]) -> Cost:
         self.relay.forget()
@@ -130,7 +130,7 @@ def made_graph(folder: Path, *, tables: int, commits: int, fresh: int = 5) -> Pa
     for number in range(real):
         graph.write({"N0": [{"name": f"p{number % PEOPLE}", "age": number}]}, mode="merge")
     invent_commits(parse_root(root), commits - real)
-    graph.optimize()
+    graph.maintenance.optimize()
     for number in range(fresh):
         graph.write({"N0": [{"name": f"p{number}", "age": 0}]}, mode="merge")
     return root
@@ -200,16 +200,16 @@ def measure_all(store: Store) -> Iterator[Cost]:
 
 def measure_reads(store: Store) -> Iterator[Cost]:
     forget_what_was_read()
-    yield store.measure("open r", lambda: store.open("r"))
+    yield store.measure("open r", lambda: store.open(read_only=True))
     forget_what_was_read()
-    yield store.measure("open rw", lambda: store.open("rw"))
-    graph = store.open("r")
+    yield store.measure("open rw", store.open)
+    graph = store.open(read_only=True)
     for name, text in (("point query", POINT), ("1 hop", HOP)):
         forget_what_was_read()
         yield store.measure(name, partial(ask, graph, text))
         yield store.measure(f"{name}, again", partial(ask, graph, text))
     forget_what_was_read()
-    yield store.measure("status", graph.status)
+    yield store.measure("status", graph.maintenance.status)
 
 
 def ask(graph: Graph, text: str) -> None:
@@ -217,9 +217,9 @@ def ask(graph: Graph, text: str) -> None:
 
 
 def measure_writes(store: Store) -> Iterator[Cost]:
-    graph = store.open("rw")
+    graph = store.open()
 
-    def write(number: int, mode: str, name: str) -> Callable[[], object]:
+    def write(number: int, mode: omnigraph.Mode, name: str) -> Callable[[], object]:
         rows = [{"name": name, "age": number}]
         return lambda: graph.write({"N0": rows}, mode=mode)
 
@@ -237,9 +237,9 @@ def _into_empty(graph: Graph) -> Callable[[], object]:
 
 
 def measure_branches(store: Store) -> Iterator[Cost]:
-    graph = store.open("rw")
-    yield store.measure("branch create", lambda: graph.create_branch("dev"))
-    dev = graph.branch("dev")
+    graph = store.open()
+    yield store.measure("branch create", lambda: graph.branches.create("dev"))
+    dev = graph.checkout("dev")
     row = [{"name": "p9", "age": 1_009}]
     yield store.measure("first commit on a branch", lambda: dev.write({"N0": row}, mode="merge"))
     yield store.measure("merge, fast-forward", lambda: graph.merge("dev"))
@@ -249,24 +249,24 @@ def measure_branches(store: Store) -> Iterator[Cost]:
 
 
 def measure_maintenance(store: Store) -> Iterator[Cost]:
-    graph = store.open("rw")
-    graph.delete_branch("dev")
+    graph = store.open()
+    graph.branches.delete("dev")
     for _ in range(2):  # fragments that were indexed by the first run are joined by the second
-        graph.optimize()
-    yield store.measure("optimize, nothing to do", graph.optimize)
-    yield store.measure("cleanup, preview", lambda: graph.cleanup(keep_versions=10))
+        graph.maintenance.optimize()
+    yield store.measure("optimize, nothing to do", graph.maintenance.optimize)
+    yield store.measure("cleanup, preview", lambda: graph.maintenance.cleanup(keep_versions=10))
 
 
 def measure_checks(store: Store) -> Iterator[Cost]:
     """What a check of main needs, and what it and a list need for another branch."""
-    graph = store.open("r")
+    graph = store.open(read_only=True)
     forget_what_was_read()
-    yield store.measure("check", graph.check)
-    store.open("rw").create_branch("other")
+    yield store.measure("check", graph.maintenance.check)
+    store.open().branches.create("other")
     forget_what_was_read()
-    yield store.measure("check, one other branch", graph.check)
+    yield store.measure("check, one other branch", graph.maintenance.check)
     forget_what_was_read()
-    yield store.measure("branch list, one other branch", graph.branches)
+    yield store.measure("branch list, one other branch", graph.branches.list)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ import psutil
 
 import omnigraph
 from benchmarks.load import SCHEMA, write_input
+from omnigraph.api.options import LoadOptions
 from omnigraph.spark.session import SparkTarget, spark_session
 from tests.s3.server import BUCKET, S3Server, binary
 
@@ -99,7 +100,7 @@ def load(place: Place, data: Path, truth: Counter[str]) -> Turn:
     shutil.rmtree(place.files, ignore_errors=True)
     before, began = _processor_seconds(), time.perf_counter()
     graph = omnigraph.init(place.root, schema=SCHEMA, storage_options=place.options)
-    report = graph.load(str(data), engine="spark", on_error="quarantine")
+    report = graph.load(str(data), on_error="quarantine", options=LoadOptions(engine="spark"))
     seconds, after = time.perf_counter() - began, _processor_seconds()
     assert dict(report.quarantined) == dict(truth), (report.quarantined, truth)
     assert report.read == sum(report.written.values()) + truth.total(), report

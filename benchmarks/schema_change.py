@@ -50,7 +50,7 @@ FILLER: Final = """
 import sys
 import omnigraph
 from omnigraph.spark.session import SparkTarget
-assert omnigraph.open(sys.argv[1]).apply_schema(sys.argv[2], spark=SparkTarget()).applied
+assert omnigraph.open(sys.argv[1]).schema.apply(sys.argv[2], spark=SparkTarget()).applied
 """
 
 
@@ -120,13 +120,13 @@ def empty_column(root: Path, latency_seconds: float) -> tuple[Cost, int]:
     ):
         store = placed(relay, server, root, "change")
         graph = store.open()
-        cost = store.measure("schema apply, new column", lambda: graph.apply_schema(schema(EMPTY)))
+        cost = store.measure("schema apply, new column", lambda: graph.schema.apply(schema(EMPTY)))
         written = [
             each.asked.key
             for each in relay.served()
             if each.asked.kind.value == "put" and "nodes/" in each.asked.key
         ]
-        assert graph.nodes("Reading").schema.names[-1] == "note"
+        assert graph.scan("Reading").schema.names[-1] == "note"
     return cost, sum("/data/" in key for key in written)
 
 
@@ -140,7 +140,7 @@ def race_fills(spark: SparkSession, graph: Graph, home: Path, *, rounds: int) ->
 
     def fill() -> None:
         text = FILLED.replace("{number}", next(columns).removeprefix("copy"))
-        assert graph.apply_schema(schema(text), spark=spark).applied
+        assert graph.schema.apply(schema(text), spark=spark).applied
 
     def bare() -> None:
         frame = spark.read.parquet(str(plain)).select("value")

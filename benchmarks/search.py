@@ -165,7 +165,7 @@ def build(
     graph = omnigraph.init(root, schema=schema)
     for start in range(0, rows, 50_000):
         graph.write({"Doc": table.slice(start, 50_000)})
-    graph.optimize()
+    graph.maintenance.optimize()
     chosen = vectors[generator.integers(0, rows, options.questions)]
     noise = 0.05 * generator.normal(size=chosen.shape)
     pairs = generator.integers(20, 2_000, (options.questions, 2))

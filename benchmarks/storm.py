@@ -222,7 +222,7 @@ class Storm:
 
     def _look(self) -> None:
         """One reader's view, in the middle of it all."""
-        graph = omnigraph.open(self._root, mode="r")
+        graph = omnigraph.open(self._root, read_only=True)
         for mistake in read_books(graph).mistakes:
             self._wrong(f"seen live: {mistake}")
         self._tally.live_checks += 1
@@ -234,18 +234,18 @@ class Storm:
     def _settle(self) -> None:
         """One sweep, one new write, then compare what everybody was told with what is there."""
         graph = omnigraph.open(self._root)
-        graph.recover(also_living=True)
+        graph.maintenance.recover(force=True)
         last = Transfer(operation_id=str(ULID()), source="a0", target="a1", amount=1, writer=0)
         if carry_out(graph, last) is None:
             self._wrong("the write after the storm did nothing")
         books = read_books(graph)
-        report = graph.check()
+        report = graph.maintenance.check()
         for mistake in (*books.mistakes, *replay(graph, books), *map(str, report.findings)):
             self._wrong(mistake)
         if report.pending_operations:
             self._wrong(f"still pending: {report.pending_operations}")
         committed = frozenset(books.transfers) - {last.operation_id}
-        self._tally.recoveries = dict(Counter(each.kind for each in graph.recoveries()))
+        self._tally.recoveries = dict(Counter(each.kind for each in graph.maintenance.recoveries()))
         self._compare(graph, committed, read_claims(self._logs))
 
     def _compare(self, graph: Graph, committed: frozenset[str], claims: Claims) -> None:

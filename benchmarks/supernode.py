@@ -90,7 +90,7 @@ def build(folder: str, *, nodes: int, edges: int) -> None:
             ),
         }
     )
-    graph.optimize()
+    graph.maintenance.optimize()
 
 
 def measured(folder: str, query: str, *, memory: str) -> Measured:

@@ -27,11 +27,10 @@ from omnigraph.commit import fold
 from omnigraph.commit.orphans import listed_forks
 from omnigraph.failpoints import Action, Armed
 from omnigraph.failpoints import FailpointReached as FailpointReached
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.local import table_merge
 from omnigraph.local.mutations.effects import Effect, effect_of
 from omnigraph.operations import branches, mutate, schema_work, tagging
-from omnigraph.reading import Readable
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.evolution.plan import Plan
@@ -59,82 +58,82 @@ IDENTITY_DOMAIN = "01JZZZZZZZZZZZZZZZZZZZZZZZ"
 # What is stored
 
 
-def objects_of(graph: Readable) -> Objects:
+def objects_of(graph: Graph | GraphView) -> Objects:
     """The objects below the root of a graph."""
     return StoredObjects(parse_root(graph.root))
 
 
-def data_files(graph: Readable) -> set[str]:
+def data_files(graph: Graph | GraphView) -> set[str]:
     """Paths of all files that hold rows, of any version of any table."""
     objects = objects_of(graph)
     paths = (*objects.list("nodes"), *objects.list("edges"))
     return {path for path in paths if "/data/" in path}
 
 
-def row_ids(graph: Readable, table_key: str) -> Mapping[str, int]:
+def row_ids(graph: Graph | GraphView, table_key: str) -> Mapping[str, int]:
     """The stable row id of every row, by the row's id."""
     dataset = open_pinned(parse_root(graph.root), graph.snapshot().tables[table_key])
     rows = dataset.to_table(columns=["id", "_rowid"]).to_pylist()
     return {row["id"]: row["_rowid"] for row in rows}
 
 
-def rows_with_blobs(graph: Readable, table_key: str) -> list[dict[str, Any]]:
+def rows_with_blobs(graph: Graph | GraphView, table_key: str) -> list[dict[str, Any]]:
     """All rows of a table with their nulls; blobs are bytes."""
     entry = graph.snapshot().tables[table_key]
     batches = whole_rows(parse_root(graph.root), entry, batch_rows=1000)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def fragment_count(graph: Readable, table_key: str) -> int:
+def fragment_count(graph: Graph | GraphView, table_key: str) -> int:
     """The number of fragments that the published version of a table has."""
     dataset = open_pinned(parse_root(graph.root), graph.snapshot().tables[table_key])
     return len(dataset.get_fragments())
 
 
-def behind_the_back(graph: Readable, table_key: str) -> lance.LanceDataset:
+def behind_the_back(graph: Graph | GraphView, table_key: str) -> lance.LanceDataset:
     """A table as something else than Omnigraph would open it to write to it."""
     root = objects_of(graph).root
     location = graph.snapshot().tables[table_key].location
     return lance.dataset(root.child(location), storage_options=dict(root.storage_options) or None)
 
 
-def head_of(graph: Readable, table_key: str) -> int:
+def head_of(graph: Graph | GraphView, table_key: str) -> int:
     """The newest version of a table, published or not."""
     return int(behind_the_back(graph, table_key).version)
 
 
-def pinned_versions(graph: Readable) -> set[tuple[Line, int]]:
+def pinned_versions(graph: Graph | GraphView) -> set[tuple[Line, int]]:
     """The line of versions and the version that every table is read at."""
     return {(line_of(entry), entry.version) for entry in graph.snapshot().tables.values()}
 
 
-def versions_on(graph: Readable, line: Line) -> tuple[int, ...]:
+def versions_on(graph: Graph | GraphView, line: Line) -> tuple[int, ...]:
     """The versions of a line that exist, oldest first."""
     return versions_of(parse_root(graph.root), line)
 
 
-def retention_floors(graph: Readable) -> Mapping[Line, int]:
+def retention_floors(graph: Graph | GraphView) -> Mapping[Line, int]:
     """The version of every cleaned line below which nothing is kept for its own sake."""
     return read_retention(objects_of(graph)).floors
 
 
-def branch_refs(graph: Readable) -> Mapping[str, BranchRef]:
+def branch_refs(graph: Graph | GraphView) -> Mapping[str, BranchRef]:
     """Living branches by name, with their incarnation and the commit they started from."""
     return living_branches(objects_of(graph))
 
 
-def fork_fates(graph: Readable) -> list[str]:
+def fork_fates(graph: Graph | GraphView) -> list[str]:
     """What is to become of every Lance branch of a table: legitimate, orphan or indeterminate."""
     forks = listed_forks(objects_of(graph))
     return [fork.fate.value for fork in forks if fork.location != names.MANIFEST]
 
 
-def claimed_tags(graph: Readable) -> tuple[Tag, ...]:
+def claimed_tags(graph: Graph | GraphView) -> tuple[Tag, ...]:
     """Tags that are ready or whose creation has begun."""
     return tags_claimed_in(objects_of(graph))
 
 
-def tag_log_length(graph: Readable, tag: str) -> int:
+def tag_log_length(graph: Graph | GraphView, tag: str) -> int:
     """The number of entries that were ever put to the log of a tag's name."""
     return read_tag_log(objects_of(graph), tag).last
 
@@ -270,7 +269,7 @@ def claim_system_branch(graph: Graph, name: str) -> None:
     claim_branch(objects_of(graph), ref)
 
 
-def raise_floors_above(graph: Graph, past: Readable) -> None:
+def raise_floors_above(graph: Graph, past: Graph | GraphView) -> None:
     """Do what a cleanup does first: declare the versions of a past graph as not kept any more."""
     newest = graph.snapshot().tables
     floors = {

@@ -91,4 +91,4 @@ def people_schema() -> str:
 def people_graph(graph_root: str, people_schema: str) -> Graph:
     import omnigraph
 
-    return omnigraph.init(graph_root, schema=people_schema, schema_name="people.pg")
+    return omnigraph.init(graph_root, schema=people_schema)

@@ -113,10 +113,10 @@ def verify(root: str, *, storage_options: Mapping[str, str] | None = None) -> Ve
     """Compare every file of a backup with its checksum and check every branch; writes nothing."""
     objects = stored_at(parse_root(root, storage_options=storage_options))
     record = last_record(objects) if is_claimed(objects) else None
-    graph = open_graph(root, mode="r", storage_options=storage_options)
-    deep = graph.check(deep=True)
-    branches = [branch.name for branch in graph.branches()]
-    others = [graph.branch(name).check() for name in branches if name != names.MAIN]
+    graph = open_graph(root, read_only=True, storage_options=storage_options)
+    deep = graph.maintenance.check(deep=True)
+    branches = [branch.name for branch in graph.branches.list()]
+    others = [graph.checkout(name).maintenance.check() for name in branches if name != names.MAIN]
     return VerifyReport(
         root=objects.root.uri,
         taken_at=None if record is None else record.taken_at,

@@ -199,7 +199,7 @@ class GraphWriter(DataSourceArrowWriter):
         paths = [path for each in messages if isinstance(each, WrittenParts) for path in each.paths]
         try:
             graph = open_graph(write.root.uri, storage_options=write.root.storage_options)
-            graph.branch(write.branch).write(
+            graph.checkout(write.branch).write(
                 {write.table_key: self._rows(paths)},
                 mode=write.mode.value,
                 actor=write.actor,

@@ -319,7 +319,7 @@ class UnsafeStoreError(StorageUnavailableError):
     def __init__(self, root: str) -> None:
         super().__init__(
             f"the store under {root} ignores put-if-absent, so two writers could both win",
-            next_step='Open it for reading (`mode="r"`), or move the graph to another store.',
+            next_step="Open it for reading (`read_only=True`), or move the graph to another store.",
         )
         self.root = root
 

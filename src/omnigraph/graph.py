@@ -1,113 +1,168 @@
-"""The public facade of a graph: wires operations to one root.
+"""The public facade of a graph: reads, writes and namespaces over one handle.
 
-Invariant: each method calls one operation; clocks and ids come from here and nowhere below.
+Invariant: each method calls one operation.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
 from dataclasses import replace
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from omnigraph.branching import Branching, checked_operation
-from omnigraph.commit.recover import Swept, sweep
+from omnigraph.api.branches import Branches
+from omnigraph.api.handle import Handle, checked_operation, newest_kept
+from omnigraph.api.holds import Holds
+from omnigraph.api.maintenance import Maintenance
+from omnigraph.api.options import LoadOptions
+from omnigraph.api.reads import Reads
+from omnigraph.api.schema import Schema, SchemaView
+from omnigraph.api.tags import Tags
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import InvalidInputError, OmnigraphError, ReadOnlyError
-from omnigraph.operations.arguments import acting, flag, one_of, plain_text
-from omnigraph.operations.branches import checked_lifetime, create_branch
+from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.operations.arguments import (
+    acting,
+    checked_id,
+    flag,
+    one_of,
+    plain_text,
+    text_or_none,
+)
+from omnigraph.operations.commits import list_commits
 from omnigraph.operations.notebook import graph_html
-from omnigraph.operations.references import Reference, branch_ref
-from omnigraph.operations.references import resolve as found_reference
-from omnigraph.operations.schema_contract import Contracts, SchemaContract
-from omnigraph.operations.status import GraphStatus, graph_status
+from omnigraph.operations.outcome import OperationStatus, operation_status
+from omnigraph.operations.references import branch_ref
 from omnigraph.rules.modes import WriteMode
-from omnigraph.storage.objects import Objects
+from omnigraph.storage.processes import use_storage
 from omnigraph.syntax import shown
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
+    from pathlib import Path
+    from typing import IO, Self
 
     from pyspark.sql import SparkSession
 
+    from omnigraph.api.options import Mode, Resolve, Rows, Source, Spark
+    from omnigraph.api.spark_graph import SparkGraph
     from omnigraph.load.ledger import LoadReport
     from omnigraph.load.progress import Progress
-    from omnigraph.operations.apply_schema import SchemaResult
-    from omnigraph.operations.check import CheckReport
+    from omnigraph.local.table_diff import ChangeCounts
+    from omnigraph.operations.changes import Baseline, ChangeFeed
+    from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
+    from omnigraph.operations.export import ExportReport
+    from omnigraph.operations.holding import Holding, LiveHold
     from omnigraph.operations.load import LoadRequest
+    from omnigraph.operations.merge import MergeRequest, MergeResult
     from omnigraph.operations.mutate import MutationResult
     from omnigraph.operations.query_text import ChosenQuery
+    from omnigraph.operations.references import Reference
+    from omnigraph.operations.schema_contract import SchemaContract
     from omnigraph.operations.write import WriteResult
+    from omnigraph.storage.branch_identity import BranchRef
+    from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
+    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
-class OpenMode(StrEnum):
-    """What a handle may do. Opening for reading writes nothing, not even repairs."""
+class Graph(Reads):
+    """An open graph on one of its branches. Cheap to hold; every call reads the latest state.
 
-    READ_WRITE = "rw"
-    READ_ONLY = "r"
+    Attributes:
+        branches: Create, list and delete branches.
+        tags: Create, list and delete tags.
+        maintenance: Compaction, cleanup, verification and repair.
+        holds: List and release the holds of readers.
+    """
 
+    branches: Branches[Graph]
+    tags: Tags
+    maintenance: Maintenance
+    holds: Holds
 
-class Graph(Branching):
-    """An open graph on one of its branches. Cheap to hold; every call reads the latest state."""
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._schema = Schema(handle)
+        self.branches = Branches(handle, self._on_branch)
+        self.tags = Tags(handle)
+        self.maintenance = Maintenance(handle)
+        self.holds = Holds(handle)
 
-    def __init__(
-        self,
-        objects: Objects,
-        *,
-        mode: OpenMode,
-        contract: SchemaContract,
-        branch: str | None = None,
-        contracts: Contracts | None = None,
-    ) -> None:
-        contracts = contracts or Contracts(objects, contract)
-        super().__init__(objects, contracts, contract, branch)
-        self.mode = mode
+    def __enter__(self) -> Self:
+        return self
 
-    def branch(self, name: str) -> Graph:
+    def __exit__(self, *_: object) -> None:
+        """A graph holds nothing that must be closed."""
+
+    @property
+    def root(self) -> str:
+        """The URL or path of the graph."""
+        return self._handle.root
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch that is read and written."""
+        return self._handle.branch_name
+
+    @property
+    def schema(self) -> Schema:
+        """Read, plan and change the schema."""
+        return self._schema
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the graph was opened for reading only."""
+        return not self._handle.is_writable
+
+    def checkout(self, branch: str) -> Graph:
         """The same graph on another branch."""
-        ref = branch_ref(self._objects, name)
+        ref = branch_ref(self._objects, branch)
         return self._on_branch(None if ref is None else ref.branch)
 
-    def create_branch(
-        self,
-        name: str,
-        *,
-        from_: Reference | None = None,
-        owner: str | None = None,
-        expires: str | timedelta | None = None,
-    ) -> Graph:
-        """Create a branch from this one, or from another reference. No rows are copied.
+    def at(self, reference: Reference, *, hold: str | timedelta | None = None) -> GraphView:
+        """The graph at a branch, tag, commit, manifest version or point in time, pinned.
 
         Args:
-            name: Name of the branch.
-            from_: The reference to start from.
-            owner: Owner of the branch; shown by `branches`.
-            expires: After which time it is considered abandoned unless it is still written to,
-                such as `"7d"`. Nothing is removed because of that unless a policy of `maintain`
-                says so.
-        """
-        self._require_writable("create a branch")
-        lifetime = checked_lifetime(owner, expires)
-        source = found_reference(
-            self._objects, self.branch_name if from_ is None else from_, branch=self._branch
-        )
-        ref = create_branch(self._objects, name, source, SYSTEM_CLOCK, lifetime)
-        return self._on_branch(ref.branch)
+            reference: The state to read.
+            hold: How long to keep it although a cleanup may run, such as `"1h"`; until
+                `release()` is called, or a `with` block over it ends, if that is earlier.
 
-    def status(self) -> GraphStatus:
-        """Tables with versions, rows, fragments and index coverage, and pending writes."""
-        state = self._manifest()
-        catalog = self._contract_of(state).catalog
-        return graph_status(self._objects, catalog, state.snapshot(), stamp=state.stamp)
+        Raises:
+            NoLongerKeptError: its data has been cleaned up.
+            ReadOnlyError: a hold was requested, and the graph was opened for reading.
+        """
+        resolved = self._handle.resolve(reference)
+        schema = resolved.snapshot.schema_hash or resolved.state.head.first_schema
+        snapshot = replace(resolved.snapshot, schema_hash=schema)
+        return GraphView(
+            self._objects,
+            self._handle.contracts.of(schema),
+            resolved.name,
+            snapshot,
+            self._handle.hold(snapshot, hold, thing=resolved.name),
+        )
+
+    def snapshot(self, *, hold: str | timedelta | None = None) -> GraphView:
+        """The current state, pinned: several reads through it see the same commit.
+
+        Args:
+            hold: How long to keep it, as in `at`.
+        """
+
+        def pin() -> GraphView:
+            snapshot, contract = self._handle.view()
+            name = snapshot.commit_id or snapshot.branch_name
+            held = self._handle.hold(snapshot, hold, thing=name)
+            return GraphView(self._objects, contract, name, snapshot, held)
+
+        return newest_kept(pin)
 
     def write(
         self,
-        tables: Mapping[str, object],
+        tables: Mapping[str, Rows],
         *,
-        mode: str = "append",
+        mode: Mode = "append",
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> WriteResult:
@@ -124,103 +179,98 @@ class Graph(Branching):
             ValidationFailedError: rows violate the schema; nothing was written.
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
-        return self._commit(
-            tables,
-            {},
-            one_of(WriteMode, mode, argument="mode"),
-            WriterKind.WRITE,
-            actor,
-            operation_id,
-        )
+        checked = one_of(WriteMode, mode, argument="mode")
+        return self._commit(tables, {}, checked, WriterKind.WRITE, actor, operation_id)
+
+    def delete(
+        self,
+        ids: Mapping[str, Iterable[str]],
+        *,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> WriteResult:
+        """Delete nodes and edges by id as one commit. The edges of a node are deleted with it.
+
+        Args:
+            ids: Ids by type name, as lists or Arrow arrays.
+            actor: Author of the commit; the user of this process by default.
+            operation_id: A ULID that makes the call idempotent: the same id deletes only once.
+        """
+        return self._commit({}, ids, WriteMode.APPEND, WriterKind.DELETE, actor, operation_id)
 
     def load(  # noqa: PLR0913 - every word of a load is one
         self,
-        source: object,
+        source: Source,
         *,
-        mode: str = "append",
-        type_name: str | None = None,
-        columns: Mapping[str, str] | None = None,
-        order_by: str | None = None,
-        on_error: str = "fail",
-        max_bad: int | str | None = None,
-        engine: str = "auto",
-        spark: object | None = None,
+        mode: Mode = "append",
+        type: str | None = None,  # noqa: A002 - the conventional name
+        on_error: Literal["fail", "quarantine"] = "fail",
+        spark: Spark | None = None,
         dry_run: bool = False,
         actor: str | None = None,
         operation_id: str | None = None,
-        branch: str | None = None,
-        from_: str | None = None,
-        merge_into: str | None = None,
-        audit: str | PathLike[str] | None = None,
-        quarantine: str | None = None,
-        progress: Progress | None = None,
+        options: LoadOptions | None = None,
     ) -> LoadReport:
         """Load files, or frames by type name, as one commit. Every record is accounted for.
 
-        A source is a path, a pattern, a directory or a list of these, or a mapping from type name
-        to frame: Arrow, pandas, polars, Spark. Small inputs run in this process, large ones on
-        Spark. `on_error="quarantine"` quarantines up to `max_bad` rejected records (20, or "0.1%")
-        and publishes the rest. `from_` creates the branch if it does not exist; with `merge_into`
-        it is checked as a whole, also by the queries of `audit`, and merged. See the reference.
+        Args:
+            source: A path, a pattern, a directory or a list of these, or a mapping from type name
+                to frame: Arrow, pandas, polars, Spark.
+            mode: As in `write`.
+            type: The type of all records, for inputs that do not name it.
+            on_error: `fail` writes nothing if a record is rejected; `quarantine` sets rejected
+                records aside and publishes the others.
+            spark: A Spark session or target. Without one, small inputs run in this process and
+                large ones on Spark where it is installed.
+            dry_run: Validate only; nothing is written.
+            actor: Author of the commit; the user of this process by default.
+            operation_id: A ULID that makes the call idempotent: the same id loads only once.
+            options: Rarer options: names of columns, limits, a branch to load through, audits.
 
         Raises:
             LoadRefusedError: more records are invalid than allowed; nothing was written.
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
-        from omnigraph.load.progress import Progress  # parsers and Parquet: 150 ms, as below
-        from omnigraph.operations.load import LoadRequest
+        from omnigraph.operations.load import LoadRequest  # parsers and Parquet: 150 ms
 
         if not flag(dry_run, argument="dry_run"):
-            self._require_writable("load")
-        watcher: object = progress
-        if watcher is not None and not isinstance(watcher, Progress):
-            raise InvalidInputError(f"progress is {shown(watcher)}, expected a Progress")
+            self._handle.require_writable("load")
+        chosen, progress = _load_options(options)
         request = LoadRequest(
             source=source,
-            type_name=type_name,
-            columns=columns,
+            type_name=type,
+            columns=chosen.columns,
             mode=mode,
-            order_by=order_by,
+            order_by=chosen.order_by,
             on_error=on_error,
-            max_bad=max_bad,
-            engine=engine,
+            max_bad=chosen.max_rejected,
+            engine=chosen.engine,
             spark=spark,
             dry_run=dry_run,
-            branch=self._branch if branch is None else branch,
+            branch=self._handle.branch if chosen.branch is None else chosen.branch,
             actor=acting(actor),
             operation_id=checked_operation(operation_id),
-            quarantine=quarantine,
-            progress=progress or Progress(),
+            quarantine=chosen.quarantine,
+            progress=progress,
         )
-        return self._loaded(request, base=from_, into=merge_into, audit=audit)
+        return self._load(request, chosen)
 
-    def _loaded(
-        self, request: LoadRequest, *, base: str | None, into: str | None, audit: object
-    ) -> LoadReport:
+    def _load(self, request: LoadRequest, options: LoadOptions) -> LoadReport:
         from omnigraph.operations.audited_load import Route, load_through_branch  # as in `load`
 
         def load(contract: SchemaContract) -> LoadReport:
-            route = Route(base=base, into=into, checks=_checks(audit, contract))
+            checks = _checks(options.audit, contract)
+            route = Route(base=options.source, into=options.into, checks=checks)
             return load_through_branch(
                 self._objects, contract.catalog, request, route, SYSTEM_CLOCK
             )
 
-        self._view()
-        return self._under_schema(load)
-
-    def delete(
-        self,
-        ids: Mapping[str, object],
-        *,
-        actor: str | None = None,
-        operation_id: str | None = None,
-    ) -> WriteResult:
-        """Delete nodes and edges by id as one commit. The edges of a node are deleted with it."""
-        return self._commit({}, ids, WriteMode.APPEND, WriterKind.DELETE, actor, operation_id)
+        self._handle.view()
+        return self._handle.under_schema(load)
 
     def mutate(
         self,
-        text: object,
+        text: str | PathLike[str],
         params: Mapping[str, object] | None = None,
         *,
         name: object = None,
@@ -246,15 +296,12 @@ class Graph(Branching):
             ConflictError: the branch is at another commit than expected.
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
-        from omnigraph.operations.mutate import (
-            MutationRequest,
-            mutate_graph,
-        )  # DuckDB, as in `check`
+        from omnigraph.operations.mutate import MutationRequest, mutate_graph  # DuckDB
         from omnigraph.operations.query_text import all_parameters, choose_query, query_text
 
-        self._require_writable("mutate")
+        self._handle.require_writable("mutate")
         given = all_parameters(params, parameters)
-        ref, operation = self._ref(), checked_operation(operation_id)
+        ref, operation = self._handle.ref(), checked_operation(operation_id)
 
         def mutate(contract: SchemaContract) -> MutationResult:
             request = MutationRequest(
@@ -266,119 +313,236 @@ class Graph(Branching):
             )
             return mutate_graph(self._objects, contract.catalog, request, SYSTEM_CLOCK)
 
-        return self._under_schema(mutate)
+        return self._handle.under_schema(mutate)
 
-    def apply_schema(  # noqa: PLR0913 - every word of a change is one
+    def merge(  # noqa: PLR0913 - every word of a merge is one
         self,
-        text: str,
+        source: Reference,
         *,
-        filename: str = "schema.pg",
-        hard: bool = False,
-        allow_parting: bool = False,
-        spark: object | None = None,
+        into: str | None = None,
+        resolve: Resolve | None = None,
+        column_level: bool = True,
+        spark: Spark | None = None,
+        dry_run: bool = False,
         actor: str | None = None,
         operation_id: str | None = None,
-    ) -> SchemaResult:
-        """Apply a schema to this branch as one commit, without blocking readers.
+    ) -> MergeResult:
+        """Merge a branch, tag or commit into a branch, this one by default, as one commit.
 
         Args:
-            text: The new schema, with hints such as `@rename_from` and `@backfill`.
-            filename: The file name to show in diagnostics.
-            hard: Whether to also remove dropped data from history (irreversible).
-            allow_parting: Whether to change main although branches have commits that could then no
-                longer be merged.
-            spark: A Spark session or target that computes and checks rows. Without one, tables of
-                up to 2,000,000 rows are processed here, larger ones on Spark where it is
-                installed; the result is the same.
-            actor: Author of the commit.
-            operation_id: A ULID that makes the call idempotent: the same id applies only once.
+            source: The branch, tag or commit to merge.
+            into: The branch to merge into.
+            resolve: How to resolve conflicts: `"ours"` (the target), `"theirs"`, `"newest"`, a
+                mapping by type and column, or the path of a JSON file with one.
+            column_level: Whether changes to different properties of one row are combined.
+            spark: A Spark session or target to decide and write rows on. Without one, merges of
+                up to 2,000,000 rows that may differ run in this process, larger ones on Spark
+                where it is installed; the result is the same.
+            dry_run: Only show the result or raise the conflicts, computed in this process.
+            actor: Author of the commit; the user of this process by default.
+            operation_id: A ULID that makes the call idempotent: the same id merges only once.
 
         Raises:
-            SchemaInvalidError: the text, or a hint in it, is invalid.
-            SchemaRefusedError: a step is not supported, or rows violate it.
-            ConflictError: another change is running, or branches could no longer be merged.
+            MergeConflictError: `conflicts` has every unresolved conflict and every violation;
+                nothing was written.
         """
-        from omnigraph.operations.apply_schema import SchemaRequest, apply_schema  # the compiler
+        from omnigraph.operations.merge import MergeRequest, merge_graph  # DuckDB
+        from omnigraph.rules.merging import parse_resolution
 
-        self._require_writable("change the schema")
-        request = SchemaRequest(
-            text=plain_text(text, argument="text"),
-            filename=plain_text(filename, argument="filename"),
-            hard=flag(hard, argument="hard"),
-            allow_parting=flag(allow_parting, argument="allow_parting"),
-            branch=self._ref(),
-            actor=acting(actor),
-            operation_id=checked_operation(operation_id),
-            spark=spark,
+        if not flag(dry_run, argument="dry_run"):
+            self._handle.require_writable("merge")
+        resolved = self._handle.resolve(source)
+        target = branch_ref(self._objects, self._handle.branch if into is None else into)
+        operation = checked_operation(operation_id)
+
+        def request(contract: SchemaContract) -> MergeRequest:
+            return MergeRequest(
+                source=resolved,
+                target=target,
+                resolution=parse_resolution(resolve, contract.catalog),
+                column_level=column_level,
+                actor=acting(actor),
+                operation_id=operation,
+                spark=spark,
+            )
+
+        if dry_run:
+            return self._preview_merge(request, target)
+        held = () if spark is None else (resolved.snapshot,)
+        with self._handle.held_while(*held, purpose="merge"):
+            return self._handle.under_schema(
+                lambda contract: merge_graph(
+                    self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
+                )
+            )
+
+    def _preview_merge(
+        self, request: Callable[[SchemaContract], MergeRequest], target: BranchRef | None
+    ) -> MergeResult:
+        from omnigraph.operations.merge import preview_merge  # DuckDB
+
+        onto = self._handle.on_branch(None if target is None else target.branch)
+        state = onto.manifest()
+        contract = onto.contract_of(state)
+        return preview_merge(self._objects, contract.catalog, request(contract), state)
+
+    def diff(
+        self,
+        before: Reference,
+        after: Reference | None = None,
+        *,
+        types: Sequence[str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> GraphDiff:
+        """Compare two references; the second is this branch by default.
+
+        Counts are available immediately; rows with their images before and after are streamed on
+        demand. With a Spark session its tasks compare, and write the files of `to_parquet`.
+        """
+        from omnigraph.operations.diff import diff_snapshots  # DuckDB
+
+        sides = [
+            self._handle.resolve(before).snapshot,
+            self._handle.resolve_or_head(after).snapshot,
+        ]
+        if spark is None:
+            return diff_snapshots(self._objects.root, *sides, types=types)
+        with self._handle.held_while(*sides, purpose="diff"):
+            tasks = self._diff_tasks(spark)
+            return diff_snapshots(self._objects.root, *sides, types=types, on_spark=tasks)
+
+    def _diff_tasks(self, spark: SparkSession) -> OnSpark:
+        from omnigraph.spark.session import require_session  # few diffs run on Spark
+
+        session = require_session(spark)
+        from omnigraph.spark.diff_job import diff_on_spark  # needs pyspark
+
+        def compare(pairs: Pairs, directory: Path | None) -> dict[str, ChangeCounts]:
+            compared = diff_on_spark(
+                session, self._objects.root, pairs, operation_id=new_id(), directory=directory
+            )
+            return {table_key: table.counts for table_key, table in compared.items()}
+
+        return compare
+
+    def changes(
+        self,
+        *,
+        start: str = "now",
+        cursor: str | None = None,
+        types: Sequence[str] | None = None,
+        limit_commits: int | None = None,
+    ) -> ChangeFeed:
+        """Read the commits of this branch after a cursor, or after `start`, with their changes.
+
+        `start` is `"now"`, `"beginning"` or a commit. Store the cursor of a commit when its changes
+        are processed; otherwise that commit is delivered again. Where the graph was opened for
+        writing, what the feed still has to read is held while it is in use, until its end or
+        `close()`.
+        """
+        from omnigraph.operations.changes import changes  # DuckDB
+
+        return changes(
+            self._objects,
+            self._handle.view()[1].catalog,
+            self._handle.branch,
+            start=start,
+            cursor=cursor,
+            types=types,
+            limit_commits=limit_commits,
+            holding=self._handle.holding(),
         )
-        changed = apply_schema(self._objects, self._contracts, request, SYSTEM_CLOCK)
-        return self._without_older_versions(changed) if hard and changed.emptied else changed
 
-    def _without_older_versions(self, changed: SchemaResult) -> SchemaResult:
-        # Few changes of a schema are hard.
-        from omnigraph.maintenance.cleanup import forget_older_versions
+    def baseline(self, *, types: Sequence[str] | None = None) -> Baseline:
+        """Read all rows of this branch as inserts, table by table; the last element has the cursor.
 
-        with suppress(OmnigraphError):
-            # The change is made; what stays behind is removed by the next `cleanup`.
-            removed = forget_older_versions(self._objects, changed.emptied, SYSTEM_CLOCK)
-            return replace(changed, bytes_removed=removed.bytes)
-        return changed
+        They are held until then, as for a feed.
+        """
+        from omnigraph.operations.changes import baseline  # DuckDB
 
-    def recover(self, *, also_living: bool = False) -> Swept:
-        """Settle unfinished writes of dead writers; with `also_living`, of all."""
-        self._require_writable("recover")
-        flag(also_living, argument="also_living")
-        self._manifest()  # settling some writes asks no manifest whose format would be refused
-        return sweep(self._objects, SYSTEM_CLOCK, also_living=also_living)
+        catalog, holding = self._handle.view()[1].catalog, self._handle.holding()
+        branch = self._handle.branch
+        return newest_kept(
+            lambda: baseline(self._objects, catalog, branch, types=types, holding=holding)
+        )
 
-    def check(self, *, deep: bool = False, spark: SparkSession | None = None) -> CheckReport:
-        """Verify the integrity of the graph. Reads everything, writes nothing.
+    def commits(
+        self, *, actor: str | None = None, limit: int | None = None
+    ) -> tuple[GraphCommit, ...]:
+        """List the commits of this branch, newest first."""
+        text_or_none(actor, argument="actor")
+        return list_commits(self._objects, self._handle.manifest(), actor=actor, limit=limit)
+
+    def commit(self, commit_id: str) -> GraphCommit:
+        """One commit of this branch, by its id or any unique prefix of it."""
+        wanted = plain_text(commit_id, argument="commit_id").upper()
+        matching = [commit for commit in self.commits() if commit.commit_id.startswith(wanted)]
+        if len(matching) == 1:
+            return matching[0]
+        if not wanted or len(matching) > 1:
+            raise InvalidInputError(
+                f"commit id {shown(commit_id)} is the start of {len(matching)} commits",
+                next_step="Give more letters of it.",
+            )
+        raise NotFoundError(
+            f"branch {self.branch!r} of {self.root} has no commit {shown(commit_id)}",
+            next_step=f"Run `omnigraph commit list {self.root}`.",
+        )
+
+    def outcome(self, operation_id: str) -> OperationStatus:
+        """The outcome of an operation: published, rolled back, pending, or unknown."""
+        checked = checked_id(operation_id, now=SYSTEM_CLOCK.now())
+        return operation_status(self._objects, checked)
+
+    def spark(self, spark: SparkSession | None = None) -> SparkGraph:
+        """The graph as DataFrames and views, pinned to the current state.
+
+        Where the graph was opened for writing, what is read is held while the result is in use.
 
         Args:
-            deep: Also compare every stored file of every branch, tag and retained version with its
-                checksum, and look rows up through every index.
-            spark: A Spark session whose tasks read the rows; without one, this process does. If the
-                graph was opened for writing, what they read is held meanwhile.
+            spark: The session to use; by default that of this process, or a new one on this
+                machine.
+
+        Raises:
+            SparkUnavailableError: Spark or Java is not installed.
         """
-        from omnigraph.operations.check import check_graph  # DuckDB: 100 ms few readers need
+        return newest_kept(lambda: self._on_spark(spark, *self._handle.view(), self.load))
 
-        flag(deep, argument="deep")
-        state = self._manifest()
-        catalog = self._contract_of(state).catalog
-        held = (
-            nullcontext() if spark is None else self._held_while(state.snapshot(), purpose="check")
-        )
-        with held:
-            report = check_graph(self._objects, catalog, state, spark=spark)
-        if not deep:
-            return report
-        from omnigraph.operations.deep_check import deep_findings
+    def _holding(self) -> Holding | None:
+        return self._handle.holding()
 
-        stored, findings = deep_findings(self._objects, SYSTEM_CLOCK.now())
-        return replace(
-            report,
-            findings=(*report.findings, *findings),
-            files_compared=len(stored.files),
-            files_unrecorded=len(stored.unrecorded),
-        )
+    def export(
+        self,
+        path: str | PathLike[str] | IO[bytes],
+        *,
+        type: str | None = None,  # noqa: A002 - the conventional name
+        format: Literal["jsonl", "parquet"] = "jsonl",  # noqa: A002 - the conventional name
+    ) -> ExportReport:
+        """Export the rows to files that `load` can read, nodes before edges.
+
+        Where the graph was opened for writing, they are held meanwhile.
+
+        Args:
+            path: A file or an open binary stream for `jsonl`, a directory for `parquet`.
+            type: Export only this type.
+            format: `jsonl`, or `parquet`, which also supports values that JSON cannot represent.
+        """
+        snapshot, contract, reading = self._handle.held_now(purpose="export")
+        try:
+            view = GraphView(self._objects, contract, self.branch, snapshot)
+            return view.export(path, type=type, format=format)
+        finally:
+            reading.release()
+
+    @property
+    def _objects(self) -> Objects:
+        return self._handle.objects
+
+    def _view(self) -> tuple[Snapshot, SchemaContract]:
+        return self._handle.view()
 
     def _on_branch(self, branch: str | None) -> Graph:
-        return Graph(
-            self._objects,
-            mode=self.mode,
-            contract=self._contract,
-            branch=branch,
-            contracts=self._contracts,
-        )
-
-    def __repr__(self) -> str:
-        catalog = self._contract.catalog
-        types = f"{len(catalog.nodes)} node types, {len(catalog.edges)} edge types"
-        return f"<Graph {self.root} ({types}, mode={self.mode.value!r})>"
-
-    def _repr_html_(self) -> str:
-        snapshot, contract = self._view()
-        return graph_html(self.root, contract.catalog, snapshot)
+        return Graph(self._handle.on_branch(branch))
 
     def _commit(
         self,
@@ -389,32 +553,159 @@ class Graph(Branching):
         actor: str | None,
         operation_id: str | None,
     ) -> WriteResult:
-        from omnigraph.operations.write import Write, write_graph  # DuckDB, as in `check`
+        from omnigraph.operations.write import Write, write_graph  # DuckDB
 
-        self._require_writable(kind.value)
+        self._handle.require_writable(kind.value)
         write = Write(
             inputs=tables,
             deleted=deleted,
             mode=mode,
             kind=kind,
             actor=acting(actor),
-            branch=self._ref(),
+            branch=self._handle.ref(),
             operation_id=checked_operation(operation_id),
         )
-        return self._under_schema(
+        return self._handle.under_schema(
             lambda contract: write_graph(self._objects, contract.catalog, write, SYSTEM_CLOCK)
         )
 
-    @property
-    def _is_writable(self) -> bool:
-        return self.mode is not OpenMode.READ_ONLY
+    def __repr__(self) -> str:
+        catalog = self._handle.contract.catalog
+        types = f"{len(catalog.nodes)} node types, {len(catalog.edges)} edge types"
+        mode = "read-only, " if self.is_read_only else ""
+        return f"<Graph {self._handle.root} ({mode}branch {self.branch}, {types})>"
 
-    def _require_writable(self, verb: str) -> None:
-        if not self._is_writable:
-            raise ReadOnlyError(
-                f"cannot {verb}: {self.root} was opened for reading",
-                next_step=f"Open it with `omnigraph.open({self.root!r})`.",
-            )
+    def _repr_html_(self) -> str:
+        snapshot, contract = self._handle.view()
+        return graph_html(self.root, contract.catalog, snapshot)
+
+
+class GraphView(Reads):
+    """A read-only graph, pinned to a past state. Two are equal if they pin the same versions.
+
+    With a hold, what it reads is kept until the hold ends, or the `with` block does.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        contract: SchemaContract,
+        name: str,
+        snapshot: Snapshot,
+        hold: LiveHold | None = None,
+    ) -> None:
+        self._stored = objects
+        self._contract = contract
+        self._schema = SchemaView(lambda: contract)
+        self._name = name
+        self._snapshot = snapshot
+        self._hold = hold
+
+    @property
+    def _objects(self) -> Objects:
+        use_storage()
+        return self._stored
+
+    @property
+    def root(self) -> str:
+        """The URL or path of the graph."""
+        return self._stored.root.uri
+
+    @property
+    def pinned(self) -> Snapshot:
+        """The version of every table that is read."""
+        return self._snapshot
+
+    @property
+    def contract(self) -> SchemaContract:
+        """The schema of the pinned state."""
+        return self._contract
+
+    @property
+    def hold(self) -> LiveHold | None:
+        """The hold that keeps it readable; None without a hold."""
+        return self._hold
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch that is read."""
+        return self._snapshot.branch_name
+
+    @property
+    def schema(self) -> SchemaView:
+        """The schema of what is read."""
+        return self._schema
+
+    def snapshot(self) -> GraphView:
+        """This view: it is pinned already."""
+        return self
+
+    @property
+    def head(self) -> GraphHead | None:
+        """The head of the branch, if this was its newest state when it was read."""
+        return self._snapshot.head
+
+    @property
+    def manifest_version(self) -> int:
+        """The version of the manifest that is read."""
+        return self._snapshot.manifest_version
+
+    @property
+    def schema_hash(self) -> str | None:
+        """The hash of the schema that the commit recorded."""
+        return self._snapshot.schema_hash
+
+    @property
+    def tables(self) -> Mapping[str, TableEntry]:
+        """The entries of the tables that are read, by key."""
+        return self._snapshot.tables
+
+    @property
+    def commit_id(self) -> str | None:
+        """The commit of this state."""
+        return self._snapshot.commit_id
+
+    def _view(self) -> tuple[Snapshot, SchemaContract]:
+        return self._snapshot, self._contract
+
+    def _holding(self) -> None:
+        """What it reads is held by its own hold, if at all."""
+
+    def release(self) -> None:
+        """Release the hold; the data may be cleaned up from now on."""
+        if self._hold is not None:
+            self._hold.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GraphView):
+            return NotImplemented
+        return (self.root, self._snapshot) == (other.root, other._snapshot)
+
+    def __hash__(self) -> int:
+        return hash((self.root, self._snapshot.branch, self._snapshot.manifest_version))
+
+    def __repr__(self) -> str:
+        held = f" until {self._hold.expires_at:%Y-%m-%d %H:%M:%S}" if self._hold else ""
+        return f"<GraphView {self.root} at {self._name!r}{held}>"
+
+
+def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, Progress]:
+    from omnigraph.load.progress import Progress  # as in `load`
+
+    given: object = options
+    if given is not None and not isinstance(given, LoadOptions):
+        raise InvalidInputError(f"options is {shown(given)}, expected LoadOptions")
+    chosen = options or LoadOptions()
+    watcher: object = chosen.progress
+    if watcher is not None and not isinstance(watcher, Progress):
+        raise InvalidInputError(f"progress is {shown(watcher)}, expected a Progress")
+    return chosen, chosen.progress or Progress()
 
 
 def _checks(audit: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:

@@ -7,15 +7,17 @@ unfinished writes; opening for reading writes nothing.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from os import PathLike
+from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
+from omnigraph.api.handle import Handle, OpenMode
 from omnigraph.commit.recover import Swept, sweep
 from omnigraph.errors import InvalidInputError
-from omnigraph.graph import Graph, OpenMode
+from omnigraph.graph import Graph
 from omnigraph.maintenance.migrate import migrate
 from omnigraph.maintenance.migrations.context import MigrationContext
-from omnigraph.operations.arguments import checked_actor, flag, one_of, plain_text
+from omnigraph.operations.arguments import checked_actor, flag
 from omnigraph.operations.initialise import (
     apply_initialise,
     existing_graph,
@@ -23,43 +25,47 @@ from omnigraph.operations.initialise import (
     stored_at,
 )
 from omnigraph.operations.lost_manifest import require_newest
-from omnigraph.operations.schema_contract import contract_for, read_contract
+from omnigraph.operations.schema_contract import Contracts, contract_for, read_contract
 from omnigraph.storage.branch_identity import BranchRef
 from omnigraph.storage.branch_refs import claim_branch
 from omnigraph.storage.history import Recovery, record_recovery
 from omnigraph.storage.location import is_durability_given, parse_root
 from omnigraph.storage.manifest import is_whole
 from omnigraph.storage.objects import Objects, StoredObjects
+from omnigraph.storage.paths import checked_path
 from omnigraph.storage.power_cuts import SetAside, mark_boot, set_aside_torn_files
 from omnigraph.storage.processes import use_storage
+from omnigraph.syntax import shown
 from omnigraph.system_clock import SYSTEM_CLOCK, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from omnigraph.api.options import Durability, Verify
     from omnigraph.maintenance.rebuild import RebuildReport
+    from omnigraph.operations.schema_contract import SchemaContract
     from omnigraph.storage.manifest_state import ManifestState
+
+SCHEMA_SUFFIX: Final = ".pg"
 
 
 def init(  # noqa: PLR0913 - each is a question of the caller's own
     root: str,
     *,
-    schema: str,
+    schema: str | PathLike[str],
     actor: str | None = None,
     force: bool = False,
-    schema_name: str = "schema",
     storage_options: Mapping[str, str] | None = None,
-    durability: str | None = None,
-    verify: str | None = None,
+    durability: Durability | None = None,
+    verify: Verify | None = None,
 ) -> Graph:
     """Create a graph with a schema at an empty root.
 
     Args:
         root: A local path, `file://` or `s3://` URL.
-        schema: The schema as `.pg` text.
+        schema: The schema as `.pg` text, or the path of a file with it.
         actor: Author of the first commit.
         force: Take over a root where an earlier initialisation did not finish.
-        schema_name: The name of the schema in diagnostics, usually its file name.
         storage_options: Options of the object store.
         durability: Whether acknowledged writes on a local disk survive a power failure
             ("commit") or only a crash of the process ("os"). It becomes the default of the graph.
@@ -68,32 +74,31 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
     from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
 
     use_storage()
-    if not isinstance(schema, str):
-        raise InvalidInputError(f"schema is {type(schema).__name__}, expected its text")
-    plain_text(schema_name, argument="schema_name")
+    text, filename = _schema_text(schema)
     flag(force, argument="force")
     location = parse_root(
         root, storage_options=storage_options, durability=durability, verify=verify
     )
     by = None if actor is None else checked_actor(actor)
-    catalog = compile_schema(schema, filename=schema_name, identity_domain=new_id())
-    contract = contract_for(schema, catalog)
+    catalog = compile_schema(text, filename=filename, identity_domain=new_id())
+    contract = contract_for(text, catalog)
     plan = plan_initialise(contract, actor=by, now=SYSTEM_CLOCK.timestamp(), new_id=new_id)
     objects = StoredObjects(location, create=True)
     apply_initialise(plan, objects, force=force)
     mark_boot(location)
-    return Graph(objects, mode=OpenMode.READ_WRITE, contract=contract)
+    return _graph(objects, contract, OpenMode.READ_WRITE)
 
 
 def open(  # noqa: A001 - read as omnigraph.open(...)
     root: str,
     *,
-    mode: str = OpenMode.READ_WRITE.value,
+    branch: str = names.MAIN,
+    read_only: bool = False,
     storage_options: Mapping[str, str] | None = None,
-    durability: str | None = None,
-    verify: str | None = None,
+    durability: Durability | None = None,
+    verify: Verify | None = None,
 ) -> Graph:
-    """Open a graph, for reading and writing unless `mode="r"`.
+    """Open a graph.
 
     Opening for writing verifies that the store honours put-if-absent, upgrades the internal format,
     quarantines files damaged by a power failure and recovers unfinished writes. Opening for reading
@@ -101,7 +106,8 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
 
     Args:
         root: A local path, `file://` or `s3://` URL.
-        mode: "rw", or "r" to read only.
+        branch: The branch to read and write.
+        read_only: Open it for reading only; writes nothing.
         storage_options: Options of the object store.
         durability: Whether acknowledged writes on a local disk survive a power failure
             ("commit") or only a crash of the process ("os"); by default the setting of the graph.
@@ -111,7 +117,7 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
     location = parse_root(
         root, storage_options=storage_options, durability=durability, verify=verify
     )
-    open_mode = one_of(OpenMode, mode, argument="mode", next_step='Open with mode="r" to read.')
+    open_mode = OpenMode.READ_ONLY if flag(read_only, argument="read_only") else OpenMode.READ_WRITE
     state = existing_graph(location)
     set_aside = SetAside()
     if open_mode is OpenMode.READ_WRITE:
@@ -122,30 +128,61 @@ def open(  # noqa: A001 - read as omnigraph.open(...)
     if open_mode is OpenMode.READ_WRITE:
         _made_writable(objects, state, set_aside)
     contract = read_contract(objects, state.schema_hash)
-    return Graph(objects, mode=open_mode, contract=contract)
+    graph = _graph(objects, contract, open_mode)
+    return graph if branch == names.MAIN else graph.checkout(branch)
 
 
-def recover(root: str, *, also_living: bool = False) -> Swept:
-    """Recover unfinished writes, as opening for writing does, and report them."""
+def _graph(objects: Objects, contract: SchemaContract, mode: OpenMode) -> Graph:
+    return Graph(Handle(objects, Contracts(objects, contract), contract, mode=mode))
+
+
+def _schema_text(schema: object) -> tuple[str, str]:
+    """The text of a schema, and how diagnostics call it."""
+    if isinstance(schema, str):
+        if schema.endswith(SCHEMA_SUFFIX):
+            raise InvalidInputError(
+                f"schema is {shown(schema)}, the path of a file, expected a text",
+                next_step=f"Give `pathlib.Path({shown(schema)})`.",
+            )
+        return schema, "schema"
+    if not isinstance(schema, PathLike):
+        raise InvalidInputError(f"schema is {shown(schema)}, expected its text or a path")
+    path = checked_path(schema, argument="schema")
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", next_step="Give the path of a UTF-8 text file."
+        ) from error
+
+
+def recover(root: str, *, force: bool = False) -> Swept:
+    """Recover unfinished writes, as opening for writing does, and report them.
+
+    Args:
+        root: A local path, `file://` or `s3://` URL.
+        force: Also recover writes of writers that may still be running.
+    """
+    flag(force, argument="force")
     location = parse_root(root)
     state = existing_graph(location)
     set_aside = set_aside_torn_files(location, is_whole)
     objects = StoredObjects(replace(location, durability=state.facts.durability))
-    return _made_writable(objects, state, set_aside, also_living=also_living)
+    return _made_writable(objects, state, set_aside, force=force)
 
 
 def rebuild_manifest(
     root: str,
     *,
-    confirm: bool = False,
+    dry_run: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> RebuildReport:
     """Show what can be recovered of a graph whose manifest is lost, or recover it.
 
     Args:
         root: A local path, `file://` or `s3://` URL.
-        confirm: Whether to recover. Without it nothing is written. Damaged files are moved to
-            the quarantine; nothing is deleted.
+        dry_run: Only show it; nothing is written. Otherwise damaged files are moved to the
+            quarantine; nothing is deleted.
         storage_options: Options of the object store.
 
     Raises:
@@ -155,18 +192,18 @@ def rebuild_manifest(
     """
     from omnigraph.maintenance.rebuild import rebuild  # opening a graph does not need it
 
-    flag(confirm, argument="confirm")
+    flag(dry_run, argument="dry_run")
     objects = stored_at(parse_root(root, storage_options=storage_options))
-    return rebuild(objects, SYSTEM_CLOCK, confirm=confirm)
+    return rebuild(objects, SYSTEM_CLOCK, confirm=not dry_run)
 
 
 def _made_writable(
-    objects: Objects, state: ManifestState, set_aside: SetAside, *, also_living: bool = False
+    objects: Objects, state: ManifestState, set_aside: SetAside, *, force: bool = False
 ) -> Swept:
     require_newest(objects, state)
     _prepare_for_writing(objects, state)
     torn = _recorded(set_aside, objects)
-    swept = sweep(objects, SYSTEM_CLOCK, also_living=also_living)
+    swept = sweep(objects, SYSTEM_CLOCK, force=force)
     return replace(swept, settled=(*torn, *swept.settled))
 
 

@@ -44,22 +44,22 @@ def questions(graph: Graph) -> Mapping[str, Callable[[], Iterable[object]]]:
 
     name = ["id", "name"]
     return {
-        "people": rows(lambda: graph.nodes("Person", columns=name)),
-        "companies": rows(lambda: graph.nodes("Company", columns=name)),
-        "jobs": rows(lambda: graph.edges("WorksAt", columns=["src", "dst"])),
-        "people of dev": rows(lambda: graph.branch(DEV).nodes("Person", columns=name)),
-        "people of early": rows(lambda: graph.at(EARLY).nodes("Person", columns=name)),
-        "jobs of early": rows(lambda: graph.at(EARLY).edges("WorksAt", columns=["src", "dst"])),
+        "people": rows(lambda: graph.scan("Person", columns=name)),
+        "companies": rows(lambda: graph.scan("Company", columns=name)),
+        "jobs": rows(lambda: graph.scan("WorksAt", columns=["src", "dst"])),
+        "people of dev": rows(lambda: graph.checkout(DEV).scan("Person", columns=name)),
+        "people of early": rows(lambda: graph.at(EARLY).scan("Person", columns=name)),
+        "jobs of early": rows(lambda: graph.at(EARLY).scan("WorksAt", columns=["src", "dst"])),
         "one": query(FIND, {"k": "p1"}),
         "deleted": query(FIND, {"k": "p39"}),
         "damaged": query(FIND, {"k": DAMAGED_NAME}),
         "job": query(FIND_JOB, {"k": "p4"}),
         "all jobs": query(ALL, {}),
         "taken": lambda: [_is_taken(graph, "p1")],
-        "branches": lambda: [branch.name for branch in graph.branches()],
-        "tags": lambda: [(tag.tag, tag.commit_id) for tag in graph.tags()],
+        "branches": lambda: [branch.name for branch in graph.branches.list()],
+        "tags": lambda: [(tag.tag, tag.commit_id) for tag in graph.tags.list()],
         "commits": lambda: [(commit.commit_id, commit.actor) for commit in graph.commits()],
-        "types": lambda: [*graph.catalog.nodes, *graph.catalog.edges],
+        "types": lambda: [*graph.schema.catalog.nodes, *graph.schema.catalog.edges],
     }
 
 
@@ -90,7 +90,7 @@ def refusal(error: OmnigraphError) -> str:
 
 def opened(root: str) -> Graph | str:
     try:
-        return omnigraph.open(root, mode="r", verify="first-read")
+        return omnigraph.open(root, read_only=True, verify="first-read")
     except OmnigraphError as error:
         return refusal(error)
 
@@ -118,7 +118,7 @@ def _begun(graph: Graph | str) -> Callable[[], Iterable[object]]:
     try:
         if isinstance(graph, str):
             return lambda: ()
-        reader = graph.nodes("Person", columns=["id", "name"])
+        reader = graph.scan("Person", columns=["id", "name"])
         first = reader.read_next_batch().to_pylist()
     except OmnigraphError as error:
         return partial(_refused, error)

@@ -16,7 +16,6 @@ import typer
 
 import omnigraph
 from omnigraph.cli.main import app
-from omnigraph.graph import Graph
 from tests.adversary.questions import Answer
 from tests.adversary.stage import PLAYED, Known, Stage, fault_of, losses, perform, set_up
 from tests.adversary.verbs import (
@@ -35,6 +34,7 @@ from tests.adversary.verbs import (
 from tests.adversary.world import Adversity, Worlds
 from tests.forking.programs import run_command
 from tests.gate.selection import is_nightly
+from tests.surface import verbs_of_graph
 
 pytestmark = [
     pytest.mark.sampled(2),
@@ -48,7 +48,7 @@ TOGETHER_SHARE: Final = 8
 
 
 def test_every_verb_of_a_graph_has_arguments() -> None:
-    verbs = {name for name in dir(Graph) if not name.startswith("_")}
+    verbs = verbs_of_graph()
     verbs |= {name for name in omnigraph.__all__ if name.islower()}
     known = {verb_of(entry) for entry in VERBS}
 

@@ -18,9 +18,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
 from tests.adversary.plain_process import hide_optional_packages, obey_permissions
@@ -66,7 +67,7 @@ def lay_out(folder: Path) -> None:
 
 
 def _reads(ask: Callable[[Graph, Desk], object]) -> Verb:
-    return lambda desk: ask(omnigraph.open(desk.root, mode="r"), desk)
+    return lambda desk: ask(omnigraph.open(desk.root, read_only=True), desk)
 
 
 def _writes(change: Callable[[Graph, Desk], object]) -> Verb:
@@ -91,96 +92,113 @@ def _baseline(graph: Graph) -> object:
 
 VERBS: Final[Mapping[str, Verb]] = {
     "open": lambda desk: omnigraph.open(desk.root),
-    "open to read": lambda desk: omnigraph.open(desk.root, mode="r"),
+    "open to read": lambda desk: omnigraph.open(desk.root, read_only=True),
     "init": lambda desk: omnigraph.init(desk.root, schema=SCHEMA),
     "init forced": lambda desk: omnigraph.init(desk.root, schema=SCHEMA, force=True),
     "backup": lambda desk: omnigraph.backup(desk.root, desk.output("backup")),
     "clone": lambda desk: omnigraph.clone(desk.root, desk.output("clone"), branch=DEV),
     "restore": lambda desk: omnigraph.restore(desk.root, desk.output("restored")),
     "verify": lambda desk: omnigraph.verify(desk.root),
+    "parse_policy": lambda _: omnigraph.parse_policy("[cleanup]\nkeep_versions = 5"),
+    "recover": lambda desk: omnigraph.recover(desk.root),
     "rebuild_manifest": lambda desk: omnigraph.rebuild_manifest(desk.root),
-    "rebuild_manifest confirmed": lambda desk: omnigraph.rebuild_manifest(desk.root, confirm=True),
-    "apply_schema": _writes(lambda graph, _: graph.apply_schema(NEW_SCHEMA, actor=MARK)),
-    "apply_schema on a branch": _writes(
-        lambda graph, _: graph.branch(SPARE).apply_schema(NEW_SCHEMA, actor=MARK)
+    "rebuild_manifest confirmed": lambda desk: omnigraph.rebuild_manifest(desk.root, dry_run=False),
+    "schema.apply": _writes(lambda graph, _: graph.schema.apply(NEW_SCHEMA, actor=MARK)),
+    "schema.apply on a branch": _writes(
+        lambda graph, _: graph.checkout(SPARE).schema.apply(NEW_SCHEMA, actor=MARK)
     ),
-    "at": _reads(lambda graph, _: graph.at(EARLY).nodes("Person").read_all()),
+    "at": _reads(lambda graph, _: graph.at(EARLY).scan("Person").read_all()),
     "baseline": _reads(lambda graph, _: _baseline(graph)),
-    "branch": _reads(lambda graph, _: graph.branch(DEV).nodes("Person").read_all()),
-    "branch_name": _reads(lambda graph, _: graph.branch_name),
-    "branches": _reads(lambda graph, _: graph.branches()),
-    "catalog": _reads(lambda graph, _: graph.catalog),
+    "checkout": _reads(lambda graph, _: graph.checkout(DEV).scan("Person").read_all()),
+    "branch": _reads(lambda graph, _: graph.branch),
+    "branches.list": _reads(lambda graph, _: graph.branches.list()),
+    "schema.catalog": _reads(lambda graph, _: graph.schema.catalog),
     "changes": _reads(lambda graph, _: _changes(graph)),
-    "check": _reads(lambda graph, _: graph.check()),
-    "check deeply": _reads(lambda graph, _: graph.check(deep=True)),
-    "cleanup": _reads(lambda graph, _: graph.cleanup(keep_versions=3)),
-    "cleanup confirmed": _writes(
-        lambda graph, _: graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    "maintenance.check": _reads(lambda graph, _: graph.maintenance.check()),
+    "maintenance.check deeply": _reads(lambda graph, _: graph.maintenance.check(deep=True)),
+    "maintenance.cleanup": _reads(lambda graph, _: graph.maintenance.cleanup(keep_versions=3)),
+    "maintenance.cleanup confirmed": _writes(
+        lambda graph, _: graph.maintenance.cleanup(
+            keep_versions=1, dry_run=False, allow_unsafe_keep=True
+        )
     ),
+    "commit": _reads(lambda graph, _: graph.commit(graph.commits()[0].commit_id[:-1])),
     "commits": _reads(lambda graph, _: graph.commits()),
-    "create_branch": _writes(lambda graph, _: graph.create_branch(f"{MARK}-new")),
-    "create_branch from dev": _writes(
-        lambda graph, _: graph.create_branch(f"{MARK}-new", from_=DEV)
+    "count": _reads(lambda graph, _: graph.count("Person")),
+    "branches.create": _writes(lambda graph, _: graph.branches.create(f"{MARK}-new")),
+    "branches.create from dev": _writes(
+        lambda graph, _: graph.branches.create(f"{MARK}-new", source=DEV)
     ),
     "delete": _writes(lambda graph, _: graph.delete({"Person": [DOOMED]}, actor=MARK)),
-    "delete_branch": _writes(lambda graph, _: graph.delete_branch(SPARE)),
-    "delete_tag": _writes(lambda graph, _: graph.delete_tag(KEPT)),
+    "branches.delete": _writes(lambda graph, _: graph.branches.delete(SPARE)),
+    "tags.delete": _writes(lambda graph, _: graph.tags.delete(KEPT)),
     "diff": _reads(lambda graph, _: _diff(graph)),
-    "edges": _reads(lambda graph, _: graph.edges("WorksAt").read_all()),
+    "scan of edges": _reads(lambda graph, _: graph.scan("WorksAt").read_all()),
     "explain": _reads(lambda graph, _: graph.explain(FIND, k="p1", analyze=True)),
     "export": _reads(lambda graph, desk: graph.export(desk.output("jsonl"))),
     "export as Parquet": _reads(
         lambda graph, desk: graph.export(desk.output("parquet"), format="parquet")
     ),
-    "holds": _reads(lambda graph, _: graph.holds()),
+    "get": _reads(lambda graph, _: graph.get("Person", "p1")),
+    "is_read_only": _reads(lambda graph, _: graph.is_read_only),
+    "holds.list": _reads(lambda graph, _: graph.holds.list()),
     "load": _writes(lambda graph, desk: graph.load(desk.file("rows.jsonl"), actor=MARK)),
     "load on Spark": _writes(
-        lambda graph, desk: graph.load(desk.file("rows.jsonl"), engine="spark", actor=MARK)
+        lambda graph, desk: graph.load(
+            desk.file("rows.jsonl"), actor=MARK, options=LoadOptions(engine="spark")
+        )
     ),
     "load through a branch": _writes(
         lambda graph, desk: graph.load(
             desk.file("rows.jsonl"),
-            branch=f"{MARK}-load",
-            from_="main",
-            merge_into="main",
             actor=MARK,
+            options=LoadOptions(branch=f"{MARK}-load", source="main", into="main"),
         )
     ),
-    "maintain": _writes(lambda graph, _: graph.maintain()),
+    "maintenance.run": _writes(lambda graph, _: graph.maintenance.run()),
     "merge": _writes(lambda graph, _: graph.merge(SPARE, actor=MARK)),
     "merge from main": _writes(lambda graph, _: graph.merge("main", into=SPARE, actor=MARK)),
     "mutate": _writes(lambda graph, _: graph.mutate(INSERT, actor=MARK)),
-    "nodes": _reads(lambda graph, _: graph.nodes("Person").read_all()),
-    "optimize": _writes(lambda graph, _: graph.optimize()),
+    "scan": _reads(lambda graph, _: graph.scan("Person").read_all()),
+    "scan with a filter": _reads(
+        lambda graph, _: graph.scan("Person", filter='name = "p1"', limit=3).read_all()
+    ),
+    "maintenance.optimize": _writes(lambda graph, _: graph.maintenance.optimize()),
     "outcome": _reads(lambda graph, _: graph.outcome(OPERATION)),
-    "partings": _reads(lambda graph, _: graph.partings()),
-    "plan_schema": _reads(lambda graph, _: graph.plan_schema(NEW_SCHEMA)),
+    "branches.diverged": _reads(lambda graph, _: graph.branches.diverged()),
+    "schema.plan": _reads(lambda graph, _: graph.schema.plan(NEW_SCHEMA)),
     "queries": _reads(lambda graph, desk: graph.queries(desk.file("queries"))),
     "query": _reads(lambda graph, _: graph.query(FIND, k="p1").to_pylist()),
     "query all": _reads(lambda graph, _: graph.query(ALL).to_pylist()),
     "query on Spark": _reads(lambda graph, _: graph.query(ALL, engine="spark")),
-    "reconcile": _reads(lambda graph, _: graph.reconcile()),
-    "reconcile confirmed": _writes(lambda graph, _: graph.reconcile(confirm=True)),
-    "recover": _writes(lambda graph, _: graph.recover(also_living=True)),
-    "recoveries": _reads(lambda graph, _: graph.recoveries()),
-    "release_hold": _writes(lambda graph, _: graph.release_hold(OPERATION)),
-    "repair": _reads(lambda graph, _: graph.repair()),
-    "repair confirmed": _writes(lambda graph, _: graph.repair(confirm=True, force=True)),
+    "maintenance.reconcile": _reads(lambda graph, _: graph.maintenance.reconcile()),
+    "maintenance.reconcile confirmed": _writes(
+        lambda graph, _: graph.maintenance.reconcile(dry_run=False)
+    ),
+    "maintenance.recover": _writes(lambda graph, _: graph.maintenance.recover(force=True)),
+    "maintenance.recoveries": _reads(lambda graph, _: graph.maintenance.recoveries()),
+    "holds.release": _writes(lambda graph, _: graph.holds.release(OPERATION)),
+    "maintenance.repair": _reads(lambda graph, _: graph.maintenance.repair()),
+    "maintenance.repair confirmed": _writes(
+        lambda graph, _: graph.maintenance.repair(dry_run=False, force=True)
+    ),
     "root": _reads(lambda graph, _: graph.root),
-    "schema_text": _reads(lambda graph, _: graph.schema_text),
-    "scrub": _writes(lambda graph, _: graph.scrub()),
-    "scrub on Spark": _writes(lambda graph, _: graph.scrub(spark=True)),
+    "schema.text": _reads(lambda graph, _: graph.schema.text),
+    "maintenance.scrub": _writes(lambda graph, _: graph.maintenance.scrub()),
+    "maintenance.scrub on Spark": _writes(
+        lambda graph, _: graph.maintenance.scrub(spark=cast("Any", True))
+    ),
     "snapshot": _reads(lambda graph, _: graph.snapshot()),
     "snapshot held": _writes(lambda graph, _: graph.snapshot(hold="1h").release()),
     "spark": _reads(lambda graph, _: graph.spark()),
-    "status": _reads(lambda graph, _: graph.status()),
-    "tag": _writes(lambda graph, _: graph.tag(f"{MARK}-new", actor=MARK)),
-    "tags": _reads(lambda graph, _: graph.tags()),
+    "maintenance.status": _reads(lambda graph, _: graph.maintenance.status()),
+    "tags.create": _writes(lambda graph, _: graph.tags.create(f"{MARK}-new", actor=MARK)),
+    "tags.list": _reads(lambda graph, _: graph.tags.list()),
     "write": _writes(
         lambda graph, _: graph.write({"Person": [{"name": f"{MARK}-written"}]}, actor=MARK)
     ),
     "write on a branch": _writes(
-        lambda graph, _: graph.branch(DEV).write(
+        lambda graph, _: graph.checkout(DEV).write(
             {"Person": [{"name": f"{MARK}-written"}], "Company": [{"name": f"{MARK}-one"}]},
             actor=MARK,
         )
@@ -230,7 +248,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "schema apply": (_ROOT, "FILE:new.pg", "--actor", MARK),
     "commit list": (_ROOT,),
     "recovery list": (_ROOT,),
-    "recovery run": (_ROOT, "--also-living"),
+    "recovery run": (_ROOT, "--force"),
     "branch create": (_ROOT, f"{MARK}-new"),
     "branch list": (_ROOT,),
     "branch delete": (_ROOT, SPARE),

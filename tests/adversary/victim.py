@@ -14,7 +14,7 @@ from tests.adversary.world import HALF_CREATED, MARK
 def main(verb: str, root: str) -> None:
     graph = omnigraph.open(root)
     if verb == "branch":
-        graph.create_branch(HALF_CREATED)
+        graph.branches.create(HALF_CREATED)
         return
     name = f"{MARK}-dead"
     graph.write({"Person": [{"name": name}], "Company": [{"name": name}]}, actor=MARK)

@@ -122,16 +122,16 @@ def build(root: Path) -> None:
     jobs = [{"id": f"w{n}", "src": f"p{n}", "dst": f"c{n % 2}"} for n in range(0, PEOPLE - 5, 2)]
     rows = {"Person": people, "Company": [{"name": "c0"}, {"name": "c1"}], "WorksAt": jobs}
     graph.write(rows, actor="maker")
-    graph.optimize()
-    graph.tag(EARLY)
+    graph.maintenance.optimize()
+    graph.tags.create(EARLY)
     graph.delete({"Person": [f"p{PEOPLE - 1}"]}, actor="maker")
-    dev = graph.create_branch(DEV)
+    dev = graph.branches.create(DEV)
     dev.write({"Person": [{"name": f"d{n}"} for n in range(3)]}, actor="maker")
     graph.write({"Person": [{"name": "late"}]}, actor="maker")
-    graph.create_branch(SPARE)
-    graph.tag(KEPT)
-    graph.create_branch(GONE)
-    graph.delete_branch(GONE)
+    graph.branches.create(SPARE)
+    graph.tags.create(KEPT)
+    graph.branches.create(GONE)
+    graph.branches.delete(GONE)
     graph.write({"Person": [{"name": DOOMED}]}, actor=MARK)
 
 

@@ -22,9 +22,9 @@ from typing import Any, Protocol, assert_never
 from ulid import ULID
 
 import omnigraph
+from omnigraph import Mode
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.reading import Readable
+from omnigraph.graph import Graph, GraphView
 from tests.behaviours.random_histories import COLUMNS, ENDS, Content, Write, written
 from tests.behind import FailpointReached, calling_at, points_starting_with
 from tests.crash.processes import Victim
@@ -79,7 +79,7 @@ class Step:
     verb: Verb
     name: str = MAIN
     source: str = MAIN
-    mode: str = "merge"
+    mode: Mode = "merge"
     rows: Rows = ()
     gone: tuple[tuple[str, str], ...] = ()
     resolve: str | None = None
@@ -138,13 +138,13 @@ def carry_out(graph: Graph, step: Step) -> Answer:
         case Verb.WRITE | Verb.DELETE | Verb.MERGE:
             return Answer(commit_id=_committed(graph, step))
         case Verb.BRANCH:
-            graph.create_branch(step.name, from_=step.source)
+            graph.branches.create(step.name, source=step.source)
         case Verb.DROP:
-            graph.delete_branch(step.name)
+            graph.branches.delete(step.name)
         case Verb.TAG:
-            return Answer(commit_id=graph.tag(step.name, at=step.source).commit_id)
+            return Answer(commit_id=graph.tags.create(step.name, at=step.source).commit_id)
         case Verb.UNTAG:
-            graph.delete_tag(step.name)
+            graph.tags.delete(step.name)
         case Verb.READ:
             past = graph.at(step.source)
             return Answer(commit_id=past.commit_id, told=content(past))
@@ -156,7 +156,7 @@ def carry_out(graph: Graph, step: Step) -> Answer:
 
 
 def _committed(graph: Graph, step: Step) -> str | None:
-    handle, operation_id = graph.branch(step.name), step.operation_id
+    handle, operation_id = graph.checkout(step.name), step.operation_id
     if step.verb is Verb.MERGE:
         merged = handle.merge(step.source, resolve=step.resolve, operation_id=operation_id)
         return merged.commit_id
@@ -169,17 +169,21 @@ def _committed(graph: Graph, step: Step) -> str | None:
 def _kept_up(graph: Graph, step: Step) -> dict[str, Any]:
     """Maintenance; tells what went wrong in parts of it."""
     if step.verb is Verb.OPTIMIZE:
-        skipped = [str(each.skipped) for each in graph.optimize() if each.skipped is not None]
+        skipped = [
+            str(each.skipped) for each in graph.maintenance.optimize() if each.skipped is not None
+        ]
         return {"failed": skipped}
     if step.verb is Verb.RECONCILE:
-        return {"failed": [list(each) for each in graph.reconcile(confirm=True).failures]}
+        return {
+            "failed": [list(each) for each in graph.maintenance.reconcile(dry_run=False).failures]
+        }
     if step.verb is Verb.SWEEP:
-        return {"settled": len(graph.recover(also_living=True).settled)}
-    report = graph.cleanup(
+        return {"settled": len(graph.maintenance.recover(force=True).settled)}
+    report = graph.maintenance.cleanup(
         keep_versions=step.keep,
         older_than=None if step.days is None else timedelta(days=step.days),
         allow_unsafe_keep=True,
-        confirm=True,
+        dry_run=False,
     )
     errors = [f"{each.table_key}: {each.error}" for each in report.tables if each.error]
     removed = sum(each.old_versions_removed for each in report.tables)
@@ -187,7 +191,7 @@ def _kept_up(graph: Graph, step: Step) -> dict[str, Any]:
 
 
 def content(
-    graph: Readable, seen: dict[object, dict[str, Any]] | None = None
+    graph: Graph | GraphView, seen: dict[object, dict[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Every row by table and id; what was `seen` at the same pin is not read again."""
     tables = graph.snapshot().tables
@@ -196,9 +200,7 @@ def content(
         pin = (key, tables[key].pin)
         if pin in seen:
             continue
-        kind, _, type_name = key.partition(":")
-        reader = (graph.nodes if kind == "node" else graph.edges)(type_name, columns=columns)
-        rows = reader.read_all().to_pylist()
+        rows = graph.scan(key, columns=columns).read_all().to_pylist()
         seen[pin] = {row["id"]: row for row in rows}
         assert len(seen[pin]) == len(rows), f"an id of {key} comes twice"
     return {key: seen[key, tables[key].pin] for key in COLUMNS}
@@ -308,7 +310,8 @@ def _write(chance: random.Random, name: str, before: Content) -> Step | None:
 
 
 def _any_write(chance: random.Random, name: str, before: Content) -> Step:
-    mode = chance.choice(["merge", "merge", "append", "overwrite"])
+    modes: list[Mode] = ["merge", "merge", "append", "overwrite"]
+    mode = chance.choice(modes)
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for _ in range(chance.randint(1, 3)):
         key = chance.choice(_TABLES)

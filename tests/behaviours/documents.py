@@ -61,10 +61,10 @@ def scattered_graph(root: str) -> None:
 
 def coverage(graph: Graph, key: str) -> dict[str, tuple[int, int]]:
     """By index: the numbers of rows that it covers and does not cover."""
-    (table,) = (table for table in graph.status().tables if table.table_key == key)
+    (table,) = (table for table in graph.maintenance.status().tables if table.table_key == key)
     return {index.name: (index.indexed_rows, index.unindexed_rows) for index in table.indexes}
 
 
 def heads_equal_pins(graph: Graph) -> bool:
     """Whether no table has a version that is not published."""
-    return all(table.head_version == table.version for table in graph.status().tables)
+    return all(table.head_version == table.version for table in graph.maintenance.status().tables)

@@ -6,8 +6,7 @@ from typing import Any
 
 import omnigraph
 from omnigraph.errors import MergeConflictError
-from omnigraph.graph import Graph
-from omnigraph.reading import Readable
+from omnigraph.graph import Graph, GraphView
 from tests.behaviours.copies import made_once
 from tests.behind import data_files as data_files
 from tests.behind import row_ids as row_ids
@@ -64,19 +63,18 @@ def put(graph: Graph, **rows: list[Row]) -> str:
     return commit_id
 
 
-def content(graph: Readable) -> Content:
+def content(graph: Graph | GraphView) -> Content:
     """Every row by type name and id; columns that are null are left out."""
     found: Content = {}
     for table_key in graph.snapshot().tables:
-        kind, _, type_name = table_key.partition(":")
-        read = graph.nodes if kind == "node" else graph.edges
-        rows = read(type_name).read_all().to_pylist()
+        type_name = table_key.partition(":")[2]
+        rows = graph.scan(table_key).read_all().to_pylist()
         found[type_name] = {row["id"]: _present(row) for row in rows}
         assert len(found[type_name]) == len(rows), f"an id of {type_name} comes twice"
     return found
 
 
-def people(graph: Readable) -> dict[str, int | None]:
+def people(graph: Graph | GraphView) -> dict[str, int | None]:
     """The age of everybody."""
     return {row["id"]: row.get("age") for row in content(graph)["Person"].values()}
 
@@ -107,7 +105,7 @@ def forks(graph: Graph) -> set[str]:
     }
 
 
-def pins(graph: Readable) -> dict[str, object]:
+def pins(graph: Graph | GraphView) -> dict[str, object]:
     return {key: entry.pin for key, entry in graph.snapshot().tables.items()}
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import omnigraph
 from omnigraph.errors import OmnigraphError, QueryInvalidError
-from omnigraph.graph import Graph
-from omnigraph.reading import Readable
+from omnigraph.graph import Graph, GraphView
 
 ROWS = 60
 SEEN, TORN = "seen", "torn"
@@ -125,11 +124,11 @@ class Reader:
         self._root = root
         self._first_commit = first_commit
         self._last_generation = last_generation
-        self._opened_once = omnigraph.open(root, mode="r")
+        self._opened_once = omnigraph.open(root, read_only=True)
         self.report = Report()
 
     def poll(self) -> None:
-        for graph in (self._opened_once, omnigraph.open(self._root, mode="r")):
+        for graph in (self._opened_once, omnigraph.open(self._root, read_only=True)):
             for read in (
                 self._text,
                 self._catalog,
@@ -168,12 +167,12 @@ class Reader:
     def _from_now(self) -> Iterator[Generation]:
         return (generation(number) for number in range(self.report.last, self._last_generation + 1))
 
-    def _text(self, graph: Readable) -> Iterator[Generation]:
-        text = graph.schema_text
+    def _text(self, graph: Graph | GraphView) -> Iterator[Generation]:
+        text = graph.schema.text
         return (each for each in self._from_now() if each.text == text)
 
-    def _catalog(self, graph: Readable) -> Iterator[Generation]:
-        catalog = graph.catalog
+    def _catalog(self, graph: Graph | GraphView) -> Iterator[Generation]:
+        catalog = graph.schema.catalog
         item = catalog.nodes["Item"]
         return (
             each
@@ -183,15 +182,15 @@ class Reader:
             and ("Extra" in catalog.nodes) == (each.extra is not None)
         )
 
-    def _nodes(self, graph: Readable) -> Iterator[Generation]:
-        table = graph.nodes("Item").read_all()
+    def _nodes(self, graph: Graph | GraphView) -> Iterator[Generation]:
+        table = graph.scan("Item").read_all()
         types = {each.name: str(each.type) for each in table.schema if each.name != "id"}
         rows = sorted(table.drop_columns(["id"]).to_pylist(), key=lambda row: row["name"])
         return (
             each for each in self._from_now() if types == _arrow(each.columns) and rows == each.rows
         )
 
-    def _query(self, graph: Readable) -> Iterator[Generation]:
+    def _query(self, graph: Graph | GraphView) -> Iterator[Generation]:
         expected = generation(self.report.last)
         wanted = ", ".join(f"$i.{name} as {name}" for name in expected.columns)
         rows = graph.query(
@@ -204,7 +203,7 @@ class Reader:
             and rows == [{name: row[name] for name in expected.columns} for row in each.rows]
         )
 
-    def _stamps(self, graph: Readable) -> Iterator[Generation]:
+    def _stamps(self, graph: Graph | GraphView) -> Iterator[Generation]:
         rows = graph.query("query q() { match { $i: Item } return { $i.stamp as stamp } }")
         stamps = [row["stamp"] for row in rows.to_pylist()]
         return (
@@ -213,7 +212,7 @@ class Reader:
             if each.stamp is not None and stamps == [each.stamp] * ROWS
         )
 
-    def _extra(self, graph: Readable) -> Iterator[Generation]:
+    def _extra(self, graph: Graph | GraphView) -> Iterator[Generation]:
         rows = graph.query("query q() { match { $e: Extra } return { $e.name as name } }")
         found = [row["name"] for row in rows.to_pylist()]
         return (
@@ -234,10 +233,10 @@ class Reader:
         """The first commit stays what it was."""
         pinned, first = graph.at(self._first_commit), generation(0)
         rows = sorted(
-            pinned.nodes("Item", columns=["name", "amount", "wide"]).read_all().to_pylist(),
+            pinned.scan("Item", columns=["name", "amount", "wide"]).read_all().to_pylist(),
             key=lambda row: row["name"],
         )
-        if pinned.schema_text == first.text and rows == first.rows:
+        if pinned.schema.text == first.text and rows == first.rows:
             yield generation(self.report.last)
 
 

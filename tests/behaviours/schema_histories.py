@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from omnigraph import Mode
 from omnigraph.schema.catalog import (
     Catalog,
     EdgeType,
@@ -25,7 +26,7 @@ from tests.behind import node_id
 class Batch:
     """One write: rows by type name, or ids to delete."""
 
-    mode: str = "append"
+    mode: Mode = "append"
     rows: dict[str, list[Row]] = field(default_factory=dict)
     gone: dict[str, list[str]] = field(default_factory=dict)
 

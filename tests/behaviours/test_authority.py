@@ -35,22 +35,22 @@ def test_settings_that_something_else_changed_are_maintenance(graph_root: str) -
     graph.write({"Person": [{"name": "ann"}]})
     behind_the_back(graph, PERSON).update_config({"team": "blue"})
 
-    (table,) = graph.repair().tables
+    (table,) = graph.maintenance.repair().tables
     assert table.classification == "verified_maintenance"
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
     graph.write({"Person": [{"name": "bob"}]})
 
     behind_the_back(graph, PERSON).update_config({"team": "red"})
-    graph.repair(confirm=True)
-    assert graph.repair().tables[0].classification == "no_drift"
-    assert graph.nodes("Person").read_all().num_rows == 2
+    graph.maintenance.repair(dry_run=False)
+    assert graph.maintenance.repair().tables[0].classification == "no_drift"
+    assert graph.scan("Person").read_all().num_rows == 2
 
 
 def test_metadata_of_columns_that_something_else_changed_is_suspicious(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     behind_the_back(graph, PERSON).update_field_metadata({"name": {"a": "b"}})
 
-    (table,) = graph.repair().tables
+    (table,) = graph.maintenance.repair().tables
 
     assert table.classification == "suspicious"
 
@@ -64,11 +64,11 @@ CLAIMS: dict[str, Claim] = {
         'query i() { insert Person { name: "x" } }', actor=actor
     ),
     "merge": lambda graph, actor: graph.merge("dev", actor=actor),
-    "tag": lambda graph, actor: graph.tag("t", actor=actor),
-    "apply_schema": lambda graph, actor: graph.apply_schema(
+    "tag": lambda graph, actor: graph.tags.create("t", actor=actor),
+    "apply_schema": lambda graph, actor: graph.schema.apply(
         "node Person { name: String @key  note: String? }", actor=actor
     ),
-    "repair": lambda graph, actor: graph.repair(confirm=True, actor=actor),
+    "repair": lambda graph, actor: graph.maintenance.repair(dry_run=False, actor=actor),
     "init": lambda graph, actor: omnigraph.init(f"{graph.root}-2", schema=SCHEMA, actor=actor),
 }
 
@@ -76,7 +76,7 @@ CLAIMS: dict[str, Claim] = {
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> omnigraph.Graph:
     graph = omnigraph.init(str(tmp_path_factory.mktemp("claims") / "g"), schema=SCHEMA)
-    graph.create_branch("dev").write({"Person": [{"name": "ann"}]})
+    graph.branches.create("dev").write({"Person": [{"name": "ann"}]})
     return graph
 
 
@@ -107,4 +107,4 @@ def test_nor_a_command(graph: omnigraph.Graph) -> None:
 
     assert ended.returncode == 5
     assert "reserved for Omnigraph" in ended.stderr
-    assert graph.tags() == ()
+    assert graph.tags.list() == ()

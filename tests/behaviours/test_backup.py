@@ -37,10 +37,10 @@ pytestmark = pytest.mark.behaviour
 def graph(graph_root: str) -> Graph:
     """Main, a branch, a branch of that, a tag, and writes on all."""
     graph = small_graph(graph_root)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    graph.tag("release", at="dev")
-    deeper = graph.create_branch("deeper", from_="dev")
+    graph.tags.create("release", at="dev")
+    deeper = graph.branches.create("deeper", source="dev")
     put(deeper, Person=[person("ann", age=100), person("fay", age=6)])
     put(graph, Person=[person("eve", age=5)])
     return graph
@@ -52,21 +52,21 @@ def target(tmp_path: Path) -> str:
 
 
 def contents(graph: Graph) -> dict[str, Content]:
-    return {branch.name: content(graph.branch(branch.name)) for branch in graph.branches()}
+    return {branch.name: content(graph.checkout(branch.name)) for branch in graph.branches.list()}
 
 
 def told(graph: Graph) -> dict[str, object]:
     """Everything that a graph says of itself and its past."""
-    branches = [graph.branch(branch.name) for branch in graph.branches()]
+    branches = [graph.checkout(branch.name) for branch in graph.branches.list()]
     return {
         "rows": contents(graph),
-        "tags": {tag.tag: content(graph.at(tag.tag)) for tag in graph.tags()},
-        "commits": {each.branch_name: each.commits() for each in branches},
+        "tags": {tag.tag: content(graph.at(tag.tag)) for tag in graph.tags.list()},
+        "commits": {each.branch: each.commits() for each in branches},
         "past": {
             commit.commit_id: content(graph.at(commit.commit_id))
             for commit in graph.commits(limit=None if is_nightly() else 2)
         },
-        "schema": graph.schema_text,
+        "schema": graph.schema.text,
     }
 
 
@@ -98,7 +98,7 @@ def test_a_backup_is_a_graph_with_everything_and_is_restored_without_its_source(
 
     assert report.branches == ("main", "deeper", "dev")
     assert report.tags == ("release",)
-    assert told(omnigraph.open(target, mode="r")) == expected
+    assert told(omnigraph.open(target, read_only=True)) == expected
     require_sound(target)
     remove(graph.root)
     new = root_at(tmp_path / "restored")
@@ -106,7 +106,7 @@ def test_a_backup_is_a_graph_with_everything_and_is_restored_without_its_source(
     remove(target)
     restored = omnigraph.open(new)
     assert told(restored) == expected
-    put(restored.branch("deeper"), Person=[person("gus", age=7)])
+    put(restored.checkout("deeper"), Person=[person("gus", age=7)])
     restored.merge("deeper")
     assert people(restored) == {
         "ann": 100,
@@ -124,7 +124,7 @@ def test_the_next_backup_copies_what_is_new_and_nothing_else(graph: Graph, targe
     first = omnigraph.backup(graph.root, target)
     unchanged = omnigraph.backup(graph.root, target)
     before = {path: path.stat().st_mtime_ns for path in files_of(target)}
-    put(graph.branch("dev"), Person=[person("gus", age=7)])
+    put(graph.checkout("dev"), Person=[person("gus", age=7)])
 
     second = omnigraph.backup(graph.root, target)
 
@@ -133,21 +133,21 @@ def test_the_next_backup_copies_what_is_new_and_nothing_else(graph: Graph, targe
     after = {path: path.stat().st_mtime_ns for path in files_of(target)}
     rewritten = [path for path in before.keys() & after.keys() if before[path] != after[path]]
     assert [path for path in rewritten if "_backups" not in path.parts] == []
-    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    assert told(omnigraph.open(target, read_only=True)) == told(graph)
     require_sound(target)
 
 
 @pytest.mark.nightly("the next backup copies what is new, in the gate too")
 def test_deleted_branches_and_tags_are_gone_from_the_next_backup(graph: Graph, target: str) -> None:
     omnigraph.backup(graph.root, target)
-    graph.delete_branch("deeper")
-    graph.delete_tag("release")
-    again = graph.create_branch("deeper")
+    graph.branches.delete("deeper")
+    graph.tags.delete("release")
+    again = graph.branches.create("deeper")
     put(again, Person=[person("hal", age=8)])
 
     omnigraph.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    assert told(omnigraph.open(target, read_only=True)) == told(graph)
     require_sound(target)
 
 
@@ -156,12 +156,12 @@ def test_maintenance_of_the_source_does_not_disturb_its_backups(graph: Graph, ta
     omnigraph.backup(graph.root, target)
     for age in range(3):
         put(graph, Person=[person("ann", age=age)])
-    graph.optimize()
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.maintenance.optimize()
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
 
     omnigraph.backup(graph.root, target)
 
-    assert contents(omnigraph.open(target, mode="r")) == contents(graph)
+    assert contents(omnigraph.open(target, read_only=True)) == contents(graph)
     require_sound(target)
 
 
@@ -199,7 +199,7 @@ def test_a_backup_beside_a_writer_is_one_of_the_states_that_there_were(
         age = next(ages)
         put(graph, Person=[person("ann", age=age)], Pet=[{"name": "rex", "kind": str(age)}])
         if age % 3 == 2:
-            graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+            graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
         has_written.set()
 
     with meanwhile(write_and_clean):
@@ -208,7 +208,7 @@ def test_a_backup_beside_a_writer_is_one_of_the_states_that_there_were(
         has_written.clear()
         assert has_written.wait(60)
         report = omnigraph.backup(graph.root, target)
-    copy = omnigraph.open(target, mode="r")
+    copy = omnigraph.open(target, read_only=True)
     rows = content(copy)
 
     assert rows["Pet"]["rex"]["kind"] == str(rows["Person"]["ann"]["age"])
@@ -225,7 +225,7 @@ def test_a_clone_of_one_branch_has_main_and_that_branch(graph: Graph, target: st
     remove(graph.root)
     clone = omnigraph.open(target)
     assert contents(clone) == {name: expected[name] for name in ("main", "deeper")}
-    put(clone.branch("deeper"), Person=[person("gus", age=7)])
+    put(clone.checkout("deeper"), Person=[person("gus", age=7)])
     clone.merge("deeper")
     require_sound(target)
 
@@ -233,15 +233,15 @@ def test_a_clone_of_one_branch_has_main_and_that_branch(graph: Graph, target: st
 def test_a_backup_has_what_a_branch_left_that_is_gone_and_partly_tagged(
     graph: Graph, target: str
 ) -> None:
-    put(graph.branch("dev"), Person=[person("gus", age=7)])
-    last = graph.branch("dev").commits(limit=1)[0].commit_id
-    graph.delete_branch("deeper")
-    graph.delete_branch("dev")
+    put(graph.checkout("dev"), Person=[person("gus", age=7)])
+    last = graph.checkout("dev").commits(limit=1)[0].commit_id
+    graph.branches.delete("deeper")
+    graph.branches.delete("dev")
     expected = content(graph.at(last))
 
     omnigraph.backup(graph.root, target)
 
-    assert content(omnigraph.open(target, mode="r").at(last)) == expected
+    assert content(omnigraph.open(target, read_only=True).at(last)) == expected
 
 
 @pytest.mark.local_disk("links are things of a disk")
@@ -306,7 +306,7 @@ def test_what_an_unfinished_backup_left_is_not_taken_for_what_a_restored_graph_w
 
     omnigraph.backup(successor, target)
 
-    assert told(omnigraph.open(target, mode="r")) == told(restored)
+    assert told(omnigraph.open(target, read_only=True)) == told(restored)
     require_sound(target)
 
 
@@ -316,19 +316,19 @@ def test_what_happens_after_the_moment_is_not_in_the_backup(graph: Graph, target
 
     def change_everything() -> None:
         put_everywhere(graph, "gus")
-        put(graph.create_branch("newer"), Person=[person("hal", age=8)])
-        graph.tag("later")
-        schema = f"{graph.schema_text}\nnode Place {{ name: String @key }}"
-        graph.apply_schema(schema, allow_parting=True)
+        put(graph.branches.create("newer"), Person=[person("hal", age=8)])
+        graph.tags.create("later")
+        schema = f"{graph.schema.text}\nnode Place {{ name: String @key }}"
+        graph.schema.apply(schema, allow_diverged=True)
 
     with during("copy.post_claim", change_everything):
         report = omnigraph.backup(graph.root, target)
 
     assert report.branches == ("main", "deeper", "dev")
-    assert told(omnigraph.open(target, mode="r")) == before
+    assert told(omnigraph.open(target, read_only=True)) == before
     require_sound(target)
     omnigraph.backup(graph.root, target)
-    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    assert told(omnigraph.open(target, read_only=True)) == told(graph)
     require_sound(target)
 
 
@@ -343,7 +343,7 @@ def test_of_two_backups_to_one_place_at_once_one_is_refused(graph: Graph, target
     ):
         omnigraph.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    assert told(omnigraph.open(target, read_only=True)) == told(graph)
     require_sound(target)
     omnigraph.backup(graph.root, target)
 
@@ -364,12 +364,12 @@ def test_a_backup_that_slept_while_two_others_were_made_is_refused(
     ):
         omnigraph.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    assert told(omnigraph.open(target, read_only=True)) == told(graph)
     assert not omnigraph.backup(graph.root, target).is_changed
 
 
 def test_a_backup_of_an_earlier_state_of_a_branch_is_refused(graph: Graph, target: str) -> None:
-    dev = graph.branch("dev")
+    dev = graph.checkout("dev")
 
     def write_and_back_up() -> None:
         put(dev, Person=[person("gus", age=7)])
@@ -381,22 +381,22 @@ def test_a_backup_of_an_earlier_state_of_a_branch_is_refused(graph: Graph, targe
     ):
         omnigraph.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, mode="r")) == told(graph)
+    assert told(omnigraph.open(target, read_only=True)) == told(graph)
 
 
 @pytest.mark.nightly("a backup with everything is in the gate")
 def test_a_backup_has_the_schemas_and_tables_of_older_commits(graph: Graph, target: str) -> None:
     before = graph.commits()[0].commit_id
-    lines = graph.schema_text.splitlines()
+    lines = graph.schema.text.splitlines()
     kept = "\n".join(line for line in lines if "Pet" not in line and "city" not in line)
-    graph.apply_schema(f"{kept}\nnode Place {{ name: String @key }}", allow_parting=True)
+    graph.schema.apply(f"{kept}\nnode Place {{ name: String @key }}", allow_diverged=True)
     put(graph, Place=[{"name": "home"}])
 
     omnigraph.backup(graph.root, target)
 
-    copy = omnigraph.open(target, mode="r")
+    copy = omnigraph.open(target, read_only=True)
     assert told(copy) == told(graph)
-    assert copy.at(before).schema_text == graph.at(before).schema_text != copy.schema_text
+    assert copy.at(before).schema.text == graph.at(before).schema.text != copy.schema.text
     require_sound(target)
 
 
@@ -405,7 +405,7 @@ def test_a_damaged_file_of_the_source_is_not_copied_and_the_last_backup_stays(
     graph: Graph, target: str
 ) -> None:
     omnigraph.backup(graph.root, target)
-    before = told(omnigraph.open(target, mode="r"))
+    before = told(omnigraph.open(target, read_only=True))
     known = {path.name for path in files_of(target)}
     put(graph, Person=[person("gus", age=7)])
     (written,) = [
@@ -420,5 +420,5 @@ def test_a_damaged_file_of_the_source_is_not_copied_and_the_last_backup_stays(
     with pytest.raises(DamagedGraphError, match=written.name):
         omnigraph.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, mode="r")) == before
+    assert told(omnigraph.open(target, read_only=True)) == before
     require_sound(target)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import (
     BranchGoneError,
     ConflictError,
@@ -41,11 +42,11 @@ def graph(graph_root: str) -> Graph:
 
 
 def names_of(graph: Graph) -> list[str]:
-    return [branch.name for branch in graph.branches()]
+    return [branch.name for branch in graph.branches.list()]
 
 
 def test_a_branch_starts_with_the_content_of_main_and_then_goes_its_own_way(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     before = content(graph)
 
     assert content(dev) == before
@@ -58,7 +59,7 @@ def test_a_branch_starts_with_the_content_of_main_and_then_goes_its_own_way(grap
 
 
 def test_making_a_branch_copies_no_row_and_forks_no_table(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
 
     assert dev.snapshot().tables == graph.snapshot().tables
     assert forks(dev) == set()
@@ -67,12 +68,12 @@ def test_making_a_branch_copies_no_row_and_forks_no_table(graph: Graph) -> None:
 def test_a_branch_of_a_branch_that_has_not_written_yet_has_what_that_one_reads(
     graph: Graph,
 ) -> None:
-    written = graph.create_branch("written")
+    written = graph.branches.create("written")
     put(written, Person=[person("dan", age=4)])
-    unwritten = graph.create_branch("unwritten", from_="written")
+    unwritten = graph.branches.create("unwritten", source="written")
 
-    grandchild = graph.create_branch("grandchild", from_="unwritten")
-    great_grandchild = graph.create_branch("great-grandchild", from_="grandchild")
+    grandchild = graph.branches.create("grandchild", source="unwritten")
+    great_grandchild = graph.branches.create("great-grandchild", source="grandchild")
 
     expected = {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
     assert people(unwritten) == people(grandchild) == people(great_grandchild) == expected
@@ -94,9 +95,9 @@ def test_a_branch_of_a_branch_that_has_not_written_yet_has_what_that_one_reads(
     ],
 )
 def test_only_the_types_that_a_branch_writes_are_forked(
-    graph: Graph, write: dict[str, object], forked: set[str]
+    graph: Graph, write: dict[str, omnigraph.Rows], forked: set[str]
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
 
     dev.write(write)
 
@@ -110,7 +111,7 @@ def test_only_the_types_that_a_branch_writes_are_forked(
 
 
 def test_a_second_write_stays_on_the_first_fork(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Pet=[{"name": "kit"}])
     fork = dev.snapshot().tables["node:Pet"].fork
 
@@ -120,18 +121,18 @@ def test_a_second_write_stays_on_the_first_fork(graph: Graph) -> None:
 
 
 def test_a_write_that_is_refused_leaves_a_branch_as_it_was(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     before = dev.snapshot()
 
     with pytest.raises(InvalidInputError):
         dev.write({"Knows": [knows("k", "bob", "nobody")]})
 
     assert dev.snapshot() == before
-    assert dev.check().ok
+    assert dev.maintenance.check().ok
 
 
 def test_deleting_a_node_on_a_branch_takes_its_edges_there_and_nowhere_else(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
 
     dev.delete({"Person": ["bob"]})
 
@@ -142,9 +143,9 @@ def test_deleting_a_node_on_a_branch_takes_its_edges_there_and_nowhere_else(grap
 
 
 def test_a_branch_of_a_branch_inherits_what_that_one_wrote(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    inner = dev.create_branch("inner")
+    inner = dev.branches.create("inner")
 
     put(inner, Pet=[{"name": "kit"}])
     put(dev, Person=[person("eve", age=5)])
@@ -155,13 +156,13 @@ def test_a_branch_of_a_branch_inherits_what_that_one_wrote(graph: Graph) -> None
     put(inner, Person=[person("fay", age=6)])
     assert people(inner) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "fay": 6}
     assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "eve": 5}
-    assert inner.check().ok
+    assert inner.maintenance.check().ok
 
 
 def test_a_read_that_began_stays_at_its_pin(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    reader = dev.nodes("Person", columns=["id"])
+    reader = dev.scan("Person", columns=["id"])
     pinned = dev.at("dev")
 
     put(dev, Person=[person("eve", age=5)])
@@ -172,21 +173,21 @@ def test_a_read_that_began_stays_at_its_pin(graph: Graph) -> None:
 
 
 def test_a_branch_is_made_from_a_branch_tag_commit_version_or_time(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     commit_id = put(dev, Person=[person("dan", age=4)])
     version = dev.snapshot().manifest_version
     moment = dev.commits(limit=1)[0].created_at
-    dev.tag("first-dan")
+    dev.tags.create("first-dan")
     expected = content(dev)
     put(dev, Person=[person("dan", age=40), person("eve", age=5)])
 
     made = [
-        dev.create_branch("from-branch", from_="dev"),
-        dev.create_branch("from-tag", from_="first-dan"),
-        dev.create_branch("from-commit", from_=commit_id),
-        dev.create_branch("from-version", from_=version),
-        dev.create_branch("from-time", from_=moment),
-        graph.create_branch("from-elsewhere", from_=commit_id),
+        dev.branches.create("from-branch", source="dev"),
+        dev.branches.create("from-tag", source="first-dan"),
+        dev.branches.create("from-commit", source=commit_id),
+        dev.branches.create("from-version", source=version),
+        dev.branches.create("from-time", source=moment),
+        graph.branches.create("from-elsewhere", source=commit_id),
     ]
 
     assert [content(each) for each in made] == [content(dev), *[expected] * 5]
@@ -194,7 +195,7 @@ def test_a_branch_is_made_from_a_branch_tag_commit_version_or_time(graph: Graph)
         assert put(each, Person=[person("fay", age=6)])
         assert people(each)["fay"] == 6
     for branch in made if is_nightly() else made[1:2]:
-        assert branch.check().ok
+        assert branch.maintenance.check().ok
     assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 40, "eve": 5}
 
 
@@ -210,19 +211,19 @@ def test_a_branch_is_made_from_a_commit_whose_manifest_version_is_gone(
     with pytest.raises(NotFoundError, match="no longer kept"):
         graph.at(version)
 
-    made = graph.create_branch("made", from_=commit_id)
+    made = graph.branches.create("made", source=commit_id)
 
     assert content(made) == expected
     put(made, Pet=[{"name": "new"}])
     assert set(content(made)["Pet"]) == {"rex", "new"}
-    assert made.check().ok
+    assert made.maintenance.check().ok
 
 
 def test_a_branch_of_an_old_version_stays_readable_when_main_forgets_that_version(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_limits(monkeypatch, manifest_versions=4, commits_in_manifest=4)
-    untouched = graph.create_branch("untouched", from_=graph.snapshot().manifest_version)
+    untouched = graph.branches.create("untouched", source=graph.snapshot().manifest_version)
     expected = content(untouched)
     for number in range(12):
         put(graph, Pet=[{"name": f"pet{number}"}])
@@ -230,24 +231,24 @@ def test_a_branch_of_an_old_version_stays_readable_when_main_forgets_that_versio
     assert content(untouched) == expected
     put(untouched, Pet=[{"name": "kit"}])
     assert set(content(untouched)["Pet"]) == {"rex", "kit"}
-    assert untouched.check().ok
+    assert untouched.maintenance.check().ok
 
 
 def test_the_list_has_main_first_and_no_branch_of_the_system(graph: Graph) -> None:
-    graph.create_branch("zoo")
-    dev = graph.create_branch("dev")
-    dev.create_branch("dev/inner")
+    graph.branches.create("zoo")
+    dev = graph.branches.create("dev")
+    dev.branches.create("dev/inner")
     put(dev, Person=[person("dan")])
     claim_system_branch(graph, "__hidden")
 
-    listed = {branch.name: branch for branch in graph.branches()}
+    listed = {branch.name: branch for branch in graph.branches.list()}
 
     assert list(listed) == ["main", "dev", "dev/inner", "zoo"]
     assert [listed[name].parent for name in listed] == [None, "main", "dev", "main"]
     assert [listed[name].tables_written for name in list(listed)[1:]] == [1, 0, 0]
     assert listed["dev"].commit_id == dev.commits(limit=1)[0].commit_id
     with pytest.raises(NotFoundError):
-        graph.branch("__hidden")
+        graph.checkout("__hidden")
 
 
 GOOD_NAMES = (
@@ -264,10 +265,10 @@ LONG_NAMES = ("é" * 80, "日" * 53, "日" * 13, "a/" * 60 + "b", "ä/" * 20 + "
 
 def test_good_names_can_be_made_beside_each_other(graph: Graph) -> None:
     for name in GOOD_NAMES:
-        graph.create_branch(f"  {name} ")
+        graph.branches.create(f"  {name} ")
 
     assert sorted(names_of(graph)) == sorted(["main", *GOOD_NAMES])
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 UNLIKE_OTHERS = ("a/b/c", "Dev.2-x_y", "日本", "a.lock/b", "x" * 160)
@@ -276,13 +277,13 @@ UNLIKE_OTHERS = ("a/b/c", "Dev.2-x_y", "日本", "a.lock/b", "x" * 160)
 
 @pytest.mark.parametrize("name", for_gate(GOOD_NAMES, UNLIKE_OTHERS.__contains__))
 def test_a_good_name_can_be_written_deleted_and_made_again(graph: Graph, name: str) -> None:
-    put(graph.create_branch(name), Pet=[{"name": "kit"}])
+    put(graph.branches.create(name), Pet=[{"name": "kit"}])
 
     assert names_of(graph) == ["main", name]
-    assert set(content(graph.branch(name))["Pet"]) == {"rex", "kit"}
-    graph.delete_branch(name)
+    assert set(content(graph.checkout(name))["Pet"]) == {"rex", "kit"}
+    graph.branches.delete(name)
     assert names_of(graph) == ["main"]
-    again = graph.create_branch(name)
+    again = graph.branches.create(name)
     assert again.snapshot().tables == graph.snapshot().tables
     assert content(graph)["Pet"].keys() == {"rex"}
 
@@ -290,7 +291,7 @@ def test_a_good_name_can_be_written_deleted_and_made_again(graph: Graph, name: s
 def test_a_bad_name_is_refused_and_nothing_is_made(graph: Graph) -> None:
     for name in BAD_NAMES:
         with pytest.raises(InvalidInputError):
-            pytest.fail(f"{graph.create_branch(name)} is made as {name!r:.40}")
+            pytest.fail(f"{graph.branches.create(name)} is made as {name!r:.40}")
 
     assert names_of(graph) == ["main"]
 
@@ -298,148 +299,148 @@ def test_a_bad_name_is_refused_and_nothing_is_made(graph: Graph) -> None:
 def test_a_long_name_is_refused_at_once_or_can_be_written(graph: Graph) -> None:
     for name in LONG_NAMES:
         try:
-            made = graph.create_branch(name)
+            made = graph.branches.create(name)
         except InvalidInputError:
             assert names_of(graph) == ["main"]
             continue
         put(made, Pet=[{"name": "kit"}])
-        assert set(content(graph.branch(name))["Pet"]) == {"rex", "kit"}
-        graph.delete_branch(name)
+        assert set(content(graph.checkout(name))["Pet"]) == {"rex", "kit"}
+        graph.branches.delete(name)
 
 
 def test_neighbours_in_the_tree_of_names_live_and_die_apart(graph: Graph) -> None:
-    made = [graph.create_branch(name) for name in ("a", "a/b", "a/b/c", "a/d", "x/main")]
+    made = [graph.branches.create(name) for name in ("a", "a/b", "a/b/c", "a/d", "x/main")]
     for each in made:
-        put(each, Pet=[{"name": each.branch_name}])
+        put(each, Pet=[{"name": each.branch}])
 
-    graph.delete_branch("a/b")
-    graph.delete_branch("x/main")
+    graph.branches.delete("a/b")
+    graph.branches.delete("x/main")
 
     for each in (made[0], made[2], made[3]):
-        assert set(content(each)["Pet"]) == {"rex", each.branch_name}
-    assert made[3].check().ok
-    assert graph.check().ok
+        assert set(content(each)["Pet"]) == {"rex", each.branch}
+    assert made[3].maintenance.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_name_that_is_taken_is_refused(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Pet=[{"name": "kit"}])
-    graph.tag("release")
+    graph.tags.create("release")
 
     with pytest.raises(ConflictError, match="already has a branch 'dev'"):
-        graph.create_branch("dev")
+        graph.branches.create("dev")
     with pytest.raises(ConflictError, match="tag 'release'"):
-        graph.create_branch("release")
+        graph.branches.create("release")
     with pytest.raises(ConflictError, match="has a branch 'dev'"):
-        graph.tag("dev")
+        graph.tags.create("dev")
 
     assert set(content(dev)["Pet"]) == {"rex", "kit"}
     assert names_of(graph) == ["main", "dev"]
 
 
 def test_a_branch_made_again_starts_fresh(graph: Graph) -> None:
-    first = graph.create_branch("dev")
+    first = graph.branches.create("dev")
     first_commit = put(first, Person=[person("dan", age=4)])
-    graph.delete_branch("dev")
+    graph.branches.delete("dev")
     put(graph, Person=[person("eve", age=5)])
 
-    again = graph.create_branch("dev")
+    again = graph.branches.create("dev")
 
     assert people(again) == {"ann": 1, "bob": 2, "cyd": 3, "eve": 5}
     assert forks(again) == set()
     assert first_commit not in [commit.commit_id for commit in again.commits()]
     put(again, Person=[person("fay", age=6)])
     assert people(again) == {"ann": 1, "bob": 2, "cyd": 3, "eve": 5, "fay": 6}
-    assert again.check().ok
+    assert again.maintenance.check().ok
 
 
 def test_a_branch_made_again_from_a_tag_of_its_earlier_life_leaves_the_tag_alone(
     graph: Graph,
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    dev.tag("kept")
+    dev.tags.create("kept")
     put(dev, Person=[person("eve", age=5)])
-    graph.delete_branch("dev")
+    graph.branches.delete("dev")
 
-    again = graph.create_branch("dev", from_="kept")
+    again = graph.branches.create("dev", source="kept")
     put(again, Person=[person("fay", age=6)])
 
     assert people(again) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "fay": 6}
     assert people(graph.at("kept")) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
-    assert again.check().ok
-    graph.delete_branch("dev")
+    assert again.maintenance.check().ok
+    graph.branches.delete("dev")
     assert people(graph.at("kept")) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
 
 
 def test_a_branch_with_descendants_cannot_be_deleted(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     commit_id = dev.commits(limit=1)[0].commit_id
     put(dev, Person=[person("eve", age=5)])
-    graph.create_branch("by-commit", from_=commit_id)
-    dev.create_branch("by-name")
+    graph.branches.create("by-commit", source=commit_id)
+    dev.branches.create("by-name")
 
     with pytest.raises(ConflictError, match="cannot be deleted") as caught:
-        graph.delete_branch("dev")
+        graph.branches.delete("dev")
 
     assert "by-commit" in caught.value.what
     assert "by-name" in caught.value.what
     assert people(dev)["eve"] == 5
     for name in ("by-commit", "by-name", "dev"):
-        graph.delete_branch(name)
+        graph.branches.delete(name)
     assert names_of(graph) == ["main"]
 
 
 def test_a_branch_made_from_a_tag_outlives_the_tag_and_the_branch_it_was_on(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    dev.tag("release")
-    hotfix = graph.create_branch("hotfix", from_="release")
-    graph.delete_tag("release")
+    dev.tags.create("release")
+    hotfix = graph.branches.create("hotfix", source="release")
+    graph.tags.delete("release")
 
     try:
-        graph.delete_branch("dev")
+        graph.branches.delete("dev")
     except ConflictError:
         assert "dev" in names_of(graph)
 
     assert people(hotfix) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
     put(hotfix, Person=[person("eve", age=5)])
     assert people(hotfix) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "eve": 5}
-    assert hotfix.check().ok
+    assert hotfix.maintenance.check().ok
 
 
 def test_a_branch_made_from_a_commit_in_the_history_outlives_the_branch_it_was_on(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_limits(monkeypatch, manifest_versions=4, commits_in_manifest=4)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     commit_id = put(dev, Person=[person("dan", age=4)])
     for number in range(8):
         put(dev, Pet=[{"name": f"pet{number}"}])
-    hotfix = graph.create_branch("hotfix", from_=commit_id)
+    hotfix = graph.branches.create("hotfix", source=commit_id)
 
     try:
-        graph.delete_branch("dev")
+        graph.branches.delete("dev")
     except ConflictError:
         assert "dev" in names_of(graph)
 
     assert people(hotfix) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
-    assert hotfix.check().ok
+    assert hotfix.maintenance.check().ok
 
 
 def test_what_is_not_there_cannot_be_deleted(graph: Graph) -> None:
-    graph.create_branch("gone")
-    graph.delete_branch("gone")
+    graph.branches.create("gone")
+    graph.branches.delete("gone")
 
     for name in ("nope", "gone"):
         with pytest.raises(NotFoundError, match=f"has no branch '{name}'"):
-            graph.delete_branch(name)
+            graph.branches.delete(name)
     for name in ("main", "__x", "a@b"):
         with pytest.raises(InvalidInputError):
-            graph.delete_branch(name)
+            graph.branches.delete(name)
 
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 READS_OF_EVERY_BRANCH = {
@@ -456,8 +457,8 @@ READS_OF_EVERY_BRANCH = {
 def test_a_branch_without_its_manifest_is_damage_and_can_be_deleted(
     graph: Graph, tmp_path: Path, read: Callable[[Graph, Path], object]
 ) -> None:
-    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
-    graph.create_branch("other")
+    put(graph.branches.create("dev"), Person=[person("dan", age=4)])
+    graph.branches.create("other")
     for path in folder_of(graph.root, "__manifest", "tree").glob("dev.*"):
         shutil.rmtree(path)
     reader = omnigraph.open(graph.root)
@@ -466,14 +467,14 @@ def test_a_branch_without_its_manifest_is_damage_and_can_be_deleted(
         read(reader, tmp_path)
 
     assert f"omnigraph branch delete {graph.root} dev`" in caught.value.next_step
-    graph.delete_branch("dev")
+    graph.branches.delete("dev")
     assert names_of(omnigraph.open(graph.root)) == ["main", "other"]
 
 
 def test_a_handle_of_a_deleted_branch_reads_and_writes_nothing(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    graph.delete_branch("dev")
+    graph.branches.delete("dev")
 
     for use in (
         lambda: dev.write({"Person": [person("eve")]}),
@@ -482,21 +483,21 @@ def test_a_handle_of_a_deleted_branch_reads_and_writes_nothing(graph: Graph) -> 
         lambda: graph.merge("main", into="dev"),
         lambda: content(dev),
         dev.commits,
-        dev.check,
+        dev.maintenance.check,
         dev.snapshot,
     ):
         with pytest.raises(NotFoundError, match="has no branch 'dev'"):
             use()
 
     assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_handle_of_a_branch_made_again_means_the_new_one(graph: Graph) -> None:
-    old = graph.create_branch("dev")
+    old = graph.branches.create("dev")
     put(old, Person=[person("dan", age=4)])
-    graph.delete_branch("dev")
-    new = graph.create_branch("dev")
+    graph.branches.delete("dev")
+    new = graph.branches.create("dev")
 
     put(old, Person=[person("eve", age=5)])
 
@@ -506,25 +507,25 @@ def test_a_handle_of_a_branch_made_again_means_the_new_one(graph: Graph) -> None
 def test_a_write_whose_branch_is_deleted_and_made_anew_meanwhile_reaches_neither(
     graph: Graph,
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     schema = pa.schema([("name", pa.string()), ("age", pa.int32())])
 
     def rows() -> Iterator[pa.RecordBatch]:
-        graph.delete_branch("dev")
-        graph.create_branch("dev")
+        graph.branches.delete("dev")
+        graph.branches.create("dev")
         yield pa.RecordBatch.from_pylist([{"name": "dan", "age": 4}], schema=schema)
 
     with pytest.raises(BranchGoneError, match="was deleted concurrently"):
         dev.write({"Person": pa.RecordBatchReader.from_batches(schema, rows())})
 
     for branch in ("main", "dev"):
-        assert people(graph.branch(branch)) == {"ann": 1, "bob": 2, "cyd": 3}
-    assert forks(graph.branch("dev")) == set()
-    assert graph.branch("dev").check().ok
+        assert people(graph.checkout(branch)) == {"ann": 1, "bob": 2, "cyd": 3}
+    assert forks(graph.checkout("dev")) == set()
+    assert graph.checkout("dev").maintenance.check().ok
 
 
 def test_a_load_and_an_export_on_a_branch_stay_there(graph: Graph, tmp_path: Path) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     source = tmp_path / "more.jsonl"
     lines = [
         {"type": "Person", "data": {"name": "dan", "age": 4}},
@@ -533,12 +534,12 @@ def test_a_load_and_an_export_on_a_branch_stay_there(graph: Graph, tmp_path: Pat
     source.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
     by_handle = dev.load(source)
-    by_name = graph.load(source, mode="merge", branch="dev")
+    by_name = graph.load(source, mode="merge", options=LoadOptions(branch="dev"))
     dev.export(tmp_path / "dev.jsonl")
     graph.export(tmp_path / "main.jsonl")
 
-    assert by_handle.commit is not None
-    assert by_name.commit is not None
+    assert by_handle.commit_id is not None
+    assert by_name.commit_id is not None
     assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3}
     assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
     assert forks(dev) == {"Person", "Knows"}
@@ -551,12 +552,12 @@ def test_a_load_and_an_export_on_a_branch_stay_there(graph: Graph, tmp_path: Pat
         for lines in exported
     ]
     assert found == [{"ann", "bob", "cyd", "dan"}, {"ann", "bob", "cyd"}]
-    assert dev.check().ok
+    assert dev.maintenance.check().ok
 
 
 def test_a_branch_has_the_commits_of_its_parent_up_to_the_fork_and_its_own(graph: Graph) -> None:
     shared = [commit.commit_id for commit in graph.commits()]
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     own = [put(dev, Pet=[{"name": name}]) for name in ("kit", "kat")]
     put(graph, Pet=[{"name": "later"}])
 
@@ -570,7 +571,7 @@ def test_a_branch_has_the_commits_of_its_parent_up_to_the_fork_and_its_own(graph
 
 
 def test_an_operation_on_a_branch_can_be_asked_for_and_repeated(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     written = dev.write({"Person": [person("dan", age=4)]})
 
     assert graph.outcome(written.operation_id).value == "published"
@@ -581,29 +582,29 @@ def test_an_operation_on_a_branch_can_be_asked_for_and_repeated(graph: Graph) ->
 
 
 def test_a_check_of_a_branch_is_about_the_branch(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
 
-    report = dev.check()
+    report = dev.maintenance.check()
 
     assert report.ok
     assert report.branch == "dev"
-    assert report.rows == graph.check().rows + 1
+    assert report.rows == graph.maintenance.check().rows + 1
     assert report.commits == len(graph.commits()) + 1
     assert report.orphan_files == 0
 
 
 def test_a_branch_read_only_cannot_be_written_made_or_deleted(graph: Graph) -> None:
-    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
-    reader = omnigraph.open(graph.root, mode="r")
+    put(graph.branches.create("dev"), Person=[person("dan", age=4)])
+    reader = omnigraph.open(graph.root, read_only=True)
 
-    assert people(reader.branch("dev")) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+    assert people(reader.checkout("dev")) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
     for use in (
-        lambda: reader.create_branch("more"),
-        lambda: reader.delete_branch("dev"),
+        lambda: reader.branches.create("more"),
+        lambda: reader.branches.delete("dev"),
         lambda: reader.merge("dev"),
-        lambda: reader.tag("t"),
-        lambda: reader.branch("dev").write({"Pet": [{"name": "kit"}]}),
+        lambda: reader.tags.create("t"),
+        lambda: reader.checkout("dev").write({"Pet": [{"name": "kit"}]}),
     ):
         with pytest.raises(ReadOnlyError):
             use()
@@ -619,4 +620,4 @@ def test_making_a_branch_of_many_tables_takes_fewer_than_20_requests(
     if cleaned:
         raise_floor_of_removed_table(graph)
 
-    assert requests_of(graph_root, lambda: graph.create_branch("dev")) < 20
+    assert requests_of(graph_root, lambda: graph.branches.create("dev")) < 20

@@ -85,7 +85,7 @@ def live(root: str, seed: str) -> None:
     history.take(Step(verb=Verb.CLEANUP, keep=1, days=0))
 
     history.check(history.branches)
-    assert history.graph.status().pending_sidecars == ()
+    assert history.graph.maintenance.status().pending_sidecars == ()
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class History:
 
     def settle(self) -> None:
         """What opening the graph does about the dead."""
-        self.graph.recover()
+        self.graph.maintenance.recover()
         self.look()
 
     @contextmanager
@@ -293,7 +293,7 @@ class History:
                 self.branches[name] = Living(ref.incarnation, ref.forked_from.commit_id)
                 self.follow(name)
                 self.look_at(name)
-        tags = {tag.tag: tag.commit_id for tag in self.graph.tags()}
+        tags = {tag.tag: tag.commit_id for tag in self.graph.tags.list()}
         for name in self.tags.keys() | tags.keys():
             if self.tags.get(name) != tags.get(name):
                 verbs = (Verb.TAG, Verb.UNTAG)
@@ -302,7 +302,7 @@ class History:
 
     def follow(self, name: str) -> None:
         """Add new commits of a branch to the model; its newest is then looked at."""
-        handle, living = self.graph.branch(name), self.branches[name]
+        handle, living = self.graph.checkout(name), self.branches[name]
         head = handle.snapshot().commit_id
         assert head is not None
         if head == living.head:
@@ -352,7 +352,7 @@ class History:
 
     def look_at(self, name: str) -> None:
         expected = self.model.commits[self.branches[name].head].content
-        assert same(content(self.graph.branch(name)), expected), f"{name} holds other rows"
+        assert same(content(self.graph.checkout(name)), expected), f"{name} holds other rows"
 
     def judge(self, step: Step, answer: Answer, source: str | None) -> None:
         """Whether a step that nobody stopped may end like this."""
@@ -461,7 +461,7 @@ class History:
         """Commits of living branches that are there now and that the policy keeps."""
         tops: dict[Line, int] = {}
         for name in self.branches:
-            for line, version in pinned_versions(self.graph.branch(name)):
+            for line, version in pinned_versions(self.graph.checkout(name)):
                 tops[line] = max(version, tops.get(line, 0))
         floors: dict[Line, int] = {}
         earlier = retention_floors(self.graph)
@@ -482,7 +482,7 @@ class History:
         """Branches and tags are whole; every other commit is what it was, or is not found."""
         seen: dict[object, dict[str, Any]] = {}
         for name, living in self.branches.items():
-            handle = self.graph.branch(name)
+            handle = self.graph.checkout(name)
             assert same(content(handle, seen), self.model.commits[living.head].content), name
         for name, commit_id in self.tags.items():
             left = content(self.graph.at(name), seen)
@@ -500,7 +500,7 @@ class History:
 
     def check(self, names: Iterable[str]) -> None:
         for name in names:
-            report = self.graph.branch(name).check()
+            report = self.graph.checkout(name).maintenance.check()
             assert report.ok, (name, report.findings)
 
 

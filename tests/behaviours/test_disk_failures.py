@@ -37,16 +37,16 @@ from omnigraph.errors import OmnigraphError
 verbs = {
     "open": lambda: omnigraph.open(root),
     "init": lambda: omnigraph.init(beside + "/new", schema="node P { name: String @key }"),
-    "export": lambda: omnigraph.open(root, mode="r").export(beside + "/people.jsonl"),
-    "export as Parquet": lambda: omnigraph.open(root, mode="r").export(beside + "/people",
+    "export": lambda: omnigraph.open(root, read_only=True).export(beside + "/people.jsonl"),
+    "export as Parquet": lambda: omnigraph.open(root, read_only=True).export(beside + "/people",
         format="parquet"),
-    "read": lambda: omnigraph.open(root, mode="r").nodes("Person").read_all().num_rows,
+    "read": lambda: omnigraph.open(root, read_only=True).scan("Person").read_all().num_rows,
 }
 if case in ("full", "read-only", "files"):
     graph = omnigraph.open(root) if case != "read-only" else None
     if graph is not None:
         verbs["write"] = lambda: graph.write({"Person": [{"name": "eve"}]})
-        verbs["merge"] = lambda: graph.create_branch("dev")
+        verbs["merge"] = lambda: graph.branches.create("dev")
 if case == "full":
     filler = os.open(beside + "/filler", os.O_CREAT | os.O_WRONLY)
     try:
@@ -93,7 +93,7 @@ def refusals(said: dict[str, tuple[str, str]], *results: str) -> list[str]:
 
 
 def people(root: Path) -> int:
-    return int(omnigraph.open(str(root), mode="r").nodes("Person").read_all().num_rows)
+    return int(omnigraph.open(str(root), read_only=True).scan("Person").read_all().num_rows)
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError, ReadOnlyError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.operations.changes import BaselineTable, CommitChanges
-from omnigraph.reading import PastGraph, Readable
 from tests.behind import meanwhile
 from tests.stores import folder_of
 
@@ -37,11 +36,11 @@ def _write(graph: Graph, body: str) -> None:
     graph.write({"Doc": [{"slug": "a", "body": body}]}, mode="merge")
 
 
-def _body(graph: Readable) -> list[str]:
-    return [row["body"] for row in graph.nodes("Doc").read_all().to_pylist()]
+def _body(graph: Graph | GraphView) -> list[str]:
+    return [row["body"] for row in graph.scan("Doc").read_all().to_pylist()]
 
 
-def _is_held(view: PastGraph) -> bool:
+def _is_held(view: GraphView) -> bool:
     return view.hold is not None and view.hold.is_held
 
 
@@ -49,8 +48,8 @@ def _clean(graph: Graph) -> None:
     """Replace everything, and keep one version."""
     for number in range(3):
         _write(graph, f"later {number}")
-    graph.optimize()
-    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    graph.maintenance.optimize()
+    graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True, dry_run=False)
 
 
 def test_what_a_view_holds_outlasts_cleanups_and_goes_with_the_block(graph: Graph) -> None:
@@ -59,11 +58,11 @@ def test_what_a_view_holds_outlasts_cleanups_and_goes_with_the_block(graph: Grap
         assert _is_held(view)
         _clean(graph)
         assert _body(view) == ["first"]
-        assert [hold.commit_id for hold in graph.holds()] == [view.commit_id]
+        assert [hold.commit_id for hold in graph.holds.list()] == [view.commit_id]
 
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
     assert not _is_held(view)
-    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True, dry_run=False)
     with pytest.raises(NoLongerKeptError, match="no longer kept"):
         _body(view)
 
@@ -79,7 +78,7 @@ def test_a_commit_is_held_by_its_reference_and_another_reader_is_told_that_it_is
         assert _body(past) == ["first"]
         with pytest.raises(NoLongerKeptError):
             graph.at(commit, hold="1h")
-        assert len(graph.holds()) == 1, "the hold that failed was released"
+        assert len(graph.holds.list()) == 1, "the hold that failed was released"
 
 
 def test_without_a_hold_a_view_is_one_moment_and_its_end_is_told(graph: Graph) -> None:
@@ -96,15 +95,15 @@ def test_without_a_hold_a_view_is_one_moment_and_its_end_is_told(graph: Graph) -
 
 
 def test_a_deleted_branch_stays_readable_while_it_is_held(graph: Graph) -> None:
-    branch = graph.create_branch("b")
+    branch = graph.branches.create("b")
     _write(branch, "on the branch")
     with branch.snapshot(hold="1h") as view:
-        graph.delete_branch("b")
+        graph.branches.delete("b")
         _clean(graph)
         assert _body(view) == ["on the branch"]
-    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True, dry_run=False)
     with pytest.raises(NotFoundError):
-        graph.branch("b")
+        graph.checkout("b")
 
 
 def test_a_preview_tells_what_stays_because_it_is_held(graph: Graph) -> None:
@@ -112,8 +111,8 @@ def test_a_preview_tells_what_stays_because_it_is_held(graph: Graph) -> None:
     with graph.snapshot(hold="1h"):
         for number in range(3):
             _write(graph, f"later {number}")
-        held = graph.cleanup(keep_versions=1, allow_unsafe_keep=True)
-    free = graph.cleanup(keep_versions=1, allow_unsafe_keep=True)
+        held = graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True)
+    free = graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True)
 
     assert (len(held.holds), held.held_versions) == (1, 1)
     assert (free.holds, free.held_versions) == ((), 0)
@@ -126,14 +125,14 @@ def _removed(report: object) -> int:
 
 def test_whoever_may_not_write_holds_nothing_and_leaves_nothing(graph: Graph) -> None:
     _write(graph, "first")
-    reader = omnigraph.open(graph.root, mode="r")
+    reader = omnigraph.open(graph.root, read_only=True)
     with pytest.raises(ReadOnlyError, match="cannot hold"):
         reader.snapshot(hold="1h")
     with pytest.raises(ReadOnlyError, match="cannot hold"):
         reader.at("main", hold="1h")
     with reader.snapshot() as view:
         assert _body(view) == ["first"]
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
     assert not Path(folder_of(graph.root), "_refs", "holds").exists()
 
 
@@ -141,20 +140,20 @@ def test_whoever_may_not_write_holds_nothing_and_leaves_nothing(graph: Graph) ->
 def test_a_time_that_means_nothing_or_is_too_long_is_refused(graph: Graph, hold: str) -> None:
     with pytest.raises(InvalidInputError):
         graph.snapshot(hold=hold)
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
 
 
 def test_an_operator_ends_a_hold_of_a_reader_that_is_gone(graph: Graph) -> None:
     _write(graph, "first")
     view = graph.snapshot(hold="1h")
     assert view.hold is not None
-    graph.release_hold(view.hold.hold.hold_id)
+    graph.holds.release(view.hold.hold.hold_id)
 
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
     assert not view.hold.renew(timedelta(hours=1)), "it is not brought back"
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
     with pytest.raises(NotFoundError, match="no hold"):
-        graph.release_hold(view.hold.hold.hold_id)
+        graph.holds.release(view.hold.hold.hold_id)
 
 
 def _told(feed: Iterable[CommitChanges]) -> list[list[str]]:
@@ -174,14 +173,14 @@ def test_a_feed_holds_what_it_has_still_to_read_until_its_end(graph: Graph) -> N
     for body in ("one", "two", "three"):
         _write(graph, body)
     feed = graph.changes(start=start)
-    assert graph.holds() == (), "nothing is held before it is read"
+    assert graph.holds.list() == (), "nothing is held before it is read"
     first = next(feed)
     _clean(graph)
 
-    assert [hold.purpose for hold in graph.holds()] == ["changes"]
+    assert [hold.purpose for hold in graph.holds.list()] == ["changes"]
     assert [*_told([first]), *_told(feed)] == [["one"], ["two"], ["three"]]
-    assert graph.holds() == ()
-    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+    assert graph.holds.list() == ()
+    graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True, dry_run=False)
     with pytest.raises(NoLongerKeptError, match="baseline"):
         next(graph.changes(start=start))
 
@@ -194,12 +193,12 @@ def test_a_feed_that_is_closed_or_forgotten_lets_go(graph: Graph) -> None:
     closed, forgotten = graph.changes(start=start), graph.changes(start=start)
     next(closed)
     next(forgotten)
-    assert len(graph.holds()) == 2
+    assert len(graph.holds.list()) == 2
     closed.close()
-    assert len(graph.holds()) == 1
+    assert len(graph.holds.list()) == 1
     del forgotten
     gc.collect()
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
 
 
 def test_a_baseline_holds_its_rows_until_it_has_given_its_cursor(graph: Graph) -> None:
@@ -209,9 +208,9 @@ def test_a_baseline_holds_its_rows_until_it_has_given_its_cursor(graph: Graph) -
     table = next(baseline)
     assert isinstance(table, BaselineTable)
     assert [row["after"]["body"] for row in table.reader().read_all().to_pylist()] == ["first"]
-    assert [hold.purpose for hold in graph.holds()] == ["baseline"]
+    assert [hold.purpose for hold in graph.holds.list()] == ["baseline"]
     next(baseline)
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
 
 
 def test_a_feed_of_a_graph_that_is_only_read_writes_nothing_and_tells_what_is_gone(
@@ -221,9 +220,9 @@ def test_a_feed_of_a_graph_that_is_only_read_writes_nothing_and_tells_what_is_go
     assert start is not None
     for body in ("one", "two", "three"):
         _write(graph, body)
-    feed = omnigraph.open(graph.root, mode="r").changes(start=start)
+    feed = omnigraph.open(graph.root, read_only=True).changes(start=start)
     next(feed)
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
     _clean(graph)
     with pytest.raises(NoLongerKeptError, match="baseline"):
         _told(feed)
@@ -240,7 +239,7 @@ def test_what_is_gone_is_told_as_such_by_every_read(
     _clean(graph)
     ask = "query q() { match { $d: Doc } return { $d.body } }"
     reads: dict[str, Callable[[], object]] = {
-        "nodes": lambda: view.nodes("Doc").read_all(),
+        "nodes": lambda: view.scan("Doc").read_all(),
         "query": lambda: view.query(ask).to_pylist(),
         "explain": lambda: view.explain(ask, analyze=True),
         "export": lambda: view.export(tmp_path / "rows.jsonl"),
@@ -264,5 +263,5 @@ def test_whoever_holds_what_is_read_now_gets_something_newer_if_a_cleanup_comes_
     }
     with meanwhile("hold.begin", lambda: _clean(graph)):
         reads[verb]()
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
     assert verb != "export" or "later 2" in target.read_text()

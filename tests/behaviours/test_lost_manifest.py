@@ -75,9 +75,9 @@ def test_opening_says_that_the_manifest_is_lost_and_how_to_rebuild_it(
 ) -> None:
     damage(graph)
 
-    for mode in ("r", "rw"):
+    for read_only in (True, False):
         with pytest.raises(DamagedGraphError) as caught:
-            omnigraph.open(graph.root, mode=mode)
+            omnigraph.open(graph.root, read_only=read_only)
         assert f"omnigraph repair {graph.root} --rebuild-manifest" in caught.value.next_step
         assert "init" not in str(caught.value)
         assert caught.value.exit_code == 8
@@ -115,7 +115,7 @@ def test_a_preview_writes_nothing(graph: Graph, damage: Callable[[Graph], None])
 
     report = omnigraph.rebuild_manifest(graph.root)
 
-    assert not report.confirmed
+    assert report.dry_run
     assert report.commit_id is None
     assert {table.table_key: table.rows for table in report.tables} == {
         "node:Person": 4,
@@ -133,37 +133,37 @@ def test_a_rebuilt_graph_has_every_row_and_can_be_written(
     before = content(graph)
     damage(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     rebuilt = omnigraph.open(graph.root)
     assert content(rebuilt) == before
     newest = rebuilt.commits(limit=1)[0]
     assert (newest.commit_id, newest.actor) == (report.commit_id, "omnigraph:repair")
-    recovery = rebuilt.recoveries()[-1]
+    recovery = rebuilt.maintenance.recoveries()[-1]
     assert (recovery.kind, recovery.commit_id) == ("manifest_rebuilt", report.commit_id)
     put(rebuilt, Person=[person("eve", age=5)])
     assert people(omnigraph.open(graph.root))["eve"] == 5
-    assert rebuilt.check().ok
+    assert rebuilt.maintenance.check().ok
 
 
 @pytest.mark.parametrize("damage", [SPOILED_NEWEST, SPOILED])
 def test_versions_whose_rows_are_whole_lose_no_commit_and_no_branch(
     graph: Graph, damage: Callable[[Graph], None]
 ) -> None:
-    put(graph.create_branch("dev"), Person=[person("fay", age=6)])
+    put(graph.branches.create("dev"), Person=[person("fay", age=6)])
     commits = [commit.commit_id for commit in graph.commits()]
-    on_branch = content(graph.branch("dev"))
+    on_branch = content(graph.checkout("dev"))
     damage(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     rebuilt = omnigraph.open(graph.root)
     assert [commit.commit_id for commit in rebuilt.commits()] == [report.commit_id, *commits]
     assert (report.kept_branches, report.lost_branches) == (("main", "dev"), ())
-    assert content(rebuilt.branch("dev")) == on_branch
+    assert content(rebuilt.checkout("dev")) == on_branch
     rebuilt.merge("dev")
     assert people(rebuilt)["fay"] == 6
-    assert rebuilt.check().ok
+    assert rebuilt.maintenance.check().ok
 
 
 @ON_DISK
@@ -171,7 +171,7 @@ def test_what_is_damaged_is_moved_to_the_quarantine(graph: Graph) -> None:
     spoil_all(graph)
     damaged = len(versions(graph))
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     assert report.quarantine is not None
     kept = [path for path in folder_of(graph.root, report.quarantine).rglob("*") if path.is_file()]
@@ -189,7 +189,7 @@ def test_an_older_whole_version_comes_back_if_the_rows_of_the_newest_are_gone(
         if path not in rows_of_earlier:
             path.unlink()
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     (skipped,) = [table.skipped for table in report.tables if table.skipped]
     assert [version.reason for version in skipped] == ["written later, or never published"]
@@ -198,71 +198,73 @@ def test_an_older_whole_version_comes_back_if_the_rows_of_the_newest_are_gone(
     assert last not in [commit.commit_id for commit in rebuilt.commits()]
     put(rebuilt, Person=[person("dan", age=10)])
     assert people(rebuilt)["dan"] == 10
-    assert rebuilt.check().ok
+    assert rebuilt.maintenance.check().ok
 
 
 def test_a_tag_tells_of_a_commit_whose_manifest_is_gone(graph: Graph) -> None:
     rows_of_earlier = set(folder_of(graph.root, "__manifest", "data").iterdir())
     put(graph, Person=[person("dan", age=9)])
-    graph.tag("release")
+    graph.tags.create("release")
     spoil_newest(graph)
     for path in folder_of(graph.root, "__manifest", "data").iterdir():
         if path not in rows_of_earlier:
             path.unlink()
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     sources = {table.table_key: (table.source, table.source_name) for table in report.tables}
     assert sources["node:Person"] == ("tag", "release")
     rebuilt = omnigraph.open(graph.root)
     assert people(rebuilt)["dan"] == 9
-    assert rebuilt.check().ok
+    assert rebuilt.maintenance.check().ok
 
 
 def test_tags_stay_readable_and_tell_what_was_published(graph: Graph) -> None:
     before = content(graph)
-    graph.tag("release")
+    graph.tags.create("release")
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     assert {table.source for table in report.tables} == {"tag"}
     assert report.unproven == ()
     rebuilt = omnigraph.open(graph.root)
     put(rebuilt, Person=[person("dan", age=9)])
-    assert [tag.tag for tag in rebuilt.tags()] == list(report.tags) == ["release"]
+    assert [tag.tag for tag in rebuilt.tags.list()] == list(report.tags) == ["release"]
     assert content(rebuilt.at("release")) == before
 
 
 def test_a_branch_that_went_with_the_manifest_is_named_and_can_be_given_up(graph: Graph) -> None:
-    put(graph.create_branch("dev"), Person=[person("fay", age=6)])
+    put(graph.branches.create("dev"), Person=[person("fay", age=6)])
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     assert report.lost_branches == ("dev",)
     rebuilt = omnigraph.open(graph.root)
-    for read in (rebuilt.branches, lambda: people(rebuilt.branch("dev"))):
+    for read in (rebuilt.branches.list, lambda: people(rebuilt.checkout("dev"))):
         with pytest.raises(DamagedGraphError, match=r"branch 'dev' of .* is damaged: its manifest"):
             read()
-    assert rebuilt.reconcile(confirm=True).reclaimed == (), "its rows stay until it is given up"
-    rebuilt.delete_branch("dev")
-    assert [branch.name for branch in rebuilt.branches()] == ["main"]
-    assert rebuilt.reconcile(confirm=True).failures == ()
-    put(rebuilt.create_branch("dev"), Person=[person("gus", age=7)])
-    assert people(rebuilt.branch("dev"))["gus"] == 7
-    assert rebuilt.check().ok
+    assert rebuilt.maintenance.reconcile(dry_run=False).reclaimed == (), (
+        "its rows stay until it is given up"
+    )
+    rebuilt.branches.delete("dev")
+    assert [branch.name for branch in rebuilt.branches.list()] == ["main"]
+    assert rebuilt.maintenance.reconcile(dry_run=False).failures == ()
+    put(rebuilt.branches.create("dev"), Person=[person("gus", age=7)])
+    assert people(rebuilt.checkout("dev"))["gus"] == 7
+    assert rebuilt.maintenance.check().ok
 
 
 def test_an_unfinished_write_of_a_lost_branch_does_not_block_the_graph(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     with failing_at("publish.pre_manifest"), pytest.raises(FailpointReached):
         put(dev, Person=[person("fay", age=6)])
     remove_manifest(graph)
 
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
-    assert omnigraph.open(graph.root).check().pending_operations == ()
+    assert omnigraph.open(graph.root).maintenance.check().pending_operations == ()
 
 
 def test_the_history_names_older_commits_and_what_they_left(
@@ -274,7 +276,7 @@ def test_the_history_names_older_commits_and_what_they_left(
     then = content(graph.at(commits[1]))
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     rebuilt = omnigraph.open(graph.root)
     named = [commit.commit_id for commit in rebuilt.commits()]
@@ -284,7 +286,7 @@ def test_the_history_names_older_commits_and_what_they_left(
     assert report.unnamed_operations
     assert content(rebuilt.at(commits[1])) == then
     assert people(rebuilt)["dan"] == 5
-    assert rebuilt.check().ok
+    assert rebuilt.maintenance.check().ok
 
 
 def test_an_operation_whose_rows_came_back_is_not_written_again(graph: Graph) -> None:
@@ -293,7 +295,7 @@ def test_an_operation_whose_rows_came_back_is_not_written_again(graph: Graph) ->
     graph.write(rows, operation_id=operation_id)
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     rebuilt = omnigraph.open(graph.root)
     assert rebuilt.outcome(operation_id) is OperationStatus.PUBLISHED
@@ -327,14 +329,14 @@ def test_an_unfinished_write_is_left_to_the_next_open(graph: Graph) -> None:
         put(graph, Person=[person("ivy", age=9)])
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     (skipped,) = [table.skipped for table in report.tables if table.skipped]
     assert "unfinished write" in skipped[0].reason
-    assert content(omnigraph.open(graph.root, mode="r")) == before
+    assert content(omnigraph.open(graph.root, read_only=True)) == before
     settled = omnigraph.open(graph.root)
     assert people(settled)["ivy"] == 9
-    assert settled.check().ok
+    assert settled.maintenance.check().ok
 
 
 def test_tables_of_changed_schemas_are_found_again(
@@ -344,12 +346,12 @@ def test_tables_of_changed_schemas_are_found_again(
     changed = SCHEMA.replace("node Pet {", 'node Animal @rename_from("Pet") {').replace(
         "-> Pet", "-> Animal"
     )
-    graph.apply_schema(changed + "\nnode Toy { name: String @key }")
+    graph.schema.apply(changed + "\nnode Toy { name: String @key }")
     put(graph, Toy=[{"name": "ball"}], Animal=[{"name": "tom"}])
     before = content(graph)
     remove_manifest(graph)
 
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     rebuilt = omnigraph.open(graph.root)
     assert content(rebuilt) == before
@@ -357,32 +359,32 @@ def test_tables_of_changed_schemas_are_found_again(
     small_limits(monkeypatch, manifest_versions=1)
     put(rebuilt, Animal=[{"name": "kim"}])
     assert set(content(rebuilt.at(last))["Toy"]) == {"ball", "kite"}
-    assert rebuilt.check().ok
+    assert rebuilt.maintenance.check().ok
 
 
 @pytest.mark.parametrize("damage", [REMOVED, SPOILED_NEWEST])
 def test_a_manifest_is_rebuilt_once(graph: Graph, damage: Callable[[Graph], None]) -> None:
     with pytest.raises(ConflictError, match="nothing to rebuild"):
-        omnigraph.rebuild_manifest(graph.root, confirm=True)
+        omnigraph.rebuild_manifest(graph.root, dry_run=False)
     damage(graph)
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
     before = stored(graph.root)
 
     for confirm in (False, True):
         with pytest.raises(ConflictError, match="nothing to rebuild"):
-            omnigraph.rebuild_manifest(graph.root, confirm=confirm)
+            omnigraph.rebuild_manifest(graph.root, dry_run=not confirm)
 
     assert stored(graph.root) == before
 
 
 def test_a_manifest_can_be_lost_again(graph: Graph) -> None:
     remove_manifest(graph)
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
     put(omnigraph.open(graph.root), Person=[person("eve", age=5)])
     before = content(omnigraph.open(graph.root))
     remove_manifest(graph)
 
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     assert content(omnigraph.open(graph.root)) == before
 
@@ -391,4 +393,4 @@ def test_a_root_without_a_graph_has_nothing_to_rebuild(graph_root: str) -> None:
     folder_of(graph_root).mkdir(parents=True)
 
     with pytest.raises(NotFoundError, match="nothing to rebuild"):
-        omnigraph.rebuild_manifest(graph_root, confirm=True)
+        omnigraph.rebuild_manifest(graph_root, dry_run=False)

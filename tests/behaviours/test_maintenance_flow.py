@@ -12,9 +12,8 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import NotFoundError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.operations.merge_plan import MergeOutcome
-from omnigraph.reading import Readable
 from tests.behaviours.documents import (
     CITES,
     DOC,
@@ -37,7 +36,7 @@ def graph(graph_root: str) -> Graph:
     return scattered_graph(graph_root)
 
 
-def numbers(graph: Readable) -> dict[str, int]:
+def numbers(graph: Graph | GraphView) -> dict[str, int]:
     return {key: row["n"] for key, row in content(graph)["Doc"].items()}
 
 
@@ -72,7 +71,7 @@ def head_commit(graph: Graph) -> str:
 def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
     loaded, rows, first = content(graph), row_ids(graph, DOC), head_commit(graph)
 
-    graph.optimize()
+    graph.maintenance.optimize()
     assert (content(graph), row_ids(graph, DOC)) == (loaded, rows)
     assert content(graph.at(first)) == loaded
     assert fragment_count(graph, DOC) == 1
@@ -82,7 +81,7 @@ def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
     assert numbers(graph) == {**{f"d{n}": n for n in range(8)}, "d1": 100, "d9": 9}
     written = head_commit(graph)
 
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(2, 200)])
     assert graph.merge("side").outcome is MergeOutcome.FAST_FORWARD
     put(graph, Doc=[doc(3, 300)])
@@ -93,7 +92,7 @@ def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
 
     reopened = omnigraph.open(graph.root)
     merged, rows = content(reopened), row_ids(reopened, DOC)
-    reopened.optimize()
+    reopened.maintenance.optimize()
     assert (content(reopened), row_ids(reopened, DOC)) == (merged, rows)
     assert coverage(reopened, DOC)["id_btree"] == (9, 0)
     assert content(reopened.at(written))["Doc"]["d2"]["n"] == 2
@@ -102,15 +101,15 @@ def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
         CITES: [("insert", "4-5")],
     }
 
-    reopened.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    reopened.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
     assert content(reopened) == merged
-    assert content(reopened.branch("side")) == merged
+    assert content(reopened.checkout("side")) == merged
     with pytest.raises(NotFoundError):
         content(reopened.at(first))
     put(reopened, Doc=[doc(5, 500)])
     assert numbers(reopened)["d5"] == 500
     assert heads_equal_pins(reopened)
-    assert reopened.check().ok
+    assert reopened.maintenance.check().ok
 
 
 @pytest.mark.parametrize("with_deletions", for_gate([False, True], bool))
@@ -120,7 +119,7 @@ def test_no_row_counts_as_changed_by_maintenance(graph: Graph, with_deletions: b
     before = head_commit(graph)
     _, cursor = fed(graph)
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert graph.commits(actor="omnigraph:maintenance")
     assert all(rows == [] for rows in changed(graph, before, "main").values())
@@ -137,7 +136,7 @@ def test_a_copy_that_follows_the_feed_through_maintenance_is_the_graph(graph: Gr
     copy: Content = {"Doc": {}, "Tag": {}, "Quiet": {}, "Cites": {}}
     for step in range(2):
         edit(step)
-        graph.optimize()
+        graph.maintenance.optimize()
         rows, cursor = fed(graph, cursor)
         for row in rows:
             table = copy[row["table"].partition(":")[2]]
@@ -154,9 +153,9 @@ def test_a_copy_that_follows_the_feed_through_maintenance_is_the_graph(graph: Gr
 )
 def test_a_feed_that_starts_before_an_optimize_tells_every_change_once(graph: Graph) -> None:
     _, cursor = fed(graph)
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.write({"Doc": [doc(1, 100)]}, mode="merge")
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.delete({"Doc": ["d1"]})
 
     rows, _ = fed(graph, cursor)
@@ -174,11 +173,11 @@ def test_a_feed_that_starts_before_an_optimize_tells_every_change_once(graph: Gr
 def test_a_branch_made_before_an_optimize_merges_after_it(
     graph: Graph, times: int, main_moves: bool
 ) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100), doc(20)], Cites=[cites(0, 2)])
     branch.delete({"Doc": ["d7"]})
     for _ in range(times):
-        graph.optimize()
+        graph.maintenance.optimize()
     if main_moves:
         put(graph, Doc=[doc(2, 200)])
 
@@ -188,14 +187,14 @@ def test_a_branch_made_before_an_optimize_merges_after_it(
     expected |= {"d1": 100, "d20": 20} | ({"d2": 200} if main_moves else {})
     assert numbers(graph) == expected
     assert content(graph)["Cites"].keys() == {"0-1", "1-2", "0-2"}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_an_optimize_between_the_edits_of_two_sides_is_no_conflict(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100)])
     put(graph, Doc=[doc(2, 200)])
-    graph.optimize()
+    graph.maintenance.optimize()
     put(branch, Doc=[doc(3, 300)])
     put(graph, Doc=[doc(4, 400)])
 
@@ -213,21 +212,21 @@ def test_an_optimize_between_the_edits_of_two_sides_is_no_conflict(graph: Graph)
 
 
 def test_a_branch_takes_over_an_optimized_main(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100)])
-    graph.optimize()
+    graph.maintenance.optimize()
 
     branch.merge("main")
 
     assert numbers(branch)["d1"] == 100
     assert len(numbers(branch)) == 9
     assert changed(graph, "main", "side")[DOC] == [("update", "d1")]
-    assert branch.check().ok
+    assert branch.maintenance.check().ok
 
 
 def test_a_merge_that_finds_only_maintenance_changes_no_row(graph: Graph) -> None:
-    branch = graph.create_branch("side")
-    graph.optimize()
+    branch = graph.branches.create("side")
+    graph.maintenance.optimize()
 
     result = branch.merge("main")
 
@@ -237,45 +236,45 @@ def test_a_merge_that_finds_only_maintenance_changes_no_row(graph: Graph) -> Non
 
 @pytest.mark.nightly("a branch that takes over an optimized main is compared with it there as well")
 def test_a_branch_differs_from_an_optimized_main_only_where_it_was_edited(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100), doc(20)])
     branch.delete({"Doc": ["d3"]})
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     expected = [("update", "d1"), ("insert", "d20"), ("delete", "d3")]
     assert {key: rows for key, rows in changed(graph, "main", "side").items() if rows} == {
         DOC: expected
     }
-    assert content(graph.branch("side"))["Doc"]["d1"]["n"] == 100
+    assert content(graph.checkout("side"))["Doc"]["d1"]["n"] == 100
 
 
 def test_a_tag_from_before_an_optimize_and_a_cleanup_stays_readable(graph: Graph) -> None:
     loaded, old = content(graph), pins(graph)
-    graph.tag("first")
-    graph.optimize()
+    graph.tags.create("first")
+    graph.maintenance.optimize()
     put(graph, Doc=[doc(1, 100)])
 
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
 
     assert content(graph.at("first")) == loaded
     assert pins(graph.at("first")) == old
     assert changed(graph, "first", "main") == {DOC: [("update", "d1")]}
-    branch = graph.create_branch("again", from_="first")
+    branch = graph.branches.create("again", source="first")
     put(branch, Doc=[doc(2, 200)])
     assert numbers(branch)["d2"] == 200
     graph.merge("again")
     assert (numbers(graph)["d1"], numbers(graph)["d2"]) == (100, 200)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_branch_still_merges_after_a_cleanup_of_all_that_may_go(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100)])
     put(graph, Doc=[doc(2, 200)])
-    graph.optimize()
+    graph.maintenance.optimize()
 
-    graph.cleanup(older_than=timedelta(0), confirm=True)
+    graph.maintenance.cleanup(older_than=timedelta(0), dry_run=False)
 
     assert graph.merge("side").outcome is MergeOutcome.MERGED
     assert (numbers(graph)["d1"], numbers(graph)["d2"]) == (100, 200)
@@ -285,9 +284,9 @@ def test_a_feed_whose_past_was_cleaned_says_so(graph: Graph) -> None:
     _, cursor = fed(graph)
     put(graph, Doc=[doc(1, 100)])
     put(graph, Doc=[doc(1, 101)])
-    graph.optimize()
+    graph.maintenance.optimize()
 
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
 
     with pytest.raises(NotFoundError):
         fed(graph, cursor)
@@ -295,9 +294,9 @@ def test_a_feed_whose_past_was_cleaned_says_so(graph: Graph) -> None:
 
 def test_maintenance_and_writers_at_once_lose_nothing(graph: Graph) -> None:
     jobs: list[Callable[[], object]] = [
-        graph.optimize,
-        graph.optimize,
-        lambda: graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True),
+        graph.maintenance.optimize,
+        graph.maintenance.optimize,
+        lambda: graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True),
         lambda: put(graph, Doc=[doc(1, 100)]),
         lambda: graph.delete({"Doc": ["d2"]}),
     ]
@@ -306,12 +305,12 @@ def test_maintenance_and_writers_at_once_lose_nothing(graph: Graph) -> None:
             done.result()
 
     assert numbers(graph) == {**{f"d{n}": n for n in range(9) if n != 2}, "d1": 100}
-    graph.optimize()
-    assert [each.skipped for each in graph.optimize()] == [None] * 4
+    graph.maintenance.optimize()
+    assert [each.skipped for each in graph.maintenance.optimize()] == [None] * 4
     assert fragment_count(graph, DOC) == 1
     assert coverage(graph, DOC)["place_vector"] == (8, 0)
     assert heads_equal_pins(graph)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.nightly("three rounds of what the life through optimize and cleanup shows once")
@@ -319,10 +318,10 @@ def test_tables_are_the_same_after_many_rounds(graph: Graph) -> None:
     expected = numbers(graph)
     for step in range(3):
         graph.write({"Doc": [doc(step, 1000 + step), doc(100 + step)]}, mode="merge")
-        graph.optimize()
-        graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+        graph.maintenance.optimize()
+        graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
         expected |= {f"d{step}": 1000 + step, f"d{100 + step}": 100 + step}
 
         assert numbers(graph) == expected
     assert all(coverage(graph, key) for key in TABLES_WITH_ROWS)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok

@@ -34,13 +34,13 @@ def test_a_vector_longer_than_the_limit_is_refused_by_the_schema(
 
     assert [each.rule for each in refused.value.diagnostics] == ["vector-size"]
     with pytest.raises(SchemaInvalidError, match="vector-size"):
-        graph.plan_schema(text)
+        graph.schema.plan(text)
 
 
 def test_the_longest_vector_can_be_written_null_and_read(graph: Graph) -> None:
     graph.write({"Doc": [{"name": "a"}, {"name": "b", "place": [0.5] * SIZE}]})
 
-    rows = {row["name"]: row["place"] for row in graph.nodes("Doc").read_all().to_pylist()}
+    rows = {row["name"]: row["place"] for row in graph.scan("Doc").read_all().to_pylist()}
     assert rows == {"a": None, "b": [0.5] * SIZE}
 
 
@@ -56,9 +56,9 @@ def test_rows_whose_nulls_would_not_fit_are_refused_before_they_are_made(
         with pytest.raises(InputTooLargeError, match="33 rows of Doc with vectors of 65,536") as no:
             write()
         assert "need at least 8,650,752 bytes" in no.value.what
-    assert graph.nodes("Doc").read_all().num_rows == 0
+    assert graph.scan("Doc").read_all().num_rows == 0
     graph.write({"Doc": names[:30]})
-    assert graph.nodes("Doc").read_all().num_rows == 30
+    assert graph.scan("Doc").read_all().num_rows == 30
 
 
 def test_a_nonsensical_limit_is_told(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ pq.write_table(pa.table({"name": names, "words": words}), file)
 graph = omnigraph.init(root, schema="node Doc { name: String @key  words: String? }")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    graph.load(file, type_name="Doc", engine="local")
+    graph.load(file, type="Doc", options=omnigraph.LoadOptions(engine="local"))
 except InputTooLargeError as error:
     print("refused")
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

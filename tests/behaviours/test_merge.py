@@ -56,7 +56,7 @@ def counts_of(result: MergeResult) -> dict[str, tuple[int, int, int]]:
 
 
 def test_a_merge_is_one_commit_with_two_parents_and_an_actor(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     theirs = put(dev, Pet=[{"name": "kit"}])
     ours = put(graph, Person=[person("eve", age=5)])
@@ -67,16 +67,16 @@ def test_a_merge_is_one_commit_with_two_parents_and_an_actor(graph: Graph) -> No
     commit = graph.commits(limit=1)[0]
     assert result.outcome is MergeOutcome.MERGED
     assert (commit.parent_id, commit.merged_parent_id, commit.actor) == (ours, theirs, "mia")
-    assert (commit.commit_id, result.source_commit) == (result.commit_id, theirs)
+    assert (commit.commit_id, result.source_commit_id) == (result.commit_id, theirs)
     assert len([each for each in graph.commits() if each.branch is None]) == count + 1
     assert counts_of(result) == {"node:Person": (1, 0, 0), "node:Pet": (1, 0, 0)}
     assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "eve": 5}
     assert set(content(graph)["Pet"]) == {"rex", "kit"}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_fast_forward_makes_the_target_what_the_source_is(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4), person("ann", age=10)])
     dev.delete({"Person": ["bob"]})
     theirs = dev.commits(limit=1)[0].commit_id
@@ -89,11 +89,11 @@ def test_a_fast_forward_makes_the_target_what_the_source_is(graph: Graph) -> Non
     assert content(graph) == content(dev)
     assert counts_of(result) == {"node:Person": (1, 1, 1), "edge:Knows": (0, 0, 1)}
     assert forks(graph) == set()
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_merging_again_is_up_to_date_and_adds_no_commit(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     graph.merge("dev")
     before = (graph.snapshot(), graph.commits())
@@ -107,7 +107,7 @@ def test_merging_again_is_up_to_date_and_adds_no_commit(graph: Graph) -> None:
 
 
 def test_a_branch_nobody_wrote_to_is_up_to_date_both_ways(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
 
     assert graph.merge("dev").outcome is MergeOutcome.UP_TO_DATE
     assert dev.merge("main").outcome is MergeOutcome.UP_TO_DATE
@@ -119,7 +119,7 @@ def test_a_branch_nobody_wrote_to_is_up_to_date_both_ways(graph: Graph) -> None:
 def test_edits_that_come_to_nothing_are_recorded_and_move_no_table(
     graph: Graph, diverged: bool
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("bob", age=20)], Pet=[{"name": "kit"}])
     put(dev, Person=[person("bob", age=2)])
     dev.delete({"Pet": ["kit"]})
@@ -131,7 +131,7 @@ def test_edits_that_come_to_nothing_are_recorded_and_move_no_table(
 
     assert result.commit_id is not None
     assert result.tables == {}
-    assert graph.commits(limit=1)[0].merged_parent_id == result.source_commit
+    assert graph.commits(limit=1)[0].merged_parent_id == result.source_commit_id
     assert content(graph) == before
     assert pins(graph) == moved
     assert graph.merge("dev").outcome is MergeOutcome.UP_TO_DATE
@@ -140,7 +140,7 @@ def test_edits_that_come_to_nothing_are_recorded_and_move_no_table(
 def test_a_type_that_a_branch_never_wrote_is_pointed_at_main_and_no_row_is_written(
     graph: Graph,
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Pet=[{"name": "kit"}])
     put(graph, Person=[person("eve", age=5)], Knows=[knows("k", "eve", "ann")])
     files = data_files(graph)
@@ -157,11 +157,11 @@ def test_a_type_that_a_branch_never_wrote_is_pointed_at_main_and_no_row_is_writt
     assert forks(dev) == {"Pet", "Person"}
     assert "fay" not in people(graph)
     assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "eve": 5, "fay": 6}
-    assert dev.check().ok
+    assert dev.maintenance.check().ok
 
 
 def test_a_pointed_type_is_checked_against_what_the_branch_deleted(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.delete({"Person": ["cyd"]})
     put(graph, Owns=[owns("cyd-rex", "cyd", "rex")])
 
@@ -171,7 +171,7 @@ def test_a_pointed_type_is_checked_against_what_the_branch_deleted(graph: Graph)
 
 
 def test_a_branch_merges_into_a_branch(graph: Graph) -> None:
-    one, other = graph.create_branch("one"), graph.create_branch("other")
+    one, other = graph.branches.create("one"), graph.branches.create("other")
     put(one, Person=[person("dan", age=4)])
     put(other, Person=[person("eve", age=5)], Pet=[{"name": "kit"}])
     main = content(graph)
@@ -183,22 +183,22 @@ def test_a_branch_merges_into_a_branch(graph: Graph) -> None:
     assert people(one) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
     assert content(graph) == main
     assert other.commits(limit=1)[0].branch == "other"
-    assert other.check().ok
+    assert other.maintenance.check().ok
     assert one.merge("other").outcome is MergeOutcome.FAST_FORWARD
     assert content(one) == content(other)
 
 
 def test_a_branch_of_a_branch_merges_back_into_both(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    inner = dev.create_branch("inner")
+    inner = dev.branches.create("inner")
     put(inner, Person=[person("dan", age=40), person("eve", age=5)])
 
     assert dev.merge("inner").outcome is MergeOutcome.FAST_FORWARD
     assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 40, "eve": 5}
     assert graph.merge("inner").outcome is MergeOutcome.FAST_FORWARD
     assert content(graph) == content(inner)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 # How versions and times are understood is proven in test_branches.py and test_time_travel.py.
@@ -206,10 +206,10 @@ def test_a_branch_of_a_branch_merges_back_into_both(graph: Graph) -> None:
     "how", for_gate(["tag", "commit", "version", "time"], lambda how: how in ("tag", "commit"))
 )
 def test_a_tag_commit_version_or_time_can_be_merged(graph: Graph, how: str) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     commit_id = put(dev, Person=[person("dan", age=4)])
     reference = {
-        "tag": dev.tag("first").tag,
+        "tag": dev.tags.create("first").tag,
         "commit": commit_id,
         "version": str(dev.snapshot().manifest_version),
         "time": dev.commits(limit=1)[0].created_at,
@@ -221,29 +221,29 @@ def test_a_tag_commit_version_or_time_can_be_merged(graph: Graph, how: str) -> N
     result = seen_from.merge(reference, into="main")
 
     assert result.outcome is MergeOutcome.MERGED
-    assert result.source_commit == commit_id
+    assert result.source_commit_id == commit_id
     assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "fay": 6}
     assert graph.merge("dev").outcome is MergeOutcome.MERGED
     assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 40, "eve": 5, "fay": 6}
 
 
 def test_a_tag_of_a_deleted_branch_can_be_merged(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    dev.tag("kept")
+    dev.tags.create("kept")
     put(dev, Person=[person("eve", age=5)])
-    graph.delete_branch("dev")
+    graph.branches.delete("dev")
     put(graph, Person=[person("fay", age=6)])
 
     result = graph.merge("kept")
 
     assert result.outcome is MergeOutcome.MERGED
     assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4, "fay": 6}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_merges_both_ways_again_and_again_take_only_what_is_new(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     expected = people(graph)
     for number in range(2 if is_nightly() else 1):
         put(dev, Person=[person(f"d{number}", age=number), person("ann", age=100 + number)])
@@ -260,24 +260,24 @@ def test_merges_both_ways_again_and_again_take_only_what_is_new(graph: Graph) ->
     assert graph.merge("dev").outcome is MergeOutcome.FAST_FORWARD
     assert "d0" not in people(graph)
     assert people(graph)["m0"] == 11
-    assert graph.check().ok
-    assert dev.check().ok
+    assert graph.maintenance.check().ok
+    assert dev.maintenance.check().ok
 
 
 @pytest.mark.parametrize("is_deleted", for_gate([True, False], bool))
 def test_what_came_over_three_branches_and_was_changed_since_stays_as_it_is(
     graph: Graph, is_deleted: bool
 ) -> None:
-    one, two, three = (graph.create_branch(name) for name in ("one", "two", "three"))
+    one, two, three = (graph.branches.create(name) for name in ("one", "two", "three"))
     for branch in (one, two, three):
-        names = (f"of-{branch.branch_name}", f"also-{branch.branch_name}")
+        names = (f"of-{branch.branch}", f"also-{branch.branch}")
         put(branch, Person=[person(name, age=0) for name in names])
     two.merge("one")
     three.merge("two")
     one.delete({"Person": ["of-one"]})
     put(one, Person=[person("also-one", age=1)])
     if is_deleted:
-        graph.delete_branch("two")
+        graph.branches.delete("two")
 
     one.merge("three")
 
@@ -286,9 +286,9 @@ def test_what_came_over_three_branches_and_was_changed_since_stays_as_it_is(
 
 
 def test_the_base_is_never_older_than_another_that_both_sides_have(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    early = dev.create_branch("early")
+    early = dev.branches.create("early")
     put(early, Person=[person("eve", age=5)])
     for number in range(4):
         put(dev, Pet=[{"name": f"pet{number}"}])
@@ -304,25 +304,25 @@ def test_the_base_is_never_older_than_another_that_both_sides_have(graph: Graph)
 def test_two_branches_that_merged_a_third_can_be_merged_when_that_is_deleted(
     graph: Graph,
 ) -> None:
-    one, two, three = (graph.create_branch(name) for name in ("one", "two", "three"))
+    one, two, three = (graph.branches.create(name) for name in ("one", "two", "three"))
     for each in (one, two, three):
-        put(each, Person=[person(f"of-{each.branch_name}", age=0), person("gone", age=0)])
+        put(each, Person=[person(f"of-{each.branch}", age=0), person("gone", age=0)])
     one.merge("two")
     three.merge("two")
-    graph.delete_branch("two")
+    graph.branches.delete("two")
     one.delete({"Person": ["of-two"]})
 
     one.merge("three")
 
     assert set(people(one)) == {"ann", "bob", "cyd", "gone", "of-one", "of-three"}
-    assert one.check().ok
+    assert one.maintenance.check().ok
 
 
 def test_a_base_whose_commits_were_folded_is_still_found(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_limits(monkeypatch, manifest_versions=4, commits_in_manifest=4)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     first = graph.merge("dev")
     for number in range(6):
@@ -332,14 +332,14 @@ def test_a_base_whose_commits_were_folded_is_still_found(
 
     result = graph.merge("dev")
 
-    assert result.base_commit == first.source_commit
+    assert result.base_commit_id == first.source_commit_id
     assert people(graph) == {"ann": 1, "bob": 2, "cyd": 3}
     assert len(content(graph)["Pet"]) == 13
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_branch_cannot_be_merged_into_itself_or_from_nowhere(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Pet=[{"name": "kit"}])
     before = graph.snapshot()
 
@@ -365,7 +365,7 @@ def test_a_commit_of_the_target_itself_is_up_to_date(graph: Graph) -> None:
 
 
 def test_a_merge_with_the_operation_id_of_an_earlier_one_merges_once(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     operation_id = str(ULID())
     first = graph.merge("dev", operation_id=operation_id)
@@ -392,7 +392,7 @@ def test_rows_keep_their_row_ids_through_a_merge(
 ) -> None:
     if by_row_ids:
         small_limits(monkeypatch, rows_compared=0)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("ann", age=10), person("dan", age=4)])
     dev.delete({"Person": ["cyd"]})
     if diverged:
@@ -416,7 +416,7 @@ def test_many_rows_changed_on_both_sides_in_turn_go_together(graph: Graph) -> No
 
     count = 10_000
     graph.write({"Person": [row(number) for number in range(count)]})
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[row(number, age=True) for number in range(0, count, 3)])
     dev.delete({"Person": [f"p{number:05}" for number in range(1, count, 15)]})
     put(graph, Person=[row(number, city=True) for number in range(0, count, 5)])
@@ -443,7 +443,7 @@ def during_merge(act: Callable[[], object]) -> AbstractContextManager[object]:
 
 
 def test_a_target_that_moves_meanwhile_is_merged_into_again(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4), person("bob", age=20)])
     older = str(ULID())
 
@@ -456,11 +456,11 @@ def test_a_target_that_moves_meanwhile_is_merged_into_again(graph: Graph) -> Non
     assert merged.commit_id == result.commit_id
     assert merged.parent_id == written.commit_id
     assert written.operation_id == older
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_target_that_moves_into_a_conflict_is_left_as_it_is(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("bob", age=20)])
     older = str(ULID())
 
@@ -476,17 +476,17 @@ def test_a_target_that_moves_into_a_conflict_is_left_as_it_is(graph: Graph) -> N
     }
     assert people(graph)["bob"] == 21
     assert graph.commits(limit=1)[0].operation_id == older
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_source_that_moves_meanwhile_is_merged_as_it_was(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     captured = put(dev, Person=[person("dan", age=4)])
 
     with during_merge(lambda: put(dev, Person=[person("dan", age=40)])):
         result = graph.merge("dev")
 
-    assert result.source_commit == captured
+    assert result.source_commit_id == captured
     assert graph.commits(limit=1)[0].merged_parent_id == captured
     assert people(graph)["dan"] == 4
     assert graph.merge("dev").outcome is MergeOutcome.MERGED
@@ -496,13 +496,13 @@ def test_a_source_that_moves_meanwhile_is_merged_as_it_was(graph: Graph) -> None
 def test_a_target_that_is_deleted_and_made_anew_meanwhile_is_not_merged_into(
     graph: Graph,
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Pet=[{"name": "old"}])
     put(graph, Person=[person("eve", age=5)], Pet=[{"name": "kit"}])
 
     def remake() -> None:
-        graph.delete_branch("dev")
-        graph.create_branch("dev", from_=graph.commits()[1].commit_id)
+        graph.branches.delete("dev")
+        graph.branches.create("dev", source=graph.commits()[1].commit_id)
 
     with during_merge(remake), pytest.raises((BranchGoneError, NotFoundError)):
         dev.merge("main")
@@ -510,14 +510,14 @@ def test_a_target_that_is_deleted_and_made_anew_meanwhile_is_not_merged_into(
     assert people(dev) == {"ann": 1, "bob": 2, "cyd": 3}
     assert set(content(dev)["Pet"]) == {"rex"}
     assert len(dev.commits()) == len(graph.commits()) - 1
-    assert dev.check().ok
+    assert dev.maintenance.check().ok
 
 
 @made_once
 def clashing_graph(root: str) -> None:
     """The branch dev and main changed bob in two columns and cyd in one, and both made dan."""
     graph = small_graph(root)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(
         dev,
         Person=[
@@ -571,7 +571,7 @@ CHOSEN_RESOLUTIONS = for_gate(RESOLUTIONS, lambda case: case.id in ("ours", "new
 
 @pytest.mark.parametrize(("resolve", "expected", "recorded"), CHOSEN_RESOLUTIONS)
 def test_a_resolution_decides_and_is_recorded(
-    clashing: Graph, resolve: object, expected: dict[str, Any], recorded: object
+    clashing: Graph, resolve: omnigraph.Resolve, expected: dict[str, Any], recorded: object
 ) -> None:
     result = clashing.merge("dev", resolve=resolve)
 
@@ -596,7 +596,7 @@ def test_a_resolution_can_be_a_file(clashing: Graph, tmp_path: Path) -> None:
 
 
 def test_newest_is_the_side_whose_head_is_younger(clashing: Graph) -> None:
-    dev = clashing.branch("dev")
+    dev = clashing.checkout("dev")
     put(dev, Pet=[{"name": "kit"}])
 
     clashing.merge("dev", resolve="newest")
@@ -613,13 +613,13 @@ def test_newest_is_the_side_whose_head_is_younger(clashing: Graph) -> None:
     ),
 )
 def test_newest_knows_the_age_of_a_tag(graph: Graph, younger: str, living: bool) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     sides = [(dev, 20), (graph, 21)]
     for side, age in reversed(sides) if younger == "tag" else sides:
         put(side, Person=[person("bob", age=age)])
-    dev.tag("release")
+    dev.tags.create("release")
     if not living:
-        graph.delete_branch("dev")
+        graph.branches.delete("dev")
 
     graph.merge("release", resolve="newest")
 
@@ -641,7 +641,7 @@ def test_no_open_conflict_is_lost_behind_many_decided_ones(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_limits(monkeypatch, conflicts_kept=2)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person(name, age=10) for name in ("ann", "bob")] + [person("cyd", city="x")])
     put(graph, Person=[person(name, age=20) for name in ("ann", "bob")] + [person("cyd", city="y")])
     resolve = {"types": {"Person": {"columns": {"age": "ours"}}}}
@@ -655,14 +655,15 @@ def test_no_open_conflict_is_lost_behind_many_decided_ones(
 def test_a_resolution_without_sense_is_refused_beforehand(clashing: Graph) -> None:
     before = clashing.snapshot()
 
-    for resolve in (
+    senseless: tuple[Any, ...] = (
         "mine",
         7,
         {"types": {"Persn": "ours"}},
         {"types": {"Person": {"columns": {"agee": "ours"}}}},
         {"default": "best"},
         "{broken",
-    ):
+    )
+    for resolve in senseless:
         with pytest.raises(InvalidInputError):
             pytest.fail(f"{resolve!r} is taken: {clashing.merge('dev', resolve=resolve)}")
 
@@ -670,19 +671,19 @@ def test_a_resolution_without_sense_is_refused_beforehand(clashing: Graph) -> No
 
 
 def test_a_decided_deletion_takes_effect_either_way(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.delete({"Person": ["cyd"]})
     put(dev, Person=[person("bob", age=20)])
     put(graph, Person=[person("cyd", age=31)])
     graph.delete({"Person": ["bob"]})
-    other = graph.create_branch("other")
+    other = graph.branches.create("other")
 
     graph.merge("dev", resolve="theirs")
     other.merge("dev", resolve="ours")
 
     assert people(graph) == {"ann": 1, "bob": 20}
     assert people(other) == {"ann": 1, "cyd": 31}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.cost("a conflict of every kind, and every rule that can be broken, in one merge", 6)
@@ -690,7 +691,7 @@ def test_all_conflicts_and_broken_rules_come_together(graph: Graph) -> None:
     put(graph, Person=[person("dan", age=4), person("eve", age=5)], Pet=[{"name": "kit"}])
     put(graph, Pet=[{"name": "kat"}], Owns=[owns("ann-kit", "ann", "kit")])
     graph.delete({"Owns": ["ann-rex"]})
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(
         dev,
         Person=[
@@ -733,7 +734,7 @@ def test_all_conflicts_and_broken_rules_come_together(graph: Graph) -> None:
 
 
 def test_the_error_counts_all_conflicts_and_shows_the_first(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person(f"p{number:02}", age=1) for number in range(30)])
     put(graph, Person=[person(f"p{number:02}", age=2) for number in range(30)])
 
@@ -749,7 +750,7 @@ def test_the_error_counts_all_conflicts_and_shows_the_first(graph: Graph) -> Non
 
 
 def test_rules_allow_what_is_different_on_both_sides(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(
         dev,
         Person=[
@@ -772,12 +773,12 @@ def test_rules_allow_what_is_different_on_both_sides(graph: Graph) -> None:
     graph.merge("dev")
 
     assert len(people(graph)) == 3 + 6
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_rules_look_at_what_comes_from_both_sides(graph: Graph) -> None:
     """A nick is given twice, and both sides together make a pair that there is already."""
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("ann", age=1, first="A"), person("bob", age=2, nick="x")])
     put(
         graph,
@@ -796,7 +797,7 @@ def test_rules_look_at_what_comes_from_both_sides(graph: Graph) -> None:
 
 def test_a_unique_value_that_one_side_frees_may_be_used_by_the_other(graph: Graph) -> None:
     put(graph, Person=[person("bob", nick="red")])
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("bob", nick="blue")])
     put(dev, Person=[person("dan", nick="red")])
     put(graph, Person=[person("cyd", age=3, city="Cork")])
@@ -805,7 +806,7 @@ def test_a_unique_value_that_one_side_frees_may_be_used_by_the_other(graph: Grap
 
     rows = content(graph)["Person"]
     assert (rows["bob"]["nick"], rows["dan"]["nick"]) == ("blue", "red")
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_too_few_edges_after_a_merge_are_a_broken_rule(graph_root: str) -> None:
@@ -814,7 +815,7 @@ def test_too_few_edges_after_a_merge_are_a_broken_rule(graph_root: str) -> None:
     )
     put(graph, N=[{"name": name} for name in "abc"])
     put(graph, E=[owns("ab", "a", "b"), owns("ac", "a", "c")])
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.delete({"E": ["ab"]})
     graph.delete({"E": ["ac"]})
 
@@ -868,7 +869,7 @@ def test_small_differences_of_values_are_merged(
     graph = omnigraph.init(graph_root, schema=DOCS)
     kept = doc("kept", text="", tags=[], place=[0.5, 1.5], scan=b"k" * 70_000)
     put(graph, Doc=[kept, *(doc(name, **old) for name, (old, _) in SMALL_DIFFERENCES.items())])
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Doc=[doc(name, **new) for name, (_, new) in SMALL_DIFFERENCES.items()])
     if diverged:
         put(graph, Doc=[doc("third", scan=b"third")])
@@ -887,7 +888,7 @@ def test_small_differences_of_values_are_merged(
 def test_values_that_differ_in_a_conflict_are_told_apart(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=DOCS)
     put(graph, Doc=[doc("d", text="t", tags=["a"], place=[1.0, 2.0], scan=b"abc")])
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Doc=[doc("d", text="", tags=[], place=[1.0, 3.0], scan=b"abd")])
     put(graph, Doc=[doc("d", text=None, tags=["a", "b"], place=[1.0, 4.0], scan=b"abe")])
 
@@ -905,7 +906,7 @@ def test_values_that_differ_in_a_conflict_are_told_apart(graph_root: str) -> Non
 def test_blobs_of_rows_that_are_merged_by_column_stay_whole(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=DOCS)
     put(graph, Doc=[doc("d", text="t", scan=b"abc" * 30_000, place=[1.0, 2.0])])
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Doc=[doc("d", text="u", scan=b"abc" * 30_000, place=[1.0, 2.0])])
     put(graph, Doc=[doc("d", text="t", scan=b"abc" * 30_000, place=[1.0, 3.0])])
 

@@ -98,7 +98,7 @@ def expected_outcome(source: str, target: str) -> str:
 
 def assert_merge(graph: Graph, ours: Step, theirs: Step, conflicts: set[Any], outcome: str) -> None:
     """Do one step on each side and merge; the target ends as both steps say, or as its own does."""
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     expected = content(graph)
     ours.expect(expected)
     theirs.act(dev)
@@ -253,7 +253,7 @@ def test_other_properties_of_one_row_go_together_unless_rows_are_merged_whole(
     graph_root: str, column_level: bool, conflicts: set[Any], merged: dict[str, Any] | None
 ) -> None:
     graph = small_graph(graph_root)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("bob", age=9)])
     put(graph, Person=[person("bob", age=2, city="Bonn")])
 
@@ -304,7 +304,7 @@ def do_to_pets(graph: Graph, before: dict[str, str | None], after: dict[str, str
     """Bring pets from one state to the next in two commits; None is no pet."""
     new = {name: kind for name, kind in after.items() if kind not in (None, before.get(name))}
     gone = [name for name, kind in after.items() if kind is None and before.get(name) is not None]
-    put(graph, Pet=[{"name": f"of {graph.branch_name}"}])  # no side stands still
+    put(graph, Pet=[{"name": f"of {graph.branch}"}])  # no side stands still
     if new:
         put(graph, Pet=[{"name": name, "kind": kind} for name, kind in new.items()])
     if gone:
@@ -319,7 +319,7 @@ def test_the_three_way_table(graph_root: str, clashing: bool, column_level: bool
     graph = small_graph(graph_root)
     before = {name: line.before for name, line in lines.items()}
     do_to_pets(graph, {}, before)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     do_to_pets(dev, before, {name: line.theirs for name, line in lines.items()})
     do_to_pets(graph, before, {name: line.ours for name, line in lines.items()})
 

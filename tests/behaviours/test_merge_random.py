@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.errors import MergeConflictError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.operations.merge import MergeResult
 from omnigraph.operations.merge_plan import MergeOutcome
-from omnigraph.reading import Readable
 from omnigraph.rules.merging import ConflictKind
 from tests.behaviours.random_histories import (
     COLUMNS,
@@ -74,7 +73,7 @@ class History:
         self.model.record(0, self.graph.commits(limit=1)[0].commit_id, (), NOTHING)
 
     def handle(self, branch: int) -> Graph:
-        return self.graph.branch(name_of(branch))
+        return self.graph.checkout(name_of(branch))
 
     def take(self, step: Step) -> bool:
         """Take one step; whether it was a merge worth looking back from."""
@@ -101,7 +100,7 @@ class History:
             tables: dict[str, list[dict[str, object]]] = {}
             for key, values in step.rows:
                 tables.setdefault(key.partition(":")[2], []).append(dict(values))
-            mode = "overwrite" if step.overwrites else "merge"
+            mode: omnigraph.Mode = "overwrite" if step.overwrites else "merge"
             commit_id = handle.write(tables, mode=mode).commit_id
         else:
             gone: dict[str, list[str]] = {}
@@ -120,9 +119,9 @@ class History:
         if has_children or step.branch in (commit.branch, *model.lineage(step.parent)):
             return
         if step.branch in model.heads:
-            self.graph.delete_branch(name_of(step.branch))
-        self.handle(step.parent).create_branch(
-            name_of(step.branch), from_=commit.commit_id if step.back else None
+            self.graph.branches.delete(name_of(step.branch))
+        self.handle(step.parent).branches.create(
+            name_of(step.branch), source=commit.commit_id if step.back else None
         )
         model.fork(step.branch, step.parent, commit)
 
@@ -148,7 +147,7 @@ class History:
             assert handle.snapshot() == before
             return False
         assert same(content(handle), model.head(step.target).content)
-        report = handle.check()
+        report = handle.maintenance.check()
         assert report.ok, report.findings
         return True
 
@@ -170,10 +169,10 @@ class History:
     def assert_merged(
         self, result: MergeResult, step: Merge, source: Commit, target: Commit
     ) -> None:
-        base = result.base_commit
+        base = result.base_commit_id
         assert base in self.model.bases(source.commit_id, target.commit_id)
         assert base is not None
-        assert result.source_commit == source.commit_id
+        assert result.source_commit_id == source.commit_id
         if base == source.commit_id:
             assert result.outcome is MergeOutcome.UP_TO_DATE
             assert result.commit_id is None
@@ -215,12 +214,10 @@ def name_of(branch: int) -> str:
     return "main" if branch == 0 else f"b{branch}"
 
 
-def content(graph: Readable) -> Content:
+def content(graph: Graph | GraphView) -> Content:
     found = {}
     for key, columns in COLUMNS.items():
-        kind, _, type_name = key.partition(":")
-        reader = (graph.nodes if kind == "node" else graph.edges)(type_name, columns=columns)
-        rows = reader.read_all().to_pylist()
+        rows = graph.scan(key, columns=columns).read_all().to_pylist()
         found[key] = {row["id"]: row for row in rows}
         assert len(found[key]) == len(rows)
     return found

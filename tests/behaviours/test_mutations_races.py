@@ -48,7 +48,7 @@ def test_processes_that_count_up_one_value_lose_nothing(graph: Graph) -> None:
 
     assert accounts(graph) == {"a": 2 * TIMES, "b": 0}
     assert len(graph.commits()) == 1 + 1 + 2 * TIMES
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.parametrize("other", ["mutate", "write", "delete"])
@@ -88,7 +88,7 @@ def test_a_condition_over_a_table_that_is_not_written_is_asked_again(
     result = graph.mutate(text)
 
     assert [each.nodes for each in result.statements] == [1, 1]
-    assert graph.nodes("Note").read_all().num_rows == 0
+    assert graph.scan("Note").read_all().num_rows == 0
 
 
 def test_the_edge_that_came_meanwhile_goes_with_its_node(
@@ -100,8 +100,8 @@ def test_the_edge_that_came_meanwhile_goes_with_its_node(
 
     graph.mutate('query q() { delete Account where name = "a" }')
 
-    assert graph.edges("Paid").read_all().num_rows == 0
-    assert graph.check().ok
+    assert graph.scan("Paid").read_all().num_rows == 0
+    assert graph.maintenance.check().ok
 
 
 def test_the_key_that_was_taken_meanwhile_is_a_conflict(
@@ -152,7 +152,7 @@ def test_another_head_is_a_conflict_that_names_both(graph: Graph, body: str) -> 
     assert str(old) in str(error.value)
     assert str(new) in str(error.value)
     assert graph.snapshot().commit_id == new
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.status().pending_sidecars == ()
 
 
 def test_a_commit_to_any_table_in_the_middle_is_a_conflict_with_the_expected_head(
@@ -180,10 +180,10 @@ def test_without_an_expected_head_an_unrelated_commit_is_no_obstacle(
 
 
 def test_the_head_is_expected_on_the_branch_that_is_changed(graph: Graph) -> None:
-    branch = graph.create_branch("dev")
+    branch = graph.branches.create("dev")
     head = branch.snapshot().commit_id
     graph.mutate(INCREMENT)
 
     branch.mutate(INCREMENT, expect_head=head)
 
-    assert accounts(omnigraph.open(graph.root).branch("dev"))["a"] == 1
+    assert accounts(omnigraph.open(graph.root).checkout("dev"))["a"] == 1

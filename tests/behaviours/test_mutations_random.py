@@ -47,11 +47,11 @@ def test_mutations_do_what_their_definition_says(
         graph = omnigraph.init(root_at(Path(folder, "graph")), schema=SCHEMA)
         graph.write({key: rows for kind in before.values() for key, rows in kind.items()})
         if not indexed:
-            graph.optimize()
+            graph.maintenance.optimize()
         expected: Expected = before
         for body in bodies:
             expected = _compared(graph, expected, body)
-        assert graph.check().ok
+        assert graph.maintenance.check().ok
 
 
 def _compared(graph: Graph, before: Expected, body: str) -> Expected:
@@ -98,6 +98,6 @@ def _assert_counts(result: MutationResult, before: Expected, after: Expected) ->
 
 def _read(graph: Graph) -> Expected:
     return {
-        "nodes": {name: graph.nodes(name).read_all().to_pylist() for name in CATALOG.nodes},
-        "edges": {name: graph.edges(name).read_all().to_pylist() for name in CATALOG.edges},
+        "nodes": {name: graph.scan(name).read_all().to_pylist() for name in CATALOG.nodes},
+        "edges": {name: graph.scan(name).read_all().to_pylist() for name in CATALOG.edges},
     }

@@ -26,19 +26,19 @@ def branched_graph(root: Path) -> Graph:
     They share its indexes, which decide what is the same person.
     """
     graph = small_graph(str(root))
-    graph.optimize()
+    graph.maintenance.optimize()
     parent = "main"
     for number in range(BRANCHES):
-        branch = graph.create_branch(f"b{number}", from_=parent)
+        branch = graph.branches.create(f"b{number}", source=parent)
         put(branch, Person=[person(f"p{number}", age=number), person("ann", age=100 + number)])
         parent = "main" if number % 3 == 2 else f"b{number}"
-    graph.tag("release", at="b0")
+    graph.tags.create("release", at="b0")
     put(graph, Person=[person("eve", age=50)])
     return graph
 
 
 def contents(graph: Graph) -> dict[str, Content]:
-    return {branch.name: content(graph.branch(branch.name)) for branch in graph.branches()}
+    return {branch.name: content(graph.checkout(branch.name)) for branch in graph.branches.list()}
 
 
 def moved(graph: Graph, to: Path) -> Graph:
@@ -53,10 +53,10 @@ def files_below(root: Path) -> dict[Path, int]:
 
 
 def require_sound(graph: Graph) -> None:
-    for branch in graph.branches():
+    for branch in graph.branches.list():
         # A deep check compares the files of all branches; the nightly repeats it on each.
         deep = is_nightly() or branch.name == "main"
-        report = graph.branch(branch.name).check(deep=deep)
+        report = graph.checkout(branch.name).maintenance.check(deep=deep)
         assert report.ok, report
 
 
@@ -67,7 +67,7 @@ def test_a_moved_graph_reads_the_same_on_every_branch_and_is_not_written_to(tmp_
     shutil.copytree(original.root, tmp_path / "copy")
     shutil.rmtree(original.root)
     files = files_below(tmp_path / "copy")
-    copy = omnigraph.open(str(tmp_path / "copy"), mode="r")
+    copy = omnigraph.open(str(tmp_path / "copy"), read_only=True)
 
     assert contents(copy) == before
     assert content(copy.at("release")) == tagged
@@ -86,7 +86,7 @@ def test_a_copy_does_not_read_the_files_of_an_original_that_is_still_there(tmp_p
 
 def test_a_moved_graph_is_written_merged_and_kept_up_as_before(tmp_path: Path) -> None:
     graph = moved(branched_graph(tmp_path / "original"), tmp_path / "moved" / "deeper")
-    first, last = graph.branch("b0"), graph.branch(f"b{BRANCHES - 1}")
+    first, last = graph.checkout("b0"), graph.checkout(f"b{BRANCHES - 1}")
     expected = people(last)
 
     put(last, Person=[person("p0", age=70)])
@@ -96,13 +96,13 @@ def test_a_moved_graph_is_written_merged_and_kept_up_as_before(tmp_path: Path) -
     del expected["cyd"]
     assert people(last) == expected
 
-    newer = graph.create_branch("newer", from_=last.branch_name)
+    newer = graph.branches.create("newer", source=last.branch)
     put(newer, Person=[person("gus", age=72)])
     assert people(newer) == {**expected, "gus": 72}
 
     graph.merge("newer")
     assert people(graph)["gus"] == 72
-    graph.optimize()
+    graph.maintenance.optimize()
     require_sound(graph)
 
 
@@ -110,14 +110,16 @@ def test_cleanup_of_a_moved_graph_keeps_what_its_branches_and_tags_share(tmp_pat
     graph = moved(branched_graph(tmp_path / "original"), tmp_path / "moved")
     tagged = content(graph.at("release"))
     put(graph, Person=[person("bob", age=60), person("cyd", age=61)])
-    graph.optimize()
-    branches = [graph.branch(branch.name) for branch in graph.branches() if branch.name != "main"]
+    graph.maintenance.optimize()
+    branches = [
+        graph.checkout(branch.name) for branch in graph.branches.list() if branch.name != "main"
+    ]
     for branch in branches:
         branch.merge("main")  # from now on nothing is merged that is older
     put(graph, Person=[person("bob", age=62)])
     before = contents(graph)
 
-    removed = graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    removed = graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
 
     assert removed.bytes_removed > 0
     assert contents(graph) == before

@@ -39,7 +39,7 @@ def writing(graph: Graph) -> Iterator[list[int]]:
         number = 1_000
         while not done.is_set():
             row: dict[str, object] = {"name": f"d{number}", "n": number}
-            if "m" in other.catalog.nodes["Doc"].properties:
+            if "m" in other.schema.catalog.nodes["Doc"].properties:
                 row["m"] = number
             try:
                 other.write({"Doc": [row]})
@@ -71,15 +71,15 @@ def test_a_backfill_ends_beside_a_steady_writer_and_no_row_is_lost(graph_root: s
     with writing(graph) as written:
         while not written:
             threading.Event().wait(0.01)
-        assert graph.apply_schema(schema(FILLED)).applied
+        assert graph.schema.apply(schema(FILLED)).applied
         before = len(written)
         while len(written) < before + 2:
             threading.Event().wait(0.01)
 
-    rows = graph.nodes("Doc").read_all().to_pylist()
+    rows = graph.scan("Doc").read_all().to_pylist()
     assert sorted(row["n"] for row in rows) == [*range(50), *written]
     assert all(row["m"] == row["n"] for row in rows)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_only_what_other_writers_changed_is_computed_again(
@@ -96,10 +96,10 @@ def test_only_what_other_writers_changed_is_computed_again(
             omnigraph.open(graph.root).delete({"Doc": ["d0"]})
 
     fragments = after_column_files(monkeypatch, write_once)
-    assert graph.apply_schema(schema(FILLED)).applied
+    assert graph.schema.apply(schema(FILLED)).applied
 
     assert fragments == [0, 1, 2, 3]
-    rows = {row["name"]: (row["n"], row["m"]) for row in graph.nodes("Doc").read_all().to_pylist()}
+    rows = {row["name"]: (row["n"], row["m"]) for row in graph.scan("Doc").read_all().to_pylist()}
     assert rows == {**{f"d{n}": (n, n) for n in range(1, 30)}, "late": (99, 99)}
 
 
@@ -119,7 +119,7 @@ def test_a_writer_lets_a_change_pass_that_has_lost_a_race(
             other.write({"Doc": [row]})
         except OmnigraphError:
             other.write({"Doc": [{**row, "m": number}]})
-        seen.append("m" in other.catalog.nodes["Doc"].properties)
+        seen.append("m" in other.schema.catalog.nodes["Doc"].properties)
 
     def write_late(computed: int) -> None:
         if computed == 1:
@@ -131,8 +131,8 @@ def test_a_writer_lets_a_change_pass_that_has_lost_a_race(
             threading.Event().wait(0.5)
 
     after_column_files(monkeypatch, write_late)
-    assert graph.apply_schema(schema(FILLED)).applied
+    assert graph.schema.apply(schema(FILLED)).applied
     rivals[0].join()
 
     assert seen == [False, True]
-    assert graph.nodes("Doc").read_all().num_rows == 7
+    assert graph.scan("Doc").read_all().num_rows == 7

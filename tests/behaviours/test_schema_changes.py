@@ -23,10 +23,9 @@ from omnigraph.errors import (
     SchemaRefusedError,
     ValidationFailedError,
 )
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.operations.changes import CommitChanges
 from omnigraph.operations.outcome import OperationStatus
-from omnigraph.reading import Readable
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import Row, content
 from tests.behind import calling_at, data_files, small_limits
@@ -103,29 +102,29 @@ OLD_CONTENT = {"Human": OLD_ROWS, "Knows": EDGES}
 NEW_CONTENT = {"Person": NEW_ROWS, "Knows": EDGES}
 
 
-def head(graph: Readable) -> str:
+def head(graph: Graph | GraphView) -> str:
     commit_id = graph.snapshot().commit_id
     assert commit_id is not None
     return commit_id
 
 
-def is_old(graph: Readable) -> bool:
-    return graph.schema_text == BEFORE and content(graph) == OLD_CONTENT
+def is_old(graph: Graph | GraphView) -> bool:
+    return graph.schema.text == BEFORE and content(graph) == OLD_CONTENT
 
 
-def is_new(graph: Readable) -> bool:
-    return graph.schema_text == AFTER and content(graph) == NEW_CONTENT
+def is_new(graph: Graph | GraphView) -> bool:
+    return graph.schema.text == AFTER and content(graph) == NEW_CONTENT
 
 
-def ages(graph: Readable, query: str) -> list[tuple[str, int | None]]:
+def ages(graph: Graph | GraphView, query: str) -> list[tuple[str, int | None]]:
     return [(row["email"], row["age"]) for row in graph.query(query).to_pylist()]
 
 
 def test_a_schema_is_planned_applied_and_the_rows_follow(graph: Graph) -> None:
-    plan = graph.plan_schema(AFTER).plan
+    plan = graph.schema.plan(AFTER).plan
     assert is_old(graph)
 
-    result = graph.apply_schema(AFTER, actor="ada")
+    result = graph.schema.apply(AFTER, actor="ada")
 
     assert result.applied
     assert result.plan == plan
@@ -133,22 +132,22 @@ def test_a_schema_is_planned_applied_and_the_rows_follow(graph: Graph) -> None:
     assert is_new(graph)
     assert set(graph.snapshot().tables) == {"node:Person", "edge:Knows"}
     assert (head(graph), graph.commits(limit=1)[0].actor) == (result.commit_id, "ada")
-    assert graph.check().ok
-    assert is_new(omnigraph.open(graph.root, mode="r"))
+    assert graph.maintenance.check().ok
+    assert is_new(omnigraph.open(graph.root, read_only=True))
 
 
 def test_a_change_is_one_commit_and_leaves_nothing_unfinished(graph: Graph) -> None:
     before = len(graph.commits())
 
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
 
     assert len(graph.commits()) == before + 1
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.status().pending_sidecars == ()
     assert not [path for path in files_of(graph.root) if "lock" in path.name]
 
 
 def test_the_new_rules_hold_for_the_next_row(graph: Graph) -> None:
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
 
     with pytest.raises(ValidationFailedError):
         graph.write({"Person": [{"email": "dan", "age": 151, "state": "gone", "country": "x"}]})
@@ -162,7 +161,7 @@ def test_rows_that_stand_against_a_change_are_counted_and_named(graph: Graph) ->
     before = graph.snapshot()
 
     with pytest.raises(SchemaRefusedError) as refused:
-        graph.apply_schema(
+        graph.schema.apply(
             """
             node Human {
                 email: String @key
@@ -199,7 +198,7 @@ def test_only_the_first_ten_of_many_rows_are_named(graph: Graph) -> None:
     graph.write({"Human": [human(f"p{number:02}") for number in range(20)]})
 
     with pytest.raises(SchemaRefusedError, match="found 21 rows in violation") as refused:
-        graph.apply_schema(BEFORE.replace("age: I32?", "age: I32"))
+        graph.schema.apply(BEFORE.replace("age: I32?", "age: I32"))
 
     first = ", ".join(["bob", *(f"p{number:02}" for number in range(9))])
     assert f"in violation: {first}, ...\n" in str(refused.value)
@@ -209,7 +208,7 @@ def test_sources_with_too_many_edges_are_named(graph: Graph) -> None:
     graph.write({"Knows": [{"id": "ac", "src": "ann", "dst": "cyd"}]})
 
     with pytest.raises(SchemaRefusedError) as refused:
-        graph.apply_schema(BEFORE.replace("Human -> Human", "Human -> Human @card(0..1)"))
+        graph.schema.apply(BEFORE.replace("Human -> Human", "Human -> Human @card(0..1)"))
 
     assert "[OG-CS-104] expected 0..1 edges for every source in edge:Knows" in str(refused.value)
     assert "found 1 source in violation: ann" in str(refused.value)
@@ -237,7 +236,7 @@ def test_what_no_rows_could_allow_is_refused_with_a_remedy(
     before = graph.snapshot()
 
     with pytest.raises(SchemaRefusedError) as refused:
-        graph.apply_schema(text, filename="wild.pg")
+        graph.schema.apply(text, filename="wild.pg")
 
     message = str(refused.value)
     assert message.startswith("wild.pg contains 1 change that cannot be made; nothing was written.")
@@ -249,30 +248,30 @@ def test_what_no_rows_could_allow_is_refused_with_a_remedy(
 
 def test_a_hint_that_is_wrong_is_shown_at_its_place(graph: Graph) -> None:
     with pytest.raises(SchemaInvalidError, match=r"rename-unknown") as invalid:
-        graph.apply_schema(BEFORE + 'node Guest @rename_from("Alien") {}')
+        graph.schema.apply(BEFORE + 'node Guest @rename_from("Alien") {}')
 
     assert "nothing was written" in str(invalid.value)
     assert is_old(graph)
 
 
 def test_a_text_that_means_the_same_makes_no_commit(graph: Graph) -> None:
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
     before = graph.snapshot()
 
-    again = graph.apply_schema(AFTER)
-    commented = graph.apply_schema(f"// The same in other words.\n{AFTER}")
+    again = graph.schema.apply(AFTER)
+    commented = graph.schema.apply(f"// The same in other words.\n{AFTER}")
 
     assert (again.applied, again.commit_id) == (False, None)
     assert (commented.applied, commented.schema_hash) == (False, again.schema_hash)
     assert graph.snapshot() == before
-    assert graph.schema_text == AFTER
+    assert graph.schema.text == AFTER
 
 
 def test_an_operation_applies_once(graph: Graph) -> None:
     operation = str(ULID())
 
-    first = graph.apply_schema(AFTER, operation_id=operation)
-    again = graph.apply_schema(AFTER, operation_id=operation)
+    first = graph.schema.apply(AFTER, operation_id=operation)
+    again = graph.schema.apply(AFTER, operation_id=operation)
 
     assert again.commit_id == first.commit_id
     assert again.schema_hash == first.schema_hash
@@ -283,7 +282,7 @@ def test_an_operation_applies_once(graph: Graph) -> None:
 
 def test_a_handle_for_reading_does_not_change_a_schema(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError, match="change the schema"):
-        omnigraph.open(graph.root, mode="r").apply_schema(AFTER)
+        omnigraph.open(graph.root, read_only=True).schema.apply(AFTER)
 
     assert is_old(graph)
 
@@ -308,47 +307,47 @@ def test_a_second_change_at_the_same_time_is_refused_at_once(
     stopped, go_on = held_up
     second = omnigraph.open(graph.root)
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(graph.apply_schema, AFTER)
+        first = pool.submit(graph.schema.apply, AFTER)
         assert stopped.wait(60)
 
         with pytest.raises(ConflictError, match="already changing the schema"):
-            second.apply_schema(WITH_NOTE)
+            second.schema.apply(WITH_NOTE)
 
         go_on.set()
         assert first.result().applied
     assert is_new(graph)
-    assert second.apply_schema(AFTER + "node Extra { x: I32 }").applied
+    assert second.schema.apply(AFTER + "node Extra { x: I32 }").applied
 
 
 def test_main_does_not_leave_a_branch_behind_that_has_commits(graph: Graph) -> None:
-    branch = graph.create_branch("b")
-    graph.create_branch("quiet")
+    branch = graph.branches.create("b")
+    graph.branches.create("quiet")
     branch.write({"Human": [human("dan")]})
 
     with pytest.raises(ConflictError) as refused:
-        graph.apply_schema(AFTER)
+        graph.schema.apply(AFTER)
 
     message = str(refused.value)
     assert "could no longer be merged into main: b (1 unmerged commit)" in message
     assert "quiet" not in message
-    assert "--allow-parting" in message
+    assert "--allow-diverged" in message
     assert "nothing was written" in message
     assert is_old(graph)
 
 
 def test_a_branch_that_was_left_behind_lives_on_with_its_own_schema(graph: Graph) -> None:
-    branch = graph.create_branch("b")
+    branch = graph.branches.create("b")
     branch.write({"Human": [human("dan", 5)]})
 
-    result = graph.apply_schema(AFTER, allow_parting=True)
+    result = graph.schema.apply(AFTER, allow_diverged=True)
 
-    assert [(each.branch, each.commits) for each in result.partings] == [("b", 1)]
+    assert [(each.branch, each.commits) for each in result.diverged] == [("b", 1)]
     assert is_new(graph)
-    assert branch.schema_text == BEFORE
+    assert branch.schema.text == BEFORE
     assert ages(branch, OLD_QUERY)[-1] == ("dan", 5)
     branch.write({"Human": [human("fay", 6)]})
     assert sorted(content(branch)["Human"]) == ["ann", "bob", "cyd", "dan", "fay"]
-    assert branch.check().ok
+    assert branch.maintenance.check().ok
     with pytest.raises(ConflictError) as apart:
         graph.merge("b")
     assert (
@@ -360,35 +359,35 @@ def test_a_branch_that_was_left_behind_lives_on_with_its_own_schema(graph: Graph
 
 
 def test_a_merged_branch_does_not_hold_main_up(graph: Graph) -> None:
-    branch = graph.create_branch("b")
+    branch = graph.branches.create("b")
     branch.write({"Human": [human("dan", 5)]})
     graph.merge("b")
 
-    assert graph.apply_schema(AFTER).applied
+    assert graph.schema.apply(AFTER).applied
     assert len(content(graph)["Person"]) == 4
 
 
 def test_a_change_on_a_branch_leaves_main_alone(graph: Graph) -> None:
-    branch = graph.create_branch("b")
+    branch = graph.branches.create("b")
 
-    branch.apply_schema(AFTER)
+    branch.schema.apply(AFTER)
 
     assert is_new(branch)
     assert is_old(graph)
     assert is_old(omnigraph.open(graph.root))
-    assert is_new(omnigraph.open(graph.root).branch("b"))
+    assert is_new(omnigraph.open(graph.root).checkout("b"))
     graph.write({"Human": [human("dan", 5)]})
     branch.write({"Person": [{"email": "fay", "age": 6, "state": "gone", "country": "x"}]})
     assert len(content(graph)["Human"]) == len(content(branch)["Person"]) == 4
-    assert graph.check().ok
-    assert branch.check().ok
+    assert graph.maintenance.check().ok
+    assert branch.maintenance.check().ok
 
 
 def test_both_sides_may_go_to_the_same_text_and_stay_apart(graph: Graph) -> None:
-    branch = graph.create_branch("b")
-    branch.apply_schema(AFTER)
+    branch = graph.branches.create("b")
+    branch.schema.apply(AFTER)
 
-    graph.apply_schema(AFTER, allow_parting=True)
+    graph.schema.apply(AFTER, allow_diverged=True)
 
     assert is_new(graph)
     assert is_new(branch)
@@ -397,24 +396,24 @@ def test_both_sides_may_go_to_the_same_text_and_stay_apart(graph: Graph) -> None
 
 
 def test_a_branch_made_after_a_change_merges_as_ever(graph: Graph) -> None:
-    graph.apply_schema(AFTER)
-    branch = graph.create_branch("b")
+    graph.schema.apply(AFTER)
+    branch = graph.branches.create("b")
     branch.write({"Person": [{"email": "dan", "age": 1, "state": "gone", "country": "x"}]})
     graph.write({"Person": [{"email": "fay", "age": 1, "state": "gone", "country": "x"}]})
 
     graph.merge("b")
 
     assert sorted(content(graph)["Person"]) == ["ann", "bob", "cyd", "dan", "fay"]
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_commit_before_the_change_is_read_and_asked_with_its_own_schema(graph: Graph) -> None:
     before = head(graph)
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
     past = graph.at(before)
 
     assert is_old(past)
-    assert set(past.catalog.nodes) == {"Human"}
+    assert set(past.schema.catalog.nodes) == {"Human"}
     assert ages(past, OLD_QUERY) == [("ann", 41), ("bob", None), ("cyd", 12)]
     with pytest.raises(QueryInvalidError):
         past.query(NEW_QUERY)
@@ -432,10 +431,10 @@ def test_every_commit_of_a_chain_of_changes_keeps_its_schema(graph: Graph) -> No
     ]
     commits = [head(graph)]
     for text in texts[1:]:
-        graph.apply_schema(text)
+        graph.schema.apply(text)
         commits.append(head(graph))
 
-    assert [graph.at(each).schema_text for each in commits] == texts
+    assert [graph.at(each).schema.text for each in commits] == texts
     countries = [
         {row.get("country") for row in content(graph.at(each))["Person"].values()}
         for each in commits[1:]
@@ -444,10 +443,10 @@ def test_every_commit_of_a_chain_of_changes_keeps_its_schema(graph: Graph) -> No
 
 
 def test_a_tag_keeps_its_schema(graph: Graph) -> None:
-    graph.tag("before")
-    graph.apply_schema(AFTER)
-    graph.tag("after")
-    graph.apply_schema(AFTER.replace("state:", "// a comment\n    state:") + "node X { y: I32 }")
+    graph.tags.create("before")
+    graph.schema.apply(AFTER)
+    graph.tags.create("after")
+    graph.schema.apply(AFTER.replace("state:", "// a comment\n    state:") + "node X { y: I32 }")
 
     assert is_old(graph.at("before"))
     assert is_new(graph.at("after"))
@@ -455,39 +454,39 @@ def test_a_tag_keeps_its_schema(graph: Graph) -> None:
 
 def test_a_branch_from_an_old_commit_has_the_old_schema_and_can_be_written(graph: Graph) -> None:
     before = head(graph)
-    graph.tag("before")
-    graph.apply_schema(AFTER)
+    graph.tags.create("before")
+    graph.schema.apply(AFTER)
 
     for name, source in (("old", before), ("tagged", "before")):
-        branch = graph.create_branch(name, from_=source)
+        branch = graph.branches.create(name, source=source)
 
         assert is_old(branch)
         branch.write({"Human": [human("dan", 5)]})
         assert ages(branch, OLD_QUERY)[-1] == ("dan", 5)
-        assert is_new(branch.branch("main"))
-        assert branch.check().ok
-        assert omnigraph.open(graph.root).branch(name).schema_text == BEFORE
+        assert is_new(branch.checkout("main"))
+        assert branch.maintenance.check().ok
+        assert omnigraph.open(graph.root).checkout(name).schema.text == BEFORE
 
 
 def test_a_dropped_type_is_gone_and_its_name_can_be_used_anew(graph: Graph) -> None:
     before = head(graph)
-    graph.apply_schema("node Human { email: String @key }")
+    graph.schema.apply("node Human { email: String @key }")
 
     assert set(content(graph)) == {"Human"}
     with pytest.raises(NotFoundError):
-        graph.edges("Knows")
-    graph.apply_schema("node Human { email: String @key } edge Knows: Human -> Human { w: I32 }")
+        graph.scan("Knows")
+    graph.schema.apply("node Human { email: String @key } edge Knows: Human -> Human { w: I32 }")
     assert content(graph)["Knows"] == {}
     graph.write({"Knows": [{"id": "x", "src": "ann", "dst": "cyd", "w": 1}]})
     assert content(graph)["Knows"] == {"x": {"id": "x", "src": "ann", "dst": "cyd", "w": 1}}
     assert content(graph.at(before)) == OLD_CONTENT
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_dropped_property_that_comes_again_holds_none_of_the_old_values(graph: Graph) -> None:
     before = head(graph)
-    graph.apply_schema(BEFORE.replace("age: I32?", ""))
-    graph.apply_schema(BEFORE)
+    graph.schema.apply(BEFORE.replace("age: I32?", ""))
+    graph.schema.apply(BEFORE)
 
     assert set(dict(ages(graph, OLD_QUERY)).values()) == {None}
     assert content(graph.at(before)) == OLD_CONTENT
@@ -495,7 +494,7 @@ def test_a_dropped_property_that_comes_again_holds_none_of_the_old_values(graph:
 
 def test_a_diff_across_a_change_speaks_both_schemas(graph: Graph) -> None:
     before = head(graph)
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
 
     diff = graph.diff(before)
 
@@ -513,7 +512,7 @@ def test_a_diff_across_a_change_speaks_both_schemas(graph: Graph) -> None:
 def test_the_feed_tells_of_a_change_and_goes_on_behind_it(graph: Graph) -> None:
     before = head(graph)
     graph.write({"Human": [human("dan", 5)]})
-    result = graph.apply_schema(AFTER)
+    result = graph.schema.apply(AFTER)
     graph.write({"Person": [{"email": "fay", "age": 6, "state": "gone", "country": "x"}]})
 
     feed = [*graph.changes(start=before)]
@@ -528,7 +527,7 @@ def test_the_feed_tells_of_a_change_and_goes_on_behind_it(graph: Graph) -> None:
 def test_a_feed_of_some_types_follows_them_through_a_renaming(graph: Graph) -> None:
     before = head(graph)
     graph.write({"Human": [human("dan", 5)]})
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
     graph.write({"Person": [{"email": "fay", "age": 6, "state": "gone", "country": "x"}]})
 
     feed = [*graph.changes(start=before, types=["Person"])]
@@ -560,12 +559,12 @@ def test_an_open_handle_reads_with_the_schema_that_is_in_force(
     behind: tuple[Graph, Graph],
 ) -> None:
     handle, writer = behind
-    writer.apply_schema(MORE_OF_THINGS)
+    writer.schema.apply(MORE_OF_THINGS)
 
     asked = handle.query("query q() { match { $t: Thing } return { $t.x as x, $t.y as y } }")
 
     assert asked.to_pylist() == [{"x": 7, "y": None}]
-    assert handle.schema_text == MORE_OF_THINGS
+    assert handle.schema.text == MORE_OF_THINGS
 
 
 def test_an_open_handle_runs_stored_queries_with_the_schema_that_is_in_force(
@@ -576,10 +575,10 @@ def test_an_open_handle_runs_stored_queries_with_the_schema_that_is_in_force(
     stored = handle.queries(tmp_path)
     assert stored.run("x").to_pylist() == [{"x": None}]
 
-    writer.apply_schema(MORE_OF_THINGS)
+    writer.schema.apply(MORE_OF_THINGS)
 
     assert stored.run("x").to_pylist() == [{"x": 7}]
-    writer.apply_schema("node Thing { name: String @key  y: String? }")
+    writer.schema.apply("node Thing { name: String @key  y: String? }")
     with pytest.raises(QueryInvalidError):
         stored.run("x")
 
@@ -604,18 +603,18 @@ def test_an_open_handle_writes_with_the_schema_that_is_in_force(
     behind: tuple[Graph, Graph], tmp_path: Path, verb: Callable[[Graph, Path], object]
 ) -> None:
     handle, writer = behind
-    writer.apply_schema(MORE_OF_THINGS)
+    writer.schema.apply(MORE_OF_THINGS)
 
     verb(handle, tmp_path)
 
     row = {"id": "b", "name": "b", "x": 2**40, "y": "new"}
     assert content(writer)["Thing"]["b"] == row
-    assert writer.check().ok
+    assert writer.maintenance.check().ok
 
 
 def test_a_row_of_the_old_schema_is_refused_by_a_handle_that_has_not_looked(graph: Graph) -> None:
     behind = omnigraph.open(graph.root)
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
 
     with pytest.raises(InvalidInputError):
         behind.write({"Human": [human("dan")]})
@@ -628,11 +627,11 @@ OTHER_PROCESS = """
 import time, omnigraph
 from pathlib import Path
 graph = omnigraph.open({root!r})
-print(sorted(graph.catalog.nodes), flush=True)
+print(sorted(graph.schema.catalog.nodes), flush=True)
 while not Path({changed!r}).exists():
     time.sleep(0.005)
 graph.write({{"Person": [{{"email": "dan", "age": 100, "state": "gone", "country": "x"}}]}})
-print(sorted(graph.catalog.nodes), len(graph.nodes("Person").read_all()), flush=True)
+print(sorted(graph.schema.catalog.nodes), len(graph.scan("Person").read_all()), flush=True)
 """
 
 
@@ -641,7 +640,7 @@ def test_a_handle_of_another_process_notices_a_change(graph: Graph, tmp_path: Pa
     other = start_code(OTHER_PROCESS.format(root=graph.root, changed=str(changed)))
     wait_until(lambda: other.stdout.read_text() == "['Human']\n", "the other process")
 
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
     changed.touch()
 
     ended = other.finish()
@@ -657,7 +656,7 @@ node Doc { name: String @key  number: I32 @index  title: String @index  state: e
 
 def indexes(graph: Graph) -> dict[tuple[str, ...], tuple[str, int]]:
     """By column: the name of its index and the rows it does not know."""
-    (table,) = graph.status().tables
+    (table,) = graph.maintenance.status().tables
     assert table.missing_indexes == (), table
     return {
         (*each.columns, each.name.rpartition("_")[2]): (each.name, each.unindexed_rows)
@@ -671,7 +670,7 @@ def indexed_docs(root: str) -> None:
     graph = omnigraph.init(root, schema=INDEXED)
     for start in (0, 5):
         graph.write({"Doc": [doc(number) for number in range(start, start + 5)]})
-    graph.optimize()
+    graph.maintenance.optimize()
 
 
 @pytest.fixture
@@ -689,7 +688,7 @@ def doc(number: int) -> Row:
 
 
 def test_declared_indexes_are_right_after_renaming_widening_and_mapping(docs: Graph) -> None:
-    docs.apply_schema(
+    docs.schema.apply(
         """
         node Page @rename_from("Doc") {
             name: String @key
@@ -700,11 +699,11 @@ def test_declared_indexes_are_right_after_renaming_widening_and_mapping(docs: Gr
         }
         """
     )
-    docs.optimize()
+    docs.maintenance.optimize()
     docs.write(
         {"Page": [{"name": "x", "count": 2**40, "title": "", "heading": "new", "state": "c"}]}
     )
-    docs.optimize()
+    docs.maintenance.optimize()
 
     found = indexes(docs)
     assert {each[0] for each in found} == {"id", "name", "count", "heading", "state"}
@@ -719,14 +718,14 @@ def test_declared_indexes_are_right_after_renaming_widening_and_mapping(docs: Gr
     ):
         rows = docs.query(asked % condition).to_pylist()
         assert [row["name"] for row in rows] == names, condition
-    assert docs.check().ok
+    assert docs.maintenance.check().ok
 
 
 def test_an_index_that_is_no_longer_declared_is_gone_after_optimize(docs: Graph) -> None:
     assert any(each[0] == "number" for each in indexes(docs))
 
-    docs.apply_schema(INDEXED.replace("number: I32 @index", "number: I32"))
-    docs.optimize()
+    docs.schema.apply(INDEXED.replace("number: I32 @index", "number: I32"))
+    docs.maintenance.optimize()
 
     assert not any(each[0] == "number" for each in indexes(docs))
     rows = docs.query("query q() { match { $d: Doc { number: 3 } } return { $d.name as name } }")
@@ -734,18 +733,18 @@ def test_an_index_that_is_no_longer_declared_is_gone_after_optimize(docs: Graph)
 
 
 def test_an_index_that_is_declared_later_is_missing_until_optimize(docs: Graph) -> None:
-    docs.apply_schema(INDEXED.replace("title:", "length: I32? @index  title:"))
+    docs.schema.apply(INDEXED.replace("title:", "length: I32? @index  title:"))
 
-    (table,) = docs.status().tables
+    (table,) = docs.maintenance.status().tables
     assert table.missing_indexes == ("length",)
-    docs.optimize()
+    docs.maintenance.optimize()
     assert any(each[0] == "length" for each in indexes(docs))
 
 
 def test_what_is_exported_after_a_change_loads_into_a_graph_of_the_new_schema(
     graph: Graph, tmp_path: Path
 ) -> None:
-    graph.apply_schema(AFTER)
+    graph.schema.apply(AFTER)
     graph.export(tmp_path / "rows.jsonl")
     copy = omnigraph.init(f"{graph.root}-copy", schema=AFTER)
 
@@ -755,73 +754,73 @@ def test_what_is_exported_after_a_change_loads_into_a_graph_of_the_new_schema(
 
 
 def test_cleanup_after_a_drop_takes_what_no_tag_holds(graph: Graph) -> None:
-    graph.tag("kept")
+    graph.tags.create("kept")
     graph.write({"Human": [human("dan", 5)]})
     unkept = head(graph)
-    graph.apply_schema("node Human { email: String @key }")
+    graph.schema.apply("node Human { email: String @key }")
     for number in range(3):
         graph.write({"Human": [{"email": f"x{number}"}]})
 
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
 
     assert is_old(graph.at("kept"))
     with pytest.raises(NotFoundError):
         content(graph.at(unkept))
     assert sorted(content(graph)["Human"]) == ["ann", "bob", "cyd", "dan", "x0", "x1", "x2"]
-    assert graph.check().ok
-    graph.delete_tag("kept")
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    assert graph.maintenance.check().ok
+    graph.tags.delete("kept")
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
     assert not [path for path in data_files(graph) if path.startswith("edges/")]
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_hard_drop_ends_what_older_commits_held_unless_a_tag_holds_it(graph: Graph) -> None:
-    graph.tag("kept")
+    graph.tags.create("kept")
     graph.write({"Human": [human("dan", 5)], "Knows": [{"id": "da", "src": "dan", "dst": "ann"}]})
     unkept = head(graph)
 
-    result = graph.apply_schema("node Human { email: String @key }", hard=True)
+    result = graph.schema.apply("node Human { email: String @key }", hard=True)
 
     assert result.bytes_removed
     with pytest.raises(NotFoundError):
         content(graph.at(unkept))
     assert is_old(graph.at("kept"))
     assert sorted(content(graph)["Human"]) == ["ann", "bob", "cyd", "dan"]
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_type_that_one_branch_drops_stays_for_the_other_through_cleanup(graph: Graph) -> None:
-    branch = graph.create_branch("b")
+    branch = graph.branches.create("b")
     branch.write({"Human": [human("dan", 5)]})
-    graph.apply_schema("node Human { email: String @key }", allow_parting=True)
+    graph.schema.apply("node Human { email: String @key }", allow_diverged=True)
     for number in range(3):
         graph.write({"Human": [{"email": f"x{number}"}]})
 
-    graph.optimize()
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
-    graph.reconcile(confirm=True)
+    graph.maintenance.optimize()
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
+    graph.maintenance.reconcile(dry_run=False)
 
     assert content(branch)["Knows"] == EDGES
     assert sorted(content(branch)["Human"]) == ["ann", "bob", "cyd", "dan"]
     branch.write({"Knows": [{"id": "da", "src": "dan", "dst": "ann"}]})
-    assert branch.check().ok
-    assert graph.check().ok
+    assert branch.maintenance.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_new_types_of_one_name_on_two_branches_have_nothing_in_common(graph: Graph) -> None:
     text = BEFORE + "node Extra { x: I32 @index }"
-    branch = graph.create_branch("b")
-    branch.apply_schema(text)
+    branch = graph.branches.create("b")
+    branch.schema.apply(text)
     branch.write({"Extra": [{"id": "theirs", "x": 1}]})
-    graph.apply_schema(text, allow_parting=True)
+    graph.schema.apply(text, allow_diverged=True)
     graph.write({"Extra": [{"id": "ours", "x": 2}]})
 
     assert set(content(branch)["Extra"]) == {"theirs"}
     assert set(content(graph)["Extra"]) == {"ours"}
-    graph.delete_branch("b")
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.branches.delete("b")
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
     assert set(content(graph)["Extra"]) == {"ours"}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_the_past_keeps_its_schemas_when_the_manifest_is_folded(
@@ -831,7 +830,7 @@ def test_the_past_keeps_its_schemas_when_the_manifest_is_folded(
     texts = [BEFORE, WITH_NOTE, AFTER.replace("country", "note: String?  country")]
     commits = [head(graph)]
     for text in texts[1:]:
-        graph.apply_schema(text)
+        graph.schema.apply(text)
         commits.append(head(graph))
     for number in range(8):
         row = {"email": f"x{number}", "age": 1, "state": "gone", "country": "x"}
@@ -839,28 +838,28 @@ def test_the_past_keeps_its_schemas_when_the_manifest_is_folded(
 
     fresh = omnigraph.open(graph.root)
 
-    assert [fresh.at(each).schema_text for each in commits] == texts
+    assert [fresh.at(each).schema.text for each in commits] == texts
     assert content(fresh.at(commits[0])) == OLD_CONTENT
-    branch = fresh.create_branch("b", from_=commits[1])
+    branch = fresh.branches.create("b", source=commits[1])
     branch.write({"Human": [human("dan") | {"note": "new"}]})
     assert content(branch)["Human"]["dan"]["note"] == "new"
-    assert branch.check().ok
+    assert branch.maintenance.check().ok
 
 
 def test_names_change_places_by_way_of_a_third(graph_root: str) -> None:
     graph = omnigraph.init(f"{graph_root}-pairs", schema="node A { x: I32?  y: I32? @index }")
     graph.write({"A": [{"id": "a", "x": 1, "y": 2}]})
-    graph.optimize()
+    graph.maintenance.optimize()
 
-    graph.apply_schema('node A { x: I32?  z: I32? @rename_from("y") @index }')
-    graph.apply_schema('node A { y: I32? @rename_from("x")  z: I32? @index }')
-    graph.apply_schema('node A { y: I32?  x: I32? @rename_from("z") @index }')
+    graph.schema.apply('node A { x: I32?  z: I32? @rename_from("y") @index }')
+    graph.schema.apply('node A { y: I32? @rename_from("x")  z: I32? @index }')
+    graph.schema.apply('node A { y: I32?  x: I32? @rename_from("z") @index }')
 
     assert content(graph)["A"] == {"a": {"id": "a", "x": 2, "y": 1}}
-    graph.optimize()
+    graph.maintenance.optimize()
     asked = graph.query("query q() { match { $a: A { x: 2 } } return { $a.y as y } }")
     assert asked.to_pylist() == [{"y": 1}]
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_path: Path) -> None:
@@ -883,21 +882,21 @@ def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_pa
 def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)
-    graph.create_branch("b").write({"Human": [human("dan")]})
+    graph.branches.create("b").write({"Human": [human("dan")]})
 
     held = run_command("schema", "apply", graph.root, str(file), "--json")
-    done = run_command("schema", "apply", graph.root, str(file), "--json", "--allow-parting")
+    done = run_command("schema", "apply", graph.root, str(file), "--json", "--allow-diverged")
 
     assert held.returncode == ConflictError.exit_code
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["applied"] is True
-    assert told["commit"] == head(graph)
+    assert told["commit_id"] == head(graph)
     assert told["rows_written"] == {"node:Person": 3}
     assert told["plan"]["supported"] is True
-    assert told["plan"]["partings"] == [{"branch": "b", "commits": 1}]
+    assert told["plan"]["diverged"] == [{"branch": "b", "commits": 1}]
     nothing = json.loads(run_command("schema", "apply", graph.root, str(file), "--json").stdout)
-    assert (nothing["applied"], nothing["commit"]) == (False, None)
+    assert (nothing["applied"], nothing["commit_id"]) == (False, None)
 
 
 def test_the_command_refuses_with_the_reasons(graph: Graph, tmp_path: Path) -> None:
@@ -917,7 +916,7 @@ def test_the_command_refuses_with_the_reasons(graph: Graph, tmp_path: Path) -> N
 def test_the_command_changes_the_branch_it_is_told(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)
-    branch = graph.create_branch("b")
+    branch = graph.branches.create("b")
 
     done = run_command("schema", "apply", graph.root, str(file), "--branch", "b")
 

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.errors import (
@@ -15,8 +16,7 @@ from omnigraph.errors import (
     SchemaRefusedError,
     ValidationFailedError,
 )
-from omnigraph.graph import Graph
-from omnigraph.reading import Readable
+from omnigraph.graph import Graph, GraphView
 from omnigraph.schema.catalog import EnumType
 from omnigraph.schema.evolution.step_kinds import StepKind
 from tests.behaviours.repeating import repeatable
@@ -92,7 +92,7 @@ def test_the_smallest_integer_can_be_unique(graph_root: str) -> None:
         graph.write({"A": [{"id": "c", "u": -(2**63)}]})
 
 
-def live(root: str, seed: int | str, *, spark: object | None = None) -> Counter[str]:
+def live(root: str, seed: int | str, *, spark: SparkSession | None = None) -> Counter[str]:
     """A graph with a history, and some changes of its schema; what became of them."""
     rng = random.Random(seed)
     world = World(root, rng, spark=spark)
@@ -118,13 +118,13 @@ class Moment:
 class World:
     """A real graph beside its schema and its rows in plain Python."""
 
-    def __init__(self, root: str, rng: random.Random, *, spark: object | None = None) -> None:
+    def __init__(self, root: str, rng: random.Random, *, spark: SparkSession | None = None) -> None:
         self.rng, self.spark = rng, spark
         self.schema: Schema = drawn_schema(rng)
         self.story = [text_of(self.schema)]
         self.graph: Graph = omnigraph.init(root, schema=text_of(self.schema))
         self.main, self.left_alone = self.graph, False
-        batches, self.content = drawn_history(rng, self.graph.catalog)
+        batches, self.content = drawn_history(rng, self.graph.schema.catalog)
         for batch in batches:
             self.take(batch)
         self.text = text_of(self.schema)
@@ -133,9 +133,9 @@ class World:
         self.past = [self.moment()]
         self.outcomes: Counter[str] = Counter()
         if rng.random() < 0.3:
-            self.graph.optimize()
+            self.graph.maintenance.optimize()
         if rng.random() < 0.25:
-            self.graph, self.left_alone = self.main.create_branch("b"), True
+            self.graph, self.left_alone = self.main.branches.create("b"), True
 
     def take(self, batch: Batch) -> None:
         if batch.gone:
@@ -160,18 +160,18 @@ class World:
             return
         self.refuse(text, verdict)
         assert self.graph.snapshot() == before
-        assert self.graph.schema_text == self.text
+        assert self.graph.schema.text == self.text
         assert plain(content(self.graph)) == plain(self.content)
 
     def refuse(self, text: str, verdict: Verdict) -> None:
         if verdict.invalid:
             self.outcomes["invalid"] += 1
             with pytest.raises(SchemaInvalidError) as invalid:
-                self.graph.apply_schema(text, spark=self.spark)
+                self.graph.schema.apply(text, spark=self.spark)
             assert {each.rule for each in invalid.value.diagnostics} >= {"backfill-value"}
             return
         with pytest.raises(SchemaRefusedError) as refused:
-            self.graph.apply_schema(text, spark=self.spark)
+            self.graph.schema.apply(text, spark=self.spark)
         plan = refused.value.plan
         assert {(each.code, each.subject.name) for each in plan.refusals} == verdict.refusals  # type: ignore[attr-defined]
         if not verdict.refusals:
@@ -180,7 +180,7 @@ class World:
 
     def accept(self, new: Schema, verdict: Verdict) -> None:
         text = text_of(new)
-        result = self.graph.apply_schema(text, spark=self.spark)
+        result = self.graph.schema.apply(text, spark=self.spark)
         assert result.applied == verdict.is_change
         self.outcomes["accepted" if result.applied else "nothing"] += 1
         if not result.applied:
@@ -191,32 +191,32 @@ class World:
         # A schema that means the same as an earlier one has its hash, and is stored as that.
         self.text = self.texts.setdefault(result.schema_hash, text)
         self.look()
-        again = self.graph.apply_schema(text, spark=self.spark)
+        again = self.graph.schema.apply(text, spark=self.spark)
         assert not again.applied
         assert self.graph.snapshot().commit_id == result.commit_id
         self.past.append(self.moment())
         self.write()
         self.ask()
         if not self.left_alone and self.rng.random() < 0.3:
-            self.graph.optimize()
+            self.graph.maintenance.optimize()
             self.look()
             self.look_at_indexes()
             self.ask()
 
     def look(self) -> None:
         """The schema and every row are as expected, and the graph keeps its promises."""
-        assert self.graph.schema_text == self.text
-        assert shape_hash(self.graph.catalog) == shape_hash(compiled(self.text))
+        assert self.graph.schema.text == self.text
+        assert shape_hash(self.graph.schema.catalog) == shape_hash(compiled(self.text))
         assert plain(content(self.graph)) == plain(self.content)
-        report = self.graph.check()
+        report = self.graph.maintenance.check()
         assert report.ok, report.findings
 
     def write(self) -> None:
         """The new rules are in force: a row that keeps them is taken, one that does not is not."""
-        tables = [*self.graph.catalog.tables().items()]
+        tables = [*self.graph.schema.catalog.tables().items()]
         self.rng.shuffle(tables)
         for key, declared in tables[:2]:
-            row = drawn_row(self.rng, self.graph.catalog, declared, self.content)
+            row = drawn_row(self.rng, self.graph.schema.catalog, declared, self.content)
             if row is None:
                 continue
             bad = spoilt(self.rng, declared, row, self.content, key)
@@ -229,8 +229,8 @@ class World:
 
     def look_at_indexes(self) -> None:
         """After maintenance a table has exactly the indexes that are declared, on their columns."""
-        tables = self.graph.catalog.tables()
-        for table in self.graph.status().tables:
+        tables = self.graph.schema.catalog.tables()
+        for table in self.graph.maintenance.status().tables:
             if table.rows:
                 built = {(each.name, each.columns) for each in table.indexes}
                 assert built == indexes_declared_by(tables[table.table_key]), table
@@ -240,7 +240,7 @@ class World:
         """A query finds exactly the rows that have a value, also where an index leads it."""
         places = [
             (node.name, each.name, shown(each.type))
-            for node in self.graph.catalog.nodes.values()
+            for node in self.graph.schema.catalog.nodes.values()
             for each in node.properties.values()
             if shown(each.type) in ("I32", "I64", "U32", "U64", "String")
             or isinstance(each.type, EnumType)
@@ -265,13 +265,13 @@ class World:
             self.look_at(moment)
         if self.left_alone:
             first = self.past[0]
-            assert self.main.schema_text == first.text
+            assert self.main.schema.text == first.text
             assert plain(content(self.main)) == plain(first.content)
-            assert self.main.check().ok
+            assert self.main.maintenance.check().ok
 
     def look_at(self, moment: Moment) -> None:
         past = self.graph.at(moment.commit_id)
-        assert past.schema_text == moment.text
+        assert past.schema.text == moment.text
         assert plain(content(past)) == plain(moment.content)
 
 
@@ -286,13 +286,11 @@ def told(error: SchemaRefusedError) -> Counter[Offence]:
     return found
 
 
-def content(graph: Readable) -> Content:
+def content(graph: Graph | GraphView) -> Content:
     """Every row by table key and id, blobs as their bytes."""
     found: Content = {}
     for key in graph.snapshot().tables:
-        kind, _, type_name = key.partition(":")
-        read = graph.nodes if kind == "node" else graph.edges
-        rows = read(type_name).read_all().to_pylist()
+        rows = graph.scan(key).read_all().to_pylist()
         found[key] = {row["id"]: row for row in rows}
         assert len(found[key]) == len(rows), f"an id of {key} comes twice"
         if not any(isinstance(value, dict) for row in rows for value in row.values()):

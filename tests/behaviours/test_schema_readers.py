@@ -53,13 +53,13 @@ def test_readers_that_poll_never_see_a_mixture(graph_root: str, tmp_path: Path) 
     print(f"applies={APPLIES} reads={reads} torn={len(torn)}", reports)
     assert torn == []
     assert [report["last"] for report in reports] == [APPLIES] * READERS
-    assert graph.check().findings == ()
+    assert graph.maintenance.check().findings == ()
 
 
 def change(graph: Graph, number: int) -> None:
     """Go on to a generation."""
     after = generation(number)
-    assert graph.apply_schema(after.text).applied
+    assert graph.schema.apply(after.text).applied
     if after.extra == number:
         graph.write({"Extra": [{"name": f"e{number}"}]})
 

@@ -35,21 +35,21 @@ def graph(graph_root: str) -> Graph:
 @pytest.fixture
 def branched(graph: Graph) -> Graph:
     """On top of `graph`, what a branch wrote: its own line of versions."""
-    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
+    put(graph.branches.create("dev"), Person=[person("dan", age=4)])
     return graph
 
 
 def half_made(graph: Graph, name: str, at: str = "main") -> None:
     """A tag whose creator died after the claim."""
     with failing_at("tag.post_put"), pytest.raises(FailpointReached):
-        graph.tag(name, at=at)
+        graph.tags.create(name, at=at)
 
 
 def make(graph: Graph, kind: str, name: str, source: str) -> None:
     if kind == "branch":
-        graph.create_branch(name, from_=source)
+        graph.branches.create(name, source=source)
     else:
-        graph.tag(name, at=source)
+        graph.tags.create(name, at=source)
 
 
 CLAIMED = {"branch": "branch.post_claim", "tag": "tag.post_put"}
@@ -57,20 +57,20 @@ CLAIMED = {"branch": "branch.post_claim", "tag": "tag.post_put"}
 
 
 def tags_of(graph: Graph) -> dict[str, str]:
-    return {tag.tag: tag.commit_id for tag in graph.tags()}
+    return {tag.tag: tag.commit_id for tag in graph.tags.list()}
 
 
 def test_a_name_can_be_used_again_and_means_the_new_commit(graph: Graph) -> None:
     for number in range(3):
         commit_id = put(graph, Person=[person("dan", age=number)])
-        graph.tag("release")
+        graph.tags.create("release")
         put(graph, Person=[person("dan", age=-1)])
 
         assert tags_of(graph) == {"release": commit_id}
         assert people(graph.at("release"))["dan"] == number
-        assert people(graph.create_branch(f"from-{number}", from_="release"))["dan"] == number
-        graph.delete_tag("release")
-        assert graph.tags() == ()
+        assert people(graph.branches.create(f"from-{number}", source="release"))["dan"] == number
+        graph.tags.delete("release")
+        assert graph.tags.list() == ()
 
     assert tag_log_length(graph, "release") == 9
 
@@ -78,29 +78,29 @@ def test_a_name_can_be_used_again_and_means_the_new_commit(graph: Graph) -> None
 def test_a_tag_that_is_not_ready_is_seen_by_nobody(graph: Graph) -> None:
     half_made(graph, "early")
 
-    assert graph.tags() == ()
+    assert graph.tags.list() == ()
     for use in (
         lambda: graph.at("early"),
-        lambda: graph.create_branch("more", from_="early"),
-        lambda: graph.tag("more", at="early"),
+        lambda: graph.branches.create("more", source="early"),
+        lambda: graph.tags.create("more", at="early"),
         lambda: graph.merge("early"),
-        lambda: graph.delete_tag("early"),
+        lambda: graph.tags.delete("early"),
     ):
         with pytest.raises(NotFoundError):
             use()
-    assert [branch.name for branch in graph.branches()] == ["main"]
+    assert [branch.name for branch in graph.branches.list()] == ["main"]
     assert [tag.tag for tag in claimed_tags(graph)] == ["early"]
 
 
 def test_a_tag_that_is_not_ready_protects_what_it_names(branched: Graph) -> None:
     half_made(branched, "early", at="dev")
-    branched.delete_branch("dev")
+    branched.branches.delete("dev")
 
-    branched.reconcile(confirm=True)
+    branched.maintenance.reconcile(dry_run=False)
     assert fork_fates(branched) == ["legitimate"]
 
-    branched.tag("early")
-    branched.reconcile(confirm=True)
+    branched.tags.create("early")
+    branched.maintenance.reconcile(dry_run=False)
     assert fork_fates(branched) == []
 
 
@@ -108,31 +108,31 @@ def test_whoever_finds_a_tag_that_does_not_get_ready_takes_its_place(graph: Grap
     half_made(graph, "release")
     commit_id = put(graph, Person=[person("dan", age=4)])
 
-    made = graph.tag("release", actor="mia")
+    made = graph.tags.create("release", actor="mia")
 
     assert made.commit_id == commit_id
-    assert graph.tags() == (made,)
+    assert graph.tags.list() == (made,)
     assert tag_log_length(graph, "release") == 4
 
 
 def test_whoever_tags_the_same_commit_gets_the_tag_that_is_ready(graph: Graph) -> None:
-    with meanwhile("tag.post_put", lambda: graph.tag("release", actor="first")) as done:
-        made = graph.tag("release", actor="slow")
+    with meanwhile("tag.post_put", lambda: graph.tags.create("release", actor="first")) as done:
+        made = graph.tags.create("release", actor="slow")
 
     assert made.actor == "first"
     assert done == [made]
-    assert graph.tags() == (made,)
-    assert graph.tag("release", actor="later") == made
+    assert graph.tags.list() == (made,)
+    assert graph.tags.create("release", actor="later") == made
 
 
 def other_commit(graph: Graph) -> Tag:
     put(graph, Person=[person("eve", age=5)])
-    return graph.tag("release", at="main")
+    return graph.tags.create("release", at="main")
 
 
 def deleted_and_other_commit(graph: Graph) -> Tag:
-    graph.tag("release", at="dev")
-    graph.delete_tag("release")
+    graph.tags.create("release", at="dev")
+    graph.tags.delete("release")
     return other_commit(graph)
 
 
@@ -144,20 +144,20 @@ def test_a_creator_that_lost_its_name_fails_and_leaves_the_tag_of_another_alone(
         meanwhile("tag.post_put", lambda: act(branched)) as done,
         pytest.raises(ConflictError, match="already has a tag 'release' or is creating one"),
     ):
-        branched.tag("release", at="dev")
+        branched.tags.create("release", at="dev")
 
-    assert branched.tags() == tuple(done)
+    assert branched.tags.list() == tuple(done)
     assert people(branched.at("release"))["eve"] == 5
 
 
 @pytest.mark.parametrize(
     ("source", "act", "gone"),
     [
-        pytest.param("dev", lambda g: g.delete_branch("dev"), "branch 'dev'", id="branch"),
-        pytest.param("held", lambda g: g.delete_tag("held"), "tag 'held'", id="tag"),
+        pytest.param("dev", lambda g: g.branches.delete("dev"), "branch 'dev'", id="branch"),
+        pytest.param("held", lambda g: g.tags.delete("held"), "tag 'held'", id="tag"),
         pytest.param(
             "held",
-            lambda g: (g.delete_tag("held"), g.tag("held", at="dev")),
+            lambda g: (g.tags.delete("held"), g.tags.create("held", at="dev")),
             "tag 'held'",
             id="tag-made-again",
         ),
@@ -171,7 +171,7 @@ def test_nothing_is_made_of_a_source_that_was_deleted_meanwhile(
     gone: str,
     kind: str,
 ) -> None:
-    branched.tag("held", at="dev")
+    branched.tags.create("held", at="dev")
 
     with (
         meanwhile(CLAIMED[kind], lambda: act(branched)),
@@ -180,8 +180,8 @@ def test_nothing_is_made_of_a_source_that_was_deleted_meanwhile(
         make(branched, kind, "made", source)
 
     assert "made" not in tags_of(branched)
-    assert "made" not in [branch.name for branch in branched.branches()]
-    assert branched.tag("made").commit_id == branched.commits(limit=1)[0].commit_id
+    assert "made" not in [branch.name for branch in branched.branches.list()]
+    assert branched.tags.create("made").commit_id == branched.commits(limit=1)[0].commit_id
 
 
 @pytest.mark.parametrize("point", ["branch.post_claim", "branch.post_parent", "ready"])
@@ -189,15 +189,15 @@ def test_a_name_never_gets_a_tag_while_a_branch_of_it_is_made(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     if point == "ready":
-        before_ready(monkeypatch, "branch", lambda: graph.tag("both"))
+        before_ready(monkeypatch, "branch", lambda: graph.tags.create("both"))
         with pytest.raises(ConflictError):
-            graph.create_branch("both")
+            graph.branches.create("both")
     else:
-        with meanwhile(point, lambda: graph.tag("both")), pytest.raises(ConflictError):
-            graph.create_branch("both")
+        with meanwhile(point, lambda: graph.tags.create("both")), pytest.raises(ConflictError):
+            graph.branches.create("both")
 
     assert list(tags_of(graph)) == ["both"]
-    assert [branch.name for branch in graph.branches()] == ["main"]
+    assert [branch.name for branch in graph.branches.list()] == ["main"]
     assert content(graph.at("both")) == content(graph)
 
 
@@ -206,18 +206,18 @@ def test_a_name_never_gets_a_branch_while_a_tag_of_it_is_made(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     if point == "ready":
-        before_ready(monkeypatch, "tag", lambda: graph.create_branch("both"))
+        before_ready(monkeypatch, "tag", lambda: graph.branches.create("both"))
         with pytest.raises(ConflictError):
-            graph.tag("both")
+            graph.tags.create("both")
     else:
         with (
-            meanwhile(point, lambda: graph.create_branch("both")),
+            meanwhile(point, lambda: graph.branches.create("both")),
             pytest.raises(ConflictError, match="has a branch 'both'"),
         ):
-            graph.tag("both")
+            graph.tags.create("both")
 
-    assert graph.tags() == ()
-    assert [branch.name for branch in graph.branches()] == ["main", "both"]
+    assert graph.tags.list() == ()
+    assert [branch.name for branch in graph.branches.list()] == ["main", "both"]
 
 
 def test_whoever_was_told_of_a_tag_finds_it_among_many_who_want_the_name(graph: Graph) -> None:
@@ -225,7 +225,7 @@ def test_whoever_was_told_of_a_tag_finds_it_among_many_who_want_the_name(graph: 
 
     def try_to_tag(name: str, number: int) -> str | None:
         try:
-            return omnigraph.open(graph.root).tag(name, at=commits[number % 2]).commit_id
+            return omnigraph.open(graph.root).tags.create(name, at=commits[number % 2]).commit_id
         except ConflictError:
             return None
 
@@ -238,20 +238,20 @@ def test_whoever_was_told_of_a_tag_finds_it_among_many_who_want_the_name(graph: 
 
 
 def test_a_tag_that_is_older_than_the_states_is_read_deleted_and_made_again(graph: Graph) -> None:
-    tag = graph.tag("other")
+    tag = graph.tags.create("other")
     put_tag_of_first_release(graph, tag, "old")
     before = content(graph)
     put(graph, Person=[person("dan", age=4)])
 
     assert content(graph.at("old")) == before
     assert tags_of(graph) == {"old": tag.commit_id, "other": tag.commit_id}
-    assert graph.tag("old", at=tag.commit_id).tag == "old"
+    assert graph.tags.create("old", at=tag.commit_id).tag == "old"
     with pytest.raises(ConflictError):
-        graph.tag("old")
-    assert content(graph.create_branch("made", from_="old")) == before
-    graph.delete_tag("old")
+        graph.tags.create("old")
+    assert content(graph.branches.create("made", source="old")) == before
+    graph.tags.delete("old")
     assert list(tags_of(graph)) == ["other"]
-    graph.tag("old")
+    graph.tags.create("old")
     assert people(graph.at("old"))["dan"] == 4
 
 
@@ -269,19 +269,19 @@ def test_what_is_below_the_floor_is_refused_unless_a_branch_or_a_tag_holds_it(
     for reference in (commit_id, version, moment):
         for use in (
             graph.at,
-            lambda it: graph.tag("late", at=it),
-            lambda it: graph.create_branch("late", from_=it),
+            lambda it: graph.tags.create("late", at=it),
+            lambda it: graph.branches.create("late", source=it),
             lambda it: graph.diff(it, "main"),
         ):
             with pytest.raises(NotFoundError, match=r"data of node:Person.* is no longer kept"):
                 use(reference)
     assert people(graph.at("main"))["eve"] == 5
-    assert graph.tags() == ()
+    assert graph.tags.list() == ()
     put_tag_of_first_release(graph, claimed_tags(graph)[0], "held")
     for reference in (commit_id, version, moment, "held"):
         assert content(graph.at(reference)) == expected
-    assert graph.tag("late", at=commit_id).commit_id == commit_id
-    assert content(graph.create_branch("more", from_=commit_id)) == expected
+    assert graph.tags.create("late", at=commit_id).commit_id == commit_id
+    assert content(graph.branches.create("more", source=commit_id)) == expected
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
@@ -296,22 +296,22 @@ def test_a_floor_that_rises_before_the_claim_was_checked_counts(graph: Graph, ki
     ):
         make(graph, kind, "late", commit_id)
 
-    assert graph.tags() == ()
+    assert graph.tags.list() == ()
     assert claimed_tags(graph) == ()
-    assert [branch.name for branch in graph.branches()] == ["main"]
+    assert [branch.name for branch in graph.branches.list()] == ["main"]
 
 
 def test_a_tag_below_the_floor_can_be_tagged_again_and_branched_from(graph: Graph) -> None:
     commit_id = put(graph, Person=[person("dan", age=4)])
-    graph.tag("held")
+    graph.tags.create("held")
     then = graph.at("held")
     put(graph, Person=[person("eve", age=5)])
     raise_floors_above(graph, then)
 
-    graph.tag("again", at="held")
-    made = graph.create_branch("made", from_="again")
-    graph.delete_tag("held")
+    graph.tags.create("again", at="held")
+    made = graph.branches.create("made", source="again")
+    graph.tags.delete("held")
 
     assert tags_of(graph) == {"again": commit_id}
     assert content(made) == content(graph.at("again")) == content(then)
-    assert made.check().ok
+    assert made.maintenance.check().ok

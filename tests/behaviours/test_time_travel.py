@@ -83,12 +83,12 @@ def short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("branch", for_gate(["main", "dev"], lambda branch: branch == "dev"))
 def test_every_reference_gives_the_rows_of_its_moment(graph: Graph, branch: str) -> None:
     if branch != "main":
-        put(graph.create_branch(branch), Person=[person("own", age=0)])
-    graph = graph.branch(branch)
+        put(graph.branches.create(branch), Person=[person("own", age=0)])
+    graph = graph.checkout(branch)
     states = varied_commits(graph)
 
     for number, state in enumerate(states):
-        graph.tag(f"state-{number}", at=state.commit_id)
+        graph.tags.create(f"state-{number}", at=state.commit_id)
         references: list[str | int | datetime] = [
             state.commit_id,
             state.commit_id.lower(),
@@ -152,14 +152,14 @@ def test_states_whose_manifest_versions_are_gone_are_put_together_again(
         assert content(past) == state.content
         at_its_time = graph.at(state.created_at)
         assert (at_its_time.commit_id, pins(at_its_time)) == (state.commit_id, pins(past))
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.cost("folds the manifests of two branches, and reads every state again", 6)
 def test_states_of_a_branch_stay_readable_through_folds_and_merges(
     graph: Graph, short_memory: None
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     states = varied_commits(dev)
     put(graph, Person=[person("eve", age=5)])
     dev.merge("main")
@@ -175,13 +175,13 @@ def test_states_of_a_branch_stay_readable_through_folds_and_merges(
         assert content(past) == state.content
         assert pins(graph.at(state.commit_id)) == pins(past)
         assert pins(dev.at(state.created_at)) == pins(past)
-    assert dev.check().ok
-    assert graph.check().ok
+    assert dev.maintenance.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_time_on_a_branch_before_the_fork_is_that_of_its_parent(graph: Graph) -> None:
     states = varied_commits(graph)
-    dev = graph.create_branch("dev", from_=states[2].commit_id)
+    dev = graph.branches.create("dev", source=states[2].commit_id)
     put(dev, Pet=[{"name": "own"}])
 
     assert dev.at(states[1].created_at).commit_id == states[1].commit_id
@@ -191,7 +191,7 @@ def test_time_on_a_branch_before_the_fork_is_that_of_its_parent(graph: Graph) ->
 
 def test_a_version_of_a_branch_counts_on_from_the_fork(graph: Graph) -> None:
     forked = record(graph)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Pet=[{"name": "kit"}])
     first = record(dev)
 
@@ -204,64 +204,64 @@ def test_a_version_of_a_branch_counts_on_from_the_fork(graph: Graph) -> None:
 
 
 def test_a_tag_outlives_its_branch(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
-    tag = dev.tag("release", actor="mia")
+    tag = dev.tags.create("release", actor="mia")
     expected = content(dev)
     put(dev, Person=[person("eve", age=5)])
     dev.delete({"Person": ["dan"]})
 
-    graph.delete_branch("dev")
+    graph.branches.delete("dev")
 
     assert content(graph.at("release")) == expected
-    assert [(each.tag, each.branch, each.actor) for each in graph.tags()] == [
+    assert [(each.tag, each.branch, each.actor) for each in graph.tags.list()] == [
         ("release", "dev", "mia")
     ]
     assert tag.commit_id == graph.at("release").commit_id
-    again = graph.create_branch("dev")
+    again = graph.branches.create("dev")
     put(again, Person=[person("gus", age=7)])
     assert content(graph.at("release")) == expected
 
 
 def test_a_tag_outlives_the_manifest_versions_around_it(graph: Graph, short_memory: None) -> None:
     put(graph, Person=[person("dan", age=4)])
-    graph.tag("release")
+    graph.tags.create("release")
     expected = content(graph)
     for number in range(8):
         put(graph, Pet=[{"name": f"later{number}"}])
 
     assert content(graph.at("release")) == expected
-    made = graph.create_branch("hotfix", from_="release")
+    made = graph.branches.create("hotfix", source="release")
     assert content(made) == expected
     assert forks(made) == set()
 
 
 def test_a_tag_is_made_once_and_gone_when_deleted(graph: Graph) -> None:
     first = put(graph, Person=[person("dan", age=4)])
-    made = graph.tag("release")
+    made = graph.tags.create("release")
 
-    assert graph.tag("release") == made
+    assert graph.tags.create("release") == made
     put(graph, Person=[person("eve", age=5)])
     with pytest.raises(ConflictError, match="already has a tag 'release'"):
-        graph.tag("release")
+        graph.tags.create("release")
     assert graph.at("release").commit_id == first
-    graph.delete_tag("release")
-    assert graph.tags() == ()
+    graph.tags.delete("release")
+    assert graph.tags.list() == ()
     with pytest.raises(NotFoundError):
         graph.at("release")
     with pytest.raises(NotFoundError, match="has no tag 'release'"):
-        graph.delete_tag("release")
-    graph.tag("release")
+        graph.tags.delete("release")
+    graph.tags.create("release")
     assert people(graph.at("release"))["eve"] == 5
 
 
 @pytest.mark.parametrize("name", ["main", "a/b", "__t", "2026-01-01", "v17", "", "a b", "x" * 161])
 def test_a_tag_has_a_name_of_its_own(graph: Graph, name: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        graph.tag(name)
+        graph.tags.create(name)
 
     assert caught.value.next_step
-    assert graph.tags() == ()
+    assert graph.tags.list() == ()
 
 
 UNKNOWN: tuple[str | int, ...] = (
@@ -278,9 +278,9 @@ def remade(graph_root: str) -> Graph:
     graph = omnigraph.init(graph_root, schema="node N { name: String @key }")
     put(graph, N=[{"name": "n"}])
     for name in ("made", "gone"):
-        graph.create_branch(name)
-        graph.delete_branch(name)
-    graph.create_branch("made")
+        graph.branches.create(name)
+        graph.branches.delete(name)
+    graph.branches.create("made")
     return graph
 
 
@@ -289,9 +289,9 @@ def test_what_does_not_exist_is_not_found_with_a_next_step(remade: Graph) -> Non
     uses: list[Callable[[str | int], object]] = [
         remade.at,
         remade.merge,
-        lambda it: remade.create_branch("more", from_=it),
-        lambda it: remade.tag("more", at=it),
-        lambda it: remade.branch(it) if isinstance(it, str) else remade.at(it),
+        lambda it: remade.branches.create("more", source=it),
+        lambda it: remade.tags.create("more", at=it),
+        lambda it: remade.checkout(it) if isinstance(it, str) else remade.at(it),
     ]
 
     for reference in UNKNOWN:
@@ -304,8 +304,8 @@ def test_what_does_not_exist_is_not_found_with_a_next_step(remade: Graph) -> Non
             assert len(str(caught.value)) < 1000
 
     assert remade.snapshot() == before
-    assert remade.tags() == ()
-    assert [branch.name for branch in remade.branches()] == ["main", "made"]
+    assert remade.tags.list() == ()
+    assert [branch.name for branch in remade.branches.list()] == ["main", "made"]
 
 
 def test_what_names_nothing_is_refused(remade: Graph) -> None:

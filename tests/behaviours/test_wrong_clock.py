@@ -40,7 +40,7 @@ root, schema = sys.argv[1:]
 said = []
 for call in (
     lambda: omnigraph.open(root),
-    lambda: omnigraph.open(root, mode="r"),
+    lambda: omnigraph.open(root, read_only=True),
     lambda: omnigraph.init(root + "-2", schema=schema),
     lambda: omnigraph.rebuild_manifest(root),
 ):

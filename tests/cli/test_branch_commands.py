@@ -20,20 +20,24 @@ def graph(graph_root: str) -> Graph:
     graph = package.init(graph_root, schema="node Person { name: String @key  age: I32? }")
     graph.write({"Person": [{"name": "Ann", "age": 1}]})
     rows = [{"name": "Ann", "age": 2}, {"name": "Bob", "age": 3}]
-    graph.create_branch("dev").write({"Person": rows}, mode="merge")
+    graph.branches.create("dev").write({"Person": rows}, mode="merge")
     return graph
 
 
 def test_branches_and_tags_are_made_listed_and_deleted(graph: Graph) -> None:
     made = answer("branch", "create", graph.root, "new", "--from", "dev")
-    assert made["commit"] == graph.branch("dev").snapshot().commit_id
+    assert made["commit_id"] == graph.checkout("dev").snapshot().commit_id
     names = [each["name"] for each in answer("branch", "list", graph.root)["branches"]]
     assert names == ["main", "dev", "new"]
     assert answer("branch", "delete", graph.root, "new") == {"deleted": "new"}
 
     tagged = answer("tag", "create", graph.root, "first", "--at", "dev", "--actor", "ada")
     (listed,) = answer("tag", "list", graph.root)["tags"]
-    assert (listed["tag"], listed["commit"], listed["actor"]) == ("first", tagged["commit"], "ada")
+    assert (listed["tag"], listed["commit_id"], listed["actor"]) == (
+        "first",
+        tagged["commit_id"],
+        "ada",
+    )
     assert answer("tag", "delete", graph.root, "first") == {"deleted": "first"}
     assert omnigraph("branch", "delete", graph.root, "new").returncode == 3
 
@@ -60,7 +64,7 @@ def test_a_merge_with_open_conflicts_lists_them_and_changes_nothing(graph: Graph
 
     merged = answer("merge", graph.root, "dev", "--resolve", "theirs")
     assert merged["outcome"] == "merged"
-    ages = graph.nodes("Person", columns=["age"]).read_all().column("age").to_pylist()
+    ages = graph.scan("Person", columns=["age"]).read_all().column("age").to_pylist()
     assert sorted(ages) == [2, 3]
 
 
@@ -68,10 +72,10 @@ def test_a_load_can_go_through_a_branch(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text('{"type": "Person", "data": {"name": "Cy"}}\n')
 
-    report = answer("load", graph.root, str(file), "--branch", "monday", "--merge-into", "main")
+    report = answer("load", graph.root, str(file), "--branch", "monday", "--into", "main")
 
     assert report["merged"] == graph.commits()[0].commit_id
-    assert graph.nodes("Person").read_all().num_rows == 2
+    assert graph.scan("Person").read_all().num_rows == 2
 
 
 def test_changes_end_with_the_cursor_to_go_on_from(graph: Graph) -> None:
@@ -81,3 +85,9 @@ def test_changes_end_with_the_cursor_to_go_on_from(graph: Graph) -> None:
     (commit,) = answer("changes", graph.root, "--cursor", first["cursor"])["commits"]
 
     assert commit["tables"] == {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}}
+    lines = omnigraph("changes", graph.root, "--cursor", first["cursor"]).stdout.splitlines()
+    assert lines[0].startswith(f"{commit['commit_id']}  {commit['actor']}  ")
+    assert lines[1:] == [
+        "  node:Person  1 inserted, 0 updated, 0 deleted",
+        f"cursor {commit['cursor']}",
+    ]

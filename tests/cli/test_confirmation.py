@@ -101,8 +101,8 @@ def test_on_a_terminal_it_is_a_question(said: str, code: int) -> None:
 @pytest.mark.local_disk("on a remote store these are asked about")
 def test_a_graph_on_a_local_disk_is_not_asked_about(graph_root: str, files: dict[str, str]) -> None:
     graph: Graph = small_graph(graph_root)
-    graph.create_branch("dev")
-    graph.tag("first")
+    graph.branches.create("dev")
+    graph.tags.create("first")
 
     for words in REMOVING.values():
         done = run_command(*spelled(words, graph.root, files))

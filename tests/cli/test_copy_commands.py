@@ -18,8 +18,8 @@ pytestmark = pytest.mark.unit
 def graph(graph_root: str) -> Graph:
     graph = package.init(graph_root, schema="node Person { name: String @key }")
     graph.write({"Person": [{"name": "Ann"}]})
-    graph.create_branch("dev").write({"Person": [{"name": "Bob"}]})
-    graph.create_branch("other")
+    graph.branches.create("dev").write({"Person": [{"name": "Bob"}]})
+    graph.branches.create("other")
     return graph
 
 
@@ -39,7 +39,7 @@ def test_a_backup_is_made_checked_and_restored(graph: Graph, tmp_path: Path) -> 
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "ok")
     assert (verified["ok"], verified["branches"]) == (True, ["main", "dev", "other"])
     assert (restored["kind"], restored["target"]) == ("restore", new)
-    assert package.open(new).branch("dev").nodes("Person").read_all().num_rows == 2
+    assert package.open(new).checkout("dev").scan("Person").read_all().num_rows == 2
 
 
 def test_a_clone_takes_one_branch(graph: Graph, tmp_path: Path) -> None:

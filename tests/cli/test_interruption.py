@@ -39,7 +39,7 @@ def stopped(*arguments: str, at: str, number: signal.Signals) -> Finished:
 
 
 def people(graph: Graph) -> set[str]:
-    return set(graph.nodes("Person").read_all()["name"].to_pylist())
+    return set(graph.scan("Person").read_all()["name"].to_pylist())
 
 
 @SIGNALS
@@ -51,7 +51,7 @@ def test_a_write_that_was_not_decided_is_undone_and_says_so(
 
     assert done.stderr == f"{WORDS[number]}; nothing was written\n"
     assert "eve" not in people(package.open(graph.root))
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.status().pending_sidecars == ()
 
 
 @SIGNALS

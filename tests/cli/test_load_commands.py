@@ -39,7 +39,7 @@ def people(path: Path, *ages: int) -> str:
 
 
 def names_in(graph: str) -> list[str]:
-    rows = package.open(graph, mode="r").nodes("Person", columns=["name"]).read_all()
+    rows = package.open(graph, read_only=True).scan("Person", columns=["name"]).read_all()
     return sorted(rows.column("name").to_pylist())
 
 
@@ -48,7 +48,7 @@ def test_load_shows_what_was_written_and_the_commit(graph: str, tmp_path: Path) 
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "Person" in done.stdout
-    (newest, _) = package.open(graph, mode="r").commits()
+    (newest, _) = package.open(graph, read_only=True).commits()
     assert newest.actor == "ada"
     assert "read 2 records in" in done.stdout
     assert f"commit {newest.commit_id}" in done.stdout
@@ -74,7 +74,7 @@ def test_a_fault_fails_with_its_place_and_the_next_step(graph: str, tmp_path: Pa
     assert "nothing was written" in done.stderr
     assert "--on-error quarantine" in done.stderr
     assert as_json.returncode == 5
-    assert json.loads(as_json.stdout)["offenders"][0]["line"] == 2
+    assert json.loads(as_json.stdout)["rejected"][0]["line"] == 2
     assert names_in(graph) == []
 
 
@@ -84,7 +84,7 @@ def test_faults_can_be_set_aside_in_a_directory(graph: str, tmp_path: Path) -> N
 
     done = omnigraph(
         *("load", graph, source, "--on-error", "quarantine"),
-        *("--max-bad", "50%", "--quarantine", str(bad)),
+        *("--max-rejected", "50%", "--quarantine", str(bad)),
     )
 
     assert done.returncode == 0
@@ -106,7 +106,7 @@ def test_a_type_and_a_mapping_are_given_for_csv(graph: str, tmp_path: Path) -> N
     (tmp_path / "x.csv").write_text("full,years\nann,3\n")
 
     done = omnigraph(
-        *("load", graph, str(tmp_path / "x.csv"), "--as", "Person"),
+        *("load", graph, str(tmp_path / "x.csv"), "--type", "Person"),
         *("--map", "name=full", "--map", "age=years"),
     )
 
@@ -123,7 +123,7 @@ def test_a_merge_with_an_order_keeps_the_greatest(graph: str, tmp_path: Path) ->
     done = omnigraph("load", graph, str(source), "--mode", "merge", "--order-by", "age", "--json")
 
     assert json.loads(done.stdout)["quarantined"] == {"superseded": 1}
-    rows = package.open(graph, mode="r").nodes("Person", columns=["age"]).read_all()
+    rows = package.open(graph, read_only=True).scan("Person", columns=["age"]).read_all()
     assert rows.to_pylist() == [{"age": 7}]
 
 
@@ -133,7 +133,7 @@ def test_a_merge_with_an_order_keeps_the_greatest(graph: str, tmp_path: Path) ->
         (["--mode", "replace"], 5, 'expected "append", "merge" or "overwrite"'),
         (["--branch", "dev"], 3, "no branch 'dev'"),
         (["--from", "main"], 5, "Add `--branch NAME`"),
-        (["--max-bad", "3"], 5, "any rejected record fails this load"),
+        (["--max-rejected", "3"], 5, "any rejected record fails this load"),
         (["--map", "name"], 2, "PROP=COLUMN"),
         (["--nonsense"], 2, "--nonsense"),
     ],
@@ -166,7 +166,7 @@ def test_an_interrupted_load_says_that_nothing_was_written(graph: str, tmp_path:
     assert (finished.returncode, finished.stdout) == (130, "")
     assert finished.stderr == "interrupted; nothing was written\n"
     assert names_in(graph) == []
-    assert package.open(graph, mode="r").status().pending_sidecars == ()
+    assert package.open(graph, read_only=True).maintenance.status().pending_sidecars == ()
 
 
 def test_export_writes_lines_to_stdout_and_says_so_on_stderr(graph: str, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_cleanup_as_json_has_stable_keys(graph: Graph) -> None:
 
     assert found.keys() == {
         "root",
-        "confirmed",
+        "dry_run",
         "tables",
         "reconciled",
         "leftovers",
@@ -151,7 +151,7 @@ def test_cleanup_as_json_has_stable_keys(graph: Graph) -> None:
     }
     assert (rows[DOC]["old_versions_removed"], rows[QUIET]["old_versions_removed"]) == (3, 0)
     assert found["reconciled"] == {
-        "confirmed": True,
+        "dry_run": False,
         "reclaimed": [],
         "failures": [],
         "foreign": [],
@@ -194,11 +194,11 @@ def test_a_table_that_cannot_be_cleaned_is_shown_and_ends_with_1(graph: Graph) -
 
     errors = {each["table_key"]: each["error"] for each in found["tables"] if each["error"]}
     assert list(errors.values()) == ["cleanup.table_gc"]
-    assert found["confirmed"] is True
+    assert found["dry_run"] is False
 
 
 def test_reconcile_counts_what_it_reclaimed(graph: Graph) -> None:
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)])
     assert killed("branch", "delete", graph.root, "gone", at="branch.post_delete")
 
     shown = omnigraph("reconcile", graph.root)
@@ -322,7 +322,7 @@ def test_a_run_that_was_killed_is_resumed_by_the_next(graph: Graph, tmp_path: Pa
     assert {each["outcome"] for each in found["steps"]} == {"done"}
     assert content(graph) == before
     assert fragments(graph, DOC) == 1
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.parametrize("verb", ["optimize", "cleanup", "reconcile", "maintain"])

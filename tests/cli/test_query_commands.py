@@ -93,7 +93,7 @@ def test_the_json_object_says_what_was_read(graph: Graph, folder: Path) -> None:
     assert found == {
         "query": "older",
         "branch": "main",
-        "commit": graph.snapshot().commit_id,
+        "commit_id": graph.snapshot().commit_id,
         "columns": [{"name": "name", "type": "String"}, {"name": "age", "type": "I32?"}],
         "rows": [{"name": "Ann", "age": 30}, {"name": "Bob", "age": 20}],
         "row_count": 2,
@@ -200,12 +200,12 @@ def test_wrong_options_are_refused(
 def test_branches_and_the_past_can_be_asked(graph: Graph) -> None:
     text = "query n() { match { $p: Person } return { count(*) as n } }"
     first = str(graph.snapshot().commit_id)
-    graph.create_branch("dev").write({"Person": [{"email": "c@x", "name": "Cat"}]})
+    graph.branches.create("dev").write({"Person": [{"email": "c@x", "name": "Cat"}]})
 
     dev = answer("query", graph.root, "-e", text, "--branch", "dev")
     assert (dev["rows"], dev["branch"]) == ([{"n": 3}], "dev")
     past = answer("query", graph.root, "-e", text, "--branch", "dev", "--at", first)
-    assert (past["rows"], past["commit"]) == ([{"n": 2}], first)
+    assert (past["rows"], past["commit_id"]) == ([{"n": 2}], first)
 
 
 def test_a_mistake_is_shown_in_its_place(graph: Graph, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_mutation_is_one_commit(graph: Graph, folder: Path) -> None:
     done = answer(*hire, "--expect-head", head, "--actor", "ada")
 
     assert done["query"] == "hire"
-    assert done["commit"] == graph.snapshot().commit_id != head
+    assert done["commit_id"] == graph.snapshot().commit_id != head
     assert done["tables"] == {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}}
     assert graph.commits()[0].actor == "ada"
     stored = omnigraph("mutate", graph.root, "--queries", str(folder), "--name", "hire", *values)

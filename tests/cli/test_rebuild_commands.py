@@ -20,7 +20,7 @@ def graph(graph_root: str) -> Graph:
     """A graph with a branch and two commits, without its manifest."""
     graph = package.init(graph_root, schema="node Person { name: String @key }")
     graph.write({"Person": [{"name": "Ann"}]}, operation_id="01JZZZZZZZZZZZZZZZZZZZZZZY")
-    graph.create_branch("dev").write({"Person": [{"name": "Bob"}]})
+    graph.branches.create("dev").write({"Person": [{"name": "Bob"}]})
     shutil.rmtree(folder_of(graph_root, "__manifest"))
     return graph
 
@@ -64,7 +64,7 @@ def test_the_preview_as_json(graph: Graph) -> None:
 
     (table,) = report["tables"]
     assert (table["version"], table["rows"], table["source"]) == (2, 1, "table")
-    assert (report["confirmed"], report["lost_branches"]) == (False, ["dev"])
+    assert (report["dry_run"], report["lost_branches"]) == (True, ["dev"])
     assert "01JZZZZZZZZZZZZZZZZZZZZZZY" in report["unnamed_operations"]
 
 

@@ -37,7 +37,7 @@ def dies(graph: Graph, at: str) -> None:
 
 
 def people(root: str) -> set[str]:
-    return set(package.open(root, mode="r").nodes("Person").read_all()["name"].to_pylist())
+    return set(package.open(root, read_only=True).scan("Person").read_all()["name"].to_pylist())
 
 
 def test_recovery_run_tells_what_it_finished(graph: Graph) -> None:
@@ -65,13 +65,13 @@ def test_recovery_run_tells_what_it_undid_and_as_json(graph: Graph) -> None:
 
 def test_recovery_run_tells_whose_records_it_only_removed(graph: Graph) -> None:
     dies(graph, "publish.post_manifest")
-    (operation,) = graph.status().pending_sidecars
+    (operation,) = graph.maintenance.status().pending_sidecars
 
     done = omnigraph("recovery", "run", graph.root)
 
     assert f"already ended: {operation}" in done.stdout
     assert "nothing to settle\n" in done.stdout
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.status().pending_sidecars == ()
 
 
 @pytest.mark.local_disk("tells a living writer by its process")
@@ -88,7 +88,7 @@ def test_recovery_run_tells_whom_it_left_alone(graph: Graph) -> None:
     assert writer.finish().returncode == 0
     (operation, *_) = [commit.operation_id for commit in graph.commits()]
     assert "nothing to settle\n" in done.stdout
-    assert f"left 1 write to writers that are alive: {operation}; --also-living" in done.stderr
+    assert f"left 1 write to writers that are alive: {operation}; --force" in done.stderr
 
 
 PREVIEWS = {
@@ -130,9 +130,9 @@ def test_stray_files_among_the_sidecars_are_told_and_block_nothing(graph: Graph)
 
     opened = package.open(graph.root)
     opened.write({"Person": [{"name": "eve"}]})
-    opened.optimize()
-    opened.cleanup(keep_versions=3, confirm=True)
-    opened.repair(confirm=True)
+    opened.maintenance.optimize()
+    opened.maintenance.cleanup(keep_versions=3, dry_run=False)
+    opened.maintenance.repair(dry_run=False)
 
     assert all(folder_of(graph.root, path).exists() for path in strays)
     for command in ("status", "check"):

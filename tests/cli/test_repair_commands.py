@@ -128,7 +128,7 @@ def test_the_json_has_stable_keys(graph: Graph) -> None:
 
 
 def test_a_branch_is_repaired_by_name(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.write({"Person": [{"name": "Dan", "age": 4}]})
     append(dev)
 

@@ -44,12 +44,12 @@ def require_optimized(root: str, before: RowIds, *, fragments: int) -> None:
     """Nothing is lost, nothing twice, fewer files, and every row in every index."""
     graph = omnigraph.open(root)
     assert row_ids_of(graph) == before
-    assert graph.nodes("Person").read_all().num_rows == fragments * ROWS
+    assert graph.scan("Person").read_all().num_rows == fragments * ROWS
     for entry in graph.snapshot().tables.values():
         health = table_health(graph._objects.root, entry)
         assert health.fragments == fragments * ROWS // TARGET
         assert health.indexes
         assert all(index.unindexed_rows == 0 for index in health.indexes)
-    report = graph.check()
+    report = graph.maintenance.check()
     assert report.ok, report.findings
     assert not report.pending_operations

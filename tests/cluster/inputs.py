@@ -54,9 +54,9 @@ def write_files(folder: Path) -> str:
 
 def require_loaded(graph: Graph) -> None:
     """Exactly the good records are there, once."""
-    ids = graph.nodes("Person", columns=["id"]).read_all().column("id").to_pylist()
+    ids = graph.scan("Person", columns=["id"]).read_all().column("id").to_pylist()
     assert len(ids) == len(set(ids)) == WRITTEN["Person"]
-    assert graph.edges("Knows").read_all().num_rows == WRITTEN["Knows"]
-    report = graph.check()
+    assert graph.scan("Knows").read_all().num_rows == WRITTEN["Knows"]
+    report = graph.maintenance.check()
     assert report.ok, report.findings
     assert not report.pending_operations

@@ -69,12 +69,14 @@ def ring(root: str) -> Graph:
 
 
 def rows_of(graph: Graph, spark: SparkSession, name: str, **given: Any) -> list[tuple[Any, ...]]:
-    typed = compile_queries(QUERIES, catalog=graph.catalog, filename="test.gq")[name]
-    plan = plan_query(typed, graph.catalog)
+    typed = compile_queries(QUERIES, catalog=graph.schema.catalog, filename="test.gq")[name]
+    plan = plan_query(typed, graph.schema.catalog)
     assert not isinstance(plan, Mutation)
     parameters = bind(typed, given, now=EPOCH)
     with query_errors():
-        frame = query_frame(graph.spark(spark), plan, catalog=graph.catalog, parameters=parameters)
+        frame = query_frame(
+            graph.spark(spark), plan, catalog=graph.schema.catalog, parameters=parameters
+        )
         return [tuple(row) for row in frame.collect()]
 
 

@@ -39,8 +39,8 @@ import json, sys, omnigraph
 from omnigraph.spark.session import SparkTarget
 root, files, master, settings = sys.argv[1:]
 report = omnigraph.open(root).load(
-    files, engine="spark", spark=SparkTarget(master=master, settings=json.loads(settings)),
-    on_error="quarantine",
+    files, spark=SparkTarget(master=master, settings=json.loads(settings)),
+    on_error="quarantine", options=omnigraph.LoadOptions(engine="spark"),
 )
 print(json.dumps([dict(report.written), dict(report.quarantined)]))
 """
@@ -128,9 +128,9 @@ def test_a_load_whose_tasks_keep_dying_fails_and_leaves_nothing(
     assert driver.returncode == 1
     assert "SparkJobFailedError: a Spark job failed" in err
     assert "nothing was written" in err
-    assert graph.nodes("Person").read_all().num_rows == 0
-    assert graph.recover().left_alone == ()
-    assert graph.check().ok
+    assert graph.scan("Person").read_all().num_rows == 0
+    assert graph.maintenance.recover().left_alone == ()
+    assert graph.maintenance.check().ok
 
 
 # In the gate tests/operations/test_load_crash.py kills loads in one process at the other points.
@@ -146,13 +146,13 @@ def test_a_load_whose_driver_is_killed_is_there_whole_or_not_at_all(
 
     assert driver.returncode == -signal.SIGKILL, err[-3000:]
     graph = omnigraph.open(graph_root)
-    people = graph.nodes("Person").read_all().num_rows
+    people = graph.scan("Person").read_all().num_rows
     assert people in {0, WRITTEN["Person"]}
     assert people == 0 or DRIVER_POINTS.index(point) > DRIVER_POINTS.index("mutation.post_stage")
     if people:
         require_loaded(graph)
     else:
-        assert graph.edges("Knows").read_all().num_rows == 0
-        report = graph.check()
+        assert graph.scan("Knows").read_all().num_rows == 0
+        report = graph.maintenance.check()
         assert report.ok, report.findings
-    assert graph.recover().settled == ()
+    assert graph.maintenance.recover().settled == ()

@@ -37,7 +37,8 @@ import json, sys, omnigraph
 from omnigraph.spark.session import SparkTarget, spark_for_a_while
 root, master, target, settings = sys.argv[1:]
 with spark_for_a_while(target=SparkTarget(master=master, settings=json.loads(settings))) as spark:
-    told = omnigraph.open(root).optimize(target_rows_per_fragment=int(target), spark=spark)
+    graph = omnigraph.open(root)
+    told = graph.maintenance.optimize(target_rows_per_fragment=int(target), spark=spark)
 print(json.dumps([[each.table_key, each.fragments_removed, each.committed] for each in told]))
 """
 OPTIMIZED = [["edge:Knows", FRAGMENTS, True], ["node:Person", FRAGMENTS, True]]

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.datasource import OmnigraphDataSource
 from omnigraph.errors import QueryFailedError
 from omnigraph.local.evolving.data_checks import failed_checks
@@ -77,7 +78,7 @@ def test_tables_are_optimized(connected: SparkSession, graph_root: str) -> None:
     graph = fragments.fragmented(graph_root, fragments=FRAGMENTS)
     before = fragments.row_ids_of(graph)
 
-    told = graph.optimize(target_rows_per_fragment=fragments.TARGET, spark=connected)
+    told = graph.maintenance.optimize(target_rows_per_fragment=fragments.TARGET, spark=connected)
 
     assert [(stats.table_key, stats.fragments_removed, stats.committed) for stats in told] == [
         ("edge:Knows", FRAGMENTS, True),
@@ -93,7 +94,11 @@ def test_a_load_survives_the_death_of_an_executor(
     graph = omnigraph.init(graph_root, schema=inputs.SCHEMA)
     with ThreadPoolExecutor(max_workers=1) as pool:
         load = pool.submit(
-            graph.load, files, engine="spark", spark=connected, on_error="quarantine"
+            graph.load,
+            files,
+            spark=connected,
+            on_error="quarantine",
+            options=LoadOptions(engine="spark"),
         )
         victims = executors_at_work(load, folder_of(graph_root, "_staging"))
 

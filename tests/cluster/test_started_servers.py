@@ -33,7 +33,7 @@ graph = omnigraph.open(sys.argv[1], storage_options={"allow_http": "true"})
 target = SparkTarget(master="local-cluster[2,1,1024]", settings=json.loads(sys.argv[2]))
 with spark_for_a_while(target=target) as spark:
     print(graph.spark(spark).nodes("Note", where="size < 30").count())
-    print(graph.check(spark=spark).ok)
+    print(graph.maintenance.check(spark=spark).ok)
 """
 THROUGH_CONNECT = """
 import json, sys
@@ -48,7 +48,7 @@ with spark_for_a_while(target=SparkTarget(remote="local[2]", settings=settings))
     on_spark = graph.spark(spark)
     found = on_spark.nodes("Person", columns=["name", "age"], where="age > 3")
     print(sorted((row["name"], int(row["age"])) for row in found.collect()))
-    on_spark.register_views()
+    on_spark.views()
     print(spark.sql("SELECT count(*) FROM Person JOIN Knows ON dst = Person.id").first()[0])
     spark.dataSource.register(OmnigraphDataSource)
     source = spark.read.format("omnigraph").option("type", "Person").load(graph.root)
@@ -56,7 +56,7 @@ with spark_for_a_while(target=SparkTarget(remote="local[2]", settings=settings))
     more = spark.createDataFrame([("new", 1)], "name string, age int")
     more.write.format("omnigraph").option("type", "Person").mode("append").save(graph.root)
     print(graph.spark(spark).nodes("Person").count(), source.count())
-    print(graph.check(spark=spark) == graph.check())
+    print(graph.maintenance.check(spark=spark) == graph.maintenance.check())
 """
 
 

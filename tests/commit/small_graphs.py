@@ -35,6 +35,6 @@ def pay(source: str, target: str, amount: int) -> dict[str, object]:
 
 def accounts(graph: Graph) -> dict[str, int]:
     """Balance by account, as published."""
-    rows = graph.nodes("Account", columns=["id", "balance"]).read_all().to_pylist()
+    rows = graph.scan("Account", columns=["id", "balance"]).read_all().to_pylist()
     assert len({row["id"] for row in rows}) == len(rows)
     return {row["id"]: row["balance"] for row in rows}

@@ -11,8 +11,8 @@ from lance.fragment import write_fragments
 import omnigraph
 from omnigraph import names
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph.graph import Graph, GraphView
 from omnigraph.operations.check import Problem
-from omnigraph.reading import Readable
 from omnigraph.storage.history import HISTORY
 from omnigraph.storage.table_versions import Role
 from tests.maintenance.old_graphs import AUTO_CLEANUP, SCHEMA, old_graph
@@ -29,13 +29,13 @@ def test_a_graph_of_tables_with_automatic_cleanup_keeps_what_tags_and_branches_n
     assert lance.dataset(f"{graph_root}/{PERSON}").config() == AUTO_CLEANUP
     before = versions(graph_root)
     graph = omnigraph.open(graph_root)
-    early = graph.create_branch("early")  # forks versions that have the settings
+    early = graph.branches.create("early")  # forks versions that have the settings
     first = early.write({"Person": [{"name": "zoe"}]})
     assert first.commit_id is not None
     early.write({"Person": [{"name": "yan"}]})
     graph.write({"Person": [{"name": "ann"}]})
-    graph.tag("t1")
-    dev = graph.create_branch("dev")
+    graph.tags.create("t1")
+    dev = graph.branches.create("dev")
     dev.write({"Person": [{"name": "eve"}]})
 
     for name in ("bob", "cid"):
@@ -68,11 +68,11 @@ def test_automatic_cleanup_that_something_else_switched_on_never_runs(
         case "write":
             graph.write({"Person": [{"name": "cid"}]})
         case "optimize":
-            graph.optimize()
+            graph.maintenance.optimize()
         case "delete":
             graph.delete({"Person": ["ann"]})
         case _:
-            graph.apply_schema(SCHEMA.replace("Person {", "Person { note: String? "))
+            graph.schema.apply(SCHEMA.replace("Person {", "Person { note: String? "))
 
     assert set(before) <= set(versions(graph_root))
 
@@ -84,20 +84,20 @@ def test_a_write_that_died_on_such_a_table_is_settled_without_a_cleanup(
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}], "Company": [{"name": "acme"}]})
     switch_on(graph_root)
-    graph.repair(confirm=True)
-    assert graph.check().findings
+    graph.maintenance.repair(dry_run=False)
+    assert graph.maintenance.check().findings
     before = versions(graph_root)
     arm(point, Armed(action=Action.ERROR))
     with pytest.raises(FailpointReached):
         graph.write({"Person": [{"name": "bob"}], "Company": [{"name": "bert"}]})
     disarm_all()
 
-    (recovery,) = graph.recover(also_living=True).settled
+    (recovery,) = graph.maintenance.recover(force=True).settled
     graph.write({"Person": [{"name": "cid"}]})
 
     assert recovery.kind == ("rolled_forward" if point.startswith("publish") else "rolled_back")
     assert set(before) <= set(versions(graph_root))
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_what_an_earlier_release_left_on_such_a_table_is_undone_without_a_cleanup(
@@ -106,7 +106,7 @@ def test_what_an_earlier_release_left_on_such_a_table_is_undone_without_a_cleanu
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     switch_on(graph_root)
-    graph.repair(confirm=True)
+    graph.maintenance.repair(dry_run=False)
     table = lance.dataset(f"{graph_root}/{PERSON}")
     table.tags.create("theirs", min(versions(graph_root)))
     appended = lance.LanceOperation.Append(write_fragments(table.to_table(), table, mode="append"))
@@ -125,43 +125,43 @@ def test_what_an_earlier_release_left_on_such_a_table_is_undone_without_a_cleanu
     assert set(before) <= set(versions(graph_root))
     assert table.tags.list() == {}
     assert people(graph) == ["ann", "bob"]
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_check_tells_of_automatic_cleanup(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     switch_on(graph_root)
-    (drifted,) = graph.check().findings
-    graph.repair(confirm=True)
+    (drifted,) = graph.maintenance.check().findings
+    graph.maintenance.repair(dry_run=False)
 
-    (finding,) = graph.check().findings
+    (finding,) = graph.maintenance.check().findings
 
     assert (finding.problem, finding.thing) == (Problem.AUTOMATIC_CLEANUP, "node:Person")
     assert "interval=1" in finding.message
     assert drifted == finding
     before = versions(graph_root)
     graph.write({"Company": [{"name": "acme"}]})
-    graph.optimize()
-    assert graph.check().ok
+    graph.maintenance.optimize()
+    assert graph.maintenance.check().ok
     assert set(before) <= set(versions(graph_root))
 
 
 def test_check_tells_of_automatic_cleanup_on_every_branch(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.write({"Person": [{"name": "bob"}]})
-    graph.create_branch("idle")
+    graph.branches.create("idle")
     (fork,) = Path(f"{graph_root}/{PERSON}/tree").iterdir()
     lance.dataset(str(fork)).update_config(AUTO_CLEANUP)
 
     for branch in ("main", "dev", "idle"):
-        (finding,) = graph.branch(branch).check().findings
+        (finding,) = graph.checkout(branch).maintenance.check().findings
         assert (finding.problem, finding.thing) == (Problem.AUTOMATIC_CLEANUP, "node:Person")
         assert "on branch 'dev'" in finding.message
     dev.write({"Person": [{"name": "cyd"}]})
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def switch_on(root: str) -> None:
@@ -172,5 +172,5 @@ def versions(root: str) -> list[int]:
     return [each["version"] for each in lance.dataset(f"{root}/{PERSON}").versions()]
 
 
-def people(graph: Readable) -> list[str]:
-    return sorted(graph.nodes("Person").read_all()["name"].to_pylist())
+def people(graph: Graph | GraphView) -> list[str]:
+    return sorted(graph.scan("Person").read_all()["name"].to_pylist())

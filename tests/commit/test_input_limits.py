@@ -50,7 +50,7 @@ def home(shared: Graph) -> Path:
 def graph(shared: Graph) -> Iterator[Graph]:
     yield shared
     if pending_operations(shared._objects):
-        shared.recover()
+        shared.maintenance.recover()
 
 
 @pytest.fixture
@@ -88,13 +88,13 @@ def call_of(graph: Graph, verb: str, type_name: Any, **options: Any) -> Callable
 
 
 def rows_of(graph: Graph, type_name: str, column: str) -> list[Any]:
-    rows = graph.nodes(type_name, columns=[column]).read_all().column(column)
+    rows = graph.scan(type_name, columns=[column]).read_all().column(column)
     values: list[Any] = rows.to_pylist()
     return values
 
 
 def emptied(graph: Graph, type_name: str) -> None:
-    ids = graph.nodes(type_name, columns=["id"]).read_all().column("id")
+    ids = graph.scan(type_name, columns=["id"]).read_all().column("id")
     if len(ids):
         graph.delete({type_name: ids})
 
@@ -115,14 +115,9 @@ def test_a_type_name_that_is_none_is_refused(
     assert "no type" in str(error)
 
 
-@pytest.mark.parametrize("kind", ["nodes", "edges"])
 @pytest.mark.parametrize("name", cases(hostile.TYPE_NAMES))
-def test_nothing_is_read_for_a_type_name_that_is_none(
-    graph: Graph, home: Path, name: str, kind: str
-) -> None:
-    read = graph.nodes if kind == "nodes" else graph.edges
-
-    assert isinstance(refusal(graph, home, lambda: read(name)), NotFoundError)
+def test_nothing_is_read_for_a_type_name_that_is_none(graph: Graph, home: Path, name: str) -> None:
+    assert isinstance(refusal(graph, home, lambda: graph.scan(name)), NotFoundError)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -145,7 +140,7 @@ def test_tables_that_are_no_mapping_are_refused(
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_type_named_twice_is_refused(graph: Graph, home: Path, verb: str) -> None:
-    tables: dict[str, object] = {"Thing": [], "node:Thing": []}
+    tables: dict[str, Any] = {"Thing": [], "node:Thing": []}
     call = graph.write if verb == "write" else graph.delete
 
     assert "twice" in str(refusal(graph, home, lambda: call(tables)))
@@ -167,7 +162,7 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     graph = omnigraph.init(root_at(tmp_path_factory.mktemp("folded")), schema=TINY)
     for text in "ab":
         graph.write({"Thing": [{"text": text}]})
-    assert fold(graph._objects.root, graph._manifest())
+    assert fold(graph._objects.root, graph._handle.manifest())
     return graph
 
 
@@ -222,7 +217,7 @@ def test_an_actor_is_refused_or_kept_exactly_for_ever(
         assert pending_operations(tiny._objects) == ()
         return
     tiny.write({"Thing": [{"text": "b"}]}, actor="ada")
-    fold(tiny._objects.root, tiny._manifest())
+    fold(tiny._objects.root, tiny._handle.manifest())
 
     assert isinstance(actor, str)
     assert [commit.actor for commit in tiny.commits(limit=2)] == ["ada", actor]
@@ -240,7 +235,7 @@ def test_an_initialisation_by_anybody_succeeds_or_leaves_the_root_free(
     else:
         assert isinstance(actor, str)
         graph.write({"Thing": [{"text": "a"}]})
-        fold(graph._objects.root, graph._manifest())
+        fold(graph._objects.root, graph._handle.manifest())
         assert graph.commits()[-1].actor == actor
 
 
@@ -349,14 +344,14 @@ def test_an_odd_id_names_exactly_its_row_and_its_edges(
 
 
 def _texts(graph: Graph) -> dict[str, str]:
-    rows = graph.nodes("Thing", columns=["id", "text"]).read_all().to_pylist()
+    rows = graph.scan("Thing", columns=["id", "text"]).read_all().to_pylist()
     found = {row["id"]: row["text"] for row in rows}
     assert len(found) == len(rows)
     return found
 
 
 def _edges(graph: Graph) -> set[str]:
-    ids = graph.edges("Link", columns=["id"]).read_all().column("id").to_pylist()
+    ids = graph.scan("Link", columns=["id"]).read_all().column("id").to_pylist()
     assert len(set(ids)) == len(ids)
     return set(ids)
 
@@ -388,7 +383,7 @@ def test_composite_keys_cannot_be_confused(
 ) -> None:
     emptied(graph, "Pair")
     graph.write({"Pair": [{"a": pair[0], "b": pair[1]} for pair in (one, other)]})
-    stored = graph.nodes("Pair").read_all().to_pylist()
+    stored = graph.scan("Pair").read_all().to_pylist()
 
     assert {(row["a"], row["b"]) for row in stored} == {one, other}
     graph.delete({"Pair": [row["id"] for row in stored if (row["a"], row["b"]) == one]})
@@ -416,7 +411,7 @@ def test_a_key_at_the_edge_gets_one_id(
     taken = refusal(graph, home, lambda: graph.write({type_name: [{"k": value}]}))
     assert "id_exists" in str(taken)
     graph.delete({type_name: [spelt]})
-    assert graph.nodes(type_name).read_all().num_rows == 0
+    assert graph.scan(type_name).read_all().num_rows == 0
 
 
 @pytest.mark.parametrize("type_name", ["Full", "Half"])
@@ -428,7 +423,7 @@ def test_both_zeros_are_one_key(graph: Graph, home: Path, type_name: str) -> Non
 
 @pytest.mark.parametrize(("column", "value"), cases(hostile.VALUES_REFUSED, spread=True))
 def test_a_value_of_another_kind_is_refused_with_its_row(
-    graph: Graph, home: Path, column: str, value: object
+    graph: Graph, home: Path, column: str, value: Any
 ) -> None:
     rows = [{"text": "fine"}, {column: value}]
     error = refusal(graph, home, lambda: graph.write({"Thing": rows}))
@@ -452,7 +447,9 @@ def test_a_value_comes_back_as_it_went_in(
 
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 @pytest.mark.parametrize("content", cases(hostile.BLOBS))
-def test_a_blob_comes_back_as_it_went_in(tmp_path: Path, content: bytes | None, mode: str) -> None:
+def test_a_blob_comes_back_as_it_went_in(
+    tmp_path: Path, content: bytes | None, mode: omnigraph.Mode
+) -> None:
     graph = omnigraph.init(
         root_at(tmp_path / "g"), schema="node Thing { text: String?  blob: Blob? }"
     )
@@ -478,13 +475,13 @@ def test_a_blob_comes_back_as_it_went_in(tmp_path: Path, content: bytes | None, 
     ids=["scalars", "lists"],
 )
 def test_columns_behind_a_blob_keep_their_values(
-    tmp_path: Path, properties: str, row: dict[str, object], mode: str
+    tmp_path: Path, properties: str, row: dict[str, object], mode: omnigraph.Mode
 ) -> None:
     schema = f"node Thing {{ blob: Blob?  {properties} }}"
     graph = omnigraph.init(root_at(tmp_path / "g"), schema=schema)
     graph.write({"Thing": [{"blob": b"abc", **row}]}, mode=mode)
 
-    assert graph.nodes("Thing", columns=list(row)).read_all().to_pylist() == [row]
+    assert graph.scan("Thing", columns=list(row)).read_all().to_pylist() == [row]
 
 
 @pytest.mark.parametrize("shape", ["rows", "arrow", "nulls"])
@@ -508,13 +505,13 @@ def test_a_column_name_that_is_none_is_refused(
     ids=repr,
 )
 def test_columns_that_cannot_be_read_are_refused(graph: Graph, home: Path, columns: Any) -> None:
-    refusal(graph, home, lambda: graph.nodes("Thing", columns=columns).read_all())
+    refusal(graph, home, lambda: graph.scan("Thing", columns=columns).read_all())
 
 
 @pytest.mark.parametrize("column", ["text", "words", "vector"])
 @pytest.mark.parametrize("build", cases(hostile.DEEP))
 def test_a_deeply_nested_value_is_refused(
-    graph: Graph, home: Path, build: Callable[[], object], column: str
+    graph: Graph, home: Path, build: Callable[[], Any], column: str
 ) -> None:
     rows = [{column: build()}]
 
@@ -564,12 +561,12 @@ def test_a_broken_array_is_refused(
     table = pa.table({column: build()})
 
     refusal(graph, tmp_path, lambda: graph.write({"Thing": table}))
-    assert graph.nodes("Thing").read_all().num_rows == 0
+    assert graph.scan("Thing").read_all().num_rows == 0
 
 
 @pytest.mark.parametrize("build", cases(hostile.SOURCES_REFUSED))
 def test_a_source_that_cannot_be_read_is_refused(
-    graph: Graph, home: Path, build: Callable[[], object]
+    graph: Graph, home: Path, build: Callable[[], Any]
 ) -> None:
     error = refusal(graph, home, lambda: graph.write({"Thing": build()}))
 
@@ -578,17 +575,17 @@ def test_a_source_that_cannot_be_read_is_refused(
 
 @pytest.mark.parametrize(("build", "count"), cases(hostile.SOURCES_ACCEPTED, spread=True))
 def test_a_source_of_an_odd_shape_gives_every_row(
-    graph: Graph, build: Callable[[], object], count: int
+    graph: Graph, build: Callable[[], Any], count: int
 ) -> None:
     emptied(graph, "Thing")
     graph.write({"Thing": build()})
 
-    assert graph.nodes("Thing").read_all().num_rows == count
+    assert graph.scan("Thing").read_all().num_rows == count
 
 
 @pytest.mark.parametrize("build", cases(hostile.DELETES_REFUSED))
 def test_ids_to_delete_that_cannot_be_read_are_refused(
-    graph: Graph, home: Path, build: Callable[[], object]
+    graph: Graph, home: Path, build: Callable[[], Any]
 ) -> None:
     error = refusal(graph, home, lambda: graph.delete({"Thing": build()}))
 
@@ -607,7 +604,7 @@ def test_ids_to_delete_that_cannot_be_read_are_refused(
     ],
     ids=["slice", "dictionary", "view", "chunks", "set", "iterator"],
 )
-def test_ids_to_delete_of_an_odd_shape_delete_exactly_these(graph: Graph, ids: object) -> None:
+def test_ids_to_delete_of_an_odd_shape_delete_exactly_these(graph: Graph, ids: Any) -> None:
     emptied(graph, "Text")
     graph.write({"Text": [{"k": "a"}, {"k": "b"}]})
     graph.delete({"Text": ids})
@@ -616,7 +613,7 @@ def test_ids_to_delete_of_an_odd_shape_delete_exactly_these(graph: Graph, ids: o
 
 
 @pytest.mark.parametrize("value", cases({**hostile.IDS_REFUSED, **hostile.IDS_ACCEPTED}))
-def test_deleting_an_odd_id_that_is_not_there_changes_nothing(graph: Graph, value: object) -> None:
+def test_deleting_an_odd_id_that_is_not_there_changes_nothing(graph: Graph, value: Any) -> None:
     emptied(graph, "Text")
     before = graph.snapshot()
     try:
@@ -658,5 +655,5 @@ def test_one_bad_row_in_many_chunks_is_named_exactly(graph: Graph, home: Path) -
 
 
 def test_the_graph_is_sound_after_all_of_this(graph: Graph) -> None:
-    assert graph.check().ok
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.check().ok
+    assert graph.maintenance.status().pending_sidecars == ()

@@ -53,8 +53,8 @@ def test_four_processes_append_to_one_table_and_all_progress(graph: Graph) -> No
     assert len(accounts(graph)) == 16
     by_actor = Counter(commit.actor for commit in graph.commits())
     assert [by_actor[f"w{number}"] for number in range(4)] == [4] * 4
-    assert graph.status().pending_sidecars == ()
-    assert graph.check().ok
+    assert graph.maintenance.status().pending_sidecars == ()
+    assert graph.maintenance.check().ok
 
 
 def test_processes_that_merge_one_row_never_double_it(graph: Graph) -> None:
@@ -62,7 +62,7 @@ def test_processes_that_merge_one_row_never_double_it(graph: Graph) -> None:
 
     assert list(accounts(graph)) == ["shared"]
     assert len(graph.commits()) == 1 + 9
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_processes_on_disjoint_tables_share_one_chain_of_commits(graph: Graph) -> None:
@@ -72,7 +72,7 @@ def test_processes_on_disjoint_tables_share_one_chain_of_commits(graph: Graph) -
     assert len(commits) == 9
     for child, parent in pairwise(commits):
         assert child.parent_id == parent.commit_id
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_threads_of_one_process_may_share_a_handle(graph: Graph) -> None:
@@ -87,7 +87,7 @@ def test_threads_of_one_process_may_share_a_handle(graph: Graph) -> None:
         thread.join()
 
     assert len(accounts(graph)) == 20
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_one_of_several_appends_of_the_same_id_wins_and_the_others_are_told(graph: Graph) -> None:
@@ -107,7 +107,7 @@ def test_one_of_several_appends_of_the_same_id_wins_and_the_others_are_told(grap
         thread.join()
 
     assert Counter(outcomes) == {"won": 1, "refused": 3}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_an_edge_and_the_deletion_of_its_node_never_both_happen(graph: Graph) -> None:
@@ -132,8 +132,8 @@ def test_an_edge_and_the_deletion_of_its_node_never_both_happen(graph: Graph) ->
         thread.join()
 
     assert len(accounts(graph)) == 8
-    assert graph.edges("Paid").read_all().num_rows == 0
-    assert graph.check().ok
+    assert graph.scan("Paid").read_all().num_rows == 0
+    assert graph.maintenance.check().ok
 
 
 def test_rows_and_ids_that_can_be_read_only_once_survive_a_lost_race(graph: Graph) -> None:

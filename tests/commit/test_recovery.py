@@ -50,7 +50,7 @@ def fail_at(graph: Graph, point: str) -> str:
 
 
 def heads_equal_pins(graph: Graph) -> bool:
-    return all(table.head_version == table.version for table in graph.status().tables)
+    return all(table.head_version == table.version for table in graph.maintenance.status().tables)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_a_write_that_moved_no_table_is_rolled_back(graph: Graph, point: str) ->
 
     assert accounts(reopened) == {"a": 1}
     assert reopened.outcome(operation_id) is OperationStatus.ROLLED_BACK
-    (recovery,) = reopened.recoveries()
+    (recovery,) = reopened.maintenance.recoveries()
     assert (recovery.kind, recovery.original_actor) == ("rolled_back", "ada")
-    assert reopened.status().pending_sidecars == ()
+    assert reopened.maintenance.status().pending_sidecars == ()
     assert heads_equal_pins(reopened)
-    assert reopened.check().ok
+    assert reopened.maintenance.check().ok
 
 
 def test_a_write_that_moved_every_table_is_rolled_forward(graph: Graph) -> None:
@@ -80,10 +80,10 @@ def test_a_write_that_moved_every_table_is_rolled_forward(graph: Graph) -> None:
     assert accounts(reopened) == {"a": 1, "b": 2}
     assert reopened.outcome(operation_id) is OperationStatus.PUBLISHED
     (commit,) = reopened.commits(actor="omnigraph:recovery")
-    (recovery,) = reopened.recoveries()
+    (recovery,) = reopened.maintenance.recoveries()
     assert (recovery.kind, recovery.commit_id) == ("rolled_forward", commit.commit_id)
     assert heads_equal_pins(reopened)
-    assert reopened.check().ok
+    assert reopened.maintenance.check().ok
 
 
 def test_a_write_that_moved_one_of_two_tables_is_rolled_back_and_head_follows(
@@ -97,7 +97,7 @@ def test_a_write_that_moved_one_of_two_tables_is_rolled_back_and_head_follows(
     if reopened.outcome(operation_id) is OperationStatus.ROLLED_BACK:
         assert accounts(reopened) == {"a": 1}
     assert heads_equal_pins(reopened)
-    assert reopened.check().ok
+    assert reopened.maintenance.check().ok
     assert len(reopened.commits(actor="omnigraph:recovery")) == 1
 
 
@@ -109,8 +109,8 @@ def test_a_write_that_was_published_needs_nothing_but_its_sidecar_removed(graph:
 
     assert reopened.outcome(operation_id) is OperationStatus.PUBLISHED
     assert reopened.snapshot().manifest_version == version
-    assert reopened.recoveries() == ()
-    assert reopened.status().pending_sidecars == ()
+    assert reopened.maintenance.recoveries() == ()
+    assert reopened.maintenance.status().pending_sidecars == ()
 
 
 def test_the_next_write_in_the_same_process_settles_what_an_earlier_one_left(
@@ -126,20 +126,20 @@ def test_the_next_write_in_the_same_process_settles_what_an_earlier_one_left(
 
 def test_a_second_sweep_changes_nothing(graph: Graph) -> None:
     fail_at(graph, "publish.pre_manifest")
-    graph.recover()
+    graph.maintenance.recover()
     version = graph.snapshot().manifest_version
 
-    assert graph.recover().settled == ()
+    assert graph.maintenance.recover().settled == ()
     assert graph.snapshot().manifest_version == version
 
 
 def test_opening_for_reading_settles_nothing(graph: Graph) -> None:
     fail_at(graph, "publish.pre_manifest")
 
-    reader = omnigraph.open(graph.root, mode="r")
+    reader = omnigraph.open(graph.root, read_only=True)
 
     assert accounts(reader) == {"a": 1}
-    assert len(reader.status().pending_sidecars) == 1
+    assert len(reader.maintenance.status().pending_sidecars) == 1
 
 
 def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
     )
     pause = {"OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=pause:3"}
     writer = start_code(script, graph.root, env=pause)
-    wait_until(lambda: bool(graph.status().pending_sidecars), "its sidecar")
+    wait_until(lambda: bool(graph.maintenance.status().pending_sidecars), "its sidecar")
 
     reopened = omnigraph.open(graph.root)
-    swept = reopened.recover()
+    swept = reopened.maintenance.recover()
 
     assert swept.settled == ()
     assert writer.finish().stdout == "done\n"
@@ -182,7 +182,7 @@ def test_a_sidecar_that_cannot_be_read_is_refused_aloud_and_kept(
     with pytest.raises(RecoveryRequiredError, match=why):
         graph.write({"Account": [account("x", 1)]})
     assert path.read_bytes() == content
-    assert accounts(omnigraph.open(graph.root, mode="r")) == {"a": 1}
+    assert accounts(omnigraph.open(graph.root, read_only=True)) == {"a": 1}
 
 
 def test_a_sidecar_that_vanishes_while_it_is_listed_is_skipped(
@@ -191,4 +191,4 @@ def test_a_sidecar_that_vanishes_while_it_is_listed_is_skipped(
     gone = names.sidecar(str(ULID()))
     monkeypatch.setattr("omnigraph.commit.recover.pending_sidecars", lambda _: (gone,))
 
-    assert graph.recover().settled == ()
+    assert graph.maintenance.recover().settled == ()

@@ -19,7 +19,9 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.operations.outcome import OperationStatus
+from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest_rows import Operation, Outcome
+from omnigraph.storage.tables import scan
 from tests.commit.small_graphs import account, accounts, pay, small_graph
 
 pytestmark = pytest.mark.unit
@@ -49,8 +51,8 @@ def test_rows_of_several_types_become_visible_in_one_commit(graph: Graph) -> Non
         first.commit_id,
     )
     assert [key for key, _, _ in newest.tables] == ["node:Account", "edge:Paid"]
-    assert graph.check().ok
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.check().ok
+    assert graph.maintenance.status().pending_sidecars == ()
 
 
 def test_a_snapshot_taken_before_a_write_stays_what_it_was(graph: Graph) -> None:
@@ -58,10 +60,7 @@ def test_a_snapshot_taken_before_a_write_stays_what_it_was(graph: Graph) -> None
     earlier = graph.snapshot().pinned
     graph.write({"Account": [account("a", 5)]}, mode="merge")
 
-    from omnigraph.operations.read import read_type
-    from omnigraph.storage.location import parse_root
-
-    rows = read_type(parse_root(graph.root), earlier, "node:Account", columns=["id", "balance"])
+    rows = scan(parse_root(graph.root), earlier.tables["node:Account"], columns=["id", "balance"])
     assert rows.read_all().to_pylist() == [{"id": "a", "balance": 1}]
     assert accounts(graph) == {"a": 5}
 
@@ -73,7 +72,7 @@ def test_append_refuses_known_ids_and_writes_nothing(graph: Graph) -> None:
     with pytest.raises(ValidationFailedError, match="id_exists"):
         graph.write({"Account": [account("b", 1), account("a", 2)]})
     assert graph.snapshot() == before
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.status().pending_sidecars == ()
 
 
 def test_merge_replaces_and_inserts(graph: Graph) -> None:
@@ -90,18 +89,18 @@ def test_overwrite_replaces_the_types_named_and_no_others(graph: Graph) -> None:
     graph.write({"Account": [account("c", 3)]}, mode="overwrite")
 
     assert accounts(graph) == {"c": 3}
-    assert graph.nodes("Note").read_all().num_rows == 1
-    assert graph.check().ok
+    assert graph.scan("Note").read_all().num_rows == 1
+    assert graph.maintenance.check().ok
 
 
 def test_overwrite_keeps_the_columns_and_their_meaning(graph: Graph) -> None:
-    before = graph.nodes("Account").schema
+    before = graph.scan("Account").schema
     graph.write({"Account": [account("c", 3)]}, mode="overwrite")
     graph.write({"Account": []}, mode="overwrite")
 
-    assert graph.nodes("Account").schema.equals(before, check_metadata=True)
+    assert graph.scan("Account").schema.equals(before, check_metadata=True)
     assert accounts(graph) == {}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_overwrite_keeps_every_value_in_its_column_also_behind_a_blob(graph_root: str) -> None:
@@ -113,7 +112,7 @@ def test_overwrite_keeps_every_value_in_its_column_also_behind_a_blob(graph_root
     for mode in ("append", "overwrite", "merge", "overwrite"):
         graph.write({"All": [{**row, "vector": [1.0, 2.0]}]}, mode=mode)
 
-        (stored,) = graph.nodes("All").read_all().to_pylist()
+        (stored,) = graph.scan("All").read_all().to_pylist()
         assert {key: stored[key] for key in ("n", "text", "m", "tags", "vector", "day")} == {
             "n": 1,
             "text": "x",
@@ -129,7 +128,7 @@ def test_overwrite_keeps_every_value_in_its_column_also_behind_a_blob(graph_root
         assert blob.readall() == b"abc"
     graph.write({"All": []}, mode="overwrite")
     graph.write({"All": [row]})
-    assert graph.nodes("All", columns=["m"]).read_all().to_pylist() == [{"m": 2}]
+    assert graph.scan("All", columns=["m"]).read_all().to_pylist() == [{"m": 2}]
 
 
 def test_overwrite_that_would_leave_edges_dangling_is_refused(graph: Graph) -> None:
@@ -149,12 +148,12 @@ def test_deleting_a_node_takes_its_edges_with_it(graph: Graph) -> None:
     result = graph.delete({"Account": ["b", "nobody"]})
 
     assert accounts(graph) == {"a": 1, "c": 3}
-    assert graph.edges("Paid").read_all().column("amount").to_pylist() == [3]
+    assert graph.scan("Paid").read_all().column("amount").to_pylist() == [3]
     assert {key: counts.deleted for key, counts in result.tables.items()} == {
         "node:Account": 1,
         "edge:Paid": 2,
     }
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_write_without_effect_makes_no_commit(graph: Graph) -> None:
@@ -166,7 +165,7 @@ def test_a_write_without_effect_makes_no_commit(graph: Graph) -> None:
     assert graph.write({}).commit_id is None
     assert graph.delete({}).commit_id is None
     assert graph.snapshot() == before
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.status().pending_sidecars == ()
 
 
 def test_arrow_pandas_like_and_dict_inputs_write_the_same_rows(graph: Graph) -> None:
@@ -197,7 +196,7 @@ def test_an_operation_id_survives_the_fold_into_history(
     for number in range(15):
         graph.write({"Note": [{"text": str(number)}]})
 
-    state = graph._manifest()
+    state = graph._handle.manifest()
     assert not any(
         isinstance(row, Operation) and row.operation_id == operation_id for row in state.rows
     )
@@ -206,7 +205,7 @@ def test_an_operation_id_survives_the_fold_into_history(
     assert again.commit_id == first.commit_id
     assert len(graph.commits()) == 17
     assert len(state.rows) < 60
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_an_operation_id_must_be_a_ulid(graph: Graph) -> None:
@@ -217,16 +216,16 @@ def test_an_operation_id_must_be_a_ulid(graph: Graph) -> None:
 
 
 def test_a_reading_handle_cannot_write(graph: Graph) -> None:
-    reader = omnigraph.open(graph.root, mode="r")
+    reader = omnigraph.open(graph.root, read_only=True)
 
-    for call in (lambda: reader.write({}), lambda: reader.delete({}), reader.recover):
+    for call in (lambda: reader.write({}), lambda: reader.delete({}), reader.maintenance.recover):
         with pytest.raises(ReadOnlyError, match="opened for reading"):
             call()
 
 
 def test_an_unknown_mode_is_refused(graph: Graph) -> None:
     with pytest.raises(InvalidInputError, match='expected "append", "merge" or "overwrite"'):
-        graph.write({}, mode="upsert")
+        graph.write({}, mode="upsert")  # type: ignore[arg-type]
 
 
 def test_foreign_rows_above_a_pin_stop_the_write_and_stay_where_they_are(graph: Graph) -> None:
@@ -246,8 +245,8 @@ def test_foreign_rows_above_a_pin_stop_the_write_and_stay_where_they_are(graph: 
 
     assert accounts(graph) == {"a": 1}
     assert graph.outcome(operation_id) is OperationStatus.ROLLED_BACK
-    assert graph.status().pending_sidecars == ()
-    assert [finding.problem.value for finding in graph.check().findings] == ["drift"]
+    assert graph.maintenance.status().pending_sidecars == ()
+    assert [finding.problem.value for finding in graph.maintenance.check().findings] == ["drift"]
     assert lance.dataset(dataset.uri).count_rows() >= 2
     graph.write({"Note": [{"text": "z"}]})
 
@@ -269,7 +268,7 @@ def test_versions_left_by_our_own_kind_are_healed_not_refused(graph: Graph) -> N
     graph.write({"Account": [account("b", 2)]})
 
     assert accounts(graph) == {"a": 1, "b": 2}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_an_aborted_operation_cannot_be_revived(graph: Graph) -> None:
@@ -282,7 +281,7 @@ def test_an_aborted_operation_cannot_be_revived(graph: Graph) -> None:
 
     (row,) = [
         row
-        for row in graph._manifest().rows
+        for row in graph._handle.manifest().rows
         if isinstance(row, Operation) and row.operation_id == operation_id
     ]
     assert row.outcome is Outcome.ABORTED

@@ -197,7 +197,7 @@ class BranchStorm:
     def _settle(self, base: Content) -> None:
         """One sweep, one reconciling, then compare what was said with what is there."""
         graph = omnigraph.open(self._root)
-        graph.recover(also_living=True)
+        graph.maintenance.recover(force=True)
         if pending_operations(graph._objects):
             self._wrong("operations are pending after a sweep")
         reconcile_forks(graph._objects)
@@ -211,8 +211,8 @@ class BranchStorm:
                 self._wrong(f"{claim.error} is no answer: {claim}")
         look = look_at(graph, base)
         for name, marks in look.picture.items():
-            on_branch = graph.branch(name)
-            for finding in on_branch.check().findings:
+            on_branch = graph.checkout(name)
+            for finding in on_branch.maintenance.check().findings:
                 self._wrong(f"{name}: {finding}")
             self._compare(on_branch, marks, claims)
         self._live_on(graph, base)
@@ -221,7 +221,7 @@ class BranchStorm:
         commits = graph.commits()
         known = {commit.commit_id for commit in commits}
         operations = {commit.operation_id for commit in commits}
-        name = graph.branch_name
+        name = graph.branch
         for commit in commits:
             if commit.merged_parent_id not in {None, *known}:
                 self._wrong(f"{name}: the commit merged by {commit.commit_id} is unknown")
@@ -242,8 +242,8 @@ class BranchStorm:
                 self._wrong(f"{name} holds what was refused: {claim}")
 
     def _ready_since(self, graph: Graph) -> float:
-        log = read_branch_log(graph._objects, graph.branch_name)
-        entry = names.branch_ref(graph.branch_name, log.last)
+        log = read_branch_log(graph._objects, graph.branch)
+        entry = names.branch_ref(graph.branch, log.last)
         return folder_of(self._root, entry).stat().st_mtime
 
     def _live_on(self, graph: Graph, base: Content) -> None:
@@ -262,10 +262,10 @@ class BranchStorm:
             self._wrong(f"main alone has {left}")
 
     def _delete_with_children(self, graph: Graph, name: str) -> None:
-        for branch in graph.branches():
+        for branch in graph.branches.list():
             if branch.parent == name:
                 self._delete_with_children(graph, branch.name)
-        if name in {branch.name for branch in graph.branches()}:
+        if name in {branch.name for branch in graph.branches.list()}:
             run_errand(graph, delete(name))
 
     def _wrong(self, mistake: str) -> None:

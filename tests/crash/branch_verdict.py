@@ -30,7 +30,7 @@ def assert_all_or_nothing(root: str, errand: Errand, *, before: Picture, base: C
     """Recover, and prove that the errand was run or was not; returns which."""
     after = done(before, errand)
     touched = {errand.name, errand.source}
-    seen = look_at(omnigraph.open(root, mode="r"), base, only=touched).picture
+    seen = look_at(omnigraph.open(root, read_only=True), base, only=touched).picture
     assert seen in (_only(before, touched), _only(after, touched))
 
     graph = omnigraph.open(root)
@@ -58,7 +58,7 @@ def assert_tidy_and_sound(
     for name, content in look.contents.items():
         is_checked = used is None or name in used or is_nightly()
         if is_checked and not name.startswith("tag:"):
-            _assert_sound(graph.branch(name), content)
+            _assert_sound(graph.checkout(name), content)
     return look.picture
 
 
@@ -75,7 +75,7 @@ def assert_tidy(graph: Graph, *, torn_by: str = "", after_zombies: bool = False)
 
 
 def _assert_sound(graph: Graph, content: Content) -> None:
-    assert findings(graph, content) == (), graph.branch_name
+    assert findings(graph, content) == (), graph.branch
     commits = graph.commits()
     merged = {commit.merged_parent_id for commit in commits} - {None}
     assert merged <= {commit.commit_id for commit in commits}, "a merged commit is unknown"

@@ -14,7 +14,7 @@ from tests.crash.branch_world import Errand, Verb, told
 
 def main(_: str, root: str, errand: str) -> None:
     wanted = Errand.decoded(errand)
-    graph = omnigraph.open(root, mode="r" if wanted.verb is Verb.READ else "rw")
+    graph = omnigraph.open(root, read_only=wanted.verb is Verb.READ)
     print(json.dumps(told(graph, wanted)), flush=True)
 
 

@@ -122,22 +122,22 @@ def run_errand(graph: Graph, errand: Errand) -> dict[str, object]:
     """Carry an errand out; what comes back fits into a line of JSON."""
     match errand.verb:
         case Verb.CREATE:
-            graph.create_branch(errand.name, from_=errand.source)
+            graph.branches.create(errand.name, source=errand.source)
         case Verb.DELETE:
-            graph.delete_branch(errand.name)
+            graph.branches.delete(errand.name)
         case Verb.WRITE:
-            carry_out(graph.branch(errand.name), job_of(errand.mark, errand.operation_id))
+            carry_out(graph.checkout(errand.name), job_of(errand.mark, errand.operation_id))
         case Verb.MERGE:
             result = graph.merge(
                 errand.source, into=errand.name, operation_id=errand.operation_id or None
             )
             return {"outcome": result.outcome.value}
         case Verb.TAG:
-            graph.tag(errand.name, at=errand.source)
+            graph.tags.create(errand.name, at=errand.source)
         case Verb.UNTAG:
-            graph.delete_tag(errand.name)
+            graph.tags.delete(errand.name)
         case Verb.READ:
-            return {"content": content_of(graph.branch(errand.name))}
+            return {"content": content_of(graph.checkout(errand.name))}
         case Verb.RECONCILE | Verb.SWEEP | Verb.FOLD:
             return {"kept_up": _keep_up(graph, errand)}
         case _:
@@ -151,7 +151,7 @@ def _keep_up(graph: Graph, errand: Errand) -> int:
     if errand.verb is Verb.RECONCILE:
         return len(reconcile_forks(objects).reclaimed)
     if errand.verb is Verb.SWEEP:
-        return len(graph.recover(also_living=True).settled)
+        return len(graph.maintenance.recover(force=True).settled)
     state = read_manifest(objects.root, branch=branch_ref(objects, errand.name))
     return int(fold(objects.root, state))
 
@@ -228,8 +228,8 @@ def look_at(graph: Graph, base: Content, *, only: Collection[str] | None = None)
     contents: dict[str, Content] = {}
     for name in (MAIN, *living_branches(graph._objects)):
         if only is None or name in only:
-            contents[name] = content_of(graph.branch(name))
-    for each in graph.tags() if only is None else ():
+            contents[name] = content_of(graph.checkout(name))
+    for each in graph.tags.list() if only is None else ():
         contents[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot().pinned)
     picture = {name: marks_in(content, base) for name, content in contents.items()}
     for name, marks in picture.items():

@@ -33,14 +33,14 @@ def main(role: str, root: str, home: str, last: str) -> None:
 
 def consume(root: str, home: Path, session: str) -> None:
     """Follow the feed until there is nothing left to wait for."""
-    graph = omnigraph.open(root, mode="r")
+    graph = omnigraph.open(root, read_only=True)
     drop_half_a_line(home / "delivered")
     print("ready", flush=True)
     with (home / "delivered").open("a") as delivered:
         while True:
             is_last = (home / "written").exists()
             cursor = (home / "cursor").read_text()
-            for commit in changes(graph._objects, graph.catalog, None, cursor=cursor):
+            for commit in changes(graph._objects, graph.schema.catalog, None, cursor=cursor):
                 for line in lines_of(commit):
                     delivered.write(json.dumps({"session": session, **line}) + "\n")
                     delivered.flush()

@@ -141,16 +141,16 @@ def settle(root: str, tally: Tally, said: list[str]) -> Tally:
     tally.mistakes += [line for line in said if line.startswith("WRONG")]
     tally.said = Counter(line.partition(":")[0] for line in said if not line.startswith("WRONG"))
     graph = omnigraph.open(root)
-    tally.holds_left = len(graph.holds())
+    tally.holds_left = len(graph.holds.list())
     _clean(graph, timedelta(0))
     tally.versions_held, tally.bytes_held = _versions(graph), _bytes(graph)
     _clean(graph, timedelta(days=1))
     tally.versions_left, tally.bytes_left = _versions(graph), _bytes(graph)
-    if graph.holds():
-        tally.mistakes.append(f"WRONG holds are left: {graph.holds()}")
+    if graph.holds.list():
+        tally.mistakes.append(f"WRONG holds are left: {graph.holds.list()}")
     if tally.versions_left > VERSIONS_LEFT_MAX * len(graph.snapshot().tables):
         tally.mistakes.append(f"WRONG {tally.versions_left} versions are left")
-    checked = graph.check()
+    checked = graph.maintenance.check()
     tally.bytes_unnamed = checked.orphan_bytes
     if len(numbers(graph.snapshot())) != 1 or not checked.ok:
         tally.mistakes.append("WRONG the graph is broken")
@@ -159,7 +159,7 @@ def settle(root: str, tally: Tally, said: list[str]) -> Tally:
 
 def _clean(graph: Graph, by: timedelta) -> None:
     clock = replace(SYSTEM_CLOCK, now=lambda: SYSTEM_CLOCK.now() + by)
-    graph.recover(also_living=True)
+    graph.maintenance.recover(force=True)
     cleanup_graph(graph._objects, CleanupPolicy(keep_versions=1), clock)
 
 

@@ -20,9 +20,8 @@ from typing import Final
 
 import omnigraph
 from omnigraph.errors import ConflictError, NoLongerKeptError, OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.operations.changes import BaselineTable, ChangeFeed
-from omnigraph.reading import PastGraph, Readable
 
 SCHEMA: Final = """
 node Left { name: String @key  n: I64 }
@@ -47,11 +46,11 @@ def _rows(number: int) -> dict[str, list[dict[str, object]]]:
     return dict.fromkeys(TYPES, rows)
 
 
-def numbers(view: Readable) -> set[int]:
+def numbers(view: Graph | GraphView) -> set[int]:
     """The numbers of all rows: more than one is torn, none has vanished."""
     found: list[int] = []
     for name in TYPES:
-        found += view.nodes(name).read_all()["n"].to_pylist()
+        found += view.scan(name).read_all()["n"].to_pylist()
     assert len(found) == 2 * ROWS, f"{len(found)} rows"
     return set(found)
 
@@ -70,7 +69,7 @@ def write(root: str, chance: random.Random, say: Say, over: Over) -> None:
 def optimize(root: str, chance: random.Random, say: Say, over: Over) -> None:
     graph = omnigraph.open(root)
     while not over():
-        _tolerated(graph.optimize, say, "optimize")
+        _tolerated(graph.maintenance.optimize, say, "optimize")
         time.sleep(chance.uniform(0, 0.5))
 
 
@@ -79,7 +78,9 @@ def clean(root: str, chance: random.Random, say: Say, over: Over) -> None:
     graph = omnigraph.open(root)
     while not over():
         _tolerated(
-            lambda: graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True),
+            lambda: graph.maintenance.cleanup(
+                keep_versions=1, allow_unsafe_keep=True, dry_run=False
+            ),
             say,
             "cleanup",
         )
@@ -102,7 +103,7 @@ def read(root: str, chance: random.Random, say: Say, over: Over) -> None:
             _read_released(view, say)
 
 
-def _view(graph: Graph, chance: random.Random) -> PastGraph:
+def _view(graph: Graph, chance: random.Random) -> GraphView:
     hold = timedelta(seconds=chance.uniform(30, 60))
     if chance.random() < 0.5:
         return graph.snapshot(hold=hold)
@@ -111,7 +112,7 @@ def _view(graph: Graph, chance: random.Random) -> PastGraph:
     return graph.at(chance.choice(written).commit_id, hold=hold)
 
 
-def _read_held(view: PastGraph, chance: random.Random, say: Say) -> None:
+def _read_held(view: GraphView, chance: random.Random, say: Say) -> None:
     """Read again and again for a while; nothing may change or be missing."""
     ends = time.monotonic() + chance.uniform(0.1, 3)
     first: set[int] | None = None
@@ -130,7 +131,7 @@ def _read_held(view: PastGraph, chance: random.Random, say: Say) -> None:
         time.sleep(chance.uniform(0, 0.3))
 
 
-def _read_released(view: PastGraph, say: Say) -> None:
+def _read_released(view: GraphView, say: Say) -> None:
     """What is gone may be gone, but never anything else."""
     try:
         found = numbers(view)

@@ -39,7 +39,7 @@ def assert_whole(
 
     Tables that drifted hold rows of somebody else; upkept ones may be compacted by nobody we know.
     """
-    seen = look(omnigraph.open(root, mode="r"))
+    seen = look(omnigraph.open(root, read_only=True))
     assert_same(seen, expected)
     graph = omnigraph.open(root)
     assert pending_operations(graph._objects) == ()
@@ -47,7 +47,7 @@ def assert_whole(
     allowed = {Problem.DRIFT} if drifted else set()
     for name in expected if is_nightly() else (MAIN,):
         if not name.startswith("tag:"):
-            problems = {each.problem for each in findings(graph.branch(name), expected[name])}
+            problems = {each.problem for each in findings(graph.checkout(name), expected[name])}
             assert problems <= allowed, name
     assert_nothing_needs_repair(graph, drifted=drifted, upkept=upkept)
     assert_indexes_tell_the_truth(graph)

@@ -81,12 +81,12 @@ def unkept_graph(root: str) -> str:
     """
     graph = omnigraph.init(root, schema=SCHEMA)
     first_rows(graph)
-    graph.optimize()
-    graph.tag(FIRST)
-    graph.create_branch(STALE)
-    graph.create_branch(DEV)
+    graph.maintenance.optimize()
+    graph.tags.create(FIRST)
+    graph.branches.create(STALE)
+    graph.branches.create(DEV)
     _write(graph, DEV, MARKS_OF_DEV[0])
-    graph.tag(KEPT, at=DEV)
+    graph.tags.create(KEPT, at=DEV)
     _write(graph, DEV, MARKS_OF_DEV[1])
     for mark in ("merge-m", "append-a", "append-b"):
         _write(graph, MAIN, mark)
@@ -101,20 +101,22 @@ def keep_up(graph: Graph, maintenance: Maintenance) -> dict[str, object]:
     """Keep the graph up; returns what can be told in a line of JSON."""
     match maintenance:
         case Maintenance.OPTIMIZE:
-            stats = graph.optimize()
+            stats = graph.maintenance.optimize()
             return {
                 "committed": [each.table_key for each in stats if each.committed],
                 "skipped": {each.table_key: each.skipped for each in stats if each.skipped},
             }
         case Maintenance.CLEANUP | Maintenance.CLEANUP_TO_ONE:
             keep = 3 if maintenance is Maintenance.CLEANUP else 1
-            report = graph.cleanup(keep_versions=keep, confirm=True, allow_unsafe_keep=True)
+            report = graph.maintenance.cleanup(
+                keep_versions=keep, dry_run=False, allow_unsafe_keep=True
+            )
             removed = {each.table_key: each.old_versions_removed for each in report.tables}
             return {"removed": removed, "failed": report.failed}
         case Maintenance.RECONCILE:
             return {"reclaimed": len(reconcile_forks(graph._objects).reclaimed)}
         case Maintenance.REPAIR:
-            repaired = graph.repair(confirm=True, force=True)
+            repaired = graph.maintenance.repair(dry_run=False, force=True)
             return {"published": [each.table_key for each in repaired.published]}
         case _:
             assert_never(maintenance)
@@ -143,9 +145,9 @@ def with_steps(laid: Laid, steps: Iterable[Step]) -> Contents:
 def look(graph: Graph) -> Contents:
     """Read every branch and tag whole."""
     found = {
-        name: content_of(graph.branch(name)) for name in (MAIN, *living_branches(graph._objects))
+        name: content_of(graph.checkout(name)) for name in (MAIN, *living_branches(graph._objects))
     }
-    for each in graph.tags():
+    for each in graph.tags.list():
         found[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot().pinned)
     return found
 

@@ -83,7 +83,7 @@ class MaintenanceWorlds:
             case MaintenanceWorld.KEPT:
                 self._kept(graph)
             case MaintenanceWorld.FOREIGN:
-                graph.optimize()
+                graph.maintenance.optimize()
                 _compact_by_hand(graph, "edge:Visited")
                 _append_by_hand(graph, "node:Ghost")
             case _:
@@ -106,7 +106,7 @@ class MaintenanceWorlds:
         assert dead.was_killed
 
     def _look(self, old_commit: str) -> Laid:
-        graph = omnigraph.open(self.root, mode="r")
+        graph = omnigraph.open(self.root, read_only=True)
         old = content_of(graph, graph.at(old_commit).snapshot().pinned)
         return Laid(contents=look(graph), old_commit=old_commit, old=old)
 

@@ -12,5 +12,5 @@ import omnigraph.maintenance.rebuild  # every victim finds it loaded
 
 
 def main(_verb: str, root: str) -> None:
-    said = omnigraph.rebuild_manifest(root, confirm=True).commit_id
+    said = omnigraph.rebuild_manifest(root, dry_run=False).commit_id
     print(json.dumps({"said": said}), flush=True)

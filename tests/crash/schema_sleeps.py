@@ -199,13 +199,13 @@ WRITERS: Final[Matrix[WriterSleep]] = matrix(
 
 
 def pass_time(meanwhile: Meanwhile, root: str, branch: str) -> None:
-    graph = omnigraph.open(root).branch(branch)
+    graph = omnigraph.open(root).checkout(branch)
     match meanwhile:
         case Meanwhile.SWEPT_AND_WRITTEN:
-            graph.recover(also_living=True)
+            graph.maintenance.recover(force=True)
             write_city(graph, RIVAL_CITY, operation_id=RIVAL_ID)
         case Meanwhile.SWEPT_AND_APPLIED:
-            graph.recover(also_living=True)
+            graph.maintenance.recover(force=True)
             add_rival_type(graph, operation_id=RIVAL_ID)
         case Meanwhile.WRITTEN:
             write_city(graph, RIVAL_CITY, operation_id=RIVAL_ID)

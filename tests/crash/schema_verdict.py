@@ -50,7 +50,7 @@ def seen_afresh(root: str, branch: str = MAIN) -> Look:
     """What a reader sees that opens the graph now."""
     if is_nightly():
         return seen_by_another(root, branch)
-    return look(omnigraph.open(root, mode="r").branch(branch))
+    return look(omnigraph.open(root, read_only=True).checkout(branch))
 
 
 def assert_sound(graph: Graph) -> None:
@@ -68,7 +68,7 @@ def assert_old_or_new(root: str, job: Apply, *, before: Look) -> OperationStatus
     after = changed(before, job.change)
     assert seen_by_another(root, job.branch) in (before, after)
 
-    graph = omnigraph.open(root).branch(job.branch)
+    graph = omnigraph.open(root).checkout(job.branch)
     assert_settled(graph)
     outcome = graph.outcome(job.operation_id)
     if outcome is OperationStatus.PUBLISHED:
@@ -78,7 +78,7 @@ def assert_old_or_new(root: str, job: Apply, *, before: Look) -> OperationStatus
         assert look(graph) == before
     assert_sound(graph)
     assert_no_table_of_nobody(graph)
-    assert graph.recover(also_living=True).settled == ()
+    assert graph.maintenance.recover(force=True).settled == ()
     return outcome
 
 
@@ -87,7 +87,7 @@ def assert_life_goes_on(
 ) -> None:
     """The change can be made, rows can be written, and the past is what it was."""
     assert_asking_again_tells_the_same(graph, job, outcome)
-    repeated = graph.apply_schema(CHANGES[job.change].text)
+    repeated = graph.schema.apply(CHANGES[job.change].text)
     assert repeated.applied == (outcome is not OperationStatus.PUBLISHED)
     after = changed(before, job.change)
     assert look(graph) == after

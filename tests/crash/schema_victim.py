@@ -34,15 +34,15 @@ def main(verb: str, root: str, argument: str = "") -> None:
 def _do(verb: str, root: str, argument: str) -> dict[str, object]:
     match verb:
         case "look":
-            graph = omnigraph.open(root, mode="r")
-            return asdict(look(graph.branch(argument) if argument else graph))
+            graph = omnigraph.open(root, read_only=True)
+            return asdict(look(graph.checkout(argument) if argument else graph))
         case "apply":
             return _applied(omnigraph.open(root), Apply.decoded(argument))
         case "sweep":
-            settled = omnigraph.open(root).recover(also_living=True).settled
+            settled = omnigraph.open(root).maintenance.recover(force=True).settled
             return {"settled": [each.kind for each in settled]}
         case "branch":
-            omnigraph.open(root).create_branch(argument)
+            omnigraph.open(root).branches.create(argument)
             return {}
         case "write":
             write(omnigraph.open(root), Writing.decoded(argument))

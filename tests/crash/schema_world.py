@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import omnigraph
 from omnigraph import names
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.operations.apply_schema import SchemaResult
-from omnigraph.reading import Readable
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.tables import scan
 from tests.crash.small_world import CITY, PERSON, VISITED, Content
@@ -157,19 +156,19 @@ def make_graph(root: str, *, change: Change) -> Graph:
     )
     graph.write({"Visited": [{"id": f"v{n}", "src": f"p{n}", "dst": f"c{n}"} for n in range(3)]})
     if change is Change.AGAIN:
-        graph.apply_schema(WITHOUT)
+        graph.schema.apply(WITHOUT)
     if change is Change.BRANCH:
-        side = graph.create_branch(SIDE)
+        side = graph.branches.create(SIDE)
         side.write({"Person": [{"name": "side", "age": 9}]})
     return graph
 
 
 def apply(graph: Graph, job: Apply) -> SchemaResult:
     changed = CHANGES[job.change]
-    return graph.branch(changed.branch).apply_schema(changed.text, operation_id=job.operation_id)
+    return graph.checkout(changed.branch).schema.apply(changed.text, operation_id=job.operation_id)
 
 
-def look(graph: Readable) -> Look:
+def look(graph: Graph | GraphView) -> Look:
     """Everything that can be read at one moment; columns of another schema are an error."""
     snapshot, contract = graph._view()
     declared = contract.catalog.tables()
@@ -202,7 +201,7 @@ def with_city(before: Look, name: str) -> Look:
 
 def write_city(graph: Graph, name: str, *, operation_id: str | None = None) -> None:
     """Add a city, with whatever the schema in force demands of one."""
-    graph.write({"City": [city_row(graph.schema_text, name)]}, operation_id=operation_id)
+    graph.write({"City": [city_row(graph.schema.text, name)]}, operation_id=operation_id)
 
 
 def city_row(text: str, name: str) -> dict[str, Any]:
@@ -216,7 +215,7 @@ def with_rival_type(before: Look) -> Look:
 
 def add_rival_type(graph: Graph, *, operation_id: str | None = None) -> None:
     """Change the schema in force by something else."""
-    graph.apply_schema(_rival_text(graph.schema_text), operation_id=operation_id)
+    graph.schema.apply(_rival_text(graph.schema.text), operation_id=operation_id)
 
 
 def swap_names(graph: Graph) -> None:
@@ -227,7 +226,7 @@ def swap_names(graph: Graph) -> None:
         f'node Town @rename_from("City") {city}\nnode Between {town}',
         f'node Town {city}\nnode City @rename_from("Between") {town}',
     ):
-        graph.apply_schema(text)
+        graph.schema.apply(text)
 
 
 def _rival_text(text: str) -> str:

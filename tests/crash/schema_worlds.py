@@ -112,14 +112,14 @@ class SchemaWorlds:
     def graph(self, change: Change = Change.MANY) -> Graph:
         """The branch that a change is about."""
         graph = omnigraph.open(self.root)
-        return graph.branch(_branch(change) or MAIN)
+        return graph.checkout(_branch(change) or MAIN)
 
     def _die(self, stage: Stage, job: Apply, failpoints: str) -> None:
         self.lay_out(job.change)
         victim = start("apply", self.root, job.encoded(), failpoints=failpoints)
         if stage is Stage.BRANCH_GONE:
             victim.wait_until_stopped()
-            omnigraph.open(self.root).delete_branch(SIDE)
+            omnigraph.open(self.root).branches.delete(SIDE)
             victim.kill()
         assert victim.end().was_killed
 
@@ -132,8 +132,8 @@ class SchemaWorlds:
         remove_root(self.root)
         link_root(template, self.root)
         if name not in self._looks:
-            graph = omnigraph.open(self.root, mode="r")
-            graph = graph.branch(branch or MAIN)
+            graph = omnigraph.open(self.root, read_only=True)
+            graph = graph.checkout(branch or MAIN)
             commit = graph.snapshot().commit_id
             assert commit is not None
             self._looks[name] = look(graph), commit

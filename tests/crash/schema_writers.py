@@ -9,6 +9,7 @@ from typing import Final, assert_never
 
 import pyarrow as pa
 
+from omnigraph.api.options import LoadOptions
 from omnigraph.graph import Graph
 from tests.crash.schema_world import city_row, write_city
 
@@ -50,7 +51,7 @@ class Writing:
 def prepare_for(verb: WriterVerb, graph: Graph) -> None:
     """Give the graph what the writer needs."""
     if verb is WriterVerb.MERGE:
-        write_city(graph.create_branch(DEV), "written")
+        write_city(graph.branches.create(DEV), "written")
     if verb is WriterVerb.OPTIMIZE:
         for number in range(3):
             write_city(graph, f"fragment{number}")
@@ -62,17 +63,19 @@ def write(graph: Graph, writing: Writing) -> None:
         case WriterVerb.WRITE:
             write_city(graph, city, operation_id=operation_id)
         case WriterVerb.LOAD:
-            row = city_row(graph.schema_text, city)
+            row = city_row(graph.schema.text, city)
             table = pa.Table.from_pylist([row])
-            graph.load({"City": table}, engine="local", operation_id=operation_id)
+            graph.load(
+                {"City": table}, operation_id=operation_id, options=LoadOptions(engine="local")
+            )
         case WriterVerb.MUTATE:
-            text = _INSERT_WITH_MOTTO if "motto" in graph.schema_text else _INSERT
+            text = _INSERT_WITH_MOTTO if "motto" in graph.schema.text else _INSERT
             graph.mutate(text, {"name": city}, operation_id=operation_id)
         case WriterVerb.DELETE:
             graph.delete({"City": ["c2"]}, operation_id=operation_id)
         case WriterVerb.MERGE:
             graph.merge(DEV, operation_id=operation_id)
         case WriterVerb.OPTIMIZE:
-            graph.optimize()
+            graph.maintenance.optimize()
         case _:
             assert_never(writing.verb)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 import omnigraph
+from omnigraph import Rows
 from omnigraph.graph import Graph
 from omnigraph.operations.write import WriteResult
 from omnigraph.storage.snapshot import Snapshot
@@ -82,7 +83,8 @@ def small_world(root: str) -> Graph:
 
 def carry_out(graph: Graph, job: Job) -> WriteResult:
     new = f"{job.mark}-new"
-    rows: dict[str, object]
+    rows: dict[str, Rows]
+    people: list[dict[str, object]]
     match job.kind:
         case Kind.APPEND:
             rows = {"Person": [{"name": new, "age": 50}], "City": [{"name": new, "size": 50}]}

@@ -23,11 +23,11 @@ _judged: set[str] = set()
 
 def findings(graph: Graph, content: Mapping[str, Any]) -> tuple[Finding, ...]:
     """The findings of a check of a graph that holds these rows by id by table."""
-    rows = json.dumps([graph.schema_text, content], sort_keys=True, default=str)
+    rows = json.dumps([graph.schema.text, content], sort_keys=True, default=str)
     with pytest.MonkeyPatch.context() as patch:
         if rows in _judged and not is_nightly():
             patch.setattr(check, "broken_rules", lambda *_: iter(()))
-        report = graph.check()
+        report = graph.maintenance.check()
     if report.ok:
         _judged.add(rows)
     return report.findings

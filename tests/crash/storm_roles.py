@@ -69,7 +69,7 @@ def sweep(root: str) -> None:
     """Take everybody for dead, again and again."""
     while True:
         time.sleep(random.uniform(0, _IMPATIENCE_SECONDS))
-        _undisturbed(lambda: omnigraph.open(root).recover(also_living=True))
+        _undisturbed(lambda: omnigraph.open(root).maintenance.recover(force=True))
 
 
 def maintain(root: str) -> None:
@@ -94,7 +94,7 @@ def read_claims(logs: Path) -> Claims:
 
 
 def _fold_and_clean(root: str) -> None:
-    location = omnigraph.open(root, mode="r")._objects.root
+    location = omnigraph.open(root, read_only=True)._objects.root
     fold(location, read_manifest(location))
     forget_old_versions(location)
 

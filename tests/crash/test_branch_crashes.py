@@ -69,7 +69,7 @@ def test_errands_killed_where_they_only_look_change_nothing(
         assert run_victim(root, errand, failpoints=f"{point}=kill").was_killed, point
 
     base = branch_worlds.base
-    assert look_at(omnigraph.open(root, mode="r"), base).picture == before
+    assert look_at(omnigraph.open(root, read_only=True), base).picture == before
     for errand in dict.fromkeys(errand for errand, _ in LOOKS[world]):
         run_errand(omnigraph.open(root), errand)
         before = done(before, errand)

@@ -133,4 +133,4 @@ def _run(graph: Graph, *errands: Errand) -> None:
 
 
 def _problems(graph: Graph, branch: str) -> set[Problem]:
-    return {finding.problem for finding in graph.branch(branch).check().findings}
+    return {finding.problem for finding in graph.checkout(branch).maintenance.check().findings}

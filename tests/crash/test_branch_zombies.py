@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 import omnigraph
+from omnigraph.api.handle import OpenMode
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.graph import Graph
 from tests.crash.branch_order import Told, explained, moment_of
@@ -78,8 +79,8 @@ def test_a_sweep_that_wakes_up_among_branches_does_no_harm(
     sleeper = start_errand(root, SWEEP, failpoints=f"{case.point}=stop")
     sleeper.wait_until_stopped()
     # Opening would settle what the dead writer left; whoever was there before does not.
-    graph = omnigraph.open(root, mode="r")
-    graph.mode = omnigraph.graph.OpenMode.READ_WRITE
+    graph = omnigraph.open(root, read_only=True)
+    graph._handle.mode = OpenMode.READ_WRITE
     rivals = _run(graph, case.rivals)
     sleeper.wake()
 

@@ -31,7 +31,7 @@ def test_a_killed_cleanup_keeps_what_is_named_and_the_next_one_goes_on(
     graph = assert_whole(maintenance_worlds.root, laid.contents)
     assert keep_up(graph, case.maintenance)["failed"] == ()
     assert {each.fate for each in listed_forks(graph._objects)} == {Fate.LEGITIMATE}
-    again = graph.cleanup(keep_versions=3, confirm=True)
+    again = graph.maintenance.cleanup(keep_versions=3, dry_run=False)
     assert sum(each.old_versions_removed for each in again.tables) == 0
     assert_same(look(graph), laid.contents)
     if is_nightly():

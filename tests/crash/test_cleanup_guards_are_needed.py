@@ -123,7 +123,9 @@ def test_what_a_merge_is_about_to_point_at_is_kept(maintenance_worlds: Maintenan
         ended = maintenance_worlds.run(Maintenance.CLEANUP_TO_ONE, without_guard=guard)
         assert ended.said == "acknowledged"
         merger.wake()
-        return merger.end().said, not maintenance_worlds.graph().branch(STALE).check().findings
+        return merger.end().said, not maintenance_worlds.graph().checkout(
+            STALE
+        ).maintenance.check().findings
 
     assert told_and_readable(ON) == ("acknowledged", True)
     assert told_and_readable("cl_no_sidecars") == ("acknowledged", False)

@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 
 
 def _contents(graph: Graph) -> dict[str, Content]:
-    return {branch.name: content(graph.branch(branch.name)) for branch in graph.branches()}
+    return {branch.name: content(graph.checkout(branch.name)) for branch in graph.branches.list()}
 
 
 def _write(graph: Graph) -> None:
@@ -45,16 +45,16 @@ def _write(graph: Graph) -> None:
     number = next(_numbers)
     for age in range(2):
         put(graph, Person=[person(f"p{number}", age=age)])
-    put(graph.branch("dev"), Person=[person(f"d{number}", age=number)])
+    put(graph.checkout("dev"), Person=[person(f"d{number}", age=number)])
     if number % 4 == 0:
-        put(graph.create_branch(f"b{number}"), Person=[person("ann", age=number)])
+        put(graph.branches.create(f"b{number}"), Person=[person("ann", age=number)])
 
 
 def _sound(root: str) -> dict[str, Content]:
     if is_nightly():
         report = omnigraph.verify(root)
         assert report.ok, report
-    return _contents(omnigraph.open(root, mode="r"))
+    return _contents(omnigraph.open(root, read_only=True))
 
 
 def _visits(point: str) -> Iterator[int]:
@@ -64,7 +64,7 @@ def _visits(point: str) -> Iterator[int]:
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     graph = small_graph(str(tmp_path / "graph"))
-    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
+    put(graph.branches.create("dev"), Person=[person("dan", age=4)])
     return graph
 
 
@@ -81,7 +81,7 @@ def test_a_killed_backup_leaves_the_last_one_or_the_new_one(
         if not _backup(graph, target, point, visit).was_killed:
             break  # every visit had its turn
 
-        for name, rows in _contents(omnigraph.open(target, mode="r")).items():
+        for name, rows in _contents(omnigraph.open(target, read_only=True)).items():
             assert rows in (before.get(name), after.get(name)), (visit, name)
         restored = _restored(target, tmp_path / f"restored-{visit}", point)
         assert restored in (before, after), visit
@@ -110,7 +110,7 @@ def test_a_first_backup_that_was_killed_is_no_graph_until_it_is_decided(
         assert _backup(graph, target, point, 1).was_killed, point
         if point not in _VISIBLE:
             with pytest.raises((DamagedGraphError, NotFoundError)):
-                omnigraph.open(target, mode="r")
+                omnigraph.open(target, read_only=True)
         omnigraph.backup(graph.root, target)
         assert _sound(target) == expected, point
 

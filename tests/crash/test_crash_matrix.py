@@ -105,7 +105,7 @@ def test_a_writer_killed_while_refusing_foreign_rows_leaves_them_alone(
     assert ended.was_killed
     outcome = assert_all_or_nothing(root, job, before=before, allowed=[Problem.DRIFT])
     assert outcome is OperationStatus.ROLLED_BACK
-    drifted = {f.thing for f in omnigraph.open(root).check().findings}
+    drifted = {f.thing for f in omnigraph.open(root).maintenance.check().findings}
     assert drifted == {"node:Person", "node:City"}
 
 
@@ -115,7 +115,7 @@ def test_a_writer_killed_while_folding_has_published(
 ) -> None:
     before = worlds.copy(BEFORE_A_FOLD, root)
     job = _job(case.kind)
-    commits = {commit.commit_id for commit in omnigraph.open(root, mode="r").commits()}
+    commits = {commit.commit_id for commit in omnigraph.open(root, read_only=True).commits()}
 
     ended = run(WRITE_AND_FOLD, root, job.encoded(), failpoints=f"{case.point}=kill")
 
@@ -242,16 +242,16 @@ def test_a_migration_killed_after_every_step_is_finished_by_the_last_open(
 
     for point in ("migration.pre_step", *("migration.post_step",) * steps):
         assert run("open", root, failpoints=f"{point}=kill").was_killed
-        assert not any(content_of(omnigraph.open(root, mode="r")).values())
+        assert not any(content_of(omnigraph.open(root, read_only=True)).values())
 
     _assert_migrated(root)
 
 
 def _assert_migrated(root: str) -> None:
     """Opening the empty graph has finished its migration, and it can be written."""
-    assert not any(content_of(omnigraph.open(root, mode="r")).values())
+    assert not any(content_of(omnigraph.open(root, read_only=True)).values())
     graph = reopened(root)
-    assert graph.status().format_stamp == names.STAMP
+    assert graph.maintenance.status().format_stamp == names.STAMP
     assert_sound(graph)
     version = graph.snapshot().manifest_version
     assert reopened(root).snapshot().manifest_version == version
@@ -271,9 +271,9 @@ def test_a_killed_init_made_the_graph_or_can_be_forced(point: str, root: str) ->
         with pytest.raises(AlreadyInitialisedError):
             omnigraph.init(root, schema=SCHEMA, force=True)
     else:
-        for mode in ("r", "rw"):
+        for read_only in (True, False):
             with pytest.raises(OmnigraphError):
-                omnigraph.open(root, mode=mode)
+                omnigraph.open(root, read_only=read_only)
         omnigraph.init(root, schema=SCHEMA, force=True)
     graph = reopened(root)
     assert pending(graph) == ()

@@ -71,7 +71,7 @@ def story(root: str, home: Path, *, kills: int, seed: str) -> tuple[list[Line], 
     """Let a consumer be killed while a writer writes; what was written, what was delivered."""
     graph = omnigraph.init(root, schema=SCHEMA)
     home.mkdir()
-    store(home / "cursor", changes(graph._objects, graph.catalog, None).cursor)
+    store(home / "cursor", changes(graph._objects, graph.schema.catalog, None).cursor)
     chance = random.Random(seed)
     with running("write", root, home, seed) as writer:
         for session in range(kills):

@@ -157,7 +157,7 @@ def test_a_roll_forward_demands_the_pins_the_dead_writer_read(
         writer.kill()
         assert writer.end().was_killed
         with without_guards(guard):
-            graph.recover()
+            graph.maintenance.recover()
         return _problems(graph)
 
     assert problems(ON) == set()
@@ -189,7 +189,7 @@ def test_a_roll_back_is_written_down_where_the_writer_will_find_it(
         writer.wait_until_stopped()
         graph = omnigraph.open(root)
         with without_guards(guard):
-            told = [each.kind for each in graph.recover(also_living=True).settled]
+            told = [each.kind for each in graph.maintenance.recover(force=True).settled]
         writer.wake()
         writer.end()
         return told, graph.outcome(job.operation_id)
@@ -209,7 +209,7 @@ def test_an_operation_is_decided_once(worlds: Worlds, tmp_path: Path) -> None:
         writer = start("write", root, job.encoded(), failpoints=armed, without_guard=guard)
         writer.wait_until_stopped()
         graph = omnigraph.open(root)
-        graph.recover(also_living=True)
+        graph.maintenance.recover(force=True)
         writer.wake()
         writer.end()
         return graph.outcome(job.operation_id), _differences(root, before)
@@ -337,7 +337,7 @@ def test_undone_operations_are_forgotten_only_behind_a_mark(
         writer = start("write", root, job.encoded(), failpoints="mutation.post_stage=stop")
         writer.wait_until_stopped()
         graph = omnigraph.open(root)
-        graph.recover(also_living=True)
+        graph.maintenance.recover(force=True)
         told = graph.outcome(job.operation_id)
         with without_guards(guard):
             fold(graph._objects.root, read_manifest(graph._objects.root))
@@ -365,12 +365,12 @@ def _lonely_city(worlds: Worlds, root: str) -> tuple[Graph, Job, Job]:
 
 
 def _problems(graph: Graph) -> set[Problem]:
-    return {finding.problem for finding in graph.check().findings}
+    return {finding.problem for finding in graph.maintenance.check().findings}
 
 
 def _differences(root: str, expected: Content) -> list[str]:
     """Rows that are too many (+), missing (-) or other than expected (*), by table and id."""
-    graph = omnigraph.open(root, mode="r")
+    graph = omnigraph.open(root, read_only=True)
     found: list[str] = []
     for key, entry in graph.snapshot().tables.items():
         rows = scan(graph._objects.root, entry).read_all().to_pylist()

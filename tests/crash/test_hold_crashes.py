@@ -42,7 +42,7 @@ def test_what_a_dead_reader_held_is_kept_until_its_time_is_over(
         assert _reader(maintenance_worlds, laid, failpoints=f"{point}=kill").was_killed, point
 
     graph = maintenance_worlds.graph()
-    left = graph.holds()
+    left = graph.holds.list()
     assert len(left) == 3, "at the first point nothing was put yet, at the last it was released"
     view = graph.at(laid.old_commit)
     assert keep_up(graph, Maintenance.CLEANUP_TO_ONE)["failed"] == ()
@@ -52,7 +52,7 @@ def test_what_a_dead_reader_held_is_kept_until_its_time_is_over(
     over = later(_longest(left) + timedelta(minutes=6))
     policy = CleanupPolicy(keep_versions=1)
     cleaned = cleanup_graph(graph._objects, policy, over)
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
     assert sum(table.old_versions_removed for table in cleaned.tables) > 0
     assert_same(look(graph), laid.contents)
 
@@ -72,7 +72,7 @@ def test_a_cleaner_that_dies_while_it_removes_holds_is_followed_by_the_next(
     ended = maintenance_worlds.run(Maintenance.CLEANUP, failpoints=f"{CLEANER_POINT}=kill")
 
     assert ended.was_killed
-    assert len(graph.holds()) == 1
+    assert len(graph.holds.list()) == 1
     assert maintenance_worlds.run(Maintenance.CLEANUP).said == "acknowledged"
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
     assert_same(look(graph), laid.contents)

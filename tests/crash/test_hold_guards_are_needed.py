@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.reading import PastGraph
+from omnigraph.graph import GraphView
 from omnigraph.system_clock import SYSTEM_CLOCK
 from tests.crash.maintenance_world import Laid, Maintenance
 from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
@@ -82,7 +82,7 @@ def test_a_hold_that_is_renewed_too_late_is_over(maintenance_worlds: Maintenance
     assert renewed_and_lost("hold_renewed_late") == (True, True)
 
 
-def _is_lost(worlds: MaintenanceWorlds, laid: Laid, view: PastGraph) -> bool:
+def _is_lost(worlds: MaintenanceWorlds, laid: Laid, view: GraphView) -> bool:
     try:
         return content_of(worlds.graph(), view.pinned) != laid.old
     except OmnigraphError:

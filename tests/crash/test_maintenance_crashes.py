@@ -69,7 +69,7 @@ def test_an_optimize_killed_after_a_lost_race_leaves_nothing_to_repair(
     if SWEEP in case.rivals:
         # Its sidecar is gone, and a compaction carries no name: nobody can tell it from others'.
         graph = assert_whole(maintenance_worlds.root, expected, upkept=COMPACTED)
-        graph.repair(confirm=True)
+        graph.maintenance.repair(dry_run=False)
     assert_converges(assert_whole(maintenance_worlds.root, expected), expected)
 
 

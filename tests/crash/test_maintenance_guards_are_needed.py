@@ -77,7 +77,7 @@ def test_a_sweep_publishes_only_files_that_somebody_answers_for(
         maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
         dead = maintenance_worlds.run(Maintenance.OPTIMIZE, failpoints="optimize.pre_reserve=kill")
         assert dead.was_killed
-        graph = omnigraph.open(maintenance_worlds.root, mode="r")
+        graph = omnigraph.open(maintenance_worlds.root, read_only=True)
         known = _files(graph) | _files_of_sidecar(graph)
         entry = graph.snapshot().tables[PERSON]
         by_hand = lance.dataset(f"{graph.root}/{entry.location}")

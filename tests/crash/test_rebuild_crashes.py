@@ -127,32 +127,34 @@ def _visits(point: str) -> Iterator[int]:
 
 
 def _require_no_older_state(root: str, before: Content, *, is_decided: bool) -> None:
-    for mode in ("r", "rw"):
+    for read_only in (True, False):
         if is_decided:
-            assert content(omnigraph.open(root, mode=mode)) == before
+            assert content(omnigraph.open(root, read_only=read_only)) == before
             continue
         with pytest.raises(DamagedGraphError) as caught:
-            omnigraph.open(root, mode=mode)
+            omnigraph.open(root, read_only=read_only)
         assert f"omnigraph repair {root} --rebuild-manifest" in caught.value.next_step
 
 
 def _finish(root: str, *, is_finished: bool) -> None:
     if not is_finished:
         omnigraph.rebuild_manifest(root)
-        report = omnigraph.rebuild_manifest(root, confirm=True)
+        report = omnigraph.rebuild_manifest(root, dry_run=False)
         assert report.commit_id is not None
         assert report.audited
     with pytest.raises(ConflictError, match="nothing to rebuild"):
-        omnigraph.rebuild_manifest(root, confirm=True)
+        omnigraph.rebuild_manifest(root, dry_run=False)
 
 
 def _require_whole(graph: Graph, before: Content, damaged: int) -> None:
     assert content(graph) == before
     rebuilt = [commit for commit in graph.commits() if commit.actor == "omnigraph:repair"]
-    recoveries = [found for found in graph.recoveries() if found.kind == "manifest_rebuilt"]
+    recoveries = [
+        found for found in graph.maintenance.recoveries() if found.kind == "manifest_rebuilt"
+    ]
     assert [found.commit_id for found in recoveries] == [commit.commit_id for commit in rebuilt]
     assert len(rebuilt) == 1
     put(graph, Person=[person("eve", age=5)])
-    assert graph.check(deep=True).ok
+    assert graph.maintenance.check(deep=True).ok
     quarantine = folder_of(graph.root, names.QUARANTINE_DIR)
     assert len([path for path in quarantine.rglob("*.manifest") if path.is_file()]) == damaged

@@ -85,7 +85,7 @@ def test_a_killed_sweep_of_a_schema_change_is_finished_by_the_next(
         graph = omnigraph.open(root)
         assert_settled(graph)
         assert_no_table_of_nobody(graph)
-        assert graph.check().findings == ()
+        assert graph.maintenance.check().findings == ()
         return
     outcome = assert_old_or_new(root, job, before=before)
     forward = case.stage in FORWARD
@@ -109,7 +109,7 @@ def test_an_applier_is_killed_at_every_point_that_it_reaches(
     reached = _reached(lambda: apply(graph, job), monkeypatch)
 
     assert reached == ROUTES[change]
-    assert look(graph.branch(job.branch)) == changed(before, change)
+    assert look(graph.checkout(job.branch)) == changed(before, change)
     assert seen_by_another(schema_worlds.root, job.branch) == changed(before, change)
 
 

@@ -56,7 +56,7 @@ def test_a_roll_forward_demands_the_schema_the_dead_writer_judged_by(
         writer.kill()
         assert writer.end().was_killed
         with without_guards(guard):
-            graph.recover()
+            graph.maintenance.recover()
         return _problems(graph)
 
     assert problems(ON) == set()
@@ -81,7 +81,7 @@ def test_the_copy_at_the_root_is_not_believed(schema_worlds: SchemaWorlds) -> No
     def read_as(guard: str) -> tuple[str, set[str]]:
         schema_worlds.lay_out_dead(Stage.PUBLISHED)
         with without_guards(guard):
-            snapshot, contract = omnigraph.open(schema_worlds.root, mode="r")._view()
+            snapshot, contract = omnigraph.open(schema_worlds.root, read_only=True)._view()
         return contract.text, set(snapshot.tables) ^ set(contract.catalog.tables())
 
     assert read_as(ON) == (CHANGES[Change.MANY].text, set())
@@ -104,12 +104,12 @@ def test_a_late_applier_does_not_copy_its_schema_over_a_newer_one(
         )
         applier.wait_until_stopped()
         graph = omnigraph.open(root)
-        graph.recover(also_living=True)
+        graph.maintenance.recover(force=True)
         add_rival_type(graph, operation_id=earlier_id())
         applier.wake()
         assert applier.end().said == "acknowledged"
-        assert omnigraph.open(root).schema_text == graph.schema_text
-        return folder_of(root, names.SCHEMA_SOURCE).read_text() == graph.schema_text
+        assert omnigraph.open(root).schema.text == graph.schema.text
+        return folder_of(root, names.SCHEMA_SOURCE).read_text() == graph.schema.text
 
     assert is_newest_at_the_root(ON)
     assert not is_newest_at_the_root("promote_blindly")
@@ -153,9 +153,9 @@ def _writer_overtaken_by_a_rule(worlds: SchemaWorlds, guard: str) -> tuple[Graph
         without_guard=guard,
     )
     writer.wait_until_stopped()
-    graph.apply_schema(OF_DIFFERENT_SIZES, operation_id=earlier_id())
+    graph.schema.apply(OF_DIFFERENT_SIZES, operation_id=earlier_id())
     return graph, writer
 
 
 def _problems(graph: Graph) -> set[Problem]:
-    return {finding.problem for finding in graph.check().findings}
+    return {finding.problem for finding in graph.maintenance.check().findings}

@@ -92,7 +92,7 @@ def test_an_applier_that_wakes_up_tells_the_truth(
     assert_sound(graph)
     assert_no_table_of_nobody(graph)
     assert look(graph.at(commit)) == before
-    graph.apply_schema(CHANGES[case.change].text)
+    graph.schema.apply(CHANGES[case.change].text)
     assert look(graph) == changed(expected, case.change)
     assert_still_sound(graph)
 
@@ -106,7 +106,7 @@ def test_a_sweep_of_a_schema_change_that_wakes_up_does_no_harm(
     sleeper = start("sweep", root, failpoints=f"{case.point}=stop@{case.visit}")
     sleeper.wait_until_stopped()
     pass_time(meanwhile, root, job.branch)
-    decided = omnigraph.open(root, mode="r").outcome(job.operation_id)
+    decided = omnigraph.open(root, read_only=True).outcome(job.operation_id)
     sleeper.wake()
 
     said = sleeper.end().said
@@ -137,7 +137,7 @@ def test_a_write_prepared_for_another_schema_never_lands(
     sleeper.wait_until_stopped()
     graph = omnigraph.open(root)
     text = CHANGES[case.change].text
-    graph.apply_schema(text, operation_id=earlier_id(), allow_parting=True)
+    graph.schema.apply(text, operation_id=earlier_id(), allow_diverged=True)
     match case.ending:
         case Ending.WAKES:
             sleeper.wake()
@@ -182,15 +182,15 @@ def test_a_branch_made_while_the_schema_changes_has_the_schema_of_its_rows(
     sleeper = start("branch", root, SIDE, failpoints=f"{point}=stop")
     sleeper.wait_until_stopped()
     graph = omnigraph.open(root)
-    graph.apply_schema(CHANGES[Change.MANY].text, allow_parting=True)
+    graph.schema.apply(CHANGES[Change.MANY].text, allow_diverged=True)
     sleeper.wake()
 
     said = sleeper.end().said
 
     assert said == "acknowledged"
     assert seen_by_another(root, SIDE) == before
-    assert look(graph.branch(SIDE)) == before
-    assert graph.branch(SIDE).check().findings == ()
+    assert look(graph.checkout(SIDE)) == before
+    assert graph.checkout(SIDE).maintenance.check().findings == ()
     assert look(graph) == changed(before, Change.MANY)
 
 
@@ -223,7 +223,7 @@ def test_a_dead_applier_on_a_branch_is_in_nobodys_way_on_main(schema_worlds: Sch
     victim.kill()
     assert victim.end().was_killed
 
-    result = graph.apply_schema(CHANGES[Change.COLUMN].text, allow_parting=True)
+    result = graph.schema.apply(CHANGES[Change.COLUMN].text, allow_diverged=True)
 
     assert result.applied
 
@@ -240,17 +240,17 @@ def test_an_applier_that_lost_to_another_leaves_no_table_behind(
     graph = omnigraph.open(schema_worlds.root)
     graph._objects.delete(names.schema_lock())
     club = f"{before.text}\nnode Club {{ name: String @key }}"
-    graph.apply_schema(club, operation_id=earlier_id())
+    graph.schema.apply(club, operation_id=earlier_id())
     sleeper.wake()
 
     ended = sleeper.end()
 
     assert ended.answer["error"] == "SchemaChangedError"
-    assert graph.schema_text == club
+    assert graph.schema.text == club
     assert_no_table_of_nobody(graph)
-    graph.apply_schema(CHANGES[Change.MANY].text)
+    graph.schema.apply(CHANGES[Change.MANY].text)
     assert look(graph) == changed(before, Change.MANY)
-    assert graph.check().findings == ()
+    assert graph.maintenance.check().findings == ()
 
 
 @pytest.mark.parametrize("ending", for_gate(Ending, Ending.DIES.__eq__))
@@ -260,15 +260,15 @@ def test_an_optimize_that_sleeps_while_types_swap_names_damages_neither(
     schema_worlds.lay_out_towns()
     root = schema_worlds.root
     graph, sleeper = _asleep_in_optimize(root)
-    cities, towns = graph.nodes("City").read_all(), graph.nodes("Town").read_all()
+    cities, towns = graph.scan("City").read_all(), graph.scan("Town").read_all()
     swap_names(graph)
     _end(sleeper, ending)
 
     graph = omnigraph.open(root)
 
-    assert graph.check().findings == ()
-    assert graph.nodes("City").read_all().equals(towns)
-    assert graph.nodes("Town").read_all().equals(cities)
+    assert graph.maintenance.check().findings == ()
+    assert graph.scan("City").read_all().equals(towns)
+    assert graph.scan("Town").read_all().equals(cities)
 
 
 @pytest.mark.parametrize("ending", for_gate(Ending, Ending.WAKES.__eq__))
@@ -278,17 +278,17 @@ def test_an_optimize_that_sleeps_while_a_type_is_renamed_leaves_nothing_to_repai
     schema_worlds.lay_out_towns()
     root = schema_worlds.root
     graph, sleeper = _asleep_in_optimize(root)
-    towns = graph.nodes("Town").read_all()
-    graph.apply_schema(TOWNS.replace("node Town", 'node Village @rename_from("Town")'))
+    towns = graph.scan("Town").read_all()
+    graph.schema.apply(TOWNS.replace("node Town", 'node Village @rename_from("Town")'))
     _end(sleeper, ending)
 
     graph = omnigraph.open(root)
 
-    assert graph.check().findings == ()
-    assert graph.nodes("Village").read_all().equals(towns)
+    assert graph.maintenance.check().findings == ()
+    assert graph.scan("Village").read_all().equals(towns)
     graph.write({"Village": [{"name": "new"}]})
-    graph.optimize()
-    assert graph.check().findings == ()
+    graph.maintenance.optimize()
+    assert graph.maintenance.check().findings == ()
 
 
 def _asleep_in_optimize(root: str) -> tuple[Graph, Victim]:

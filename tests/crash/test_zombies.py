@@ -85,7 +85,7 @@ def test_a_sweep_that_wakes_up_does_no_harm(case: SweepSleep, worlds: Worlds, ro
     sleeper = start("sweep", root, failpoints=f"{case.point}=stop")
     sleeper.wait_until_stopped()
     pass_time(Meanwhile.SWEPT_AND_WRITTEN, root)
-    decided = omnigraph.open(root, mode="r").outcome(job.operation_id)
+    decided = omnigraph.open(root, read_only=True).outcome(job.operation_id)
     sleeper.wake()
 
     said = sleeper.end().said
@@ -95,7 +95,9 @@ def test_a_sweep_that_wakes_up_does_no_harm(case: SweepSleep, worlds: Worlds, ro
     forward = case.stage is Stage.ALL_MOVED
     assert decided is (OperationStatus.PUBLISHED if forward else OperationStatus.ROLLED_BACK)
     assert graph.outcome(job.operation_id) is decided
-    recoveries = [each for each in graph.recoveries() if each.operation_id == job.operation_id]
+    recoveries = [
+        each for each in graph.maintenance.recoveries() if each.operation_id == job.operation_id
+    ]
     assert [each.kind for each in recoveries] == ["rolled_forward" if forward else "rolled_back"]
     _assert_nobody_lost_a_row(graph, before, job, after_case=case)
 
@@ -140,7 +142,7 @@ def test_an_init_that_wakes_up_leaves_the_graph_that_was_forced_meanwhile(
     assert (said == "acknowledged") == exists
     assert content_of(omnigraph.open(root)) == content
     assert_sound(omnigraph.open(root))
-    assert omnigraph.open(root).catalog == graph.catalog
+    assert omnigraph.open(root).schema.catalog == graph.schema.catalog
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ NOT_DONE = (OperationStatus.ROLLED_BACK, OperationStatus.UNKNOWN)
 def looked_at(root: str) -> Content:
     """What a reader sees; reading must leave every file as it was."""
     files = _fingerprint(root)
-    content = content_of(omnigraph.open(root, mode="r"))
+    content = content_of(omnigraph.open(root, read_only=True))
     assert _fingerprint(root) == files
     return content
 
@@ -61,7 +61,7 @@ def assert_all_or_nothing(
         assert outcome in NOT_DONE
         assert content == before
     assert_sound(graph, allowed=allowed)
-    swept = {each.operation_id for each in graph.recoveries()}
+    swept = {each.operation_id for each in graph.maintenance.recoveries()}
     if job.operation_id in swept and Problem.DRIFT not in allowed:
         # Whoever gives up by itself leaves its versions to be healed by the next writer.
         assert_nothing_left_above_pins(graph, job.operation_id)
@@ -90,7 +90,7 @@ def assert_heads_are_published(graph: Graph, *, only: Collection[str] | None = N
 def assert_sweeping_again_changes_nothing(root: str) -> None:
     graph = omnigraph.open(root)
     version = graph.snapshot().manifest_version
-    swept = graph.recover(also_living=True)
+    swept = graph.maintenance.recover(force=True)
 
     assert swept.settled == ()
     assert omnigraph.open(root).snapshot().manifest_version == version

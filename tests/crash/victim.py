@@ -42,7 +42,7 @@ def _do(verb: str, root: str, job: str) -> dict[str, object]:
         case "open":
             omnigraph.open(root)
         case "sweep":
-            settled = omnigraph.open(root).recover(also_living=True).settled
+            settled = omnigraph.open(root).maintenance.recover(force=True).settled
             return {"said": "acknowledged", "settled": [each.kind for each in settled]}
         case "fold":
             graph = omnigraph.open(root)

@@ -100,7 +100,7 @@ class Worlds:
             make(making)
             move_root(making, template)
         link_root(template, to)
-        return content_of(omnigraph.open(to, mode="r"))
+        return content_of(omnigraph.open(to, read_only=True))
 
     def _make(self, world: World, root: str) -> None:
         match world:
@@ -151,7 +151,7 @@ def leave_orphans(root: str) -> None:
 
 def write_foreign_row(root: str, table_key: str) -> None:
     """Somebody appends with bare Lance."""
-    entry = omnigraph.open(root, mode="r").snapshot().tables[table_key]
+    entry = omnigraph.open(root, read_only=True).snapshot().tables[table_key]
     uri = f"{root}/{entry.location}"
     dataset = lance.dataset(uri)
     row = {"id": "foreign", "name": "foreign"}

@@ -193,7 +193,7 @@ def pass_time(meanwhile: Meanwhile, root: str) -> None:
     """Do what the living do; a sweep takes the sleeper for dead."""
     graph = omnigraph.open(root)
     if meanwhile is not Meanwhile.WRITTEN:
-        graph.recover(also_living=True)
+        graph.maintenance.recover(force=True)
     if meanwhile is not Meanwhile.SWEPT:
         carry_out(graph, RIVAL)
     if meanwhile is Meanwhile.SWEPT_WRITTEN_AND_CLEANED:

@@ -35,7 +35,7 @@ PEOPLE = 150_000
 def probe(root: str, *keys: str) -> dict[str, int]:
     """What looking keys up and appending them again came to."""
     outcome: Counter[str] = Counter()
-    reader = omnigraph.open(root, mode="r")
+    reader = omnigraph.open(root, read_only=True)
     for key in keys:
         try:
             rows = reader.query(FIND_PERSON, k=key).to_pylist()

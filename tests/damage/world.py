@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 
@@ -54,19 +55,19 @@ def build(root: str, people: int = PEOPLE) -> None:
     ]
     friends = [{"src": f"p{n}@x", "dst": f"p{n * 7 % people}@x", "since": n} for n in range(2000)]
     graph.write({"Person": persons, "Doc": documents, "Knows": friends})
-    graph.optimize()
-    graph.tag("early")
+    graph.maintenance.optimize()
+    graph.tags.create("early")
     graph.delete({"Person": [f"p{n}@x" for n in range(2100, 2130)]})
     changed = [{"email": f"p{n}@x", "name": "changed", "age": 1} for n in range(200, 230)]
     graph.write({"Person": changed}, mode="merge")
-    graph.create_branch("dev")
+    graph.branches.create("dev")
     new = [{"email": f"new{n}@x", "name": "new", "age": 2} for n in range(50)]
-    graph.branch("dev").write({"Person": new})
+    graph.checkout("dev").write({"Person": new})
     for n in range(4):
         late = {"slug": f"late{n}", "title": "late text", "look": [1, 2, 3, 4]}
         graph.write({"Doc": [late]})
-    graph.create_branch("gone")
-    graph.delete_branch("gone")
+    graph.branches.create("gone")
+    graph.branches.delete("gone")
 
 
 def questions(graph: Graph) -> Mapping[str, Callable[[], object]]:
@@ -77,28 +78,28 @@ def questions(graph: Graph) -> Mapping[str, Callable[[], object]]:
 
     lookups = {f"key {n}": by_key(n) for n in range(0, 10_000, 10_000 // KEYS_ASKED)}
     return {
-        "people": lambda: graph.nodes("Person").read_all(),
-        "documents": lambda: graph.nodes("Doc", columns=["id", "slug", "title"]).read_all(),
-        "friends": lambda: graph.edges("Knows").read_all(),
-        "dev": lambda: graph.branch("dev").nodes("Person").read_all(),
-        "early": lambda: graph.at("early").nodes("Person").read_all(),
+        "people": lambda: graph.scan("Person").read_all(),
+        "documents": lambda: graph.scan("Doc", columns=["id", "slug", "title"]).read_all(),
+        "friends": lambda: graph.scan("Knows").read_all(),
+        "dev": lambda: graph.checkout("dev").scan("Person").read_all(),
+        "early": lambda: graph.at("early").scan("Person").read_all(),
         "name": lambda: graph.query(FIND_NAME, n="name 5").to_pylist(),
         "friend": lambda: graph.query(FIND_FRIENDS, k="p9@x").to_pylist(),
         "text": lambda: graph.query(FIND_TEXT).to_pylist(),
-        "branches": lambda: [str(branch) for branch in graph.branches()],
-        "tags": lambda: [str(tag) for tag in graph.tags()],
+        "branches": lambda: [str(branch) for branch in graph.branches.list()],
+        "tags": lambda: [str(tag) for tag in graph.tags.list()],
         "commits": lambda: [(c.commit_id, c.actor, c.created_at) for c in graph.commits()],
-        "recoveries": lambda: len(graph.recoveries()),
-        "schema": lambda: graph.schema_text,
-        "counts": lambda: [(t.table_key, t.rows) for t in graph.status().tables],
+        "recoveries": lambda: len(graph.maintenance.recoveries()),
+        "schema": lambda: graph.schema.text,
+        "counts": lambda: [(t.table_key, t.rows) for t in graph.maintenance.status().tables],
         **lookups,
     }
 
 
-def ask(root: str, verify: str) -> dict[str, str]:
+def ask(root: str, verify: omnigraph.Verify) -> dict[str, str]:
     """The digest of each answer; `!Error` where there was none."""
     try:
-        graph = omnigraph.open(root, mode="r", verify=verify)
+        graph = omnigraph.open(root, read_only=True, verify=verify)
     except OmnigraphError as error:
         return {"open": f"!{type(error).__name__}: {error}"}
     answers: dict[str, str] = {}
@@ -128,13 +129,13 @@ def check(root: str) -> str:
     """What a deep check says that is made later: `ok`, or what it found."""
     deep_check.UNFINISHED_AFTER = timedelta(0)  # type: ignore[misc]
     try:
-        report = omnigraph.open(root, mode="r").check(deep=True)
+        report = omnigraph.open(root, read_only=True).maintenance.check(deep=True)
     except OmnigraphError as error:
         return f"!{type(error).__name__}: {error}"
     return "ok" if report.ok else "; ".join(finding.message for finding in report.findings)[:500]
 
 
-def main(root: str, *levels: str) -> None:
+def main(root: str, *levels: Any) -> None:
     answers = {level: ask(root, level) for level in levels if level != "check"}
     print(json.dumps({**answers, "check": check(root)} if "check" in levels else answers))
 

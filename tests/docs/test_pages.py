@@ -86,8 +86,8 @@ def test_every_file_of_a_graph_is_in_the_layout_page(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     graph = omnigraph.init(root, schema="node P { name: String @key }")
     graph.write({"P": [{"name": "ann"}]})
-    graph.tag("early")
-    dev = graph.create_branch("dev")
+    graph.tags.create("early")
+    dev = graph.branches.create("dev")
     with failing_at("publish.pre_manifest"), pytest.raises(FailpointReached):
         dev.write({"P": [{"name": "bob"}]})
     graph.snapshot(hold="1h")

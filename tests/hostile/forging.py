@@ -593,22 +593,31 @@ def _base_paths() -> Iterator[Forgery]:
 # Documents that say what they could not, and copies.
 
 
-COPYING: Final = (*ONTO, "backup", "restore", "clone", "verify", "check deeply", "holds", "status")
+CHECKED: Final = ("maintenance.check deeply", "maintenance.status")
+CLEANED: Final = "maintenance.cleanup confirmed"
+COPYING: Final = (*ONTO, "backup", "restore", "clone", "verify", "holds.list", *CHECKED)
 READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "copy record": COPYING,
     "copy intent": COPYING,
-    "hold": ("holds", "$ hold list", "release_hold", "status", "cleanup", "cleanup confirmed"),
-    "rebuild": ("rebuild_manifest", "rebuild_manifest confirmed", "backup", "check deeply"),
-    "schema lock": ("apply_schema", "write", "status", "$ schema apply"),
-    "scrub": ("scrub", "$ scrub", "$ scrub recorded", "check deeply"),
-    "floors": ("cleanup confirmed", "at", "tag", "create_branch", "backup", "check deeply"),
-    "branch log": (
-        *("branches", "write on a branch", "delete_branch", "check deeply", "$ branch list"),
-        *("cleanup confirmed", "merge", "clone", "maintain", "status"),
+    "hold": (
+        "holds.list",
+        "$ hold list",
+        "holds.release",
+        "maintenance.cleanup",
+        CLEANED,
+        *CHECKED,
     ),
-    "tag log": ("tags", "$ tag list", "at", "check deeply", "cleanup confirmed", "diff", "backup"),
-    "sidecar": ("open", "write", "recover", "$ recovery list", "cleanup confirmed", "check deeply"),
-    "schema state": ("open", "status", "$ schema show", "apply_schema", "clone"),
+    "rebuild": ("rebuild_manifest", "rebuild_manifest confirmed", "backup", *CHECKED),
+    "schema lock": ("schema.apply", "write", "$ schema apply", *CHECKED),
+    "scrub": ("maintenance.scrub", "$ scrub", "$ scrub recorded", *CHECKED),
+    "floors": (CLEANED, "at", "tags.create", "branches.create", "backup", *CHECKED),
+    "branch log": (
+        *("branches.list", "write on a branch", "branches.delete", "$ branch list", CLEANED),
+        *("merge", "clone", "maintenance.run", *CHECKED),
+    ),
+    "tag log": ("tags.list", "$ tag list", "at", CLEANED, "diff", "backup", *CHECKED),
+    "sidecar": ("open", "write", "maintenance.recover", "$ recovery list", CLEANED, *CHECKED),
+    "schema state": ("open", "$ schema show", "schema.apply", "clone", *CHECKED),
 }
 """The entries that read a document."""
 

@@ -35,10 +35,49 @@ STOLEN: Final = "stolen"
 ENTRIES_HERE: Final = tuple(entry for entry in ENTRIES if "Spark" not in entry)
 _READING: Final = frozenset(
     {
-        *("open to read", "at", "baseline", "branch", "branch_name", "branches", "catalog"),
-        *("changes", "check", "check deeply", "cleanup", "commits", "diff", "edges", "explain"),
-        *("nodes", "outcome", "partings", "plan_schema", "queries", "query", "query all"),
-        *("recoveries", "repair", "root", "schema_text", "snapshot", "spark", "status", "tags"),
+        *(
+            "open to read",
+            "at",
+            "baseline",
+            "checkout",
+            "branch",
+            "branches.list",
+            "schema.catalog",
+        ),
+        *(
+            "changes",
+            "maintenance.check",
+            "maintenance.check deeply",
+            "maintenance.cleanup",
+            "commits",
+            "diff",
+            "scan of edges",
+            "explain",
+        ),
+        *(
+            "scan",
+            "scan with a filter",
+            "get",
+            "count",
+            "commit",
+            "is_read_only",
+            "outcome",
+            "branches.diverged",
+            "schema.plan",
+            "queries",
+            "query",
+            "query all",
+        ),
+        *(
+            "maintenance.recoveries",
+            "maintenance.repair",
+            "root",
+            "schema.text",
+            "snapshot",
+            "spark",
+            "maintenance.status",
+            "tags.list",
+        ),
         "rebuild_manifest",
         *(
             f"{PROMPT}{command}"
@@ -101,7 +140,7 @@ def fill(victim: Path) -> None:
     graph = omnigraph.open(str(victim))
     rows = {"Person": [{"name": STOLEN}], "Company": [{"name": STOLEN}]}
     graph.write(rows, actor=STOLEN)
-    graph.branch(DEV).write(rows, actor=STOLEN)
+    graph.checkout(DEV).write(rows, actor=STOLEN)
 
 
 def perform(

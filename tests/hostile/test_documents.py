@@ -74,8 +74,8 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documents")
     graph = omnigraph.init(str(folder / "graph"), schema="node Person { name: String @key }")
     graph.write({"Person": [{"name": "ann"}]})
-    graph.tag(EARLY)
-    graph.create_branch(DEV, owner="ann", expires="7d")
+    graph.tags.create(EARLY)
+    graph.branches.create(DEV, owner="ann", expires="7d")
     omnigraph.backup(graph.root, str(folder / "backup"))
     return folder
 

@@ -22,6 +22,7 @@ from tests.adversary.questions import Answer
 from tests.forking.programs import environment_of
 from tests.gate.seeds import run_seed
 from tests.hostile.forging import PERSON, forgeries
+from tests.hostile.play import ONTO
 from tests.hostile.storm import ENTRIES_HERE, Place, known_answers, perform, sample
 from tests.hostile.tripwire import Tripwire, sees_reads
 
@@ -80,6 +81,12 @@ def test_a_tripwire_tells_what_was_read_changed_added_and_removed(tmp_path: Path
     }
 
 
+def test_every_entry_that_a_forgery_names_exists() -> None:
+    named = {entry for forgery in forgeries() for entry in forgery.entries or ()}
+
+    assert named - {*ENTRIES_HERE, *ONTO} == set()
+
+
 @pytest.mark.random
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_verb_touches_anything_outside_of_a_hostile_folder(
@@ -95,7 +102,7 @@ def test_no_verb_touches_anything_outside_of_a_hostile_folder(
 
 
 FOUND: Final = {
-    "link at {person}/tree/*/_versions: absolute": ("$ check deeply", "maintain"),
+    "link at {person}/tree/*/_versions: absolute": ("$ check deeply", "maintenance.run"),
     "link at {person}/tree/*/_transactions: relative": ("$ check deeply",),
 }
 """Forgeries that were once not refused, with the entries that followed them."""

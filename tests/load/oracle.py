@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from omnigraph import Mode
+
 Row = dict[str, Any]
 Table = dict[str, Row]
 
@@ -53,7 +55,7 @@ class Case:
     """A published graph and a load; `named` are tables that the source names as a whole."""
 
     published: Mapping[str, Table]
-    mode: str
+    mode: Mode
     records: tuple[Record, ...]
     order_by: str | None = None
     named: frozenset[str] = frozenset()

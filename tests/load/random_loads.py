@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from omnigraph import Mode
 from tests.load.oracle import ENDS, TABLES, Case, Record, Row, Table, expect
 
 EMPTY: dict[str, Table] = {table: {} for table in TABLES}
@@ -71,7 +72,8 @@ def published_graphs(draw: st.DrawFn) -> dict[str, Table]:
 def loads(
     draw: st.DrawFn, records: st.SearchStrategy[Record] | None = None, records_max: int = 30
 ) -> Case:
-    mode = draw(st.sampled_from(["append", "merge", "overwrite"]))
+    modes: list[Mode] = ["append", "merge", "overwrite"]
+    mode = draw(st.sampled_from(modes))
     few = draw(st.sampled_from([0, 0, 15]))
     drawn = st.lists(good_records() if records is None else records, min_size=few)
     ground = GROUND if draw(st.integers(0, 2)) == 0 else ()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.load.ledger import Engine, FaultPolicy, LoadReport, Offender
+from omnigraph.load.ledger import Engine, FaultPolicy, LoadReport, RejectedRecord
 from omnigraph.load.quarantine import QUARANTINE_SCHEMA
 from omnigraph.operations.load import LOCAL_BYTES_MAX
 from omnigraph.rules.modes import WriteMode
@@ -15,7 +15,10 @@ pytestmark = pytest.mark.unit
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/reference/load.md").read_text()
 WORDS = [*Reason, *WriteMode, *Engine, *FaultPolicy]
-KEYS = [*(each.name for each in (*fields(LoadReport), *fields(Offender))), *QUARANTINE_SCHEMA.names]
+KEYS = [
+    *(each.name for each in (*fields(LoadReport), *fields(RejectedRecord))),
+    *QUARANTINE_SCHEMA.names,
+]
 
 
 @pytest.mark.parametrize("word", sorted({*(each.value for each in WORDS), *KEYS}))

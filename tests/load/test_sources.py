@@ -175,7 +175,7 @@ def test_a_file_called_after_no_type_needs_one(folder: Path) -> None:
 
     with pytest.raises(InvalidInputError, match="one of Person, Both, Knows, Both") as caught:
         paths("people.csv")
-    assert "--as" in str(caught.value)
+    assert "--type" in str(caught.value)
 
 
 def test_a_given_type_and_mapping_are_for_every_file(folder: Path) -> None:

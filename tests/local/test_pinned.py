@@ -68,7 +68,7 @@ def checked(
     return validate(
         inputs,
         mode=mode,
-        catalog=graph.catalog,
+        catalog=graph.schema.catalog,
         pinned=tables,
         new_id=counting_ids(),
         deleted=deleted,

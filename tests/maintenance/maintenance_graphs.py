@@ -19,9 +19,8 @@ from omnigraph.commit.begin import new_sidecar
 from omnigraph.commit.schema_lock import take_schema_lock
 from omnigraph.commit.sidecar import WriterKind, put_sidecar
 from omnigraph.failpoints import Action, Armed, arm, disarm_all
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.maintenance.optimize import TableOptimizeStats
-from omnigraph.reading import Readable
 from omnigraph.system_clock import SYSTEM_CLOCK
 from tests.stores import folder_of, place_copy
 
@@ -84,7 +83,7 @@ def indexed_graph(root: str) -> Graph:
 @cache
 def _indexed() -> TemporaryDirectory[str]:
     place = TemporaryDirectory()
-    scattered_graph(f"{place.name}/graph").optimize()
+    scattered_graph(f"{place.name}/graph").maintenance.optimize()
     return place
 
 
@@ -101,13 +100,13 @@ def _scattered() -> TemporaryDirectory[str]:
     return place
 
 
-def uri(graph: Readable, key: str) -> str:
+def uri(graph: Graph | GraphView, key: str) -> str:
     entry = graph.snapshot().tables[key]
     line = f"{entry.location}/tree/{entry.fork}" if entry.fork else entry.location
     return f"{graph.root}/{line}"
 
 
-def pinned(graph: Readable, key: str) -> LanceDataset:
+def pinned(graph: Graph | GraphView, key: str) -> LanceDataset:
     """A table as it is published."""
     return lance.dataset(uri(graph, key), version=graph.snapshot().tables[key].version)
 
@@ -127,7 +126,7 @@ def fragments(graph: Graph, key: str) -> int:
 
 def coverage(graph: Graph, key: str) -> dict[str, tuple[int, int]]:
     """By index: rows that it knows, and rows that it does not."""
-    (table,) = (each for each in graph.status().tables if each.table_key == key)
+    (table,) = (each for each in graph.maintenance.status().tables if each.table_key == key)
     return {each.name: (each.indexed_rows, each.unindexed_rows) for each in table.indexes}
 
 
@@ -140,7 +139,7 @@ def by_key(stats: tuple[TableOptimizeStats, ...]) -> Mapping[str, TableOptimizeS
 
 
 def heads_equal_pins(graph: Graph) -> bool:
-    return all(table.head_version == table.version for table in graph.status().tables)
+    return all(table.head_version == table.version for table in graph.maintenance.status().tables)
 
 
 def data_files(graph: Graph, key: str) -> list[Path]:
@@ -175,7 +174,7 @@ def hold_schema(graph: Graph) -> None:
     """Somebody changes the schema right now."""
     operation_id = SYSTEM_CLOCK.new_id()
     sidecar = new_sidecar(
-        graph._manifest(),
+        graph._handle.manifest(),
         SYSTEM_CLOCK,
         operation_id=operation_id,
         kind=WriterKind.SCHEMA,

@@ -61,7 +61,7 @@ def old_graph(
         graph.write({"Person": [{"name": name} for name in people]})
     if stamp >= names.STAMP_OF_HEADS:
         for tag in tags:
-            graph.tag(tag)
+            graph.tags.create(tag)
         _write_tags_as(stamp, root)
         _stamped(graph, branches, stamp)
         return
@@ -95,7 +95,7 @@ def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
     changes of the schema of stamp 5.
     """
     root = graph._objects.root
-    refs = [graph.create_branch(branch)._ref() for branch in branches]
+    refs = [graph.branches.create(branch)._handle.ref() for branch in branches]
     for ref in (*refs, None):
         state = read_manifest(root, branch=ref)
         rows = [

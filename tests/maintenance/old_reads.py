@@ -14,12 +14,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import omnigraph
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.reading import Readable
+from omnigraph.graph import Graph, GraphView
 from tests.adversary.plain_process import obey_permissions
 
 DEV: Final = "dev"
@@ -34,15 +33,15 @@ OPERATION: Final = "01J00000000000000000000000"
 REFUSED: Final = "refused: "
 
 
-def _people(graph: Readable) -> list[str]:
-    return sorted(graph.nodes("Person").read_all()["name"].to_pylist())
+def _people(graph: Graph | GraphView) -> list[str]:
+    return sorted(graph.scan("Person").read_all()["name"].to_pylist())
 
 
-def _asked(graph: Readable) -> object:
+def _asked(graph: Graph | GraphView) -> object:
     return graph.query(ASK).to_pylist()
 
 
-def _exported(graph: Readable, folder: Path, form: str) -> object:
+def _exported(graph: Graph | GraphView, folder: Path, form: Literal["jsonl", "parquet"]) -> object:
     return graph.export(str(folder / f"export.{form}"), format=form).rows
 
 
@@ -55,20 +54,20 @@ QUESTIONS: Final[Mapping[str, Callable[[Graph, Path], object]]] = {
     "baseline": lambda graph, _: sorted(
         table.reader().read_all().num_rows for table in graph.baseline() if hasattr(table, "reader")
     ),
-    "branch": lambda graph, _: _people(graph.branch(DEV)),
-    "branch of a query": lambda graph, _: _asked(graph.branch(DEV)),
-    "branches": lambda graph, _: [branch.name for branch in graph.branches()],
-    "catalog": lambda graph, _: sorted(graph.catalog.nodes),
+    "branch": lambda graph, _: _people(graph.checkout(DEV)),
+    "branch of a query": lambda graph, _: _asked(graph.checkout(DEV)),
+    "branches": lambda graph, _: [branch.name for branch in graph.branches.list()],
+    "catalog": lambda graph, _: sorted(graph.schema.catalog.nodes),
     "changes": lambda graph, _: len(list(graph.changes(start="now"))),
-    "check": lambda graph, _: [finding.message for finding in graph.check().findings],
-    "check deeply": lambda graph, _: graph.check(deep=True).ok,
-    "check of a branch": lambda graph, _: graph.branch(DEV).check().ok,
-    "cleanup preview": lambda graph, _: graph.cleanup(keep_versions=3) is not None,
+    "check": lambda graph, _: [finding.message for finding in graph.maintenance.check().findings],
+    "check deeply": lambda graph, _: graph.maintenance.check(deep=True).ok,
+    "check of a branch": lambda graph, _: graph.checkout(DEV).maintenance.check().ok,
+    "cleanup preview": lambda graph, _: graph.maintenance.cleanup(keep_versions=3) is not None,
     "commits": lambda graph, _: len(graph.commits()) > 0,
-    "commits of a branch": lambda graph, _: len(graph.branch(DEV).commits()) > 0,
+    "commits of a branch": lambda graph, _: len(graph.checkout(DEV).commits()) > 0,
     "diff of branches": lambda graph, _: sorted(graph.diff("main", DEV).tables),
-    "edges": lambda graph, _: graph.edges("WorksAt").read_all().num_rows,
-    "holds": lambda graph, _: len(graph.holds()),
+    "edges": lambda graph, _: graph.scan("WorksAt").read_all().num_rows,
+    "holds": lambda graph, _: len(graph.holds.list()),
     "explain": lambda graph, _: bool(graph.explain(ASK, analyze=True)),
     "export": lambda graph, folder: _exported(graph, folder, "jsonl"),
     "export as Parquet": lambda graph, folder: _exported(graph, folder, "parquet"),
@@ -77,19 +76,21 @@ QUESTIONS: Final[Mapping[str, Callable[[Graph, Path], object]]] = {
     ),
     "nodes": lambda graph, _: _people(graph),
     "outcome": lambda graph, _: graph.outcome(OPERATION).value,
-    "partings": lambda graph, _: len(graph.partings()),
-    "plan_schema": lambda graph, _: graph.plan_schema(NEW_SCHEMA) is not None,
+    "partings": lambda graph, _: len(graph.branches.diverged()),
+    "plan_schema": lambda graph, _: graph.schema.plan(NEW_SCHEMA) is not None,
     "query": lambda graph, _: _asked(graph),
-    "reconcile preview": lambda graph, _: len(graph.reconcile().reclaimed),
-    "recoveries": lambda graph, _: len(graph.recoveries()),
+    "reconcile preview": lambda graph, _: len(graph.maintenance.reconcile().reclaimed),
+    "recoveries": lambda graph, _: len(graph.maintenance.recoveries()),
     "repair preview": lambda graph, _: sorted(
-        table.classification.value for table in graph.repair().tables
+        table.classification.value for table in graph.maintenance.repair().tables
     ),
     "repr": lambda graph, _: "Person" in graph._repr_html_(),
-    "schema_text": lambda graph, _: graph.schema_text,
+    "schema_text": lambda graph, _: graph.schema.text,
     "snapshot": lambda graph, _: sorted(graph.snapshot().tables),
-    "status": lambda graph, _: sorted(table.table_key for table in graph.status().tables),
-    "tags": lambda graph, _: len(graph.tags()),
+    "status": lambda graph, _: sorted(
+        table.table_key for table in graph.maintenance.status().tables
+    ),
+    "tags": lambda graph, _: len(graph.tags.list()),
 }
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "backup": ("FOLDER/backup",),
@@ -119,7 +120,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def answer(question: str, root: str, folder: Path) -> Any:
     try:
-        return QUESTIONS[question](omnigraph.open(root, mode="r"), folder)
+        return QUESTIONS[question](omnigraph.open(root, read_only=True), folder)
     except OmnigraphError as error:
         return f"{REFUSED}{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - whatever it is, the test shows it

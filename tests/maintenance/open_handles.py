@@ -3,7 +3,7 @@
     python -m tests.maintenance.open_handles ROOT   opens the graph, prints "open", waits for a
                                                     line, calls every verb, prints how each ended
 
-Only the public API is used, so that the program also runs on the source of earlier releases.
+Those of earlier releases are in `earlier_handles.py`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Handles:
 def build(root: str) -> None:
     graph = omnigraph.init(root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}, {"name": "bob"}]})
-    graph.tag(EARLY)
-    graph.create_branch(DEV).write({"Person": [{"name": "cid"}]})
-    graph.create_branch(SPARE)
+    graph.tags.create(EARLY)
+    graph.branches.create(DEV).write({"Person": [{"name": "cid"}]})
+    graph.branches.create(SPARE)
     graph.write({"Person": [{"name": "dan"}]})
 
 
@@ -51,13 +51,13 @@ def open_handles(root: str, rows: Path) -> Handles:
     main = omnigraph.open(root)
     handles = Handles(
         main=main,
-        dev=main.branch(DEV),
-        reading=omnigraph.open(root, mode="r"),
+        dev=main.checkout(DEV),
+        reading=omnigraph.open(root, read_only=True),
         past=main.at(EARLY),
         rows=rows,
     )
     for handle in (handles.main, handles.dev, handles.reading):
-        assert handle.nodes("Person").read_all().num_rows == 3
+        assert handle.scan("Person").read_all().num_rows == 3
     return handles
 
 
@@ -65,37 +65,40 @@ Verb = Callable[[Handles], object]
 
 PERSON: Final = {"Person": [{"name": "written"}]}
 WRITES: Final[Mapping[str, Verb]] = {
-    "apply_schema": lambda on: on.main.apply_schema(NEW_SCHEMA, allow_parting=True),
-    "apply_schema on a branch": lambda on: on.dev.apply_schema(NEW_SCHEMA),
-    "cleanup": lambda on: on.main.cleanup(keep_versions=3),
-    "cleanup confirmed": lambda on: on.main.cleanup(
-        keep_versions=1, confirm=True, allow_unsafe_keep=True
+    "schema.apply": lambda on: on.main.schema.apply(NEW_SCHEMA, allow_diverged=True),
+    "schema.apply on a branch": lambda on: on.dev.schema.apply(NEW_SCHEMA),
+    "maintenance.cleanup": lambda on: on.main.maintenance.cleanup(keep_versions=3),
+    "maintenance.cleanup confirmed": lambda on: on.main.maintenance.cleanup(
+        keep_versions=1, dry_run=False, allow_unsafe_keep=True
     ),
-    "create_branch": lambda on: on.main.create_branch("new"),
-    "create_branch from a tag": lambda on: on.main.create_branch("new", from_=EARLY),
+    "branches.create": lambda on: on.main.branches.create("new"),
+    "branches.create from a tag": lambda on: on.main.branches.create("new", source=EARLY),
     "delete": lambda on: on.main.delete({"Person": ["ann"]}),
-    "delete_branch": lambda on: on.main.delete_branch(SPARE),
-    "delete_tag": lambda on: on.main.delete_tag(EARLY),
+    "branches.delete": lambda on: on.main.branches.delete(SPARE),
+    "tags.delete": lambda on: on.main.tags.delete(EARLY),
     "load": lambda on: on.main.load(str(on.rows)),
     "load on a branch": lambda on: on.dev.load(str(on.rows)),
     "load through a branch": lambda on: on.main.load(
-        str(on.rows), branch="loading", from_="main", merge_into="main"
+        str(on.rows),
+        options=omnigraph.LoadOptions(branch="loading", source="main", into="main"),
     ),
-    "maintain": lambda on: on.main.maintain(),
+    "maintenance.run": lambda on: on.main.maintenance.run(),
     "merge": lambda on: on.main.merge(DEV),
     "merge from main": lambda on: on.main.merge("main", into=DEV),
     "mutate": lambda on: on.main.mutate(INSERT),
     "mutate a branch": lambda on: on.dev.mutate(INSERT),
-    "optimize": lambda on: on.main.optimize(),
-    "reconcile": lambda on: on.main.reconcile(),
-    "recover": lambda on: on.main.recover(also_living=True),
-    "release_hold": lambda on: on.main.release_hold(OPERATION),
-    "repair": lambda on: on.main.repair(),
-    "repair confirmed": lambda on: on.main.repair(confirm=True, force=True),
-    "scrub": lambda on: on.main.scrub(),
-    "scrub recorded": lambda on: on.main.scrub(record=True),
-    "tag": lambda on: on.main.tag("new"),
-    "tag the past": lambda on: on.main.tag("new", at=EARLY),
+    "maintenance.optimize": lambda on: on.main.maintenance.optimize(),
+    "maintenance.reconcile": lambda on: on.main.maintenance.reconcile(),
+    "maintenance.recover": lambda on: on.main.maintenance.recover(force=True),
+    "holds.release": lambda on: on.main.holds.release(OPERATION),
+    "maintenance.repair": lambda on: on.main.maintenance.repair(),
+    "maintenance.repair confirmed": lambda on: on.main.maintenance.repair(
+        dry_run=False, force=True
+    ),
+    "maintenance.scrub": lambda on: on.main.maintenance.scrub(),
+    "maintenance.scrub recorded": lambda on: on.main.maintenance.scrub(record=True),
+    "tags.create": lambda on: on.main.tags.create("new"),
+    "tags.create the past": lambda on: on.main.tags.create("new", at=EARLY),
     "write": lambda on: on.main.write(PERSON),
     "write on a branch": lambda on: on.dev.write(PERSON),
     "write with overwrite": lambda on: on.main.write(PERSON, mode="overwrite"),
@@ -103,39 +106,42 @@ WRITES: Final[Mapping[str, Verb]] = {
 READS: Final[Mapping[str, Verb]] = {
     "at": lambda on: on.reading.at(EARLY),
     "baseline": lambda on: list(on.reading.baseline()),
-    "branch": lambda on: on.reading.branch(DEV).nodes("Person"),
-    "branches": lambda on: on.reading.branches(),
+    "checkout": lambda on: on.reading.checkout(DEV).scan("Person"),
+    "branches.list": lambda on: on.reading.branches.list(),
     "changes": lambda on: list(on.reading.changes(start="beginning")),
-    "check": lambda on: on.reading.check(),
+    "maintenance.check": lambda on: on.reading.maintenance.check(),
+    "commit": lambda on: on.reading.commit("0"),
     "commits": lambda on: on.reading.commits(),
+    "count": lambda on: on.reading.count("Person"),
     "diff": lambda on: on.reading.diff(EARLY),
     "explain": lambda on: on.reading.explain(ASK, analyze=True),
     "export": lambda on: on.reading.export(str(on.rows.with_suffix(".out"))),
-    "nodes": lambda on: on.reading.nodes("Person"),
-    "nodes of a branch": lambda on: on.dev.nodes("Person"),
-    "nodes to write": lambda on: on.main.nodes("Person"),
+    "scan": lambda on: on.reading.scan("Person"),
+    "scan of a branch": lambda on: on.dev.scan("Person"),
+    "scan to write": lambda on: on.main.scan("Person"),
+    "get": lambda on: on.reading.get("Person", "ann"),
     "outcome": lambda on: on.reading.outcome(OPERATION),
-    "partings": lambda on: on.reading.partings(),
-    "plan_schema": lambda on: on.reading.plan_schema(NEW_SCHEMA),
+    "branches.diverged": lambda on: on.reading.branches.diverged(),
+    "schema.plan": lambda on: on.reading.schema.plan(NEW_SCHEMA),
     "query": lambda on: on.reading.query(ASK),
     "snapshot": lambda on: on.reading.snapshot(),
-    "status": lambda on: on.reading.status(),
+    "maintenance.status": lambda on: on.reading.maintenance.status(),
 }
 ANSWERED: Final = frozenset(
     {
-        "branch_name",
-        "catalog",
-        "edges",
-        "holds",
+        "branch",
+        "schema.catalog",
+        "is_read_only",
+        "holds.list",
         "queries",
-        "recoveries",
+        "maintenance.recoveries",
         "root",
-        "schema_text",
+        "schema.text",
         "spark",
-        "tags",
+        "tags.list",
     }
 )
-"""What asks no manifest: properties, tags, holds, the history; `edges` is `nodes` again."""
+"""What asks no manifest: values that were given, tags, holds, the history."""
 
 
 def call(verb: Verb, on: Handles) -> str:

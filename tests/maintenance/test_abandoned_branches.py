@@ -38,16 +38,16 @@ def _step(graph: Graph, policy: Policy, clock: Clock) -> StepReport:
     objects = graph._objects
     workers = in_process(objects.root, at_once=1)
     wanted = replace(policy, check=False, optimize=False, cleanup=False)
-    report = maintain_graph(objects, graph.catalog, wanted, workers, clock)
+    report = maintain_graph(objects, graph.schema.catalog, wanted, workers, clock)
     (step,) = (step for step in report.steps if step.step is Step.BRANCHES)
     return step
 
 
 def test_a_branch_says_who_it_is_for_and_until_when(graph: Graph) -> None:
-    graph.create_branch("try", owner="anna", expires="7d")
-    graph.create_branch("plain")
+    graph.branches.create("try", owner="anna", expires="7d")
+    graph.branches.create("plain")
 
-    branches = {branch.name: branch for branch in graph.branches()}
+    branches = {branch.name: branch for branch in graph.branches.list()}
     assert branches["try"].owner == "anna"
     assert branches["try"].expires_at is not None
     assert branches["try"].expires_at > SYSTEM_CLOCK.timestamp()
@@ -59,21 +59,21 @@ def test_a_branch_says_who_it_is_for_and_until_when(graph: Graph) -> None:
 
 
 def test_an_abandoned_branch_is_told_and_removed_only_if_the_policy_says_so(graph: Graph) -> None:
-    put(graph.create_branch("try", owner="anna", expires="7d"), Doc=[doc(1, n=5)])
+    put(graph.branches.create("try", owner="anna", expires="7d"), Doc=[doc(1, n=5)])
 
     assert _step(graph, REMOVES, SYSTEM_CLOCK).counts == {"abandoned": 0, "removed": 0}
     told = _step(graph, Policy(), _later(WEEK + DAY))
     assert (told.counts, "anna" in told.messages[0]) == ({"abandoned": 1, "removed": 0}, True)
-    graph.branch("try")
+    graph.checkout("try")
 
     gone = _step(graph, REMOVES, _later(WEEK + DAY))
     assert gone.counts == {"abandoned": 1, "removed": 1}
     with pytest.raises(NotFoundError):
-        graph.branch("try")
+        graph.checkout("try")
 
 
 def test_a_branch_that_somebody_wrote_to_after_its_time_is_not_abandoned(graph: Graph) -> None:
-    branch = graph.create_branch("try", expires=timedelta(microseconds=1))
+    branch = graph.branches.create("try", expires=timedelta(microseconds=1))
     assert list_branches(graph._objects, _later(DAY))[1].abandoned
 
     put(branch, Doc=[doc(1, n=5)])
@@ -83,20 +83,20 @@ def test_a_branch_that_somebody_wrote_to_after_its_time_is_not_abandoned(graph: 
 
 
 def test_an_abandoned_branch_that_others_were_made_from_stays(graph: Graph) -> None:
-    graph.create_branch("try", expires="1d").create_branch("child")
+    graph.branches.create("try", expires="1d").branches.create("child")
 
     kept = _step(graph, REMOVES, _later(WEEK))
 
     assert kept.counts == {"abandoned": 1, "removed": 0}
     assert "child" in kept.messages[0]
-    graph.branch("try")
+    graph.checkout("try")
 
 
 def test_a_later_branch_of_the_same_name_is_not_taken_for_the_abandoned_one(graph: Graph) -> None:
-    graph.create_branch("try", expires="1d")
+    graph.branches.create("try", expires="1d")
     ((abandoned, _),) = abandoned_branches(graph._objects, _later(WEEK))
-    graph.delete_branch("try")
-    graph.create_branch("try")
+    graph.branches.delete("try")
+    graph.branches.create("try")
 
     with pytest.raises(NotFoundError, match="created again"):
         delete_branch(graph._objects, "try", incarnation=abandoned.incarnation)
@@ -106,7 +106,7 @@ def test_a_later_branch_of_the_same_name_is_not_taken_for_the_abandoned_one(grap
 @pytest.mark.parametrize("expires", ["soon", "0s", timedelta(0), 7])
 def test_a_time_that_means_nothing_is_refused(graph: Graph, expires: str) -> None:
     with pytest.raises(InvalidInputError):
-        graph.create_branch("try", expires=expires)
+        graph.branches.create("try", expires=expires)
     with pytest.raises(InvalidInputError, match="owner"):
-        graph.create_branch("try", owner="\x1b[31m")
-    assert len(graph.branches()) == 1
+        graph.branches.create("try", owner="\x1b[31m")
+    assert len(graph.branches.list()) == 1

@@ -70,7 +70,9 @@ def graph(graph_root: str) -> Graph:
 
 
 def clean(graph: Graph, keep: int = 1, **policy: Any) -> CleanupReport:
-    return graph.cleanup(keep_versions=keep, confirm=True, allow_unsafe_keep=True, **policy)
+    return graph.maintenance.cleanup(
+        keep_versions=keep, dry_run=False, allow_unsafe_keep=True, **policy
+    )
 
 
 def removed(report: CleanupReport) -> dict[str, int]:
@@ -111,7 +113,7 @@ def test_so_many_of_the_newest_versions_are_kept(graph: Graph, keep: int, left: 
     assert versions(graph, DOC) == left
     assert removed(report)[DOC] == 4 - len(left)
     assert content(graph) == before
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_the_published_version_is_kept_whatever_is_said(graph: Graph) -> None:
@@ -141,7 +143,7 @@ def test_the_published_version_is_kept_whatever_is_said(graph: Graph) -> None:
 def test_a_version_goes_only_if_it_is_neither_young_nor_among_the_newest(
     graph: Graph, policy: dict[str, Any], left: list[int]
 ) -> None:
-    graph.cleanup(confirm=True, **policy)
+    graph.maintenance.cleanup(dry_run=False, **policy)
 
     assert versions(graph, DOC) == left
 
@@ -169,7 +171,7 @@ def test_at_least_one_of_both_is_wanted(graph: Graph) -> None:
     with pytest.raises(
         InvalidInputError, match="cleanup requires at least one of keep_versions or older_than"
     ):
-        graph.cleanup(confirm=True)
+        graph.maintenance.cleanup(dry_run=False)
 
 
 @pytest.mark.parametrize(
@@ -195,27 +197,27 @@ def test_a_policy_that_makes_no_sense_or_is_unsafe_is_refused(
     graph: Graph, policy: dict[str, Any], message: str, confirm: bool
 ) -> None:
     with pytest.raises(InvalidInputError, match=f"(?s){message}"):
-        graph.cleanup(confirm=confirm, **policy)
+        graph.maintenance.cleanup(dry_run=not confirm, **policy)
     assert versions(graph, DOC) == [1, 2, 3, 4]
 
 
 def test_three_versions_may_be_kept_without_more_words(graph: Graph) -> None:
-    graph.cleanup(keep_versions=3, confirm=True)
+    graph.maintenance.cleanup(keep_versions=3, dry_run=False)
 
     assert versions(graph, DOC) == [2, 3, 4]
 
 
 def test_without_confirmation_nothing_goes_and_the_preview_is_what_would(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
     put(graph, Doc=[doc(20)])
     files = {key: data_files(graph, key) for key in TABLES}
 
-    preview = omnigraph.open(graph.root, mode="r").cleanup(keep_versions=3)
+    preview = omnigraph.open(graph.root, read_only=True).maintenance.cleanup(keep_versions=3)
 
-    assert not preview.confirmed
+    assert preview.dry_run
     assert {key: data_files(graph, key) for key in TABLES} == files
-    done = graph.cleanup(keep_versions=3, confirm=True)
-    assert done.confirmed
+    done = graph.maintenance.cleanup(keep_versions=3, dry_run=False)
+    assert not done.dry_run
     told = {each.table_key: each for each in preview.tables}
     for each in done.tables:
         if each.table_key in told:
@@ -224,16 +226,16 @@ def test_without_confirmation_nothing_goes_and_the_preview_is_what_would(graph: 
 
 
 def test_a_reading_handle_may_look_but_not_clean(graph: Graph) -> None:
-    reader = omnigraph.open(graph.root, mode="r")
+    reader = omnigraph.open(graph.root, read_only=True)
 
-    assert reader.cleanup(keep_versions=3).tables
+    assert reader.maintenance.cleanup(keep_versions=3).tables
     with pytest.raises(ReadOnlyError, match="cannot cleanup"):
-        reader.cleanup(keep_versions=3, confirm=True)
+        reader.maintenance.cleanup(keep_versions=3, dry_run=False)
 
 
 def test_files_that_only_removed_versions_need_go_with_them(graph: Graph) -> None:
     scattered = data_files(graph, DOC)
-    graph.optimize()
+    graph.maintenance.optimize()
     assert set(scattered) < set(data_files(graph, DOC))
 
     report = clean(graph)
@@ -266,7 +268,7 @@ def test_a_commit_that_is_not_kept_is_not_found_and_never_wrong(graph: Graph) ->
 
 def test_what_tags_name_is_kept_until_they_are_deleted(graph: Graph) -> None:
     before = content(graph)
-    graph.tag("first")
+    graph.tags.create("first")
     put(graph, Doc=[doc(1, 100)])
     put(graph, Doc=[doc(1, 101)])
 
@@ -274,26 +276,26 @@ def test_what_tags_name_is_kept_until_they_are_deleted(graph: Graph) -> None:
     assert versions(graph, DOC) == [4, 6]
     assert content(graph.at("first")) == before
 
-    graph.delete_tag("first")
+    graph.tags.delete("first")
     clean(graph)
     assert versions(graph, DOC) == [6]
 
 
 def test_what_branches_read_is_kept_until_they_are_deleted(graph: Graph) -> None:
-    branch, before = graph.create_branch("side"), content(graph)
+    branch, before = graph.branches.create("side"), content(graph)
     put(graph, Doc=[doc(1, 100)])
     put(graph, Doc=[doc(1, 101)])
 
     clean(graph)
     assert content(branch) == before
 
-    graph.delete_branch("side")
+    graph.branches.delete("side")
     clean(graph)
     assert versions(graph, DOC) == [6]
 
 
 def test_a_branch_keeps_its_own_versions_by_the_same_policy(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     for number in range(4):
         put(branch, Doc=[doc(1, 100 + number)])
     before = content(branch)
@@ -305,11 +307,11 @@ def test_a_branch_keeps_its_own_versions_by_the_same_policy(graph: Graph) -> Non
     assert len(versions(branch, DOC)) <= 3
     assert head(branch, DOC) in versions(branch, DOC)
     assert content(branch) == before
-    assert branch.check().ok
+    assert branch.maintenance.check().ok
 
 
 def test_where_two_branches_parted_is_kept_for_their_merge(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100)])
     for number in range(3):
         put(graph, Doc=[doc(2, 200 + number)])
@@ -339,7 +341,7 @@ def test_what_a_living_writer_began_with_is_kept(
     assert min(kept) == began
     numbers = {key: row["n"] for key, row in content(graph)["Doc"].items()}
     assert (numbers["d1"], numbers["d8"]) == (102, 800)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_writer_of_many_days_stops_a_cleanup(
@@ -405,15 +407,15 @@ def test_a_cleanup_that_dies_is_taken_up_by_the_next(graph: Graph, point: str) -
     assert content(graph) == before
     clean(graph)
     assert versions(graph, DOC) == [4]
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_orphaned_forks_go_before_versions_do(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100)])
     put(graph, Doc=[doc(1, 101)])
     with armed("branch.post_delete"), pytest.raises(FailpointReached):
-        graph.delete_branch("side")
+        graph.branches.delete("side")
 
     report = clean(graph)
 
@@ -435,20 +437,20 @@ def test_commits_and_operations_are_known_for_ever(graph: Graph) -> None:
 
 def test_a_table_that_came_with_a_branch_goes_when_the_branch_is_gone(graph: Graph) -> None:
     old = str(ULID.from_datetime(datetime.now(UTC) - timedelta(days=2)))
-    side = graph.create_branch("side")
-    side.apply_schema(side.schema_text + "node New { name: String @key }\n", operation_id=old)
+    side = graph.branches.create("side")
+    side.schema.apply(side.schema.text + "node New { name: String @key }\n", operation_id=old)
     put(side, New=[{"name": "n"}])
     location = side.snapshot().tables["node:New"].location
 
     assert not any(path.startswith(location) for path in clean(graph).leftovers.paths)
-    assert side.nodes("New").read_all().num_rows == 1
-    graph.delete_branch("side")
+    assert side.scan("New").read_all().num_rows == 1
+    graph.branches.delete("side")
     gone = clean(graph).leftovers.paths
 
     assert gone
     assert all(path.startswith(location) for path in gone)
     assert graph._objects.list(location) == ()
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
@@ -459,7 +461,7 @@ def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
         part.parent.mkdir(parents=True)
         part.write_bytes(b"12345")
 
-    preview = graph.cleanup(keep_versions=3)
+    preview = graph.maintenance.cleanup(keep_versions=3)
     assert folder_of(graph.root, names.STAGING_DIR, old, "part").exists()
     report = clean(graph)
 
@@ -472,7 +474,7 @@ def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
 
 def test_a_branch_whose_creator_never_came_back_is_given_up_after_an_hour(graph: Graph) -> None:
     with armed("branch.post_claim"), pytest.raises(FailpointReached):
-        graph.create_branch("side")
+        graph.branches.create("side")
     put(graph, Doc=[doc(1, 100)])
 
     clean(graph)
@@ -487,10 +489,10 @@ def test_a_branch_whose_creator_never_came_back_is_given_up_after_an_hour(graph:
 def test_writes_and_maintenance_go_on_after_a_cleanup(graph: Graph) -> None:
     clean(graph)
     put(graph, Doc=[doc(1, 100), doc(20)])
-    graph.optimize()
+    graph.maintenance.optimize()
     clean(graph)
 
     assert fragments(graph, DOC) <= 2
     assert content(graph)["Doc"]["d1"]["n"] == 100
     assert heads_equal_pins(graph)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,8 +17,8 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from tests.adversary.verbs import COMMANDS, Desk, arguments_of, command_of, lay_out
 from tests.forking.programs import run_code
-from tests.maintenance import open_handles
-from tests.maintenance.open_handles import ANSWERED, READS, WRITES
+from tests.maintenance import earlier_handles
+from tests.maintenance.earlier_handles import ANSWERED, READS, WRITES
 from tests.maintenance.released import Release, from_source, from_wheel, require_commit
 from tests.stores import files_of
 
@@ -72,6 +73,10 @@ def test_the_wheel_of_an_earlier_release_is_refused_and_writes_nothing(
     _require_sound(root, before)
 
 
+_EARLIER: Final = {("recovery run", "--force"): "--also-living"}
+"""Words of commands that were renamed since."""
+
+
 @pytest.mark.nightly("builds and installs a wheel; the gate has the commands of this release")
 def test_no_command_of_an_earlier_release_opens_an_upgraded_graph(tmp_path: Path) -> None:
     require_commit(FIRST)
@@ -89,7 +94,8 @@ def test_no_command_of_an_earlier_release_opens_an_upgraded_graph(tmp_path: Path
     entries = [entry for entry in COMMANDS if command_of(entry) in commands]
     refused: set[tuple[str, ...]] = set()
     for entry in entries:
-        ended = release.run(script, *arguments_of(entry, desk), folder=tmp_path)
+        arguments = [_EARLIER.get((entry, word), word) for word in arguments_of(entry, desk)]
+        ended = release.run(script, *arguments, folder=tmp_path)
         assert "Traceback" not in ended.stderr, (entry, ended.stderr)
         if names.format_marker(names.STAMP) in ended.stderr:
             assert ended.returncode == DamagedGraphError.exit_code, (entry, ended.stderr)
@@ -146,7 +152,7 @@ def _handles(
     """A graph of a release and a process that has it open; gives what calls every verb there."""
     _build(release, folder, root)
     with release.start(
-        "open_handles.py", str(root), str(folder / "rows.jsonl"), folder=folder
+        "earlier_handles.py", str(root), str(folder / "rows.jsonl"), folder=folder
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
@@ -162,8 +168,8 @@ def _handles(
 
 
 def _build(release: Release, folder: Path, root: Path) -> None:
-    shutil.copy(open_handles.__file__, folder / "open_handles.py")
-    build = "import sys, open_handles; open_handles.build(sys.argv[1])"
+    shutil.copy(earlier_handles.__file__, folder / "earlier_handles.py")
+    build = "import sys, earlier_handles; earlier_handles.build(sys.argv[1])"
     ended = release.run("-c", build, str(root), folder=folder)
     assert ended.returncode == 0, ended.stderr
 
@@ -196,8 +202,8 @@ def _require_sound(root: Path, before: Mapping[Path, bytes]) -> None:
     assert _stamp(root) == names.STAMP
     graph = omnigraph.open(str(root))
     graph.write({"Person": [{"name": "eve"}]})
-    assert graph.at(open_handles.EARLY).nodes("Person").read_all().num_rows == 2
-    assert graph.check(deep=True).ok
+    assert graph.at(earlier_handles.EARLY).scan("Person").read_all().num_rows == 2
+    assert graph.maintenance.check(deep=True).ok
 
 
 def _contents(root: Path) -> dict[Path, bytes]:
@@ -205,4 +211,4 @@ def _contents(root: Path) -> dict[Path, bytes]:
 
 
 def _stamp(root: Path) -> int:
-    return omnigraph.open(str(root), mode="r").status().format_stamp
+    return omnigraph.open(str(root), read_only=True).maintenance.status().format_stamp

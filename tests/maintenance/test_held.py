@@ -52,9 +52,9 @@ def test_a_hold_whose_time_is_over_by_more_than_the_margin_is_removed(graph: Gra
 
     over = _later(HOUR + CLOCK_MARGIN + MINUTE)
     assert preview_cleanup(graph._objects, TO_ONE, over).holds == ()
-    assert graph.holds(), "a preview removes nothing"
+    assert graph.holds.list(), "a preview removes nothing"
     assert cleanup_graph(graph._objects, TO_ONE, over).holds == ()
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
 
 
 def test_no_hold_lasts_longer_than_the_most_however_often_it_is_renewed(graph: Graph) -> None:
@@ -63,7 +63,7 @@ def test_no_hold_lasts_longer_than_the_most_however_often_it_is_renewed(graph: G
     assert live.expires_at - SYSTEM_CLOCK.now() <= HOLD_MAX
 
     cleanup_graph(graph._objects, TO_ONE, _later(HOLD_MAX + CLOCK_MARGIN + MINUTE))
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
 
 
 def test_a_renewed_hold_is_kept_and_one_that_is_over_is_not_brought_back(graph: Graph) -> None:
@@ -83,7 +83,7 @@ def test_whoever_sleeps_until_its_time_is_over_holds_nothing(graph: Graph) -> No
 
     with pytest.raises(NoLongerKeptError, match="expired before it was placed"):
         _hold(graph, clock)
-    assert graph.holds() == ()
+    assert graph.holds.list() == ()
 
 
 @pytest.mark.parametrize("junk", [b"[]", b"{}", b'{"digest": "0"}', b"\xff"])
@@ -94,10 +94,10 @@ def test_a_hold_that_cannot_be_understood_stops_cleanup_until_it_is_released(
     graph._objects.replace(names.hold(hold_id), junk)
 
     with pytest.raises(DamagedGraphError, match=f"hold release .* {hold_id}"):
-        graph.cleanup(keep_versions=3, confirm=True)
-    assert graph.status().holds == ()
-    graph.release_hold(hold_id)
-    assert graph.cleanup(keep_versions=3, confirm=True).holds == ()
+        graph.maintenance.cleanup(keep_versions=3, dry_run=False)
+    assert graph.maintenance.status().holds == ()
+    graph.holds.release(hold_id)
+    assert graph.maintenance.cleanup(keep_versions=3, dry_run=False).holds == ()
 
 
 def test_a_hold_that_a_power_cut_emptied_or_that_is_too_old_stops_nobody(graph: Graph) -> None:
@@ -112,10 +112,10 @@ def test_a_hold_that_a_power_cut_emptied_or_that_is_too_old_stops_nobody(graph: 
 
 def test_what_a_hard_drop_gives_up_is_kept_while_it_is_held(graph: Graph) -> None:
     put(graph, Doc=[doc(1, n=7)])
-    text = graph.schema_text
+    text = graph.schema.text
     with graph.snapshot(hold="1h") as view:
-        graph.apply_schema(text.replace("    n: I64 @index\n", ""), hard=True)
-        assert "n" in view.nodes("Doc").read_all().column_names
-    graph.cleanup(keep_versions=1, allow_unsafe_keep=True, confirm=True)
+        graph.schema.apply(text.replace("    n: I64 @index\n", ""), hard=True)
+        assert "n" in view.scan("Doc").read_all().column_names
+    graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True, dry_run=False)
     with pytest.raises(NoLongerKeptError):
-        view.nodes("Doc").read_all()
+        view.scan("Doc").read_all()

@@ -17,9 +17,8 @@ from lance.query import MatchQuery
 import omnigraph
 from omnigraph.commit import protocol
 from omnigraph.failpoints import disarm_all
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.maintenance.indexing import PendingIndex
-from omnigraph.reading import Readable
 from omnigraph.storage.index_segments import IndexWish, Organisation, plan_indexes
 from tests.behaviours.histories import content, put
 from tests.drawing import seeds
@@ -70,7 +69,7 @@ def kinds(graph: Graph, key: str) -> dict[str, str]:
     return {each.name: str(each.index_type) for each in pinned(graph, key).describe_indices()}
 
 
-def found(graph: Readable, condition: str) -> set[str]:
+def found(graph: Graph | GraphView, condition: str) -> set[str]:
     """The ids that a filter finds, which must be through an index."""
     scanner = pinned(graph, DOC).scanner(columns=["id"], filter=condition)
     assert "ScalarIndexQuery" in scanner.explain_plan(), scanner.explain_plan()
@@ -79,7 +78,7 @@ def found(graph: Readable, condition: str) -> set[str]:
     return set(ids)
 
 
-def searched(graph: Readable, word: str) -> set[str]:
+def searched(graph: Graph | GraphView, word: str) -> set[str]:
     """The ids whose text has a word."""
     ids = (
         pinned(graph, DOC)
@@ -90,7 +89,7 @@ def searched(graph: Readable, word: str) -> set[str]:
     return set(ids)
 
 
-def nearest(graph: Readable, place: float, count: int) -> list[str]:
+def nearest(graph: Graph | GraphView, place: float, count: int) -> list[str]:
     query = {"column": "place", "q": [place, 0.0], "k": count}
     table = pinned(graph, DOC).to_table(columns=["id", "_distance"], nearest=query)
     ids = table["id"].to_pylist()
@@ -98,7 +97,7 @@ def nearest(graph: Readable, place: float, count: int) -> list[str]:
     return [str(each) for each in ids]
 
 
-def assert_answers_are_true(graph: Readable) -> None:
+def assert_answers_are_true(graph: Graph | GraphView) -> None:
     """Filters, words and neighbours, each compared with the rows themselves."""
     rows = content(graph)["Doc"].values()
     for row in rows:
@@ -154,7 +153,7 @@ def test_several_columns_in_one_declaration_are_indexed_each(graph_root: str) ->
     )
     graph.write({"P": [{"first": "a", "last": "b", "age": 1}]})
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert kinds(graph, "node:P").keys() == {
         "id_btree",
@@ -164,7 +163,7 @@ def test_several_columns_in_one_declaration_are_indexed_each(graph_root: str) ->
         "last_inverted",
         "age_btree",
     }
-    (status,) = graph.status().tables
+    (status,) = graph.maintenance.status().tables
     assert status.missing_indexes == ()
 
 
@@ -175,7 +174,7 @@ def test_a_vector_index_measures_as_declared(graph_root: str, said: str, metric:
     graph = omnigraph.init(graph_root, schema=schema)
     graph.write({"V": [{"name": "a", "place": [1.0, 0.0]}, {"name": "b", "place": [0.0, 9.0]}]})
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     statistics = pinned(graph, "node:V").stats.index_stats("place_vector")
     assert [each["metric_type"] for each in statistics["indices"]] == [metric]
@@ -204,7 +203,7 @@ def update(graph: Graph) -> None:
 
 def update_back(graph: Graph) -> None:
     put(graph, Doc=[doc(1, 1000)])
-    graph.optimize()
+    graph.maintenance.optimize()
     put(graph, Doc=[doc(1)])
 
 
@@ -223,14 +222,14 @@ def overwrite(graph: Graph) -> None:
 
 
 def merge(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 1000), doc(30)])
     put(graph, Doc=[doc(2, 2000)])
     graph.merge("side")
 
 
 def fast_forward(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 1000), doc(30)])
     graph.merge("side")
 
@@ -244,7 +243,7 @@ def test_after_an_optimize_every_index_knows_every_row_and_tells_the_truth(
 ) -> None:
     change(indexed)
 
-    indexed.optimize()
+    indexed.maintenance.optimize()
 
     assert all_covered(indexed)
     assert set(segments(indexed, DOC).values()) == {1}
@@ -267,7 +266,7 @@ def test_indexes_tell_the_truth_through_random_edits(indexed: Graph, seed: str) 
                 case _:
                     put(indexed, Doc=[doc(chosen.randrange(40))])
         if step % 2:
-            indexed.optimize()
+            indexed.maintenance.optimize()
             assert all_covered(indexed)
         assert_answers_are_true(indexed)
 
@@ -275,9 +274,9 @@ def test_indexes_tell_the_truth_through_random_edits(indexed: Graph, seed: str) 
 def test_a_compaction_by_hand_that_was_repaired_leaves_no_dead_entries(indexed: Graph) -> None:
     delete(indexed)
     lance.dataset(uri(indexed, DOC)).optimize.compact_files(materialize_deletions_threshold=0.0)
-    indexed.repair(confirm=True)
+    indexed.maintenance.repair(dry_run=False)
 
-    indexed.optimize()
+    indexed.maintenance.optimize()
 
     assert all_covered(indexed)
     assert_answers_are_true(indexed)
@@ -287,7 +286,7 @@ def test_answers_are_true_at_every_commit_of_an_optimize(indexed: Graph) -> None
     before = set(indexed.commits())
     delete(indexed)
     update(indexed)
-    indexed.optimize()
+    indexed.maintenance.optimize()
 
     made = [commit for commit in indexed.commits() if commit not in before]
     assert len(made) >= 4
@@ -297,10 +296,10 @@ def test_answers_are_true_at_every_commit_of_an_optimize(indexed: Graph) -> None
 
 def test_words_are_found_up_to_a_limit_after_deletions(indexed: Graph) -> None:
     delete(indexed)
-    indexed.optimize()
+    indexed.maintenance.optimize()
     indexed.write({"Doc": [doc(number) for number in range(20, 26)]})
     indexed.delete({"Doc": ["d20", "d21"]})
-    indexed.optimize()
+    indexed.maintenance.optimize()
 
     query = MatchQuery("word0", "text")
     expected = {row["id"] for row in content(indexed)["Doc"].values() if "word0 " in row["text"]}
@@ -316,13 +315,13 @@ def test_an_index_whose_vectors_are_all_gone_waits_for_new_ones(indexed: Graph) 
     indexed.delete({"Doc": [f"d{number}" for number in range(9)]})
 
     for _ in range(2):
-        stats = by_key(indexed.optimize())[DOC]
+        stats = by_key(indexed.maintenance.optimize())[DOC]
         assert [each.column for each in stats.pending_indexes] == ["place"]
         assert nearest(indexed, 1.0, 3) == []
         assert searched(indexed, "only20") == {"d20"}
 
     put(indexed, Doc=[doc(21)])
-    assert by_key(indexed.optimize())[DOC].pending_indexes == ()
+    assert by_key(indexed.maintenance.optimize())[DOC].pending_indexes == ()
     assert nearest(indexed, 1.0, 3) == ["d21"]
 
 
@@ -333,17 +332,17 @@ def test_a_table_that_changes_while_its_indexes_are_built_has_true_ones(
 ) -> None:
     act_at(monkeypatch, protocol, point, partial(change, graph))
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert_answers_are_true(graph)
-    graph.optimize()
+    graph.maintenance.optimize()
     assert all_covered(graph)
     assert_answers_are_true(graph)
 
 
 def test_edge_properties_are_found_through_their_index(indexed: Graph) -> None:
     put(indexed, Cites=[cites(0, 1, 50), cites(2, 3, 6)])
-    indexed.optimize()
+    indexed.maintenance.optimize()
 
     table = pinned(indexed, CITES)
     assert all_covered(indexed, CITES)
@@ -358,7 +357,7 @@ def test_a_replaced_table_gets_its_indexes_again(indexed: Graph) -> None:
     overwrite(indexed)
     assert kinds(indexed, DOC) == {}
 
-    indexed.optimize()
+    indexed.maintenance.optimize()
 
     assert len(kinds(indexed, DOC)) == 8
     assert all_covered(indexed)
@@ -368,7 +367,7 @@ def test_vectors_that_are_all_missing_leave_their_index_pending(graph_root: str)
     graph = empty_graph(graph_root)
     graph.write({"Doc": [doc(1, place=None), doc(2, place=None)]})
 
-    stats = by_key(graph.optimize())
+    stats = by_key(graph.maintenance.optimize())
 
     assert stats[DOC].pending_indexes == (
         PendingIndex(table_key=DOC, column="place", reason=UNTRAINABLE),
@@ -376,18 +375,18 @@ def test_vectors_that_are_all_missing_leave_their_index_pending(graph_root: str)
     assert (stats[DOC].committed, stats[DOC].skipped) == (True, None)
     assert "place_vector" not in kinds(graph, DOC)
     assert all_covered(graph)
-    (status,) = (each for each in graph.status().tables if each.table_key == DOC)
+    (status,) = (each for each in graph.maintenance.status().tables if each.table_key == DOC)
     assert status.missing_indexes == ("place",)
 
 
 def test_a_pending_index_is_told_again_and_moves_nothing(graph_root: str) -> None:
     graph = empty_graph(graph_root)
     graph.write({"Doc": [doc(1, place=None)]})
-    graph.optimize()
-    graph.optimize()
+    graph.maintenance.optimize()
+    graph.maintenance.optimize()
     version = graph.snapshot().manifest_version
 
-    stats = by_key(graph.optimize())
+    stats = by_key(graph.maintenance.optimize())
 
     assert [each.column for each in stats[DOC].pending_indexes] == ["place"]
     assert not stats[DOC].committed
@@ -397,11 +396,11 @@ def test_a_pending_index_is_told_again_and_moves_nothing(graph_root: str) -> Non
 def test_a_table_that_is_compacted_tells_what_is_pending(graph_root: str) -> None:
     graph = empty_graph(graph_root)
     graph.write({"Doc": [doc(1, place=None)]})
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.write({"Doc": [doc(2, place=None)]})
     graph.write({"Doc": [doc(3, place=None)]})
 
-    stats = by_key(graph.optimize())[DOC]
+    stats = by_key(graph.maintenance.optimize())[DOC]
 
     assert stats.committed
     assert [each.column for each in stats.pending_indexes] == ["place"]
@@ -410,10 +409,10 @@ def test_a_table_that_is_compacted_tells_what_is_pending(graph_root: str) -> Non
 def test_a_pending_index_is_built_once_there_are_vectors(graph_root: str) -> None:
     graph = empty_graph(graph_root)
     graph.write({"Doc": [doc(1, place=None)]})
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.write({"Doc": [doc(2)]})
 
-    stats = by_key(graph.optimize())[DOC]
+    stats = by_key(graph.maintenance.optimize())[DOC]
 
     assert stats.pending_indexes == ()
     assert kinds(graph, DOC)["place_vector"] == "IVF_FLAT"
@@ -423,7 +422,7 @@ def test_a_pending_index_is_built_once_there_are_vectors(graph_root: str) -> Non
 def test_rows_without_a_vector_join_an_index_and_are_never_neighbours(indexed: Graph) -> None:
     put(indexed, Doc=[doc(20, place=None)])
 
-    assert by_key(indexed.optimize())[DOC].pending_indexes == ()
+    assert by_key(indexed.maintenance.optimize())[DOC].pending_indexes == ()
     assert len(nearest(indexed, 0.0, 100)) == 9
 
 
@@ -433,7 +432,7 @@ def test_vectors_that_are_all_alike_are_no_obstacle(graph_root: str, value: list
     graph = omnigraph.init(graph_root, schema=schema)
     graph.write({"V": [{"name": f"v{n}", "place": value} for n in range(20)]})
 
-    (stats,) = graph.optimize()
+    (stats,) = graph.maintenance.optimize()
 
     assert stats.committed
     assert coverage(graph, "node:V")["id_btree"] == (20, 0)
@@ -471,11 +470,11 @@ def test_partitions_stay_until_a_quarter_of_the_vectors_is_new(
 ) -> None:
     graph = empty_graph(graph_root)
     graph.write({"Doc": [doc(number) for number in range(40)]})
-    graph.optimize()
+    graph.maintenance.optimize()
     trained = centroids(graph)
 
     graph.write({"Doc": [doc(1000 + number) for number in range(added)]})
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert (centroids(graph) == trained) is kept
     assert coverage(graph, DOC)["place_vector"] == (40 + added, 0)
@@ -485,7 +484,7 @@ def test_partitions_stay_until_a_quarter_of_the_vectors_is_new(
 def test_many_small_rounds_keep_one_segment_and_few_files(indexed: Graph) -> None:
     for number in range(5):
         indexed.write({"Doc": [doc(100 + number)]})
-        indexed.optimize()
+        indexed.maintenance.optimize()
 
     assert set(segments(indexed, DOC).values()) == {1}
     assert fragments(indexed, DOC) <= 2
@@ -502,14 +501,14 @@ def test_a_race_that_is_lost_builds_only_what_the_new_state_lacks(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm = scattered_graph(root_at(tmp_path / "calm"))
-    calm.optimize()
+    calm.maintenance.optimize()
 
     def rival() -> None:
         raced.append(put(graph, Tag=[{"name": "u"}]))
 
     raced: list[str] = []
     act_at(monkeypatch, protocol, "mutation.validate", rival)
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert raced
     assert coverage(graph, TAG)["id_btree"] == (2, 0)
@@ -527,7 +526,7 @@ def test_indexes_are_a_commit_that_carries_their_operation(indexed: Graph) -> No
 
 
 def test_a_branch_reads_the_indexes_it_inherits_and_its_own_rows(indexed: Graph) -> None:
-    branch = indexed.create_branch("side")
+    branch = indexed.branches.create("side")
     put(branch, Doc=[doc(1, 1000), doc(30)])
 
     assert branch.snapshot().tables[DOC].fork is not None

@@ -70,7 +70,7 @@ def counts(report: MaintainReport, step: Step) -> dict[str, int]:
 def test_a_run_checks_reconciles_optimizes_and_cleans_in_this_order(graph: Graph) -> None:
     before = content(graph)
 
-    report = graph.maintain(ALL)
+    report = graph.maintenance.run(ALL)
 
     assert [each.step.value for each in report.steps] == [
         "check",
@@ -104,7 +104,7 @@ def test_a_run_checks_reconciles_optimizes_and_cleans_in_this_order(graph: Graph
 
 
 def test_by_default_a_week_of_history_is_kept(graph: Graph) -> None:
-    report = graph.maintain()
+    report = graph.maintenance.run()
 
     assert counts(report, Step.CLEANUP)["old_versions_removed"] == 0
     assert versions(graph, DOC)[0] == 1
@@ -112,11 +112,11 @@ def test_by_default_a_week_of_history_is_kept(graph: Graph) -> None:
 
 def test_a_run_that_is_repeated_comes_to_rest(graph: Graph) -> None:
     for _ in range(3):
-        graph.maintain(ALL)
+        graph.maintenance.run(ALL)
     version = graph.snapshot().manifest_version
     heads = {key: head(graph, key) for key in TABLES}
 
-    report = graph.maintain(ALL)
+    report = graph.maintenance.run(ALL)
 
     assert graph.snapshot().manifest_version == version
     assert {key: head(graph, key) for key in TABLES} == heads
@@ -134,7 +134,7 @@ def test_a_run_that_is_repeated_comes_to_rest(graph: Graph) -> None:
     ],
 )
 def test_a_step_can_be_left_out(graph: Graph, policy: Policy, off: str) -> None:
-    report = graph.maintain(policy)
+    report = graph.maintenance.run(policy)
 
     assert outcomes(report) == {
         **dict.fromkeys(("check", "branches", "reconcile", "optimize", "cleanup"), "done"),
@@ -150,26 +150,26 @@ def test_a_step_can_be_left_out(graph: Graph, policy: Policy, off: str) -> None:
 def test_a_run_that_was_interrupted_is_resumed_by_running_again(graph: Graph, point: str) -> None:
     before = content(graph)
     with armed(point), pytest.raises(FailpointReached):
-        graph.maintain(ALL)
+        graph.maintenance.run(ALL)
 
-    report = omnigraph.open(graph.root).maintain(ALL)
+    report = omnigraph.open(graph.root).maintenance.run(ALL)
 
     assert (set(outcomes(report).values()), report.exit_code) == ({"done"}, 0)
     assert content(graph) == before
     assert fragments(graph, DOC) == 1
     assert coverage(graph, DOC)["id_btree"] == (9, 0)
     assert heads_equal_pins(graph)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_what_something_else_wrote_to_a_branch_is_told_with_the_command_that_shows_it(
     graph: Graph,
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.write({"Doc": [doc(9)]})
     lance.dataset(uri(dev, DOC)).delete("true")
 
-    report = graph.maintain(ALL)
+    report = graph.maintenance.run(ALL)
 
     assert outcomes(report)["check"] == "attention"
     assert report.exit_code == 8
@@ -178,13 +178,13 @@ def test_what_something_else_wrote_to_a_branch_is_told_with_the_command_that_sho
     assert f"Run `omnigraph repair {graph.root} --branch dev`." in message
     with pytest.raises(DriftNeedsRepairError, match=f"omnigraph repair {graph.root} --branch dev`"):
         dev.write({"Doc": [doc(10)]})
-    dev.repair(confirm=True, force=True)
-    assert outcomes(graph.maintain(ALL))["check"] == "done"
+    dev.maintenance.repair(dry_run=False, force=True)
+    assert outcomes(graph.maintenance.run(ALL))["check"] == "done"
 
 
 def test_drift_on_a_branch_does_not_keep_the_rest_from_being_maintained(graph: Graph) -> None:
     before = content(graph)
-    dev, other = graph.create_branch("dev"), graph.create_branch("other")
+    dev, other = graph.branches.create("dev"), graph.branches.create("other")
     for n in range(3):
         dev.write({"Doc": [doc(9 + n)]})
         other.write({"Doc": [doc(9 + n)]})
@@ -192,7 +192,7 @@ def test_drift_on_a_branch_does_not_keep_the_rest_from_being_maintained(graph: G
     foreign.delete("n = 10")
     foreign.optimize.compact_files()
 
-    report = graph.maintain(replace(ALL, cleanup_policy=CleanupPolicy(keep_versions=1)))
+    report = graph.maintenance.run(replace(ALL, cleanup_policy=CleanupPolicy(keep_versions=1)))
 
     assert outcomes(report) == {
         "check": "attention",
@@ -206,18 +206,18 @@ def test_drift_on_a_branch_does_not_keep_the_rest_from_being_maintained(graph: G
     assert counts(report, Step.CLEANUP)["old_versions_removed"] > 0
     assert content(graph) == before
     assert len(content(other)["Doc"]) == len(content(dev)["Doc"]) == 12
-    dev.repair(confirm=True, force=True)
+    dev.maintenance.repair(dry_run=False, force=True)
     assert content(dev)["Doc"].keys() == content(other)["Doc"].keys() - {"d10"}
-    assert outcomes(graph.maintain(ALL))["check"] == "done"
+    assert outcomes(graph.maintenance.run(ALL))["check"] == "done"
 
 
 def test_other_damage_beside_drift_on_a_branch_ends_the_run(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.write({"Doc": [doc(9)]})
     lance.dataset(uri(dev, DOC)).delete("true")
     data_files(graph, TAG)[0].unlink()
 
-    report = graph.maintain(ALL)
+    report = graph.maintenance.run(ALL)
 
     assert outcomes(report)["cleanup"] == "not_reached"
     assert report.exit_code == 8
@@ -228,15 +228,15 @@ def test_versions_that_only_a_branch_or_a_tag_needs_are_looked_for(
     graph: Graph, pinned_by: str
 ) -> None:
     if pinned_by.startswith("branch"):
-        graph.create_branch("dev")
+        graph.branches.create("dev")
     else:
-        graph.tag("kept")
+        graph.tags.create("kept")
     entry = graph.snapshot().tables[DOC]
     graph.write({"Doc": [doc(9)]})
     file = f"{2**64 - 1 - entry.version}.manifest"
     folder_of(graph.root, entry.location, "_versions", file).unlink()
 
-    report = graph.maintain(ALL)
+    report = graph.maintenance.run(ALL)
 
     assert outcomes(report)["check"] == "attention"
     assert [message.split(":")[0] for message in report.steps[0].messages] == [
@@ -248,7 +248,7 @@ def test_a_damaged_graph_is_not_touched(graph: Graph) -> None:
     data_files(graph, TAG)[0].unlink()
     heads = {key: head(graph, key) for key in TABLES}
 
-    report = graph.maintain(ALL)
+    report = graph.maintenance.run(ALL)
 
     assert outcomes(report) == {
         "check": "attention",
@@ -267,7 +267,7 @@ def test_drift_needs_attention_and_the_others_are_done(graph: Graph) -> None:
     policy = replace(ALL, check=False)
     lance.dataset(uri(graph, DOC)).optimize.compact_files()
 
-    report = graph.maintain(policy)
+    report = graph.maintenance.run(policy)
 
     assert outcomes(report)["optimize"] == "attention"
     assert outcomes(report)["cleanup"] == "done"
@@ -281,7 +281,7 @@ def test_a_step_that_fails_does_not_keep_the_next_from_running(graph: Graph) -> 
     data_files(graph, DOC)[0].unlink()
     policy = replace(ALL, check=False)
 
-    report = graph.maintain(policy)
+    report = graph.maintenance.run(policy)
 
     assert outcomes(report)["optimize"] == "failed"
     assert outcomes(report)["cleanup"] == "done"
@@ -291,7 +291,7 @@ def test_a_step_that_fails_does_not_keep_the_next_from_running(graph: Graph) -> 
 
 def test_a_table_that_cannot_be_cleaned_is_counted_and_named(graph: Graph) -> None:
     with armed("cleanup.table_gc"):
-        report = graph.maintain(ALL)
+        report = graph.maintenance.run(ALL)
 
     assert counts(report, Step.CLEANUP)["tables_failed"] == 1
     assert report.steps[4].messages[0].endswith(": cleanup.table_gc")
@@ -302,7 +302,7 @@ def test_pending_indexes_are_counted_and_are_no_failure(graph: Graph) -> None:
     graph.write({"Cites": []}, mode="overwrite")
     graph.write({"Doc": [doc(1, place=None)]}, mode="overwrite")
 
-    report = graph.maintain(ALL)
+    report = graph.maintenance.run(ALL)
 
     assert counts(report, Step.OPTIMIZE)["indexes_pending"] == 1
     assert report.steps[3].messages == ("node:Doc.place: no vectors to train on yet",)
@@ -311,14 +311,14 @@ def test_pending_indexes_are_counted_and_are_no_failure(graph: Graph) -> None:
 
 def test_a_reading_handle_may_not_maintain(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError, match="cannot maintain"):
-        omnigraph.open(graph.root, mode="r").maintain()
+        omnigraph.open(graph.root, read_only=True).maintenance.run()
 
 
 def test_writes_between_runs_are_taken_in(graph: Graph) -> None:
-    graph.maintain(ALL)
+    graph.maintenance.run(ALL)
     put(graph, Doc=[doc(1, 100), doc(20)])
 
-    graph.maintain(ALL)
+    graph.maintenance.run(ALL)
 
     assert coverage(graph, DOC)["n_btree"] == (10, 0)
     assert content(graph)["Doc"]["d1"]["n"] == 100
@@ -347,7 +347,7 @@ def metrics(report: MaintainReport) -> dict[str, float]:
 
 
 def test_the_metrics_hold_every_number_of_a_run(graph: Graph, tmp_path: Path) -> None:
-    report = graph.maintain(replace(ALL, cleanup=False))
+    report = graph.maintenance.run(replace(ALL, cleanup=False))
     path = tmp_path / "omnigraph.prom"
     path.write_text("old")
 

@@ -57,7 +57,7 @@ def test_opening_for_writing_brings_an_old_graph_up_to_date(graph_root: str, sta
         names.PRIMARY_KEY_KEY.encode(): b"true"
     }
     assert tuple(sorted(graph.snapshot().tables)) == tuple(sorted(TABLE_KEYS))
-    assert graph.nodes("Person").read_all().num_rows == 0
+    assert graph.scan("Person").read_all().num_rows == 0
 
 
 def test_the_new_head_continues_the_old_history(graph_root: str) -> None:
@@ -80,7 +80,7 @@ def test_opening_for_reading_serves_an_old_graph_and_writes_nothing(
     old_graph(graph_root, stamp=stamp, branches=("dev",))
     before = contents(graph_root)
 
-    status = omnigraph.open(graph_root, mode="r").status()
+    status = omnigraph.open(graph_root, read_only=True).maintenance.status()
 
     assert status.format_stamp == stamp
     assert len(status.tables) == len(TABLE_KEYS)
@@ -91,9 +91,9 @@ def test_a_newer_graph_is_refused_and_left_alone(graph_root: str) -> None:
     old_graph(graph_root, stamp=names.STAMP + 1)
     before = contents(graph_root)
 
-    for mode in ("r", "rw"):
+    for read_only in (True, False):
         with pytest.raises(FormatTooNewError, match="Upgrade omnigraph first"):
-            omnigraph.open(graph_root, mode=mode)
+            omnigraph.open(graph_root, read_only=read_only)
     assert contents(graph_root) == before
 
 
@@ -145,13 +145,13 @@ def test_branches_can_be_made_from_a_branch_that_migrated(graph_root: str, stamp
     old_graph(graph_root, stamp=stamp, branches=("dev",))
     graph = omnigraph.open(graph_root)
 
-    graph.create_branch("child", from_="dev")
-    graph.create_branch("grandchild", from_="child").write({"Person": [{"name": "ann"}]})
+    graph.branches.create("child", source="dev")
+    graph.branches.create("grandchild", source="child").write({"Person": [{"name": "ann"}]})
 
-    names_of_branches = [branch.name for branch in omnigraph.open(graph_root).branches()]
+    names_of_branches = [branch.name for branch in omnigraph.open(graph_root).branches.list()]
     assert names_of_branches == ["main", "child", "dev", "grandchild"]
-    assert graph.branch("grandchild").nodes("Person").read_all().num_rows == 1
-    assert graph.branch("child").nodes("Person").read_all().num_rows == 0
+    assert graph.checkout("grandchild").scan("Person").read_all().num_rows == 1
+    assert graph.checkout("child").scan("Person").read_all().num_rows == 0
 
 
 def test_branches_of_format_4_go_on_after_the_migration(graph_root: str) -> None:
@@ -159,11 +159,11 @@ def test_branches_of_format_4_go_on_after_the_migration(graph_root: str) -> None
 
     graph = omnigraph.open(graph_root)
 
-    dev = graph.branch("dev")
-    assert read_manifest(parse_root(graph_root), branch=dev._ref()).stamp == names.STAMP
+    dev = graph.checkout("dev")
+    assert read_manifest(parse_root(graph_root), branch=dev._handle.ref()).stamp == names.STAMP
     dev.write({"Person": [{"name": "ann"}]})
     assert graph.merge("dev").commit_id is not None
-    assert graph.nodes("Person").read_all().num_rows == 1
+    assert graph.scan("Person").read_all().num_rows == 1
     assert "schema_change" in lance.dataset(f"{graph_root}/{names.COMMITS}").schema.names
 
 
@@ -197,22 +197,22 @@ def test_an_upgrade_marks_tags_so_that_earlier_releases_cannot_delete_them(
 
     graph = omnigraph.open(graph_root)
 
-    assert [tag.tag for tag in graph.tags()] == ["kept"]
+    assert [tag.tag for tag in graph.tags.list()] == ["kept"]
     kept = read_tag_log(objects, "kept")
     assert (kept.last, kept.living) == (before["kept"].last + 1, before["kept"].living)
     assert read_tag_log(objects, "gone") == before["gone"]
     entry = folder_of(graph_root, names.ref_entry(names.TAG_REFS_DIR, "kept", kept.last))
     assert json.loads(entry.read_bytes())["format"] == names.STAMP_OF_MARKERS
-    graph.delete_tag("kept")
-    assert graph.tags() == ()
-    assert graph.check(deep=True).ok
+    graph.tags.delete("kept")
+    assert graph.tags.list() == ()
+    assert graph.maintenance.check(deep=True).ok
 
 
 def test_a_tag_that_an_upgrade_marks_meanwhile_is_deleted_all_the_same(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = omnigraph.init(graph_root, schema="node A { x: String @key }")
-    graph.tag("doomed")
+    graph.tags.create("doomed")
     objects = StoredObjects(parse_root(graph_root))
     slow_upgrades = [confirm_tags]
 
@@ -223,9 +223,9 @@ def test_a_tag_that_an_upgrade_marks_meanwhile_is_deleted_all_the_same(
         return append_tag_entry(*arguments)
 
     monkeypatch.setattr(tagging, "append_tag_entry", append_after_the_upgrade)
-    graph.delete_tag("doomed")
+    graph.tags.delete("doomed")
 
-    assert graph.tags() == ()
+    assert graph.tags.list() == ()
     assert read_tag_log(objects, "doomed").last == 4
 
 

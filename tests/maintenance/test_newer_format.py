@@ -16,7 +16,6 @@ from omnigraph.errors import (
     FormatTooNewError,
     OutcomeUnknownError,
 )
-from omnigraph.graph import Graph
 from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.location import parse_root
 from omnigraph.storage.manifest import read_manifest, swap_manifest
@@ -26,6 +25,7 @@ from tests.forking.programs import run_command
 from tests.maintenance import open_handles
 from tests.maintenance.open_handles import ANSWERED, PERSON, READS, SCHEMA, WRITES, Handles, build
 from tests.stores import files_of
+from tests.surface import verbs_of_graph
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("compares files byte by byte")]
 
@@ -47,7 +47,7 @@ def handles(tmp_path_factory: pytest.TempPathFactory) -> Handles:
 def test_every_verb_of_a_graph_is_called() -> None:
     verbs = {name.partition(" ")[0] for name in (*WRITES, *READS)}
 
-    assert verbs | ANSWERED == {name for name in dir(Graph) if not name.startswith("_")}
+    assert verbs | ANSWERED == verbs_of_graph()
 
 
 @pytest.mark.parametrize("verb", [*WRITES, *READS])
@@ -68,8 +68,8 @@ def test_a_newer_graph_is_neither_opened_nor_made_again_nor_rebuilt(handles: Han
 
     for act in (
         lambda: omnigraph.open(root),
-        lambda: omnigraph.open(root, mode="r"),
-        lambda: omnigraph.rebuild_manifest(root, confirm=True),
+        lambda: omnigraph.open(root, read_only=True),
+        lambda: omnigraph.rebuild_manifest(root, dry_run=False),
     ):
         with pytest.raises(FormatTooNewError):
             act()
@@ -80,7 +80,7 @@ def test_a_newer_graph_is_neither_opened_nor_made_again_nor_rebuilt(handles: Han
 
 
 def test_a_view_of_the_past_goes_on_reading_what_it_pinned(handles: Handles) -> None:
-    assert handles.past.nodes("Person").read_all().num_rows == 2
+    assert handles.past.scan("Person").read_all().num_rows == 2
 
 
 def test_a_manifest_of_an_unknown_format_is_never_replaced(tmp_path: Path) -> None:
@@ -96,7 +96,9 @@ def test_a_manifest_of_an_unknown_format_is_never_replaced(tmp_path: Path) -> No
     assert contents(root) == before
 
 
-@pytest.mark.parametrize("verb", ["write", "mutate", "delete", "create_branch", "optimize"])
+@pytest.mark.parametrize(
+    "verb", ["write", "mutate", "delete", "branches.create", "maintenance.optimize"]
+)
 def test_a_newer_stamp_alone_is_never_written_over(tmp_path: Path, verb: str) -> None:
     root = str(tmp_path / "g")
     build(root)
@@ -133,9 +135,9 @@ def test_a_stamp_that_no_program_wrote_is_damage(tmp_path: Path, stamp: str) -> 
     restamp(root, stamp)
     before = contents(root)
 
-    for mode in ("r", "rw"):
+    for read_only in (True, False):
         with pytest.raises(DamagedGraphError, match="format stamp"):
-            omnigraph.open(root, mode=mode)
+            omnigraph.open(root, read_only=read_only)
     with pytest.raises(AlreadyInitialisedError):
         omnigraph.init(root, schema=SCHEMA, force=True)
 
@@ -153,7 +155,11 @@ def test_commands_and_open_handles_tell_of_a_stamp_that_no_program_wrote(tmp_pat
     for arguments in (("status", root), ("load", root, str(rows)), ("optimize", root)):
         ended = run_command(*arguments)
         assert (ended.returncode, "format stamp" in ended.stderr) == (8, True), ended.stderr
-    for verb in (lambda: graph.write(PERSON), lambda: graph.nodes("Person"), graph.optimize):
+    for verb in (
+        lambda: graph.write(PERSON),
+        lambda: graph.scan("Person"),
+        graph.maintenance.optimize,
+    ):
         with pytest.raises(DamagedGraphError, match="format stamp"):
             verb()
 

@@ -74,45 +74,45 @@ def test_an_upgrade_changes_no_answer(tmp_path: Path, stamp: int) -> None:
 def test_the_commits_of_a_format_without_heads_are_those_of_its_history(tmp_path: Path) -> None:
     old_graph(str(tmp_path / "g"), stamp=3, branches=(DEV,), people=PEOPLE)
 
-    graph = omnigraph.open(str(tmp_path / "g"), mode="r")
+    graph = omnigraph.open(str(tmp_path / "g"), read_only=True)
 
     assert [commit.commit_id for commit in graph.commits()] == [OLD_COMMIT]
     assert graph.snapshot().commit_id == OLD_COMMIT
-    assert graph.at(OLD_COMMIT).nodes("Person").read_all().num_rows == len(PEOPLE)
+    assert graph.at(OLD_COMMIT).scan("Person").read_all().num_rows == len(PEOPLE)
 
 
 def test_a_commit_of_an_old_format_is_read_by_its_schema_after_an_upgrade(tmp_path: Path) -> None:
     old_graph(str(tmp_path / "g"), stamp=3, people=PEOPLE)
     graph = omnigraph.open(str(tmp_path / "g"))
-    graph.apply_schema(graph.schema_text.replace("node Person {", "node Person { note: String? "))
+    graph.schema.apply(graph.schema.text.replace("node Person {", "node Person { note: String? "))
 
     past = graph.at(OLD_COMMIT)
 
-    assert "note" not in past.nodes("Person").read_all().column_names
-    assert "note" not in past.schema_text
-    assert graph.at(1).nodes("Person").read_all().num_rows == len(PEOPLE)
+    assert "note" not in past.scan("Person").read_all().column_names
+    assert "note" not in past.schema.text
+    assert graph.at(1).scan("Person").read_all().num_rows == len(PEOPLE)
 
 
 def test_a_manifest_without_any_history_has_one_unrecorded_commit(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     old_graph(root, stamp=2, people=PEOPLE, history=False)
 
-    graph = omnigraph.open(root, mode="r")
+    graph = omnigraph.open(root, read_only=True)
 
     (commit,) = graph.commits()
-    assert graph.at(commit.commit_id).nodes("Person").read_all().num_rows == len(PEOPLE)
+    assert graph.at(commit.commit_id).scan("Person").read_all().num_rows == len(PEOPLE)
 
 
 @pytest.mark.parametrize("stamp", [1, 2])
 def test_run_branches_are_listed_until_an_upgrade_sweeps_them(tmp_path: Path, stamp: int) -> None:
     root = str(tmp_path / "g")
     old_graph(root, stamp=stamp, branches=("__run__01", DEV))
-    reading = omnigraph.open(root, mode="r")
-    assert [branch.name for branch in reading.branches()] == ["main", "__run__01", DEV]
+    reading = omnigraph.open(root, read_only=True)
+    assert [branch.name for branch in reading.branches.list()] == ["main", "__run__01", DEV]
 
     graph = omnigraph.open(root)
 
-    assert [branch.name for branch in graph.branches()] == ["main", DEV]
+    assert [branch.name for branch in graph.branches.list()] == ["main", DEV]
 
 
 def test_a_run_branch_of_format_3_and_later_is_an_ordinary_branch(tmp_path: Path) -> None:
@@ -120,14 +120,14 @@ def test_a_run_branch_of_format_3_and_later_is_an_ordinary_branch(tmp_path: Path
     old_graph(root, stamp=3, branches=("__run__01",))
 
     graph = omnigraph.open(root)
-    graph.branch("__run__01").write({"Person": [{"name": "ann"}]})
-    graph.create_branch("__run__02").write({"Person": [{"name": "bob"}]})
+    graph.checkout("__run__01").write({"Person": [{"name": "ann"}]})
+    graph.branches.create("__run__02").write({"Person": [{"name": "bob"}]})
     graph.merge("__run__02")
-    graph.reconcile()
+    graph.maintenance.reconcile()
 
-    assert [branch.name for branch in graph.branches()] == ["main", "__run__01", "__run__02"]
-    assert graph.branch("__run__01").nodes("Person").read_all().num_rows == 1
-    graph.delete_branch("__run__02")
+    assert [branch.name for branch in graph.branches.list()] == ["main", "__run__01", "__run__02"]
+    assert graph.checkout("__run__01").scan("Person").read_all().num_rows == 1
+    graph.branches.delete("__run__02")
     assert len(manifest_branches(parse_root(root))) == 1
 
 
@@ -137,7 +137,7 @@ def test_check_tells_of_tables_without_stable_row_ids(tmp_path: Path) -> None:
     graph = omnigraph.open(root)
     graph.write({"Person": [{"name": "ann"}]})
 
-    findings = graph.check().findings
+    findings = graph.maintenance.check().findings
 
     assert {finding.problem for finding in findings} == {Problem.UNSTABLE_ROW_IDS}
     assert "load that into a new graph" in findings[0].message

@@ -63,8 +63,8 @@ pytestmark = pytest.mark.unit
 
 PUBLISHED = "optimize.post_phase_b_pre_manifest_commit"
 VERBS: dict[str, Callable[[Graph], object]] = {
-    "optimize": lambda graph: graph.optimize(),
-    "cleanup": lambda graph: graph.cleanup(keep_versions=3, confirm=True),
+    "optimize": lambda graph: graph.maintenance.optimize(),
+    "cleanup": lambda graph: graph.maintenance.cleanup(keep_versions=3, dry_run=False),
 }
 
 
@@ -92,7 +92,7 @@ def maintenance_commits(graph: Graph) -> list[tuple[str, ...]]:
 
 
 def test_every_table_is_told_about_with_exactly_these_fields(graph: Graph) -> None:
-    stats = graph.optimize()
+    stats = graph.maintenance.optimize()
 
     assert [each.name for each in dataclasses.fields(TableOptimizeStats)] == [
         "table_key",
@@ -115,17 +115,17 @@ def test_every_table_is_told_about_with_exactly_these_fields(graph: Graph) -> No
 def test_small_files_become_fewer_and_rows_and_row_ids_stay(graph: Graph) -> None:
     before, rows = content(graph), row_ids(graph, DOC)
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert {key: fragments(graph, key) for key in TABLES} == {CITES: 1, DOC: 1, QUIET: 0, TAG: 1}
     assert (content(graph), row_ids(graph, DOC)) == (before, rows)
     assert heads_equal_pins(graph)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_all_tables_go_into_one_commit_of_compaction_and_one_of_indexes(graph: Graph) -> None:
     version = graph.snapshot().manifest_version
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert maintenance_commits(graph) == [(CITES, DOC, TAG), (CITES, DOC)]
     assert graph.snapshot().manifest_version > version
@@ -136,18 +136,18 @@ def test_old_files_stay_readable_where_older_commits_name_them(graph: Graph) -> 
     assert first is not None
     files = data_files(graph, DOC)
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert set(files) < set(data_files(graph, DOC))
     assert content(graph.at(first)) == before
 
 
 def test_a_handle_opened_before_sees_the_new_version_at_its_next_call(graph: Graph) -> None:
-    other = omnigraph.open(graph.root, mode="r")
+    other = omnigraph.open(graph.root, read_only=True)
     past = other.at("main")
     before = content(other)
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert other.snapshot().tables == graph.snapshot().tables
     assert content(other) == before
@@ -156,7 +156,7 @@ def test_a_handle_opened_before_sees_the_new_version_at_its_next_call(graph: Gra
 
 
 def test_a_compacted_table_takes_strict_writes(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
 
     graph.write({"Doc": [doc(1, 100)]}, mode="merge")
     graph.delete({"Doc": ["d2"]})
@@ -168,12 +168,12 @@ def test_a_compacted_table_takes_strict_writes(graph: Graph) -> None:
 
 
 def test_a_second_run_with_nothing_to_do_writes_nothing(graph: Graph) -> None:
-    graph.optimize()
-    graph.optimize()
+    graph.maintenance.optimize()
+    graph.maintenance.optimize()
     version = graph.snapshot().manifest_version
     heads = {key: head(graph, key) for key in TABLES}
 
-    stats = graph.optimize()
+    stats = graph.maintenance.optimize()
 
     assert all(each == TableOptimizeStats(table_key=each.table_key) for each in stats)
     assert graph.snapshot().manifest_version == version
@@ -182,7 +182,7 @@ def test_a_second_run_with_nothing_to_do_writes_nothing(graph: Graph) -> None:
 
 def test_a_table_without_work_is_in_no_sidecar(graph: Graph) -> None:
     with armed(PUBLISHED), pytest.raises(FailpointReached):
-        graph.optimize()
+        graph.maintenance.optimize()
 
     (path,) = pending_sidecars(graph._objects)
     sidecar = read_sidecar(graph._objects, path)
@@ -192,11 +192,11 @@ def test_a_table_without_work_is_in_no_sidecar(graph: Graph) -> None:
 
 
 def test_a_table_that_only_needs_indexes_is_not_compacted(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
     put(graph, Tag=[{"name": "u"}])
     files = data_files(graph, TAG)
 
-    tag = by_key(graph.optimize())[TAG]
+    tag = by_key(graph.maintenance.optimize())[TAG]
 
     assert (tag.committed, tag.fragments_removed) == (True, 0)
     assert data_files(graph, TAG) == files
@@ -204,11 +204,11 @@ def test_a_table_that_only_needs_indexes_is_not_compacted(graph: Graph) -> None:
 
 
 def test_one_file_with_many_deleted_rows_is_rewritten(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.delete({"Doc": ["d1", "d2", "d3"]})
     assert fragments(graph, DOC) == 1
 
-    doc_stats = by_key(graph.optimize())[DOC]
+    doc_stats = by_key(graph.maintenance.optimize())[DOC]
 
     assert (doc_stats.fragments_removed, doc_stats.fragments_added) == (1, 1)
     assert sum(each.metadata.num_deletions for each in pinned(graph, DOC).get_fragments()) == 0
@@ -217,7 +217,7 @@ def test_one_file_with_many_deleted_rows_is_rewritten(graph: Graph) -> None:
 
 @pytest.mark.parametrize(("target", "left"), [(None, 1), (3, 3)])
 def test_the_size_of_fragments_can_be_wished(graph: Graph, target: int | None, left: int) -> None:
-    graph.optimize(target_rows_per_fragment=target)
+    graph.maintenance.optimize(target_rows_per_fragment=target)
 
     assert fragments(graph, DOC) == left
     assert len(content(graph)["Doc"]) == 9
@@ -226,7 +226,7 @@ def test_the_size_of_fragments_can_be_wished(graph: Graph, target: int | None, l
 @pytest.mark.parametrize("target", [0, -5, 2.5, "9", True, 2**70])
 def test_a_size_of_fragments_that_cannot_be_is_refused(graph: Graph, target: Any) -> None:
     with pytest.raises(InvalidInputError, match="a fragment cannot have"):
-        graph.optimize(target_rows_per_fragment=target)
+        graph.maintenance.optimize(target_rows_per_fragment=target)
     assert graph.commits(actor="omnigraph:maintenance") == ()
 
 
@@ -235,7 +235,7 @@ def test_blob_columns_are_compacted_with_their_values(graph_root: str) -> None:
     for name in ("a", "b", "c"):
         graph.write({"File": [{"name": name, "bytes": name.encode() * 5}]})
 
-    (stats,) = graph.optimize()
+    (stats,) = graph.maintenance.optimize()
 
     assert SUPPORTS_BLOBS
     assert (stats.skipped, stats.fragments_added) == (None, 1)
@@ -270,7 +270,7 @@ def test_a_table_whose_head_somebody_else_moved_is_skipped_with_both_versions(
     by_hand(graph, DOC)
     above = head(graph, DOC)
 
-    stats = by_key(graph.optimize())
+    stats = by_key(graph.maintenance.optimize())
 
     assert stats[DOC] == TableOptimizeStats(
         table_key=DOC,
@@ -286,10 +286,10 @@ def test_a_table_whose_head_somebody_else_moved_is_skipped_with_both_versions(
 
 def test_a_skipped_table_is_optimized_after_its_repair(graph: Graph) -> None:
     by_hand(graph, DOC)
-    graph.optimize()
-    graph.repair(confirm=True)
+    graph.maintenance.optimize()
+    graph.maintenance.repair(dry_run=False)
 
-    stats = by_key(graph.optimize())
+    stats = by_key(graph.maintenance.optimize())
 
     assert stats[DOC].skipped is None
     assert coverage(graph, DOC)["id_btree"] == (9, 0)
@@ -303,7 +303,7 @@ def test_undone_work_of_ours_is_buried_and_the_table_optimized(graph: Graph) -> 
         graph._objects.delete(path)
     assert not heads_equal_pins(graph)
 
-    stats = by_key(graph.optimize())
+    stats = by_key(graph.maintenance.optimize())
 
     assert [each for each in stats.values() if each.skipped] == []
     assert stats[DOC].fragments_added == 1
@@ -346,7 +346,7 @@ def test_a_damaged_table_is_raised_after_the_others_are_published(
     damage(graph)
 
     with pytest.raises(MaintenanceIncompleteError, match=message) as raised:
-        graph.optimize()
+        graph.maintenance.optimize()
 
     assert list(raised.value.errors) == [TAG]
     report = by_key(raised.value.report)  # type: ignore[arg-type]
@@ -363,7 +363,7 @@ def test_a_table_whose_vectors_cannot_be_looked_at_harms_no_other(graph: Graph) 
         path.unlink()
 
     with pytest.raises(MaintenanceIncompleteError, match="failed for node:Doc"):
-        graph.optimize()
+        graph.maintenance.optimize()
 
     assert coverage(graph, TAG)["id_btree"] == (1, 0)
 
@@ -372,7 +372,7 @@ def test_a_failing_table_is_raised_after_the_others_are_published(graph: Graph) 
     data_files(graph, DOC)[0].unlink()
 
     with pytest.raises(MaintenanceIncompleteError, match="failed for node:Doc") as raised:
-        graph.optimize()
+        graph.maintenance.optimize()
 
     assert list(raised.value.errors) == [DOC]
     assert "the work on the other tables is kept" in str(raised.value)
@@ -390,21 +390,21 @@ def test_a_failing_table_is_raised_after_the_others_are_published(graph: Graph) 
 
 def test_a_table_that_fails_in_the_middle_of_its_commit_harms_no_other(graph: Graph) -> None:
     with armed("optimize.pre_reserve"), pytest.raises((FailpointReached, OmnigraphError)):
-        graph.optimize()
+        graph.maintenance.optimize()
 
     reopened = omnigraph.open(graph.root)
 
     assert pending_operations(reopened._objects) == ()
     assert heads_equal_pins(reopened)
     assert len(content(reopened)["Doc"]) == 9
-    reopened.optimize()
+    reopened.maintenance.optimize()
     assert {fragments(reopened, key) for key in (CITES, DOC, TAG)} == {1}
 
 
 def test_a_crash_before_the_publish_is_rolled_forward(graph: Graph) -> None:
     before = content(graph)
     with armed(PUBLISHED), pytest.raises(FailpointReached):
-        graph.optimize()
+        graph.maintenance.optimize()
     assert fragments(graph, DOC) == 3
     assert not heads_equal_pins(graph)
     (operation_id,) = pending_operations(graph._objects)
@@ -414,22 +414,22 @@ def test_a_crash_before_the_publish_is_rolled_forward(graph: Graph) -> None:
     assert reopened.outcome(operation_id) is OperationStatus.PUBLISHED
     assert (fragments(reopened, DOC), fragments(reopened, CITES)) == (1, 1)
     assert content(reopened) == before
-    (recovery,) = reopened.recoveries()
+    (recovery,) = reopened.maintenance.recoveries()
     assert (recovery.kind, recovery.writer_kind) == ("rolled_forward", "optimize")
     (commit,) = reopened.commits(actor="omnigraph:recovery")
     assert commit.commit_id == recovery.commit_id
     assert heads_equal_pins(reopened)
-    assert reopened.check().ok
+    assert reopened.maintenance.check().ok
 
 
 def test_a_crash_in_the_index_commit_is_settled_and_tried_again(graph: Graph) -> None:
     with armed("publish.pre_manifest", visit=2), pytest.raises(FailpointReached):
-        graph.optimize()
+        graph.maintenance.optimize()
     assert fragments(graph, DOC) == 1
 
     reopened = omnigraph.open(graph.root)
     assert heads_equal_pins(reopened)
-    reopened.optimize()
+    reopened.maintenance.optimize()
 
     assert coverage(reopened, DOC)["id_btree"] == (9, 0)
     assert len(content(reopened)["Doc"]) == 9
@@ -443,11 +443,11 @@ def test_maintenance_is_refused_while_a_dead_writer_is_undecided(
         graph.write({"Doc": [doc(70)]})
 
     with pytest.raises(RecoveryRequiredError, match=r"optimize cannot run: .*unfinished"):
-        graph.optimize()
+        graph.maintenance.optimize()
     with pytest.raises(RecoveryRequiredError, match=r"cleanup cannot run: .*unfinished"):
-        graph.cleanup(keep_versions=3, confirm=confirm)
+        graph.maintenance.cleanup(keep_versions=3, dry_run=not confirm)
 
-    assert omnigraph.open(graph.root).optimize()[1].skipped is None
+    assert omnigraph.open(graph.root).maintenance.optimize()[1].skipped is None
 
 
 def test_maintenance_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) -> None:
@@ -456,9 +456,9 @@ def test_maintenance_is_refused_while_a_sidecar_cannot_be_understood(graph: Grap
     path.write_text(json.dumps({"format": 1}))
 
     with pytest.raises(RecoveryRequiredError, match="cannot be parsed"):
-        graph.optimize()
+        graph.maintenance.optimize()
     with pytest.raises(RecoveryRequiredError, match="cannot be parsed"):
-        graph.cleanup(keep_versions=3, confirm=True)
+        graph.maintenance.cleanup(keep_versions=3, dry_run=False)
 
 
 def test_a_writer_at_work_does_not_stop_an_optimize(graph: Graph) -> None:
@@ -467,7 +467,7 @@ def test_a_writer_at_work_does_not_stop_an_optimize(graph: Graph) -> None:
         writing = pool.submit(graph.write, {"Quiet": [{"name": "q"}]})
         while not pending_operations(graph._objects) and not writing.done():
             pass
-        stats = by_key(graph.optimize())
+        stats = by_key(graph.maintenance.optimize())
         writing.result()
 
     assert stats[DOC].committed
@@ -491,7 +491,7 @@ def test_a_table_written_meanwhile_is_told_as_contended_and_loses_no_row(
     graph.write({"Cites": [{"id": "0-1", "src": "d0", "dst": "d1"}]}, mode="overwrite")
     act_at(monkeypatch, compaction, "optimize.pre_reserve", rival)
 
-    stats = by_key(graph.optimize())
+    stats = by_key(graph.maintenance.optimize())
 
     expected = {f"d{n}": n for n in range(9)} | ({"d70": 70} if how == "append" else {})
     if how == "update":
@@ -504,9 +504,9 @@ def test_a_table_written_meanwhile_is_told_as_contended_and_loses_no_row(
     assert (stats[DOC].fragments_removed, stats[DOC].fragments_added) == (0, 0)
     assert heads_equal_pins(graph)
     assert pending_operations(graph._objects) == ()
-    assert [each.skipped for each in graph.optimize()] == [None] * 4
+    assert [each.skipped for each in graph.maintenance.optimize()] == [None] * 4
     assert fragments(graph, DOC) == 1
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -530,19 +530,19 @@ def test_maintenance_is_refused_if_the_schema_files_disagree_with_the_manifest(
 
 
 def test_a_reading_handle_may_not_optimize(graph: Graph) -> None:
-    reader = omnigraph.open(graph.root, mode="r")
+    reader = omnigraph.open(graph.root, read_only=True)
 
     with pytest.raises(ReadOnlyError, match="cannot optimize"):
-        reader.optimize()
+        reader.maintenance.optimize()
 
 
 def test_optimize_is_about_main_whatever_branch_a_handle_is_on(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     for number in (20, 21, 22):
         branch.write({"Doc": [doc(number)]})
     entry, parts = branch.snapshot().tables[DOC], fragments(branch, DOC)
 
-    branch.optimize()
+    branch.maintenance.optimize()
 
     assert branch.snapshot().tables[DOC] == entry
     assert fragments(branch, DOC) == parts
@@ -554,7 +554,7 @@ def test_commits_move_to_the_history_and_its_files_become_fewer(graph: Graph) ->
         graph.write({"Tag": [{"name": f"more{number}"}]})
     known = {commit.commit_id for commit in graph.commits()}
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     history = lance.dataset(f"{graph.root}/{names.COMMITS}")
     assert len(history.get_fragments()) == 1
@@ -564,5 +564,5 @@ def test_commits_move_to_the_history_and_its_files_become_fewer(graph: Graph) ->
 def test_an_empty_graph_has_nothing_to_do(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema="node A { name: String @key }")
 
-    assert graph.optimize() == (TableOptimizeStats(table_key="node:A"),)
+    assert graph.maintenance.optimize() == (TableOptimizeStats(table_key="node:A"),)
     assert graph.commits(actor="omnigraph:maintenance") == ()

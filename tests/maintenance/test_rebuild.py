@@ -67,27 +67,27 @@ def test_rows_that_another_program_wrote_are_left_out_and_shown_by_repair(graph:
     append_by_hand(graph)
     lose_manifest(graph)
 
-    table = people(omnigraph.rebuild_manifest(graph.root, confirm=True))
+    table = people(omnigraph.rebuild_manifest(graph.root, dry_run=False))
 
     assert (table.version, table.rows) == (3, 2)
     assert [(left.version, left.reason) for left in table.skipped] == [
         (4, "not written by Omnigraph")
     ]
-    (drift,) = omnigraph.open(graph.root).repair().previewed
+    (drift,) = omnigraph.open(graph.root).maintenance.repair().previewed
     assert (drift.table_key, drift.version, drift.rows) == ("node:Person", 4, 3)
 
 
 def test_compactions_come_back_with_the_rows_they_keep(graph: Graph) -> None:
-    graph.optimize(target_rows_per_fragment=100)
+    graph.maintenance.optimize(target_rows_per_fragment=100)
     published = graph.snapshot().tables["node:Person"]
     assert published.version > 3
     lose_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     assert (people(report).version, people(report).rows) == (published.version, 2)
     assert people(report).skipped == ()
-    assert omnigraph.open(graph.root).check().ok
+    assert omnigraph.open(graph.root).maintenance.check().ok
 
 
 @pytest.mark.parametrize("content", [b"", b"\xa5" * 900, bytes(900)])
@@ -108,11 +108,11 @@ def test_the_checksums_of_the_published_version_still_count(graph: Graph) -> Non
     before = changed.read_bytes()
     changed.write_bytes(before[:40] + bytes([before[40] ^ 1]) + before[41:])
 
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     rebuilt = omnigraph.open(graph.root, verify="first-read")
     with pytest.raises(DamagedGraphError, match=changed.name):
-        rebuilt.nodes("Person").read_all()
+        rebuilt.scan("Person").read_all()
 
 
 def test_a_table_of_which_nothing_is_left_stops_the_rebuild(graph: Graph) -> None:
@@ -124,21 +124,21 @@ def test_a_table_of_which_nothing_is_left_stops_the_rebuild(graph: Graph) -> Non
     preview = omnigraph.rebuild_manifest(graph.root)
     assert [table.table_key for table in preview.problems] == ["node:Person"]
     with pytest.raises(DamagedGraphError, match="node:Person can be recovered"):
-        omnigraph.rebuild_manifest(graph.root, confirm=True)
+        omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     assert sorted(folder_of(graph.root).rglob("*")) == before
 
 
 def test_a_damaged_copy_of_the_schema_is_replaced_by_the_accepted_one(graph: Graph) -> None:
-    graph.apply_schema(SCHEMA.replace("age: I32?", "age: I32?  city: String?"))
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32?  city: String?"))
     graph.write({"Person": [{"name": "cyd", "city": "Rome"}]})
     lose_manifest(graph)
     folder_of(graph.root, names.SCHEMA_STATE).write_bytes(b"{")
 
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     rebuilt = omnigraph.open(graph.root)
-    rows = rebuilt.nodes("Person").read_all().to_pylist()
+    rows = rebuilt.scan("Person").read_all().to_pylist()
     assert {row["name"]: row["city"] for row in rows} == {"ann": None, "bob": None, "cyd": "Rome"}
 
 
@@ -147,7 +147,7 @@ def test_without_any_schema_nothing_is_rebuilt(graph: Graph) -> None:
     folder_of(graph.root, names.SCHEMA_STATE).unlink()
 
     with pytest.raises(DamagedGraphError, match="no accepted schema can be read"):
-        omnigraph.rebuild_manifest(graph.root, confirm=True)
+        omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
 
 def test_two_processes_do_not_rebuild_at_once(graph: Graph) -> None:
@@ -158,10 +158,10 @@ def test_two_processes_do_not_rebuild_at_once(graph: Graph) -> None:
         rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK, damaged=()),
         pytest.raises(ConflictError, match="has been rebuilding"),
     ):
-        omnigraph.rebuild_manifest(graph.root, confirm=True)
+        omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     assert not folder_of(graph.root, names.MANIFEST).exists()
-    assert omnigraph.rebuild_manifest(graph.root, confirm=True).commit_id is not None
+    assert omnigraph.rebuild_manifest(graph.root, dry_run=False).commit_id is not None
 
 
 def test_a_rebuild_that_died_does_not_block_the_next(graph: Graph) -> None:
@@ -174,7 +174,7 @@ def test_a_rebuild_that_died_does_not_block_the_next(graph: Graph) -> None:
     objects.delete(names.rebuild_entry(2))
     objects.replace(names.rebuild_entry(1), json.dumps({**entry, "pid": dead.pid}).encode())
 
-    assert omnigraph.rebuild_manifest(graph.root, confirm=True).commit_id is not None
+    assert omnigraph.rebuild_manifest(graph.root, dry_run=False).commit_id is not None
 
 
 def test_versions_offered_by_two_writers_are_not_guessed_at(graph: Graph) -> None:
@@ -217,19 +217,19 @@ def rows_after(state: ManifestState, operation_id: str) -> tuple[ManifestRow, ..
 @pytest.mark.parametrize("damaged", [1, 2, 3])
 def test_a_rebuild_that_comes_late_changes_nothing(graph: Graph, damaged: int) -> None:
     """Its process slept while another one rebuilt, as after an hour on another host."""
-    before = sorted(graph.nodes("Person").read_all()["name"].to_pylist())
+    before = sorted(graph.scan("Person").read_all()["name"].to_pylist())
     damage(graph, *range(damaged))
     objects = StoredObjects(parse_root(graph.root))
     late = plan_rebuild(objects, SYSTEM_CLOCK)
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     with pytest.raises(ConflictError, match="at the same time"):
         apply_rebuild(objects, late, SYSTEM_CLOCK)
 
     rebuilt = omnigraph.open(graph.root)
     assert rebuilt.commits(limit=1)[0].commit_id == report.commit_id
-    assert sorted(rebuilt.nodes("Person").read_all()["name"].to_pylist()) == before
-    assert rebuilt.check(deep=True).ok
+    assert sorted(rebuilt.scan("Person").read_all()["name"].to_pylist()) == before
+    assert rebuilt.maintenance.check(deep=True).ok
 
 
 def test_a_writer_that_read_the_version_before_it_was_damaged_is_not_overwritten(
@@ -248,7 +248,7 @@ def test_a_writer_that_read_the_version_before_it_was_damaged_is_not_overwritten
 
     outcomes = [row for row in read_manifest(objects.root).rows if isinstance(row, Operation)]
     assert operation_id in {row.operation_id for row in outcomes}
-    assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
+    assert omnigraph.open(graph.root).scan("Person").read_all().num_rows == 2
 
 
 def test_a_late_writer_finds_no_number_that_decides(graph: Graph) -> None:
@@ -256,14 +256,14 @@ def test_a_late_writer_finds_no_number_that_decides(graph: Graph) -> None:
     newest = read_manifest(parse_root(graph.root)).version
     late = stored_version(parse_root(graph.root), newest - 1)
     damage(graph, 0)
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     swap_manifest(late, rows_after(late, "late"), operation_id="late")
 
     state = read_manifest(parse_root(graph.root))
     assert state.version == newest + 1
     assert "late" not in {row.operation_id for row in state.rows if isinstance(row, Operation)}
-    assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
+    assert omnigraph.open(graph.root).scan("Person").read_all().num_rows == 2
 
 
 @pytest.mark.local_disk("a power cut of an object store is its own affair")
@@ -273,30 +273,30 @@ def test_what_a_rebuild_found_damaged_is_not_taken_for_torn_after_a_restart(
 ) -> None:
     damage(graph, 0, content=content)
     with failing_at("rebuild.planned"), pytest.raises(FailpointReached):
-        omnigraph.rebuild_manifest(graph.root, confirm=True)
+        omnigraph.rebuild_manifest(graph.root, dry_run=False)
     shutil.rmtree(folder_of(graph.root, names.BOOTS_DIR))  # as if the machine was started again
 
-    for mode in ("r", "rw"):
+    for read_only in (True, False):
         with pytest.raises(DamagedGraphError, match="rebuild-manifest"):
-            omnigraph.open(graph.root, mode=mode)
+            omnigraph.open(graph.root, read_only=read_only)
 
     assert not folder_of(graph.root, names.QUARANTINE_DIR).exists()
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
-    assert omnigraph.open(graph.root).nodes("Person").read_all().num_rows == 2
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    assert omnigraph.open(graph.root).scan("Person").read_all().num_rows == 2
 
 
 def test_a_damaged_older_version_is_set_aside_and_nothing_is_published(graph: Graph) -> None:
     damage(graph, 1)
     newest = read_manifest(parse_root(graph.root)).version
-    assert not omnigraph.open(graph.root).check(deep=True).ok
+    assert not omnigraph.open(graph.root).maintenance.check(deep=True).ok
 
     preview = omnigraph.rebuild_manifest(graph.root)
-    report = omnigraph.rebuild_manifest(graph.root, confirm=True)
+    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
 
     assert preview.was_published
     assert preview.damaged_versions == report.damaged_versions == (newest - 1,)
     assert (report.manifest_version, report.commit_id) == (newest, None)
     assert report.quarantine is not None
-    assert omnigraph.open(graph.root).check(deep=True).ok
+    assert omnigraph.open(graph.root).maintenance.check(deep=True).ok
     with pytest.raises(ConflictError, match="nothing to rebuild"):
-        omnigraph.rebuild_manifest(graph.root, confirm=True)
+        omnigraph.rebuild_manifest(graph.root, dry_run=False)

@@ -52,7 +52,7 @@ def forks(graph: Graph, key: str = DOC) -> set[str]:
 def delete_halfway(graph: Graph, name: str) -> None:
     """The branch is gone, what it wrote is still there."""
     with armed("branch.post_delete"), pytest.raises(FailpointReached):
-        graph.delete_branch(name)
+        graph.branches.delete(name)
 
 
 def die_after_first_fork(graph: Graph, **rows: list[dict[str, object]]) -> None:
@@ -66,28 +66,28 @@ def reclaimed(done: Reconciled) -> set[str]:
 
 
 def test_what_a_deleted_branch_left_goes(graph: Graph) -> None:
-    put(graph.create_branch("side"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    put(graph.branches.create("side"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
     delete_halfway(graph, "side")
     assert forks(graph)
     assert forks(graph, TAG)
 
-    done = graph.reconcile(confirm=True)
+    done = graph.maintenance.reconcile(dry_run=False)
 
     tables = graph.snapshot().tables
     assert reclaimed(done) == {tables[DOC].location, tables[TAG].location, names.MANIFEST}
     assert done.failures == ()
     assert forks(graph) == forks(graph, TAG) == set()
-    assert graph.reconcile(confirm=True) == Reconciled()
+    assert graph.maintenance.reconcile(dry_run=False) == Reconciled()
 
 
 def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Tag=[{"name": "u"}])
     die_after_first_fork(branch, Doc=[doc(1, 100)])
     assert forks(graph)
 
     omnigraph.open(graph.root)
-    done = graph.reconcile(confirm=True)
+    done = graph.maintenance.reconcile(dry_run=False)
 
     assert reclaimed(done) == {graph.snapshot().tables[DOC].location}
     assert forks(graph) == set()
@@ -98,11 +98,11 @@ def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> N
 def test_the_fork_of_a_writer_at_work_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def rival() -> None:
         assert forks(graph)
-        assert graph.reconcile(confirm=True) == Reconciled()
+        assert graph.maintenance.reconcile(dry_run=False) == Reconciled()
         looked.append(forks(graph))
 
     looked: list[set[str]] = []
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     act_at(monkeypatch, first_write, "branch.post_fork", rival)
     put(branch, Doc=[doc(2, 200)])
 
@@ -111,11 +111,11 @@ def test_the_fork_of_a_writer_at_work_stays(graph: Graph, monkeypatch: pytest.Mo
 
 
 def test_a_write_after_a_dead_first_write_needs_no_reconcile(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     die_after_first_fork(branch, Doc=[doc(1, 100)])
 
-    put(omnigraph.open(graph.root).branch("side"), Doc=[doc(2, 200)])
-    graph.reconcile(confirm=True)
+    put(omnigraph.open(graph.root).checkout("side"), Doc=[doc(2, 200)])
+    graph.maintenance.reconcile(dry_run=False)
 
     assert {key: row["n"] for key, row in content(branch)["Doc"].items() if row["n"] > 9} == {
         "d2": 200
@@ -123,48 +123,48 @@ def test_a_write_after_a_dead_first_write_needs_no_reconcile(graph: Graph) -> No
 
 
 def test_forks_that_living_branches_and_tags_read_stay(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100)])
-    put(graph.create_branch("gone"), Doc=[doc(2, 200)])
-    branch_of_gone = graph.branch("gone")
-    branch_of_gone.tag("kept")
+    put(graph.branches.create("gone"), Doc=[doc(2, 200)])
+    branch_of_gone = graph.checkout("gone")
+    branch_of_gone.tags.create("kept")
     before, tagged = content(branch), content(branch_of_gone)
     delete_halfway(graph, "gone")
 
-    graph.reconcile(confirm=True)
+    graph.maintenance.reconcile(dry_run=False)
 
     assert content(branch) == before
     assert content(graph.at("kept")) == tagged
     assert len(forks(graph)) == 2
-    graph.delete_tag("kept")
-    graph.reconcile(confirm=True)
+    graph.tags.delete("kept")
+    graph.maintenance.reconcile(dry_run=False)
     assert len(forks(graph)) == 1
 
 
 def test_what_was_merged_stays_known_when_its_branch_is_gone(graph: Graph) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
     put(branch, Doc=[doc(1, 100)])
     put(graph, Doc=[doc(2, 200)])
     graph.merge("side")
     delete_halfway(graph, "side")
     known = {commit.commit_id for commit in graph.commits()}
 
-    graph.reconcile(confirm=True)
+    graph.maintenance.reconcile(dry_run=False)
 
     assert {commit.commit_id for commit in graph.commits()} == known
     assert content(graph)["Doc"]["d1"]["n"] == 100
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_children_go_before_their_parents_whatever_their_names(graph: Graph) -> None:
-    parent = graph.create_branch("a-parent-with-a-long-name")
+    parent = graph.branches.create("a-parent-with-a-long-name")
     put(parent, Doc=[doc(1, 100)])
-    child = parent.create_branch("z")
+    child = parent.branches.create("z")
     put(child, Doc=[doc(2, 200)])
     delete_halfway(graph, "z")
     delete_halfway(graph, "a-parent-with-a-long-name")
 
-    done = graph.reconcile(confirm=True)
+    done = graph.maintenance.reconcile(dry_run=False)
 
     assert done.failures == ()
     assert forks(graph) == set()
@@ -175,13 +175,13 @@ def test_children_go_before_their_parents_whatever_their_names(graph: Graph) -> 
 
 
 def test_a_parent_whose_child_lives_stays(graph: Graph) -> None:
-    parent = graph.create_branch("parent")
+    parent = graph.branches.create("parent")
     put(parent, Doc=[doc(1, 100)])
-    child = parent.create_branch("child")
+    child = parent.branches.create("child")
     put(child, Doc=[doc(2, 200)])
     before = content(child)
 
-    graph.reconcile(confirm=True)
+    graph.maintenance.reconcile(dry_run=False)
 
     assert content(child) == before
     assert len(forks(graph)) == 2
@@ -191,52 +191,52 @@ def test_a_parent_whose_child_lives_stays(graph: Graph) -> None:
 def test_a_branch_that_cannot_be_read_is_told_once_and_nothing_goes(
     graph: Graph, visit: int, name: str
 ) -> None:
-    put(graph.create_branch("side"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    put(graph.branches.create("side"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
     delete_halfway(graph, "gone")
     before = forks(graph) | forks(graph, TAG)
 
     with armed("cleanup.resolve_branch_snapshot", visit=visit):
-        done = graph.reconcile(confirm=True)
+        done = graph.maintenance.reconcile(dry_run=False)
 
     assert done.failures == ((name, "cleanup.resolve_branch_snapshot"),)
     assert done.reclaimed == ()
     assert forks(graph) | forks(graph, TAG) == before
-    assert len(graph.reconcile(confirm=True).reclaimed) == 3
+    assert len(graph.maintenance.reconcile(dry_run=False).reclaimed) == 3
 
 
 def test_a_table_whose_forks_cannot_be_listed_is_told_by_name_and_harms_no_other(
     graph: Graph,
 ) -> None:
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)])
     delete_halfway(graph, "gone")
     version = graph.snapshot().tables[TAG].version
     head = folder_of(uri(graph, TAG), "_versions", f"{2**64 - 1 - version}.manifest")
     head.write_bytes(b"junk" * 10)
 
-    done = graph.reconcile(confirm=True)
+    done = graph.maintenance.reconcile(dry_run=False)
 
     assert [name for name, _ in done.failures] == [TAG]
     assert forks(graph) == set()
 
 
 def test_a_fork_that_cannot_be_dropped_is_told_and_tried_again(graph: Graph) -> None:
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)])
     delete_halfway(graph, "gone")
     for visit in (1, 2):
         with armed("reconcile.check", visit=visit):
-            graph.reconcile(confirm=True)
+            graph.maintenance.reconcile(dry_run=False)
 
-    assert graph.reconcile(confirm=True).failures == ()
+    assert graph.maintenance.reconcile(dry_run=False).failures == ()
     assert forks(graph) == set()
 
 
 def test_a_fork_that_goes_at_the_second_attempt_is_no_failure(graph: Graph) -> None:
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
     delete_halfway(graph, "gone")
 
     with armed("cleanup.reconcile_fork"):
-        done = graph.reconcile(confirm=True)
+        done = graph.maintenance.reconcile(dry_run=False)
 
     assert len(done.reclaimed) == 3
     assert done.failures == ()
@@ -245,35 +245,35 @@ def test_a_fork_that_goes_at_the_second_attempt_is_no_failure(graph: Graph) -> N
 def test_a_branch_made_while_forks_are_looked_at_loses_nothing(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)])
     delete_halfway(graph, "gone")
 
     def rival() -> None:
-        put(graph.create_branch("new"), Doc=[doc(2, 200)])
+        put(graph.branches.create("new"), Doc=[doc(2, 200)])
 
     act_at(monkeypatch, orphans, "reconcile.post_pins", rival)
-    done = graph.reconcile(confirm=True)
+    done = graph.maintenance.reconcile(dry_run=False)
 
     assert done == Reconciled()
-    assert content(graph.branch("new"))["Doc"]["d2"]["n"] == 200
-    assert len(graph.reconcile(confirm=True).reclaimed) == 2
-    assert content(graph.branch("new"))["Doc"]["d2"]["n"] == 200
+    assert content(graph.checkout("new"))["Doc"]["d2"]["n"] == 200
+    assert len(graph.maintenance.reconcile(dry_run=False).reclaimed) == 2
+    assert content(graph.checkout("new"))["Doc"]["d2"]["n"] == 200
 
 
 @pytest.mark.parametrize("point", ["reconcile.post_refs", "reconcile.post_logs"])
 def test_a_first_write_while_forks_are_looked_at_keeps_its_fork(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    branch = graph.create_branch("side")
+    branch = graph.branches.create("side")
 
     def rival() -> None:
         put(branch, Doc=[doc(2, 200)])
 
     act_at(monkeypatch, orphans, point, rival)
-    graph.reconcile(confirm=True)
+    graph.maintenance.reconcile(dry_run=False)
 
     assert content(branch)["Doc"]["d2"]["n"] == 200
-    assert branch.check().ok
+    assert branch.maintenance.check().ok
 
 
 def test_main_and_system_branches_are_never_candidates(graph: Graph) -> None:
@@ -281,7 +281,7 @@ def test_main_and_system_branches_are_never_candidates(graph: Graph) -> None:
     dataset = lance.dataset(uri(graph, QUIET))
     dataset.create_branch(names.SCHEMA_APPLY_LOCK)
 
-    graph.reconcile(confirm=True)
+    graph.maintenance.reconcile(dry_run=False)
 
     assert "main" not in {each.fork for each in listed_forks(graph._objects)}
     assert forks(graph, QUIET) == {names.SCHEMA_APPLY_LOCK}
@@ -289,8 +289,8 @@ def test_main_and_system_branches_are_never_candidates(graph: Graph) -> None:
 
 
 def test_a_survey_says_what_would_become_of_every_fork(graph: Graph) -> None:
-    put(graph.create_branch("side"), Doc=[doc(1, 100)])
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
+    put(graph.branches.create("side"), Doc=[doc(1, 100)])
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)])
     delete_halfway(graph, "gone")
 
     fates = {each.fork.partition(".")[0]: each.fate for each in listed_forks(graph._objects)}
@@ -301,31 +301,31 @@ def test_a_survey_says_what_would_become_of_every_fork(graph: Graph) -> None:
 
 def test_a_reading_handle_may_not_reconcile(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError, match="cannot reconcile"):
-        omnigraph.open(graph.root, mode="r").reconcile(confirm=True)
+        omnigraph.open(graph.root, read_only=True).maintenance.reconcile(dry_run=False)
 
 
 def test_without_confirm_it_tells_what_would_go_and_deletes_nothing(graph: Graph) -> None:
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)], Tag=[{"name": "u"}])
     delete_halfway(graph, "gone")
     before = forks(graph) | forks(graph, TAG)
 
-    told = omnigraph.open(graph.root, mode="r").reconcile()
+    told = omnigraph.open(graph.root, read_only=True).maintenance.reconcile()
 
     assert forks(graph) | forks(graph, TAG) == before
-    assert not told.confirmed
+    assert told.dry_run
     assert told.reclaimed == tuple(
         listed for listed in listed_forks(graph._objects) if listed.fate is Fate.ORPHAN
     )
-    assert graph.reconcile(confirm=True).reclaimed == told.reclaimed
+    assert graph.maintenance.reconcile(dry_run=False).reclaimed == told.reclaimed
 
 
 def everything_that_removes(graph: Graph) -> None:
-    graph.reconcile(confirm=True)
-    put(graph.create_branch("gone"), Doc=[doc(1, 100)])
-    graph.delete_branch("gone")
-    graph.optimize()
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
-    graph.maintain()
+    graph.maintenance.reconcile(dry_run=False)
+    put(graph.branches.create("gone"), Doc=[doc(1, 100)])
+    graph.branches.delete("gone")
+    graph.maintenance.optimize()
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
+    graph.maintenance.run()
 
 
 def test_a_lance_branch_that_omnigraph_did_not_make_stays_whole(graph: Graph) -> None:
@@ -336,15 +336,17 @@ def test_a_lance_branch_that_omnigraph_did_not_make_stays_whole(graph: Graph) ->
     everything_that_removes(graph)
 
     assert lance.dataset(uri(graph, DOC)).checkout_version(("mine", None)).to_table() == mine
-    assert [listed.fork for listed in graph.reconcile().foreign] == ["mine"]
-    assert [listed.fork for listed in graph.reconcile(also_foreign=True).reclaimed] == ["mine"]
+    assert [listed.fork for listed in graph.maintenance.reconcile().foreign] == ["mine"]
+    assert [listed.fork for listed in graph.maintenance.reconcile(also_foreign=True).reclaimed] == [
+        "mine"
+    ]
     assert forks(graph) == {"mine"}
 
 
 def test_a_foreign_lance_branch_goes_when_that_is_asked_for(graph: Graph) -> None:
     lance.dataset(uri(graph, DOC)).create_branch("mine")
 
-    done = graph.reconcile(confirm=True, also_foreign=True)
+    done = graph.maintenance.reconcile(dry_run=False, also_foreign=True)
 
     assert [(listed.fork, listed.fate) for listed in done.reclaimed] == [("mine", Fate.FOREIGN)]
     assert forks(graph) == set()
@@ -353,10 +355,10 @@ def test_a_foreign_lance_branch_goes_when_that_is_asked_for(graph: Graph) -> Non
 def test_a_dropped_table_with_a_foreign_lance_branch_is_not_removed(graph: Graph) -> None:
     place = uri(graph, QUIET)
     lance.dataset(place).create_branch("mine")
-    text = graph.schema_text
+    text = graph.schema.text
     without = "\n".join(line for line in text.splitlines() if QUIET.split(":")[1] not in line)
 
-    graph.apply_schema(without, hard=True)
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.schema.apply(without, hard=True)
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
 
     assert lance.dataset(place).checkout_version(("mine", None)).count_rows() == 0

@@ -249,12 +249,12 @@ def test_where_nothing_drifted_nothing_is_done(
     deed(graph)
     before = graph.snapshot()
 
-    report = graph.repair(confirm=confirm, force=force)
+    report = graph.maintenance.repair(dry_run=not confirm, force=force)
 
     assert of(report).classification is DriftClass.NO_DRIFT
     assert {each.action for each in report.tables} == {RepairAction.NONE}
     assert graph.snapshot() == before
-    assert (report.commit_id, graph.recoveries()) == (None, ())
+    assert (report.commit_id, graph.maintenance.recoveries()) == (None, ())
     graph.write({"Account": [account("c", 3)]})
     assert accounts(graph) == {**PUBLISHED, "c": 3}
 
@@ -267,14 +267,14 @@ def test_maintenance_is_shown_and_published_when_confirmed(
     deed(graph)
     before = graph.snapshot()
 
-    shown = of(graph.repair(force=force))
+    shown = of(graph.maintenance.repair(force=force))
     assert (shown.classification, shown.action, shown.remedy) == (
         DriftClass.VERIFIED_MAINTENANCE,
         RepairAction.PREVIEWED,
         Remedy.CONFIRM,
     )
     assert graph.snapshot() == before
-    report = graph.repair(confirm=True, force=force, actor="ada")
+    report = graph.maintenance.repair(dry_run=False, force=force, actor="ada")
 
     done = of(report)
     assert (done.action, done.commit_id) == (RepairAction.PUBLISHED, report.commit_id)
@@ -282,14 +282,14 @@ def test_maintenance_is_shown_and_published_when_confirmed(
     assert pinned(graph) == done.version == shown.version
     assert accounts(graph) == PUBLISHED
     assert graph.diff(str(before.manifest_version)).tables == {}
-    (recovery,) = graph.recoveries()
+    (recovery,) = graph.maintenance.recoveries()
     assert (recovery.kind, recovery.writer_kind) == ("repaired", "repair")
     assert (recovery.commit_id, recovery.tables) == (report.commit_id, (KEY,))
     assert (graph.commits()[0].actor, graph.commits()[0].commit_id) == ("ada", report.commit_id)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
     graph.write({"Account": [account("c", 3)]})
     assert accounts(graph) == {**PUBLISHED, "c": 3}
-    assert of(graph.repair()).classification is DriftClass.NO_DRIFT
+    assert of(graph.maintenance.repair()).classification is DriftClass.NO_DRIFT
 
 
 def test_published_maintenance_is_what_stood_above(graph: Graph) -> None:
@@ -297,9 +297,9 @@ def test_published_maintenance_is_what_stood_above(graph: Graph) -> None:
     compact(graph)
     index(graph)
 
-    graph.repair(confirm=True)
+    graph.maintenance.repair(dry_run=False)
 
-    (status,) = [each for each in graph.status().tables if each.table_key == KEY]
+    (status,) = [each for each in graph.maintenance.status().tables if each.table_key == KEY]
     assert (files, status.fragments, len(status.indexes)) == (2, 1, 1)
 
 
@@ -319,8 +319,8 @@ def test_changed_rows_are_refused_and_published_by_force_alone(
     deed(graph)
     before = graph.snapshot()
 
-    shown = of(graph.repair(force=True))
-    refused = of(graph.repair(confirm=True))
+    shown = of(graph.maintenance.repair(force=True))
+    refused = of(graph.maintenance.repair(dry_run=False))
     assert (shown.classification, shown.action, shown.remedy) == (
         kind,
         RepairAction.PREVIEWED,
@@ -328,16 +328,16 @@ def test_changed_rows_are_refused_and_published_by_force_alone(
     )
     assert (refused.classification, refused.action) == (kind, RepairAction.REFUSED)
     assert refused.reason
-    assert (graph.snapshot(), graph.recoveries()) == (before, ())
-    report = graph.repair(confirm=True, force=True)
+    assert (graph.snapshot(), graph.maintenance.recoveries()) == (before, ())
+    report = graph.maintenance.repair(dry_run=False, force=True)
 
     assert of(report).action is RepairAction.PUBLISHED
     assert pinned(graph) == of(report).version == shown.version
     assert accounts(graph) == rows
     assert graph.snapshot().tables[KEY].row_count == len(rows)
-    (recovery,) = graph.recoveries()
+    (recovery,) = graph.maintenance.recoveries()
     assert (recovery.kind, recovery.tables) == ("repaired_by_force", (KEY,))
-    assert kind is DriftClass.UNVERIFIABLE or graph.check().ok
+    assert kind is DriftClass.UNVERIFIABLE or graph.maintenance.check().ok
     graph.write({"Account": [account("c", 3)]})
     assert accounts(graph) == {**rows, "c": 3}
 
@@ -350,7 +350,7 @@ def test_a_refused_write_stays_refused_when_the_rows_below_it_are_published(grap
         graph.write({"Account": [account("late", 5)]})
     assert "late" in table(graph).to_table().column("id").to_pylist(), "the case this is about"
 
-    report = graph.repair(confirm=True, force=True)
+    report = graph.maintenance.repair(dry_run=False, force=True)
 
     assert of(report).version == table(graph).version - 1
     assert accounts(graph) == {**PUBLISHED, "x": 9}
@@ -362,9 +362,9 @@ def test_undone_rows_below_foreign_ones_are_named(graph: Graph) -> None:
     operation_id = undone_write(graph)
     append(graph)
 
-    assert of(graph.repair()).undone_operations == (operation_id,)
+    assert of(graph.maintenance.repair()).undone_operations == (operation_id,)
     overwrite(graph)
-    assert of(graph.repair()).undone_operations == ()
+    assert of(graph.maintenance.repair()).undone_operations == ()
 
 
 def test_what_each_foreign_version_did_is_told(graph: Graph) -> None:
@@ -373,7 +373,7 @@ def test_what_each_foreign_version_did_is_told(graph: Graph) -> None:
     undone_write(graph)
     table(graph).delete("id = 'a'")
 
-    found = of(graph.repair())
+    found = of(graph.maintenance.repair())
 
     assert (found.manifest_version, found.lance_head_version) == (pin, pin + 3)
     assert [(each.version, each.operation) for each in found.foreign] == [
@@ -422,7 +422,7 @@ def test_columns_that_do_not_fit_the_schema_are_refused_even_by_force(
     deed(graph)
     before = graph.snapshot()
 
-    report = graph.repair(confirm=True, force=True)
+    report = graph.maintenance.repair(dry_run=False, force=True)
 
     refused = of(report)
     assert (refused.classification, refused.action, refused.remedy) == (
@@ -438,7 +438,7 @@ def test_a_head_behind_the_published_version_is_refused_even_by_force(graph: Gra
     lose(graph, pinned(graph))
     before = graph.snapshot()
 
-    report = graph.repair(confirm=True, force=True)
+    report = graph.maintenance.repair(dry_run=False, force=True)
 
     refused = of(report)
     assert (refused.classification, refused.action, refused.remedy) == (
@@ -458,11 +458,11 @@ def test_all_tables_that_may_be_published_go_in_one_commit(graph: Graph) -> None
     lance.dataset(uri(graph, "node:Note")).optimize.compact_files()
     commits = len(graph.commits())
 
-    report = graph.repair(confirm=True)
+    report = graph.maintenance.repair(dry_run=False)
 
     assert [each.table_key for each in report.published] == ["node:Note"]
     assert [each.table_key for each in report.refused] == [KEY]
-    forced = graph.repair(confirm=True, force=True)
+    forced = graph.maintenance.repair(dry_run=False, force=True)
     assert [each.table_key for each in forced.published] == [KEY]
     assert len(graph.commits()) == commits + 2
 
@@ -474,27 +474,29 @@ def test_both_kinds_at_once_are_one_commit_by_force(graph: Graph) -> None:
     lance.dataset(uri(graph, "node:Note")).optimize.compact_files()
     commits = len(graph.commits())
 
-    report = graph.repair(confirm=True, force=True)
+    report = graph.maintenance.repair(dry_run=False, force=True)
 
     assert {each.commit_id for each in report.published} == {report.commit_id}
     assert len(report.published) == 2
     assert len(graph.commits()) == commits + 1
-    (recovery,) = graph.recoveries()
+    (recovery,) = graph.maintenance.recoveries()
     assert recovery.tables == (KEY, "node:Note")
 
 
 def test_rows_that_break_rules_are_published_by_force_and_found_by_a_check(graph: Graph) -> None:
     append(graph, "a")
 
-    graph.repair(confirm=True, force=True)
+    graph.maintenance.repair(dry_run=False, force=True)
 
-    assert [finding.problem.value for finding in graph.check().findings] == ["broken_rule"]
+    assert [finding.problem.value for finding in graph.maintenance.check().findings] == [
+        "broken_rule"
+    ]
 
 
 def test_a_branch_repairs_its_own_lines_and_no_other(graph: Graph) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     append(graph, "on-main")
-    inherited = of(dev.repair(confirm=True, force=True))
+    inherited = of(dev.maintenance.repair(dry_run=False, force=True))
     assert (inherited.classification, inherited.action) == (
         DriftClass.NO_DRIFT,
         RepairAction.NONE,
@@ -502,22 +504,22 @@ def test_a_branch_repairs_its_own_lines_and_no_other(graph: Graph) -> None:
     dev.write({"Account": [account("d", 4)]})
     append(dev, "on-dev")
 
-    report = dev.repair(confirm=True, force=True)
+    report = dev.maintenance.repair(dry_run=False, force=True)
 
     assert report.branch == "dev"
     assert accounts(dev) == {**PUBLISHED, "d": 4, "on-dev": 9}
     assert accounts(graph) == PUBLISHED
-    assert of(graph.repair()).classification is DriftClass.SUSPICIOUS
+    assert of(graph.maintenance.repair()).classification is DriftClass.SUSPICIOUS
     dev.write({"Account": [account("e", 5)]})
     assert accounts(dev) == {**PUBLISHED, "d": 4, "on-dev": 9, "e": 5}
 
 
 def test_a_writer_between_preview_and_confirm_is_kept(graph: Graph) -> None:
     compact(graph)
-    assert of(graph.repair()).classification is DriftClass.VERIFIED_MAINTENANCE
+    assert of(graph.maintenance.repair()).classification is DriftClass.VERIFIED_MAINTENANCE
 
     omnigraph.open(graph.root).write({"Account": [account("c", 3)]})
-    report = graph.repair(confirm=True)
+    report = graph.maintenance.repair(dry_run=False)
 
     assert of(report).classification is DriftClass.NO_DRIFT
     assert report.commit_id is None
@@ -528,10 +530,10 @@ def test_a_foreign_version_between_preview_and_confirm_is_not_published_unseen(
     graph: Graph,
 ) -> None:
     compact(graph)
-    assert of(graph.repair()).remedy is Remedy.CONFIRM
+    assert of(graph.maintenance.repair()).remedy is Remedy.CONFIRM
 
     append(graph)
-    report = graph.repair(confirm=True)
+    report = graph.maintenance.repair(dry_run=False)
 
     assert of(report).action is RepairAction.REFUSED
     assert accounts(graph) == PUBLISHED
@@ -543,8 +545,8 @@ def test_a_writer_that_publishes_during_a_repair_wins_and_is_kept(graph: Graph) 
     arm("mutation.post_stage", Armed(action=Action.PAUSE, seconds=1.5))
 
     with ThreadPoolExecutor(1) as pool:
-        repairing = pool.submit(graph.repair, confirm=True)
-        while not omnigraph.open(graph.root, mode="r").status().pending_sidecars:
+        repairing = pool.submit(graph.maintenance.repair, dry_run=False)
+        while not omnigraph.open(graph.root, read_only=True).maintenance.status().pending_sidecars:
             time.sleep(0.01)
         time.sleep(0.5)
         graph.write({"Account": [account("c", 3)]}, operation_id=older)
@@ -553,7 +555,7 @@ def test_a_writer_that_publishes_during_a_repair_wins_and_is_kept(graph: Graph) 
 
     assert of(report).action is RepairAction.NONE
     assert accounts(graph) == {**PUBLISHED, "c": 3}
-    assert graph.recoveries() == ()
+    assert graph.maintenance.recoveries() == ()
 
 
 @pytest.mark.parametrize(
@@ -571,20 +573,23 @@ def test_a_repair_that_breaks_off_is_finished_or_undone_by_the_next_open(
     before = graph.snapshot()
     arm(point, Armed(action=Action.ERROR))
     with pytest.raises(FailpointReached):
-        graph.repair(confirm=True, force=True, actor="ada")
+        graph.maintenance.repair(dry_run=False, force=True, actor="ada")
     disarm_all()
 
     reopened = omnigraph.open(graph.root)
 
     assert accounts(reopened) == ({**PUBLISHED, "x": 9} if published else PUBLISHED)
     assert table(reopened).version == before.tables[KEY].version + 1
-    assert reopened.status().pending_sidecars == ()
-    assert [each.kind for each in reopened.recoveries()] == settled
+    assert reopened.maintenance.status().pending_sidecars == ()
+    assert [each.kind for each in reopened.maintenance.recoveries()] == settled
     assert (reopened.snapshot().commit_id != before.commit_id) is published
     if not published:
-        assert of(reopened.repair(confirm=True, force=True)).action is RepairAction.PUBLISHED
-    assert of(reopened.repair()).classification is DriftClass.NO_DRIFT
-    assert reopened.check().ok
+        assert (
+            of(reopened.maintenance.repair(dry_run=False, force=True)).action
+            is RepairAction.PUBLISHED
+        )
+    assert of(reopened.maintenance.repair()).classification is DriftClass.NO_DRIFT
+    assert reopened.maintenance.check().ok
 
 
 def test_a_repair_is_refused_while_a_dead_writer_is_unsettled(graph: Graph) -> None:
@@ -595,8 +600,8 @@ def test_a_repair_is_refused_while_a_dead_writer_is_unsettled(graph: Graph) -> N
 
     for confirm in (False, True):
         with pytest.raises(RecoveryRequiredError, match="omnigraph recovery run"):
-            graph.repair(confirm=confirm)
-    assert omnigraph.open(graph.root).repair(confirm=True).tables
+            graph.maintenance.repair(dry_run=not confirm)
+    assert omnigraph.open(graph.root).maintenance.repair(dry_run=False).tables
 
 
 def test_a_repair_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) -> None:
@@ -605,7 +610,7 @@ def test_a_repair_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) 
     path.write_text(json.dumps({"format": 1}))
 
     with pytest.raises(RecoveryRequiredError, match="cannot be parsed"):
-        graph.repair()
+        graph.maintenance.repair()
 
 
 def test_rows_that_are_still_being_written_are_not_published_by_force(graph: Graph) -> None:
@@ -639,7 +644,7 @@ def test_rows_that_are_still_being_written_are_not_published_by_force(graph: Gra
 
     with active_operation(operation_id):
         put_sidecar(objects, sidecar)
-        refused = of(graph.repair(confirm=True, force=True))
+        refused = of(graph.maintenance.repair(dry_run=False, force=True))
         delete_sidecar(objects, sidecar.path)
 
     assert (refused.action, refused.remedy) == (RepairAction.REFUSED, Remedy.WAIT)
@@ -649,11 +654,11 @@ def test_rows_that_are_still_being_written_are_not_published_by_force(graph: Gra
 
 def test_a_reader_may_look_but_not_repair(graph: Graph) -> None:
     append(graph)
-    reader = omnigraph.open(graph.root, mode="r")
+    reader = omnigraph.open(graph.root, read_only=True)
 
-    assert of(reader.repair()).classification is DriftClass.SUSPICIOUS
+    assert of(reader.maintenance.repair()).classification is DriftClass.SUSPICIOUS
     with pytest.raises(ReadOnlyError):
-        reader.repair(confirm=True)
+        reader.maintenance.repair(dry_run=False)
 
 
 def test_what_was_published_by_force_is_in_the_diff_and_in_the_feed(graph: Graph) -> None:
@@ -662,7 +667,7 @@ def test_what_was_published_by_force_is_in_the_diff_and_in_the_feed(graph: Graph
     append(graph)
     table(graph).delete("id = 'a'")
 
-    report = graph.repair(confirm=True, force=True)
+    report = graph.maintenance.repair(dry_run=False, force=True)
 
     counts = graph.diff(before).tables[KEY].counts
     assert (counts.inserted, counts.updated, counts.deleted) == (1, 0, 1)
@@ -674,7 +679,7 @@ def test_many_foreign_versions_are_listed_without_counting_rows(graph: Graph) ->
     for number in range(21):
         append(graph, f"x{number}")
 
-    found = of(graph.repair())
+    found = of(graph.maintenance.repair())
 
     assert len(found.foreign) == 21
     assert {each.rows_after for each in found.foreign} == {None}

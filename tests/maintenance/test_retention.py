@@ -77,13 +77,13 @@ def test_floors_that_cannot_be_understood_stop_everybody(graph: Graph, junk: byt
     with pytest.raises(DamagedGraphError, match="retention entry 1"):
         read_retention(graph._objects)
     with pytest.raises(DamagedGraphError, match="from a backup"):
-        graph.cleanup(keep_versions=3, confirm=True)
+        graph.maintenance.cleanup(keep_versions=3, dry_run=False)
 
 
 def test_a_cleanup_raises_the_floor_of_every_line_it_removes_from(graph: Graph) -> None:
     entry = graph.snapshot().tables[DOC]
 
-    graph.cleanup(keep_versions=3, confirm=True)
+    graph.maintenance.cleanup(keep_versions=3, dry_run=False)
 
     floors = read_retention(graph._objects).floors
     assert floors[line_of(entry)] == 2
@@ -103,26 +103,26 @@ def test_what_is_below_a_floor_and_named_by_nobody_cannot_be_relied_on(
 
     uses: dict[str, Callable[[], object]] = {
         "read": lambda: content(graph.at(first)),
-        "branch": lambda: graph.create_branch("late", from_=first),
-        "tag": lambda: graph.tag("late", at=first),
+        "branch": lambda: graph.branches.create("late", source=first),
+        "tag": lambda: graph.tags.create("late", at=first),
     }
     with pytest.raises(NotFoundError, match="no longer kept"):
         uses[use]()
-    assert [each.name for each in graph.branches()] == ["main"]
-    assert graph.tags() == ()
+    assert [each.name for each in graph.branches.list()] == ["main"]
+    assert graph.tags.list() == ()
 
 
 def test_what_is_below_a_floor_and_named_by_a_tag_can_be_relied_on(graph: Graph) -> None:
     before = content(graph)
-    graph.tag("first")
+    graph.tags.create("first")
     put(graph, Doc=[doc(1, 100)])
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
 
-    branch = graph.create_branch("late", from_="first")
-    graph.tag("second", at="first")
+    branch = graph.branches.create("late", source="first")
+    graph.tags.create("second", at="first")
 
     assert content(branch) == before
-    graph.delete_tag("first")
-    graph.delete_branch("late")
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.tags.delete("first")
+    graph.branches.delete("late")
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
     assert content(graph.at("second")) == before

@@ -31,9 +31,9 @@ def graph(tmp_path: Path) -> Graph:
     graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
     for n in range(6):
         graph.write({"P": [{"k": f"k{n}", "n": n}]})
-    graph.create_branch("dev")
-    graph.branch("dev").write({"P": [{"k": "dev", "n": 0}]})
-    graph.branch("dev").tag("t")
+    graph.branches.create("dev")
+    graph.checkout("dev").write({"P": [{"k": "dev", "n": 0}]})
+    graph.checkout("dev").tags.create("t")
     return graph
 
 
@@ -44,10 +44,10 @@ def flip(path: Path) -> None:
 
 
 def test_a_sound_graph_is_compared_completely(graph: Graph) -> None:
-    report = graph.scrub()
+    report = graph.maintenance.scrub()
 
     assert report.ok
-    assert report.files == graph.check(deep=True).files_compared
+    assert report.files == graph.maintenance.check(deep=True).files_compared
     assert report.bytes > 0
     assert (report.unrecorded_files, report.resumed_files, report.recorded_tables) == (0, 0, 0)
 
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_found_wherever_it_is(graph: Graph, pattern: str) -> N
 
 def test_a_pass_that_was_stopped_goes_on(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrub, "_CHUNK_FILES", 3)
-    everything = graph.scrub().files
+    everything = graph.maintenance.scrub().files
     flip(min(Path(graph.root).glob("nodes/*/_versions/*")))
     compare = scrub._chunks
     chunks: list[object] = []
@@ -82,16 +82,16 @@ def test_a_pass_that_was_stopped_goes_on(graph: Graph, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(scrub, "_chunks", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        graph.scrub()
+        graph.maintenance.scrub()
     monkeypatch.setattr(scrub, "_chunks", compare)
 
-    report = graph.scrub()
+    report = graph.maintenance.scrub()
 
     assert report.resumed_files == 12
     assert report.files == everything - 12
     assert len(report.findings) == 1
     assert not (Path(graph.root) / names.SCRUB_PROGRESS).exists()
-    assert graph.scrub().resumed_files == 0
+    assert graph.maintenance.scrub().resumed_files == 0
 
 
 def forged(path: object, findings: object = ()) -> bytes:
@@ -113,16 +113,16 @@ FORGED = (
 def test_a_forged_progress_leaves_nothing_out_that_is_not_told(tmp_path: Path) -> None:
     graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"P": [{"k": "k", "n": 1}]})
-    everything = graph.scrub().files
+    everything = graph.maintenance.scrub().files
     progress = tmp_path / "graph" / names.SCRUB_PROGRESS
 
     for content in FORGED:
         progress.write_bytes(content)
-        report = graph.scrub()
+        report = graph.maintenance.scrub()
         assert report.ok
         assert (report.files, report.resumed_files) == (everything, 0), content[:80]
     progress.write_bytes(forged("nodes"))
-    report = graph.scrub()
+    report = graph.maintenance.scrub()
 
     assert 0 < report.files < everything
     assert report.files + report.resumed_files == everything
@@ -130,9 +130,9 @@ def test_a_forged_progress_leaves_nothing_out_that_is_not_told(tmp_path: Path) -
 
 def test_a_rate_slows_it_down(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("omnigraph.maintained.SYSTEM_CLOCK", _clock(slept))
+    monkeypatch.setattr("omnigraph.api.maintenance.SYSTEM_CLOCK", _clock(slept))
 
-    report = graph.scrub(rate=1000)
+    report = graph.maintenance.scrub(rate=1000)
 
     assert sum(slept) > report.bytes / 1000 / 2
 
@@ -149,7 +149,7 @@ def test_versions_of_older_formats_are_counted_and_recorded(tmp_path: Path) -> N
     root = str(tmp_path / "old")
     old_graph(root, stamp=6, people=("ann", "bob"))
     graph = omnigraph.open(root)
-    assert graph.scrub().unrecorded_files > 0
+    assert graph.maintenance.scrub().unrecorded_files > 0
 
     ended = run_command("scrub", root, "--record", "--json")
 
@@ -160,7 +160,7 @@ def test_versions_of_older_formats_are_counted_and_recorded(tmp_path: Path) -> N
     rows = [row for row in read_manifest(parse_root(root)).rows if isinstance(row, TableVersion)]
     assert all(row.checksums for row in rows if row.row_count)
     assert any(row.row_count for row in rows)
-    assert omnigraph.open(root).check(deep=True).ok
+    assert omnigraph.open(root).maintenance.check(deep=True).ok
 
 
 def test_a_damaged_list_is_recorded_anew(graph: Graph) -> None:
@@ -172,8 +172,8 @@ def test_a_damaged_list_is_recorded_anew(graph: Graph) -> None:
     assert ended.returncode == 0, ended.stdout
     assert "recorded" in ended.stdout
     again = omnigraph.open(graph.root)
-    assert again.nodes("P").read_all().num_rows == 6
-    assert again.branch("dev").nodes("P").read_all().num_rows == 7
-    assert again.check(deep=True).ok
+    assert again.scan("P").read_all().num_rows == 6
+    assert again.checkout("dev").scan("P").read_all().num_rows == 7
+    assert again.maintenance.check(deep=True).ok
     again.write({"P": [{"k": "later", "n": 1}]})
-    assert omnigraph.open(graph.root).check(deep=True).ok
+    assert omnigraph.open(graph.root).maintenance.check(deep=True).ok

@@ -36,10 +36,10 @@ def test_an_index_that_cuts_texts_otherwise_is_built_anew(
     graph.write({"Doc": [doc(number) for number in range(5)]})
     with monkeypatch.context() as older:
         older.setattr(text_tokens, "PARAMETERS", {"with_position": True})
-        graph.optimize()
+        graph.maintenance.optimize()
     assert not is_ours(graph)
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert is_ours(graph)
     assert coverage(graph, DOC)[TEXT_INDEX] == (5, 0)
@@ -49,7 +49,7 @@ def test_new_rows_leave_the_settings_of_an_index_as_they_are(graph_root: str) ->
     graph = indexed_graph(graph_root)
     graph.write({"Doc": [doc(50)]})
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert is_ours(graph)
 
@@ -58,7 +58,7 @@ def test_no_index_is_built_over_a_text_that_it_would_cut_otherwise(graph_root: s
     graph = empty_graph(graph_root)
     graph.write({"Doc": [doc(1), doc(2, text=DOUBTFUL)]})
 
-    stats = by_key(graph.optimize())[DOC]
+    stats = by_key(graph.maintenance.optimize())[DOC]
 
     assert [each.column for each in stats.pending_indexes] == ["text"]
     assert "would take for one" in stats.pending_indexes[0].reason
@@ -70,7 +70,7 @@ def test_a_doubtful_text_among_new_rows_leaves_the_index_over_the_others(graph_r
     known = coverage(graph, DOC)[TEXT_INDEX][0]
     graph.write({"Doc": [doc(50, text=DOUBTFUL)]})
 
-    graph.optimize()
+    graph.maintenance.optimize()
 
     assert coverage(graph, DOC)[TEXT_INDEX] == (known, 1)
 

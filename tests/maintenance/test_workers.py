@@ -53,12 +53,12 @@ def test_the_result_is_the_same_however_many_run_at_once(
 ) -> None:
     monkeypatch.setenv(VARIABLE, at_once)
 
-    stats = graph.optimize()
-    graph.cleanup(keep_versions=3, confirm=True)
+    stats = graph.maintenance.optimize()
+    graph.maintenance.cleanup(keep_versions=3, dry_run=False)
 
     assert [each.fragments_removed for each in stats] == [2, 3, 0, 0]
     assert fragments(graph, DOC) == 1
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_answers_come_in_the_order_of_the_pieces_and_failures_stay_alone(graph: Graph) -> None:

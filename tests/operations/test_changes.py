@@ -65,7 +65,7 @@ def graph(graph_root: str) -> Graph:
 
 
 def feed(graph: Graph, **options: Any) -> ChangeFeed:
-    return changes(graph._objects, graph.catalog, graph.branch_name, **options)
+    return changes(graph._objects, graph.schema.catalog, graph.branch, **options)
 
 
 def rows_of(commit: CommitChanges) -> dict[str, list[dict[str, Any]]]:
@@ -78,14 +78,14 @@ def spelt(commit: CommitChanges) -> list[str]:
     ]
 
 
-def people(*names: str, age: int | None = None) -> Mapping[str, object]:
+def people(*names: str, age: int | None = None) -> dict[str, omnigraph.Rows]:
     return {"Person": [{"name": name, "age": age} for name in names]}
 
 
 def as_read(graph: Graph) -> Tables:
     """All rows of the graph, by table and id."""
-    readers = {"node:Person": graph.nodes("Person"), "node:Note": graph.nodes("Note")}
-    readers["edge:Knows"] = graph.edges("Knows")
+    readers = {"node:Person": graph.scan("Person"), "node:Note": graph.scan("Note")}
+    readers["edge:Knows"] = graph.scan("Knows")
     return {
         key: {row["id"]: row for row in reader.read_all().to_pylist()}
         for key, reader in readers.items()
@@ -154,7 +154,7 @@ def test_every_commit_comes_whole_and_in_order_with_what_it_changed(graph: Graph
     assert [init.commit_id, first.commit_id, second.commit_id, third.commit_id] == [
         each.commit_id for each in reversed(graph.commits())
     ]
-    edge = next(iter(graph.at(first.commit_id).edges("Knows").read_all()["id"].to_pylist()))
+    edge = next(iter(graph.at(first.commit_id).scan("Knows").read_all()["id"].to_pylist()))
     assert spelt(init) == []
     assert spelt(first) == [
         "insert node:Note n",
@@ -194,7 +194,7 @@ def test_every_commit_comes_whole_and_in_order_with_what_it_changed(graph: Graph
 def random_write(graph: Graph, chance: random.Random) -> None:
     """Any write; some change nothing, some many rows of several types."""
     some = [f"p{n}" for n in sorted(chance.sample(range(12), chance.randint(1, 6)))]
-    known = sorted(graph.nodes("Person", columns=["id"]).read_all()["id"].to_pylist())
+    known = sorted(graph.scan("Person", columns=["id"]).read_all()["id"].to_pylist())
     match chance.choice(["merge", "merge", "merge", "edges", "notes", "delete", "overwrite"]):
         case "merge":
             graph.write(people(*some, age=chance.randint(1, 2)), mode="merge")
@@ -262,7 +262,7 @@ def test_a_start_at_a_commit_begins_after_it(graph: Graph) -> None:
 
 
 def test_a_commit_of_another_line_is_no_start(graph: Graph) -> None:
-    other = graph.create_branch("dev").write(people("x")).commit_id
+    other = graph.branches.create("dev").write(people("x")).commit_id
 
     with pytest.raises(NotFoundError, match=f"commit {other} is not on the line of main"):
         feed(graph, start=other)
@@ -391,7 +391,7 @@ def test_types_that_mean_nothing_are_refused(graph: Graph, types: Any, said: str
 
 def test_the_line_of_a_branch_goes_through_its_fork(graph: Graph) -> None:
     graph.write(people("a"))
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     graph.write(people("only main"))
     dev.write(people("b"))
 
@@ -405,7 +405,7 @@ def test_the_line_of_a_branch_goes_through_its_fork(graph: Graph) -> None:
 def test_a_merge_is_one_commit_of_the_line_with_all_it_brought(graph: Graph) -> None:
     graph.write(people("a", age=1))
     start = feed(graph).cursor
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.write(people("b"))
     dev.write(people("a", age=2), mode="merge")
     graph.write({"Note": [{"text": "n"}]})
@@ -415,12 +415,12 @@ def test_a_merge_is_one_commit_of_the_line_with_all_it_brought(graph: Graph) -> 
 
     assert spelt(note) == ["insert node:Note n"]
     assert spelt(merge) == ["update node:Person a", "insert node:Person b"]
-    assert (merge.commit_id, merge.merged_parent_id) == (merged.commit_id, merged.source_commit)
+    assert (merge.commit_id, merge.merged_parent_id) == (merged.commit_id, merged.source_commit_id)
 
 
 def test_a_feed_goes_on_on_a_branch_that_was_merged_into(graph: Graph) -> None:
     graph.write(people("a", age=1))
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     start = feed(dev).cursor
     graph.write(people("b"))
     dev.merge("main")
@@ -437,12 +437,12 @@ def refused_cursors(
 ) -> list[tuple[str, dict[str, Any], type[OmnigraphError], str]]:
     """Cursors that are not for this feed: what is asked, and what is said."""
     elsewhere = omnigraph.init(f"{graph.root}-other", schema=SCHEMA)
-    graph.create_branch("dev")
-    dev = graph.branch("dev")
+    graph.branches.create("dev")
+    dev = graph.checkout("dev")
     dev.write(people("x"))
     sibling = feed(dev).cursor
-    graph.delete_branch("dev")
-    graph.create_branch("dev")
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
     unknown = encode(replace(decode(cursor), commit_id=str(ULID())))
     another = encode(replace(decode(cursor), incarnation=str(ULID()), graph=str(ULID())))
     return [
@@ -463,14 +463,14 @@ def test_a_cursor_for_something_else_is_refused(graph: Graph) -> None:
     graph.write(people("a"))
     for branch, options, kind, said in refused_cursors(graph, feed(graph).cursor):
         with pytest.raises(kind, match=said) as caught:
-            feed(graph.branch(branch), **options)
+            feed(graph.checkout(branch), **options)
 
         assert caught.value.next_step, said
 
 
 def test_an_unknown_branch_has_no_feed(graph: Graph) -> None:
     with pytest.raises(NotFoundError, match="has no branch 'dev'"):
-        changes(graph._objects, graph.catalog, "dev")
+        changes(graph._objects, graph.schema.catalog, "dev")
 
 
 def test_the_history_is_followed_however_often_commits_were_folded(graph: Graph) -> None:
@@ -659,7 +659,7 @@ def test_a_type_that_is_new_is_an_event_with_its_rows(graph: Graph) -> None:
 
 def taken(graph: Graph, **options: Any) -> tuple[dict[str, list[dict[str, Any]]], BaselineEnd]:
     rows: dict[str, list[dict[str, Any]]] = {}
-    for element in baseline(graph._objects, graph.catalog, graph.branch_name, **options):
+    for element in baseline(graph._objects, graph.schema.catalog, graph.branch, **options):
         if isinstance(element, BaselineEnd):
             return rows, element
         assert element.table_key not in rows
@@ -693,7 +693,7 @@ def test_a_baseline_is_every_row_as_an_insert_and_then_the_cursor(graph: Graph) 
 
 def test_a_baseline_shows_one_state_whatever_is_written_meanwhile(graph: Graph) -> None:
     graph.write({**people("a"), "Note": [{"text": "n"}]})
-    elements = baseline(graph._objects, graph.catalog, None)
+    elements = baseline(graph._objects, graph.schema.catalog, None)
     first = next(elements)
     graph.write({**people("b"), "Note": [{"text": "m"}]})
 
@@ -706,7 +706,7 @@ def test_a_baseline_shows_one_state_whatever_is_written_meanwhile(graph: Graph) 
 
 def test_the_cursor_of_a_baseline_waits_until_all_rows_were_read(graph: Graph) -> None:
     graph.write(people("a", "b"))
-    elements = baseline(graph._objects, graph.catalog, None)
+    elements = baseline(graph._objects, graph.schema.catalog, None)
     tables = [next(elements) for _ in range(3)]
 
     with pytest.raises(InvalidInputError, match="node:Person was not read completely"):

@@ -79,7 +79,7 @@ def test_every_dataset_has_stable_row_ids_and_one_version(graph_root: str) -> No
 def test_the_first_commit_publishes_every_empty_table_at_once(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA, actor="ada")
 
-    rows = graph._manifest().rows
+    rows = graph._handle.manifest().rows
     (commit,) = [row for row in rows if isinstance(row, GraphCommit)]
     (decision,) = [row for row in rows if isinstance(row, Operation)]
     assert (commit.actor, commit.parent_id) == ("ada", None)
@@ -105,9 +105,9 @@ def test_a_second_init_is_refused_and_changes_nothing(graph_root: str) -> None:
 
 def test_an_invalid_schema_leaves_the_root_untouched(graph_root: str) -> None:
     with pytest.raises(SchemaInvalidError) as caught:
-        omnigraph.init(graph_root, schema="node Person { name: Strng }", schema_name="people.pg")
+        omnigraph.init(graph_root, schema="node Person { name: Strng }")
 
-    assert "people.pg:1:21" in str(caught.value)
+    assert "schema:1:21" in str(caught.value)
     assert "did you mean `String`?" in str(caught.value)
     assert not folder_of(graph_root).exists()
 
@@ -186,7 +186,7 @@ def test_a_dead_initialisation_is_named_and_can_be_taken_over(graph_root: str) -
     with pytest.raises(InitialisationClaimedError, match="--force"):
         omnigraph.init(graph_root, schema=SCHEMA)
     with pytest.raises(InitialisationClaimedError):
-        omnigraph.open(graph_root, mode="r")
+        omnigraph.open(graph_root, read_only=True)
     graph = omnigraph.init(graph_root, schema="node Only { x: String @key }", force=True)
 
     assert list(graph.snapshot().tables) == ["node:Only"]
@@ -208,10 +208,10 @@ def test_one_of_several_concurrent_inits_wins_and_the_graph_is_whole(graph_root:
     assert answers.count("won") == 1, answers
     assert set(answers) <= {"won", "InitialisationClaimedError", "AlreadyInitialisedError"}
     graph = omnigraph.open(graph_root)
-    rows = graph._manifest().rows
+    rows = graph._handle.manifest().rows
     (commit,) = [row for row in rows if isinstance(row, GraphCommit)]
     assert commit.actor == f"actor-{answers.index('won')}"
-    assert len(graph.status().tables) == 3
+    assert len(graph.maintenance.status().tables) == 3
 
 
 def test_foreign_schema_files_are_not_overwritten(graph_root: str) -> None:

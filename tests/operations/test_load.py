@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import InvalidInputError, LoadRefusedError, NotFoundError, ReadOnlyError
 from omnigraph.graph import Graph
 from omnigraph.load.ledger import Engine, LoadReport
@@ -49,7 +51,7 @@ def lines(path: Path, *records: dict[str, Any] | str) -> str:
 
 
 def names_in(graph: Graph) -> list[str]:
-    return sorted(graph.nodes("Person", columns=["name"]).read_all().column("name").to_pylist())
+    return sorted(graph.scan("Person", columns=["name"]).read_all().column("name").to_pylist())
 
 
 def everything_below(root: str) -> list[str]:
@@ -72,12 +74,12 @@ def test_files_of_several_types_become_one_commit(graph: Graph, tmp_path: Path) 
         {"Person": 2, "Knows": 1},
         dict.fromkeys(report.written, 0),
     )
-    assert (report.quarantined, report.quarantine, report.offenders) == ({}, None, ())
+    assert (report.quarantined, report.quarantine, report.rejected) == ({}, None, ())
     assert (report.engine, report.mode) == (Engine.LOCAL, WriteMode.APPEND)
     newest, first = graph.commits()
-    assert (newest.commit_id, newest.actor) == (report.commit, "loader")
+    assert (newest.commit_id, newest.actor) == (report.commit_id, "loader")
     assert newest.parent_id == first.commit_id
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_directory_and_a_pattern_stand_for_their_files(graph: Graph, tmp_path: Path) -> None:
@@ -102,11 +104,11 @@ def test_one_fault_fails_a_load_and_leaves_nothing_behind(graph: Graph, tmp_path
     assert isinstance(report, LoadReport)
     assert (report.read, report.written) == (3, {"Person": 1})
     assert report.quarantined == {"malformed": 1, "out_of_range": 1}
-    assert [(each.file, each.line, each.reason) for each in report.offenders] == [
+    assert [(each.file, each.line, each.reason) for each in report.rejected] == [
         (source, 3, "malformed"),
         (source, 4, "out_of_range"),
     ]
-    assert (report.commit, report.quarantine, caught.value.exit_code) == (None, None, 5)
+    assert (report.commit_id, report.quarantine, caught.value.exit_code) == (None, None, 5)
     assert f"{source}:4: Person: age: found -1, expected 0 to 150" in str(caught.value)
     assert "nothing was written" in str(caught.value)
     assert "--on-error quarantine" in str(caught.value)
@@ -122,7 +124,7 @@ def test_a_refused_load_lists_the_first_twenty_faults_and_counts_all(
         graph.load(source)
 
     assert isinstance(caught.value.report, LoadReport)
-    assert [each.line for each in caught.value.report.offenders] == list(range(1, 21))
+    assert [each.line for each in caught.value.report.rejected] == list(range(1, 21))
 
 
 def test_quarantined_records_are_listed_with_place_reason_and_bytes(
@@ -134,7 +136,9 @@ def test_quarantined_records_are_listed_with_place_reason_and_bytes(
         tmp_path / "b.jsonl", knows("ann", "bob"), knows("ann", "cyd"), '{"type": "Parson"}'
     )
 
-    report = graph.load([first, second], on_error="quarantine", max_bad="50%")
+    report = graph.load(
+        [first, second], on_error="quarantine", options=LoadOptions(max_rejected="50%")
+    )
 
     table = quarantine_of(report)
     assert table.schema.names == ["file", "line", "type", "reason", "message", "raw"]
@@ -158,7 +162,7 @@ def test_quarantined_records_are_listed_with_place_reason_and_bytes(
     ]
     assert report.read == 6
     assert report.written == {"Person": 2, "Knows": 1}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_the_quarantine_can_be_put_elsewhere_and_spares_what_is_there(
@@ -169,9 +173,15 @@ def test_the_quarantine_can_be_put_elsewhere_and_spares_what_is_there(
     (place / "mine.txt").write_text("mine")
     source = lines(tmp_path / "p.jsonl", "oops", person("ann"))
 
-    report = graph.load(source, on_error="quarantine", max_bad=1, quarantine=str(place))
+    report = graph.load(
+        source, on_error="quarantine", options=LoadOptions(max_rejected=1, quarantine=str(place))
+    )
     with pytest.raises(LoadRefusedError):
-        graph.load(source, on_error="quarantine", max_bad=0, quarantine=str(place))
+        graph.load(
+            source,
+            on_error="quarantine",
+            options=LoadOptions(max_rejected=0, quarantine=str(place)),
+        )
 
     assert report.quarantine == str(place)
     assert len(pq.read_table(sorted(place.glob("*.parquet")))) == 1
@@ -189,10 +199,10 @@ def test_the_ceiling_is_a_number_of_records_or_a_share_of_all(
     source = lines(tmp_path / "p.jsonl", *good, "oops", "oops")
 
     if accepted:
-        graph.load(source, on_error="quarantine", max_bad=max_bad)
+        graph.load(source, on_error="quarantine", options=LoadOptions(max_rejected=max_bad))
     else:
         with pytest.raises(LoadRefusedError, match="more than the limit"):
-            graph.load(source, on_error="quarantine", max_bad=max_bad)
+            graph.load(source, on_error="quarantine", options=LoadOptions(max_rejected=max_bad))
 
     assert len(names_in(graph)) == (8 if accepted else 0)
     assert bool(list(folder_of(graph.root).rglob("*-00000.parquet"))) == accepted
@@ -204,9 +214,9 @@ def test_superseded_records_are_listed_but_are_no_fault(graph: Graph, tmp_path: 
     report = graph.load(source, mode="merge")
 
     assert (report.written, report.quarantined) == ({"Person": 1}, {"superseded": 1})
-    assert (report.faults, report.offenders) == (0, ())
+    assert (report.faults, report.rejected) == (0, ())
     assert quarantine_of(report).column("line").to_pylist() == [1]
-    assert graph.nodes("Person", columns=["age"]).read_all().to_pylist() == [{"age": 2}]
+    assert graph.scan("Person", columns=["age"]).read_all().to_pylist() == [{"age": 2}]
 
 
 def test_an_ordering_column_decides_which_record_stands(graph: Graph, tmp_path: Path) -> None:
@@ -218,10 +228,10 @@ def test_an_ordering_column_decides_which_record_stands(graph: Graph, tmp_path: 
         person("ann"),
     )
 
-    report = graph.load(source, mode="merge", order_by="age")
+    report = graph.load(source, mode="merge", options=LoadOptions(order_by="age"))
 
     assert report.quarantined == {"superseded": 3}
-    (row,) = graph.nodes("Person", columns=["nick"]).read_all().to_pylist()
+    (row,) = graph.scan("Person", columns=["nick"]).read_all().to_pylist()
     assert row == {"nick": "last of the greatest"}
 
 
@@ -245,7 +255,7 @@ def test_overwrite_replaces_the_types_of_the_input_and_no_others(
     graph.load(lines(tmp_path / "b.jsonl", person("bob")), mode="overwrite")
 
     assert names_in(graph) == ["bob"]
-    assert graph.nodes("City").read_all().num_rows == 1
+    assert graph.scan("City").read_all().num_rows == 1
 
 
 def test_a_type_is_not_emptied_by_records_that_were_all_refused(
@@ -254,9 +264,11 @@ def test_a_type_is_not_emptied_by_records_that_were_all_refused(
     graph.load(lines(tmp_path / "a.jsonl", person("ann")))
     source = lines(tmp_path / "b.jsonl", person("bob", age=-1))
 
-    report = graph.load(source, mode="overwrite", on_error="quarantine", max_bad=1)
+    report = graph.load(
+        source, mode="overwrite", on_error="quarantine", options=LoadOptions(max_rejected=1)
+    )
 
-    assert (report.commit, report.written) == (None, {})
+    assert (report.commit_id, report.written) == (None, {})
     assert quarantine_of(report).num_rows == 1
     assert names_in(graph) == ["ann"]
 
@@ -266,7 +278,7 @@ def test_an_empty_frame_empties_its_type_when_it_overwrites(graph: Graph, tmp_pa
 
     report = graph.load({"Person": pa.table({"name": pa.array([], pa.string())})}, mode="overwrite")
 
-    assert report.commit is not None
+    assert report.commit_id is not None
     assert names_in(graph) == []
 
 
@@ -279,7 +291,12 @@ def test_what_no_record_is_to_blame_for_fails_the_load_under_every_policy(
     source = lines(tmp_path / "b.jsonl", person("ann"))
 
     with pytest.raises(LoadRefusedError, match="make published rows invalid") as caught:
-        graph.load(source, mode="overwrite", on_error="quarantine", max_bad="100%")
+        graph.load(
+            source,
+            mode="overwrite",
+            on_error="quarantine",
+            options=LoadOptions(max_rejected="100%"),
+        )
 
     assert isinstance(caught.value.report, LoadReport)
     assert caught.value.report.broken == (
@@ -293,12 +310,14 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(graph: Graph, tmp_path: Pat
     source = lines(tmp_path / "p.jsonl", person("ann"), "oops")
     before = everything_below(graph.root)
 
-    reading = omnigraph.open(graph.root, mode="r")
-    report = reading.load(source, on_error="quarantine", max_bad=1, dry_run=True)
+    reading = omnigraph.open(graph.root, read_only=True)
+    report = reading.load(
+        source, on_error="quarantine", dry_run=True, options=LoadOptions(max_rejected=1)
+    )
     with pytest.raises(LoadRefusedError):
         reading.load(source, dry_run=True)
 
-    assert (report.dry_run, report.commit, report.quarantine) == (True, None, None)
+    assert (report.dry_run, report.commit_id, report.quarantine) == (True, None, None)
     assert (report.read, report.written) == (2, {"Person": 1})
     assert everything_below(graph.root) == before
 
@@ -306,7 +325,7 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(graph: Graph, tmp_path: Pat
 def test_an_empty_input_makes_no_commit(graph: Graph, tmp_path: Path) -> None:
     report = graph.load(lines(tmp_path / "p.jsonl"))
 
-    assert (report.read, report.written, report.commit) == (0, {}, None)
+    assert (report.read, report.written, report.commit_id) == (0, {}, None)
     assert len(graph.commits()) == 1
 
 
@@ -317,7 +336,7 @@ def test_the_same_operation_id_loads_once(graph: Graph, tmp_path: Path) -> None:
 
     again = graph.load(path, operation_id=operation_id)
 
-    assert (again.repeated, again.commit, again.read) == (True, first.commit, 0)
+    assert (again.repeated, again.commit_id, again.read) == (True, first.commit_id, 0)
     assert names_in(graph) == ["ann"]
 
 
@@ -343,23 +362,23 @@ def test_a_lost_race_settles_the_rows_again_without_reading_the_input(
     rival = Rival(omnigraph.open(graph.root), source)
 
     with pytest.raises(LoadRefusedError) as caught:
-        graph.load(source, progress=rival)
+        graph.load(source, options=LoadOptions(progress=rival))
 
     assert isinstance(caught.value.report, LoadReport)
     assert caught.value.report.quarantined == {"id_exists": 1}
     assert names_in(graph) == ["bob", "rival"]
-    assert graph.status().pending_sidecars == ()
+    assert graph.maintenance.status().pending_sidecars == ()
 
 
 def test_a_lost_race_that_harms_nobody_is_loaded_on_top(graph: Graph, tmp_path: Path) -> None:
     source = lines(tmp_path / "p.jsonl", person("ann"), knows("ann", "ann"))
     rival = Rival(omnigraph.open(graph.root), source)
 
-    report = graph.load(source, progress=rival)
+    report = graph.load(source, options=LoadOptions(progress=rival))
 
     assert report.written == {"Person": 1, "Knows": 1}
     assert names_in(graph) == ["ann", "bob", "rival"]
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_csv_and_parquet_take_a_type_and_a_mapping_of_columns(graph: Graph, tmp_path: Path) -> None:
@@ -367,13 +386,13 @@ def test_csv_and_parquet_take_a_type_and_a_mapping_of_columns(graph: Graph, tmp_
     pq.write_table(pa.table({"full": ["dan", "ann"]}), tmp_path / "people.parquet")
 
     wish: dict[str, Any] = {
-        "type_name": "Person",
+        "type": "Person",
         "columns": {"name": "full"},
         "on_error": "quarantine",
-        "max_bad": "50%",
+        "max_rejected": "50%",
     }
-    from_csv = graph.load(tmp_path / "people.csv", **wish)
-    from_parquet = graph.load(tmp_path / "people.parquet", **wish)
+    from_csv = graph.load(tmp_path / "people.csv", **in_options(wish))
+    from_parquet = graph.load(tmp_path / "people.parquet", **in_options(wish))
 
     assert names_in(graph) == ["ann", "bob", "dan"]
     rows = quarantine_of(from_csv).to_pylist()
@@ -392,7 +411,11 @@ def test_frames_are_loaded_by_type_and_refused_row_by_row(graph: Graph) -> None:
     people = pl.DataFrame({"name": ["ann", "bob", "ann"], "age": [1, 200, 3]})
     friends = pd.DataFrame({"src": ["ann", "ann"], "dst": ["ann", "bob"]})
 
-    report = graph.load({"Person": people, "Knows": friends}, on_error="quarantine", max_bad="100%")
+    report = graph.load(
+        {"Person": people, "Knows": friends},
+        on_error="quarantine",
+        options=LoadOptions(max_rejected="100%"),
+    )
 
     assert report.written == {"Person": 1, "Knows": 1}
     rows = quarantine_of(report).to_pylist()
@@ -408,8 +431,15 @@ def test_records_get_ids_of_their_own_where_they_bring_none(graph: Graph, tmp_pa
     city = {"type": "City", "data": {"title": "Ulm"}}
     graph.load(lines(tmp_path / "p.jsonl", *[city] * 100))
 
-    ids = graph.nodes("City", columns=["id"]).read_all().column("id").to_pylist()
+    ids = graph.scan("City", columns=["id"]).read_all().column("id").to_pylist()
     assert len(set(ids)) == 100
+
+
+def in_options(wish: dict[str, Any]) -> dict[str, Any]:
+    """The same wish with what belongs there in the options of a load."""
+    names = {field.name for field in fields(LoadOptions)} & set(wish)
+    others = {name: value for name, value in wish.items() if name not in names}
+    return {**others, "options": LoadOptions(**{name: wish[name] for name in names})}
 
 
 @pytest.mark.parametrize(
@@ -418,24 +448,24 @@ def test_records_get_ids_of_their_own_where_they_bring_none(graph: Graph, tmp_pa
         ({"mode": "replace"}, 'expected "append", "merge" or "overwrite"'),
         ({"on_error": "ignore"}, 'expected "fail" or "quarantine"'),
         ({"engine": "ray"}, 'expected "auto", "local" or "spark"'),
-        ({"max_bad": 3}, "any rejected record fails this load"),
-        ({"on_error": "quarantine", "max_bad": "half"}, "a number of records or a share"),
-        ({"on_error": "quarantine", "max_bad": -1}, "a number of records or a share"),
-        ({"on_error": "quarantine", "max_bad": "101%"}, "a number of records or a share"),
+        ({"max_rejected": 3}, "any rejected record fails this load"),
+        ({"on_error": "quarantine", "max_rejected": "half"}, "a number of records or a share"),
+        ({"on_error": "quarantine", "max_rejected": -1}, "a number of records or a share"),
+        ({"on_error": "quarantine", "max_rejected": "101%"}, "a number of records or a share"),
         ({"order_by": "age"}, "append keeps the first record of an id"),
         ({"mode": "merge", "order_by": "aged"}, "no type has the property 'aged'"),
         ({"operation_id": "nope"}, "is not a ULID"),
         ({"columns": ["name"]}, "expected a mapping of names"),
-        ({"type_name": 7}, "expected a text"),
+        ({"type": 7}, "expected a text"),
         ({"branch": []}, "expected a text"),
-        ({"type_name": "Person"}, "name their types and properties themselves"),
+        ({"type": "Person"}, "name their types and properties themselves"),
     ],
 )
 def test_wishes_that_make_no_sense_are_refused_before_anything_is_read(
     graph: Graph, tmp_path: Path, wish: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=complaint):
-        graph.load(lines(tmp_path / "p.jsonl", person("ann")), **wish)
+        graph.load(lines(tmp_path / "p.jsonl", person("ann")), **in_options(wish))
 
     assert names_in(graph) == []
 
@@ -451,7 +481,7 @@ def test_wishes_that_make_no_sense_are_refused_before_anything_is_read(
     ],
 )
 def test_sources_that_cannot_be_understood_are_refused(
-    graph: Graph, source: object, complaint: str
+    graph: Graph, source: Any, complaint: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=complaint):
         graph.load(source)
@@ -459,7 +489,7 @@ def test_sources_that_cannot_be_understood_are_refused(
 
 def test_frames_of_this_process_are_not_for_spark(graph: Graph) -> None:
     with pytest.raises(InvalidInputError, match="takes files and Spark DataFrames"):
-        graph.load({"Person": pa.table({"name": ["ann"]})}, engine="spark")
+        graph.load({"Person": pa.table({"name": ["ann"]})}, options=LoadOptions(engine="spark"))
 
 
 MIB = 1 << 20
@@ -495,8 +525,8 @@ def test_a_typed_file_without_rows_empties_its_type_when_it_overwrites(
     kept = graph.load(tmp_path / "Person.csv", mode="append")
     emptied = graph.load(tmp_path / "Person.csv", mode="overwrite")
 
-    assert (kept.commit, emptied.read) == (None, 0)
-    assert emptied.commit is not None
+    assert (kept.commit_id, emptied.read) == (None, 0)
+    assert emptied.commit_id is not None
     assert names_in(graph) == []
 
 
@@ -506,7 +536,7 @@ def test_a_missing_file_is_not_found(graph: Graph) -> None:
 
 
 def test_a_handle_for_reading_loads_nothing(graph: Graph, tmp_path: Path) -> None:
-    reading = omnigraph.open(graph.root, mode="r")
+    reading = omnigraph.open(graph.root, read_only=True)
 
     with pytest.raises(ReadOnlyError):
         reading.load(lines(tmp_path / "p.jsonl", person("ann")))
@@ -524,7 +554,7 @@ def test_a_report_is_json_with_the_keys_people_rely_on(graph: Graph, tmp_path: P
         "updated",
         "quarantined",
         "quarantine",
-        "commit",
+        "commit_id",
         "operation_id",
         "seconds",
         "engine",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from tests.forking.programs import run_command
 from tests.gate.selection import for_gate
 
@@ -43,20 +44,22 @@ def test_a_killed_load_is_there_as_a_whole_or_not_at_all(
     )
 
     killed = run_command(
-        *("load", graph_root, str(source), "--on-error", "quarantine", "--max-bad", "1"),
+        *("load", graph_root, str(source), "--on-error", "quarantine", "--max-rejected", "1"),
         env={"OMNIGRAPH_FAILPOINTS": f"{point}=kill"},
     )
     graph = omnigraph.open(graph_root)
     counts = [
-        graph.nodes("N").read_all().num_rows,
-        graph.nodes("M").read_all().num_rows,
-        graph.edges("E").read_all().num_rows,
+        graph.scan("N").read_all().num_rows,
+        graph.scan("M").read_all().num_rows,
+        graph.scan("E").read_all().num_rows,
     ]
 
     assert killed.returncode == -signal.SIGKILL
     assert counts in ([0, 0, 0], [1, 1, 1])
     assert counts == [1, 1, 1] or point != "publish.post_manifest"
-    assert graph.status().pending_sidecars == ()
-    again = graph.load(source, mode="merge", on_error="quarantine", max_bad=1)
+    assert graph.maintenance.status().pending_sidecars == ()
+    again = graph.load(
+        source, mode="merge", on_error="quarantine", options=LoadOptions(max_rejected=1)
+    )
     assert again.written == {"N": 1, "M": 1, "E": 1}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok

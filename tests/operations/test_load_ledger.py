@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.graph import Graph
 from omnigraph.operations import load as load_operation
 
@@ -110,7 +111,7 @@ def graph(graph_root: str) -> Graph:
 
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 def test_the_ledger_tells_the_truth_about_every_kind_of_bad_record(
-    graph: Graph, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, tmp_path: Path, mode: omnigraph.Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load_operation, "_LOCAL_SPLIT_BYTES", 1000)
     labelled: list[tuple[str | None, Any]] = [
@@ -124,7 +125,9 @@ def test_the_ledger_tells_the_truth_about_every_kind_of_bad_record(
             labelled.insert(randomness.randrange(len(labelled) + 1), (why, record))
     files, truth = written_as_files(tmp_path, labelled)
 
-    report = graph.load(files, mode=mode, on_error="quarantine", max_bad="50%")
+    report = graph.load(
+        files, mode=mode, on_error="quarantine", options=LoadOptions(max_rejected="50%")
+    )
 
     expected = Counter(why for why, _ in labelled if why is not None)
     assert len(expected) >= 12
@@ -137,7 +140,7 @@ def test_the_ledger_tells_the_truth_about_every_kind_of_bad_record(
     assert [(row["file"], row["line"], row["reason"], row["raw"]) for row in rows] == truth
     assert all(row["message"] for row in rows)
     assert rows_in(graph, "Person") == PEOPLE + (0 if mode == "overwrite" else 2)
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def written_as_files(
@@ -162,4 +165,4 @@ def written_as_files(
 
 
 def rows_in(graph: Graph, type_name: str) -> int:
-    return int(graph.nodes(type_name, columns=["id"]).read_all().num_rows)
+    return int(graph.scan(type_name, columns=["id"]).read_all().num_rows)

@@ -106,7 +106,7 @@ def nodes(graph: Graph, name: str) -> dict[str, dict[str, Any]]:
 
 
 def edges(graph: Graph, name: str) -> dict[str, tuple[str, str]]:
-    rows = graph.edges(name).read_all().to_pylist()
+    rows = graph.scan(name).read_all().to_pylist()
     return {row["id"]: (row["src"], row["dst"]) for row in rows}
 
 
@@ -230,7 +230,7 @@ def test_edges_are_updated_and_deleted_by_their_ends(graph: Graph) -> None:
         'delete Knows where to = "cat"',
     )
 
-    (row,) = graph.edges("Knows").read_all().to_pylist()
+    (row,) = graph.scan("Knows").read_all().to_pylist()
     assert (row["id"], row["since"]) == ("k1", dt.date(2020, 1, 2))
 
 
@@ -248,7 +248,7 @@ def test_deleting_a_node_takes_every_edge_along_also_new_ones(graph: Graph) -> N
     assert (edges(graph, "WorksAt"), edges(graph, "Wrote")) == ({}, {})
     assert (result.statements[-1].nodes, result.statements[-1].edges) == (2, 5)
     assert result.tables["edge:Knows"].inserted == 0
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_an_edge_that_comes_after_the_delete_of_its_node_is_refused(graph: Graph) -> None:
@@ -368,7 +368,7 @@ def test_the_rules_of_the_schema_hold_after_the_mutation(
 )
 def test_rules_are_checked_once_over_the_whole_change(graph: Graph, body: str) -> None:
     assert run(graph, body).commit_id is not None
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_value_that_nothing_can_hold_is_refused_even_if_it_is_deleted_again(
@@ -460,11 +460,11 @@ def test_one_of_several_queries_is_chosen_by_name(graph: Graph, tmp_path: Path) 
 
 def test_a_graph_that_is_open_for_reading_is_not_changed(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError):
-        run(omnigraph.open(graph.root, mode="r"), "delete Person where true")
+        run(omnigraph.open(graph.root, read_only=True), "delete Person where true")
 
 
 def test_a_mutation_on_a_branch_leaves_main_alone(graph: Graph) -> None:
-    branch = graph.create_branch("dev")
+    branch = graph.branches.create("dev")
 
     result = run(branch, 'delete Person where age = 20 insert Note { title: "x" }')
 

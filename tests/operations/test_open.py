@@ -14,7 +14,7 @@ from omnigraph.errors import (
     NotFoundError,
     UnsafeStoreError,
 )
-from omnigraph.graph import Graph, OpenMode
+from omnigraph.graph import Graph
 from omnigraph.storage.objects import Put, StoredObjects
 from tests.stores import folder_of
 
@@ -22,23 +22,23 @@ pytestmark = pytest.mark.unit
 
 
 def test_opening_a_root_without_a_graph_says_how_to_create_one(graph_root: str) -> None:
-    for mode in ("r", "rw"):
+    for read_only in (True, False):
         with pytest.raises(NotFoundError, match="omnigraph init"):
-            omnigraph.open(graph_root, mode=mode)
+            omnigraph.open(graph_root, read_only=read_only)
     assert not folder_of(graph_root).exists()
 
 
-def test_an_unknown_mode_is_refused(people_graph: Graph) -> None:
-    with pytest.raises(InvalidInputError, match='expected "rw" or "r"'):
-        omnigraph.open(people_graph.root, mode="w")
+def test_a_word_for_read_only_is_refused(people_graph: Graph) -> None:
+    with pytest.raises(InvalidInputError, match="read_only is 'r', expected True or False"):
+        omnigraph.open(people_graph.root, read_only="r")  # type: ignore[arg-type]
 
 
 def test_a_reopened_graph_knows_its_catalog_and_tables(people_graph: Graph) -> None:
-    graph = omnigraph.open(people_graph.root, mode="r")
+    graph = omnigraph.open(people_graph.root, read_only=True)
 
-    assert graph.mode is OpenMode.READ_ONLY
-    assert graph.catalog == people_graph.catalog
-    assert graph.schema_text == people_graph.schema_text
+    assert graph.is_read_only
+    assert graph.schema.catalog == people_graph.schema.catalog
+    assert graph.schema.text == people_graph.schema.text
     assert graph.snapshot() == people_graph.snapshot()
 
 
@@ -48,8 +48,8 @@ def test_file_urls_and_paths_open_the_same_graph(people_graph: Graph) -> None:
 
 
 def test_reading_an_empty_type_gives_its_columns(people_graph: Graph) -> None:
-    people = people_graph.nodes("Person").read_all()
-    knows = people_graph.edges("Knows", columns=["src", "dst"]).read_all()
+    people = people_graph.scan("Person").read_all()
+    knows = people_graph.scan("Knows", columns=["src", "dst"]).read_all()
 
     assert people.num_rows == 0
     assert people.schema.names[0] == "id"
@@ -58,7 +58,7 @@ def test_reading_an_empty_type_gives_its_columns(people_graph: Graph) -> None:
 
 def test_reading_an_unknown_type_suggests_the_right_one(people_graph: Graph) -> None:
     with pytest.raises(NotFoundError, match="did you mean `Person`"):
-        people_graph.nodes("Persn")
+        people_graph.scan("Persn")
 
 
 def test_a_store_that_ignores_put_if_absent_is_opened_for_reading_only(
@@ -66,9 +66,9 @@ def test_a_store_that_ignores_put_if_absent_is_opened_for_reading_only(
 ) -> None:
     monkeypatch.setattr(StoredObjects, "put_if_absent", lambda *_: Put.CREATED)
 
-    with pytest.raises(UnsafeStoreError, match='mode="r"'):
+    with pytest.raises(UnsafeStoreError, match="read_only=True"):
         omnigraph.open(people_graph.root)
-    assert omnigraph.open(people_graph.root, mode="r").snapshot() == people_graph.snapshot()
+    assert omnigraph.open(people_graph.root, read_only=True).snapshot() == people_graph.snapshot()
 
 
 def _drop(path: Path) -> None:
@@ -113,16 +113,16 @@ def test_a_schema_contract_that_contradicts_itself_is_refused(
 ) -> None:
     damage(folder_of(people_graph.root, name))
 
-    for mode in ("r", "rw"):
+    for read_only in (True, False):
         with pytest.raises(DamagedGraphError):
-            omnigraph.open(people_graph.root, mode=mode)
+            omnigraph.open(people_graph.root, read_only=read_only)
 
 
 def test_comments_and_white_space_of_the_stored_text_may_change(people_graph: Graph) -> None:
     source = folder_of(people_graph.root, names.SCHEMA_SOURCE)
     source.write_text("// reviewed\n" + source.read_text().replace("\n", "\n\n"))
 
-    assert omnigraph.open(people_graph.root).catalog == people_graph.catalog
+    assert omnigraph.open(people_graph.root).schema.catalog == people_graph.schema.catalog
 
 
 def test_a_pinned_version_that_is_gone_is_damage_and_named(people_graph: Graph) -> None:
@@ -131,7 +131,7 @@ def test_a_pinned_version_that_is_gone_is_damage_and_named(people_graph: Graph) 
         path.unlink()
 
     with pytest.raises(DamagedGraphError, match="node:Person is published at version 1"):
-        people_graph.nodes("Person")
+        people_graph.scan("Person")
 
 
 def test_the_notebook_view_is_escaped_and_complete(graph_root: str) -> None:
@@ -142,4 +142,4 @@ def test_the_notebook_view_is_escaped_and_complete(graph_root: str) -> None:
     assert "<b>" not in html
     assert "&lt;b&gt;" in html
     assert "<td>A → E → A</td><td>edge</td>" in html
-    assert repr(graph) == f"<Graph {graph.root} (1 node types, 1 edge types, mode='rw')>"
+    assert repr(graph) == f"<Graph {graph.root} (branch main, 1 node types, 1 edge types)>"

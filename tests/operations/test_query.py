@@ -119,7 +119,7 @@ def test_every_mistake_of_a_text_is_reported_at_once(graph: Graph) -> None:
 def test_a_text_is_compiled_once_for_a_schema(graph: Graph) -> None:
     graph.query(COUNT).scalar()
     before = compiled.cache_info()
-    omnigraph.open(graph.root, mode="r").query(COUNT).scalar()
+    omnigraph.open(graph.root, read_only=True).query(COUNT).scalar()
 
     after = compiled.cache_info()
     assert after.misses == before.misses
@@ -136,7 +136,7 @@ def test_graphs_of_other_schemas_share_no_compiled_text(graph: Graph, tmp_path: 
 def test_branches_and_the_past_are_queried_alike(graph: Graph) -> None:
     first = graph.snapshot().commit_id
     assert first is not None
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.write({"Person": [{"email": "dan@x", "name": "Dan"}]})
 
     assert dev.query(COUNT).scalar() == 4

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import InvalidInputError, QueryInvalidError, ValidationFailedError
 from omnigraph.graph import Graph
 from omnigraph.operations.audit_queries import FailedCheck
@@ -33,13 +34,14 @@ def graph(graph_root: str) -> Graph:
 
 
 def people(graph: Graph) -> set[str]:
-    return set(graph.nodes("Person").read_all().column("name").to_pylist())
+    return set(graph.scan("Person").read_all().column("name").to_pylist())
 
 
 def load(graph: Graph, audit: object, ages: dict[str, int], **options: object) -> object:
     rows = pa.table({"name": list(ages), "age": pa.array(ages.values(), pa.int32())})
-    merged = {"branch": "monday", "merge_into": "main", **options}
-    return graph.load({"Person": rows}, audit=audit, **merged)  # type: ignore[arg-type]
+    merged: dict[str, Any] = {"branch": "monday", "into": "main", "audit": audit, **options}
+    dry_run = merged.pop("dry_run", False)
+    return graph.load({"Person": rows}, dry_run=dry_run, options=LoadOptions(**merged))
 
 
 def test_a_load_that_passes_its_checks_is_merged(graph: Graph, tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_a_check_that_finds_rows_keeps_the_branch_from_being_merged(graph: Graph
     (failed,) = cast("tuple[FailedCheck, ...]", caught.value.report)
     assert len(failed.rows) == 5
     assert people(graph) == set()
-    assert len(people(graph.branch("monday"))) == 10
+    assert len(people(graph.checkout("monday"))) == 10
 
 
 @pytest.mark.parametrize(
@@ -83,12 +85,12 @@ def test_a_file_that_holds_something_else_is_refused_before_the_load(
     with pytest.raises(QueryInvalidError):
         load(graph, "query q() { match { $p: Persn } return { $p } }", {"Ann": 30})
 
-    assert [each.name for each in graph.branches()] == ["main"]
+    assert [each.name for each in graph.branches.list()] == ["main"]
 
 
 def test_an_audit_needs_a_merge(graph: Graph) -> None:
     with pytest.raises(InvalidInputError, match="no merge was requested"):
-        load(graph, CHECKS, {"Ann": 30}, merge_into=None, branch=None)
+        load(graph, CHECKS, {"Ann": 30}, into=None, branch=None)
 
     assert people(graph) == set()
 
@@ -96,4 +98,4 @@ def test_an_audit_needs_a_merge(graph: Graph) -> None:
 def test_a_dry_run_only_compiles_the_checks(graph: Graph) -> None:
     load(graph, CHECKS, {"Ann": 300}, dry_run=True)
 
-    assert [each.name for each in graph.branches()] == ["main"]
+    assert [each.name for each in graph.branches.list()] == ["main"]

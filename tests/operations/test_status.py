@@ -32,11 +32,13 @@ def graph(graph_root: str) -> Graph:
 
 
 def test_status_of_a_new_graph_lists_every_type_nodes_first(graph: Graph) -> None:
-    status = graph.status()
+    status = graph.maintenance.status()
 
     kinds = [table.kind for table in status.tables]
     assert kinds == sorted(kinds, reverse=True)
-    assert {t.type_name for t in status.tables if t.kind == "node"} == set(graph.catalog.nodes)
+    assert {t.type_name for t in status.tables if t.kind == "node"} == set(
+        graph.schema.catalog.nodes
+    )
     assert status.format_stamp == names.STAMP
     assert status.pending_sidecars == ()
     assert all(table.version == table.head_version == 1 for table in status.tables)
@@ -57,7 +59,7 @@ def test_status_counts_rows_fragments_and_index_coverage_at_the_pin(graph: Graph
     lance.write_dataset(companies("c"), uri, mode="append")
     _publish(graph, "node:Company", version=4, rows=3)
 
-    (company,) = [t for t in graph.status().tables if t.type_name == "Company"]
+    (company,) = [t for t in graph.maintenance.status().tables if t.type_name == "Company"]
 
     assert (company.rows, company.fragments, company.version, company.head_version) == (3, 2, 4, 4)
     (index,) = company.indexes
@@ -68,12 +70,12 @@ def test_status_lists_every_declared_index_that_is_not_built(graph_root: str) ->
     graph = omnigraph.init(graph_root, schema=INDEXED)
     entry = graph.snapshot().tables["node:Note"]
     dataset = lance.dataset(f"{graph.root}/{entry.location}")
-    (empty, _) = graph.status().tables
+    (empty, _) = graph.maintenance.status().tables
     dataset.create_scalar_index("text", "INVERTED", name="text_inverted")
     dataset.create_scalar_index("at", "BTREE", name="somebody_elses")
     _publish(graph, "node:Note", version=3, rows=0)
 
-    (built, cites) = graph.status().tables
+    (built, cites) = graph.maintenance.status().tables
 
     assert empty.missing_indexes == ("id", "text", "text (full text)", "at", "meaning")
     assert built.missing_indexes == ("id", "text", "at", "meaning")
@@ -89,7 +91,7 @@ def test_status_shows_a_head_that_ran_ahead_of_the_manifest(graph: Graph) -> Non
         mode="append",
     )
 
-    (company,) = [t for t in graph.status().tables if t.type_name == "Company"]
+    (company,) = [t for t in graph.maintenance.status().tables if t.type_name == "Company"]
 
     assert (company.version, company.head_version, company.rows, company.fragments) == (1, 2, 0, 0)
 
@@ -99,7 +101,7 @@ def test_status_names_the_operations_that_have_not_finished(graph: Graph) -> Non
     put_file(graph.root, names.sidecar(first), b"{}")
     put_file(graph.root, names.sidecar(second, "01J0000000000000000000000X"), b"{}")
 
-    assert graph.status().pending_sidecars == (first, second)
+    assert graph.maintenance.status().pending_sidecars == (first, second)
 
 
 def _publish(graph: Graph, table_key: str, *, version: int, rows: int) -> None:

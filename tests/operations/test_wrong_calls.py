@@ -48,7 +48,7 @@ def test_every_verb_of_the_surface_is_called(surface: Surface) -> None:
 def test_what_was_raw_once_is_refused(graph: Graph, tmp_path: Path) -> None:
     params = dict.fromkeys(("s", "i", "u", "f", "d", "b", "t", "w", "l", "v"))
     calls: dict[str, Callable[[], object]] = {
-        "plan_schema(5)": lambda: graph.plan_schema(5),  # type: ignore[arg-type]
+        "plan_schema(5)": lambda: graph.schema.plan(5),  # type: ignore[arg-type]
         "F32 of 10**400": lambda: graph.query(ASK, {**params, "f": 10**400}),
         "F32 of -10**400": lambda: graph.query(ASK, {**params, "f": -(10**400)}),
         "timeout of 10**400": lambda: graph.query(ASK, params, timeout=10**400),
@@ -57,7 +57,7 @@ def test_what_was_raw_once_is_refused(graph: Graph, tmp_path: Path) -> None:
         "export to a NUL": lambda: graph.export("a\0b"),
         "load of a long path": lambda: graph.load("x" * 5000),
         "load of a NUL": lambda: graph.load("a\0b.jsonl"),
-        "a text for a yes": lambda: graph.cleanup(keep_versions=3, confirm="no"),  # type: ignore[arg-type]
+        "a text for a yes": lambda: graph.maintenance.cleanup(keep_versions=3, dry_run="no"),  # type: ignore[arg-type]
     }
     for name, call in calls.items():
         try:

@@ -22,18 +22,18 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 import omnigraph
+from omnigraph import Branches, Holds, LoadOptions, Maintenance, Schema, Tags
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, GraphView
 from omnigraph.operations.diff import GraphDiff
 from omnigraph.operations.query_result import QueryResult
-from omnigraph.reading import PastGraph
 from tests.adversary.plain_process import hide_optional_packages
 
 SECONDS_EACH: Final = 60.0
@@ -161,13 +161,13 @@ class Desk:
         (place / "rows.jsonl").write_text('{"type": "Person", "data": {"name": "eve"}}\n')
         self.graph = omnigraph.init(self._root, schema=SCHEMA)
         self.graph.write({"Person": [{"name": "ann", "age": 1}, {"name": "bob"}]})
-        self.graph.create_branch("dev")
+        self.graph.branches.create("dev")
 
     def fresh(self, name: str) -> str:
         return str(self.place / f"{name}-{next(self._number)}")
 
     @property
-    def past(self) -> PastGraph:
+    def past(self) -> GraphView:
         return self.graph.at("main")
 
     @property
@@ -180,63 +180,75 @@ class Desk:
 
 
 PARAMETERS: Final = dict.fromkeys(("s", "i", "u", "f", "d", "b", "t", "w", "l", "v"))
-READS: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
-    "edges": lambda _: {"type_name": "Knows"},
+Verbs = Mapping[str, Callable[[Desk], dict[str, Any]]]
+READS: Final[Verbs] = {
+    "count": lambda _: {"type": "Person"},
     "explain": lambda _: {"text": ASK, "params": {**PARAMETERS}, "physical": True},
     "export": lambda desk: {"path": desk.fresh("export")},
-    "nodes": lambda _: {"type_name": "Person"},
-    "plan_schema": lambda _: {"text": SCHEMA},
+    "get": lambda _: {"type": "Person", "key": "ann"},
     "queries": lambda desk: {"directory": desk.place / "queries"},
     "query": lambda _: {"text": ASK, "params": {**PARAMETERS}},
+    "scan": lambda _: {"type": "Person", "filter": "age > 0", "limit": 2},
     "snapshot": lambda _: {},
     "spark": lambda _: {},
 }
-GRAPH: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
+GRAPH: Final[Verbs] = {
     **READS,
-    "apply_schema": lambda _: {"text": SCHEMA},
     "at": lambda _: {"reference": "main"},
     "baseline": lambda _: {},
-    "branch": lambda _: {"name": "dev"},
-    "branches": lambda _: {},
     "changes": lambda _: {"start": "beginning"},
-    "check": lambda _: {},
-    "cleanup": lambda _: {"keep_versions": 5},
+    "checkout": lambda _: {"branch": "dev"},
+    "commit": lambda desk: {"commit_id": desk.graph.commits()[0].commit_id},
     "commits": lambda _: {"limit": 3},
-    "create_branch": lambda desk: {"name": Path(desk.fresh("branch")).name},
     "delete": lambda _: {"ids": {"Person": ["nobody"]}},
-    "delete_branch": lambda _: {"name": "nobody"},
-    "delete_tag": lambda _: {"name": "nobody"},
     "diff": lambda _: {"before": "main"},
-    "holds": lambda _: {},
     "load": lambda desk: {"source": desk.place / "rows.jsonl", "mode": "merge"},
-    "maintain": lambda _: {},
     "merge": lambda _: {"source": "dev"},
     "mutate": lambda _: {"text": INSERT, "params": {"s": "ann", "i": 1, "f": 0.5, "l": ["x"]}},
-    "optimize": lambda _: {},
     "outcome": lambda _: {"operation_id": OPERATION},
-    "partings": lambda _: {},
+    "write": lambda _: {"tables": {"Person": [{"name": "ann", "age": 2}]}, "mode": "merge"},
+}
+VIEW: Final[Verbs] = {**READS, "release": lambda _: {}}
+BRANCHES: Final[Verbs] = {
+    "create": lambda desk: {"name": Path(desk.fresh("branch")).name},
+    "delete": lambda _: {"name": "nobody"},
+    "diverged": lambda _: {},
+    "list": lambda _: {},
+}
+TAGS: Final[Verbs] = {
+    "create": lambda desk: {"name": Path(desk.fresh("tag")).name},
+    "delete": lambda _: {"name": "nobody"},
+    "list": lambda _: {},
+}
+HOLDS: Final[Verbs] = {"list": lambda _: {}, "release": lambda _: {"hold_id": OPERATION}}
+SCHEMA_VERBS: Final[Verbs] = {
+    "apply": lambda _: {"text": SCHEMA},
+    "plan": lambda _: {"text": SCHEMA},
+}
+MAINTENANCE: Final[Verbs] = {
+    "check": lambda _: {},
+    "cleanup": lambda _: {"keep_versions": 5},
+    "optimize": lambda _: {},
     "reconcile": lambda _: {},
     "recover": lambda _: {},
     "recoveries": lambda _: {},
-    "release_hold": lambda _: {"hold_id": OPERATION},
     "repair": lambda _: {},
+    "run": lambda _: {},
     "scrub": lambda _: {},
     "status": lambda _: {},
-    "tag": lambda desk: {"name": Path(desk.fresh("tag")).name},
-    "tags": lambda _: {},
-    "write": lambda _: {"tables": {"Person": [{"name": "ann", "age": 2}]}, "mode": "merge"},
 }
-PAST: Final = {**READS, "release": lambda _: {}}
-PACKAGE: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
+PACKAGE: Final[Verbs] = {
     "backup": lambda desk: {"root": desk.graph.root, "target": desk.fresh("backup")},
     "clone": lambda desk: {"root": desk.graph.root, "target": desk.fresh("clone")},
     "init": lambda desk: {"root": desk.fresh("new"), "schema": SCHEMA},
-    "open": lambda desk: {"root": desk.graph.root, "mode": "r"},
+    "open": lambda desk: {"root": desk.graph.root, "read_only": True},
+    "parse_policy": lambda _: {"text": "[cleanup]\nkeep_versions = 5"},
     "rebuild_manifest": lambda desk: {"root": desk.graph.root},
+    "recover": lambda desk: {"root": desk.graph.root},
     "restore": lambda desk: {"backup": desk.graph.root, "root": desk.fresh("restored")},
     "verify": lambda desk: {"root": desk.graph.root},
 }
-RESULT: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
+RESULT: Final[Verbs] = {
     "cancel": lambda _: {},
     "first": lambda _: {"count": 1},
     "reader": lambda _: {},
@@ -247,7 +259,7 @@ RESULT: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
     "to_polars": lambda _: {},
     "to_pylist": lambda _: {},
 }
-DIFF: Final[Mapping[str, Callable[[Desk], dict[str, Any]]]] = {
+DIFF: Final[Verbs] = {
     "rows": lambda _: {"table_key": "node:Person"},
     "to_json_lines": lambda _: {"stream": io.BytesIO()},
     "to_parquet": lambda desk: {"directory": desk.fresh("diff")},
@@ -261,7 +273,7 @@ class Surface:
     name: str
     of: Callable[[Desk], Any]
     kind: Any
-    verbs: Mapping[str, Callable[[Desk], dict[str, Any]]]
+    verbs: Verbs
 
     def callables(self) -> set[str]:
         """The verbs there are."""
@@ -277,11 +289,32 @@ class Surface:
 SURFACES: Final = (
     Surface(name="omnigraph", of=lambda _: omnigraph, kind=omnigraph, verbs=PACKAGE),
     Surface(name="Graph", of=lambda desk: desk.graph, kind=Graph, verbs=GRAPH),
-    Surface(name="PastGraph", of=lambda desk: desk.past, kind=PastGraph, verbs=PAST),
+    Surface(name="branches", of=lambda desk: desk.graph.branches, kind=Branches, verbs=BRANCHES),
+    Surface(name="tags", of=lambda desk: desk.graph.tags, kind=Tags, verbs=TAGS),
+    Surface(name="holds", of=lambda desk: desk.graph.holds, kind=Holds, verbs=HOLDS),
+    Surface(name="schema", of=lambda desk: desk.graph.schema, kind=Schema, verbs=SCHEMA_VERBS),
+    Surface(
+        name="maintenance",
+        of=lambda desk: desk.graph.maintenance,
+        kind=Maintenance,
+        verbs=MAINTENANCE,
+    ),
+    Surface(name="GraphView", of=lambda desk: desk.past, kind=GraphView, verbs=VIEW),
     Surface(name="QueryResult", of=lambda desk: desk.result, kind=QueryResult, verbs=RESULT),
     Surface(name="GraphDiff", of=lambda desk: desk.diff, kind=GraphDiff, verbs=DIFF),
 )
-_WEIGHTS: Final = {"omnigraph": 3, "Graph": 14, "PastGraph": 4, "QueryResult": 1, "GraphDiff": 2}
+_WEIGHTS: Final = {
+    "omnigraph": 3,
+    "Graph": 8,
+    "branches": 1,
+    "tags": 1,
+    "holds": 1,
+    "schema": 1,
+    "maintenance": 3,
+    "GraphView": 4,
+    "QueryResult": 1,
+    "GraphDiff": 2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +340,10 @@ def drawn(chance: random.Random) -> Call:
 
 
 def places_of(surface: Surface, verb: str) -> Iterator[str]:
-    """Its arguments; `params.x` is a parameter of its query, `rows.x` a value of a row."""
+    """Its arguments; `params.x` is a parameter of its query, `rows.x` a value of a row.
+
+    `options.x` is a field of the options of a load.
+    """
     for name, parameter in inspect.signature(getattr(surface.kind, verb)).parameters.items():
         if name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
             yield name
@@ -315,6 +351,8 @@ def places_of(surface: Surface, verb: str) -> Iterator[str]:
         yield from (f"params.{name}" for name in PARAMETERS)
     if verb == "mutate":
         yield from (f"params.{name}" for name in ("s", "i", "f", "l"))
+    if verb == "load":
+        yield from (f"options.{field.name}" for field in fields(LoadOptions))
     if verb == "write":
         columns = ("name", "age", "size", "big", "is_new", "seen", "born", "words", "place", "face")
         yield from (f"rows.{name}" for name in (*columns, "mood"))
@@ -328,6 +366,8 @@ def arguments_of(call: Call, desk: Desk) -> dict[str, Any]:
             given[place] = VALUES[value]()
         elif whole == "params" and isinstance(given.get("params"), dict):
             given["params"] = {**given["params"], part: VALUES[value]()}
+        elif whole == "options":
+            given["options"] = LoadOptions(**{part: VALUES[value]()})
         elif whole == "rows":
             given["tables"] = {"Person": [{"name": "ann", part: VALUES[value]()}]}
     return given
@@ -337,7 +377,7 @@ def perform(call: Call, desk: Desk) -> str | None:
     """What escaped; empty if the call was refused, None if it had a result."""
     try:
         made = getattr(call.surface.of(desk), call.verb)(**arguments_of(call, desk))
-        if call.verb in ("nodes", "edges", "rows", "reader"):
+        if call.verb in ("scan", "rows", "reader"):
             made.read_all()
         elif call.verb in ("changes", "baseline"):
             list(itertools.islice(made, 3))

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from omnigraph.graph import Graph
-from omnigraph.reading import Readable
+from omnigraph.graph import Graph, GraphView
 
 ROWS: Final = 40
 """The people, and the edges if there are any, that one operation writes."""
@@ -46,9 +45,9 @@ class Content:
         ]
 
 
-def content_of(graph: Readable) -> Content:
-    rows = graph.nodes("Person", columns=["name", "age"]).read_all().to_pylist()
-    sources = graph.edges("Knows", columns=["src"]).read_all().column("src").to_pylist()
+def content_of(graph: Graph | GraphView) -> Content:
+    rows = graph.scan("Person", columns=["name", "age"]).read_all().to_pylist()
+    sources = graph.scan("Knows", columns=["src"]).read_all().column("src").to_pylist()
     return Content(
         ages={row["name"]: row["age"] for row in rows},
         people=Counter(_operations(row["name"] for row in rows)),
@@ -108,8 +107,8 @@ def _lost_ages(main: Content, lines: Iterable[Line]) -> Iterator[Line]:
 def lost_anywhere(graph: Graph, main: Content, lines: list[Line]) -> list[Line]:
     """As `lost_rows`, with branches, tags and columns; nothing else may change the graph."""
     without = given_up(lines)
-    branches = {branch.name for branch in graph.branches()}
-    there = {*branches, *(tag.tag for tag in graph.tags()), *added_columns(graph.schema_text)}
+    branches = {branch.name for branch in graph.branches.list()}
+    there = {*branches, *(tag.tag for tag in graph.tags.list()), *added_columns(graph.schema.text)}
     lost = lost_rows(main, lines, without)
     contents: dict[str, Content] = {}
     for line in lines:
@@ -119,7 +118,7 @@ def lost_anywhere(graph: Graph, main: Content, lines: list[Line]) -> list[Line]:
         elif "prefix" in line and "branch" in line and line["branch"] in named:
             branch = line["branch"]
             if branch not in contents:
-                contents[branch] = content_of(graph.branch(branch))
+                contents[branch] = content_of(graph.checkout(branch))
             lost += _differs(contents[branch], line)
     return lost
 

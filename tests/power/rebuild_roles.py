@@ -15,28 +15,28 @@ from tests.power.boots import pretend_boot
 
 def rebuild(root: str, boot: str) -> None:
     pretend_boot(Path(boot).name, Path(boot))
-    omnigraph.rebuild_manifest(root, confirm=True)
+    omnigraph.rebuild_manifest(root, dry_run=False)
 
 
 def look(root: str, boot: str) -> None:
     """Print the names that readers and writers see, None for damage; rebuild, and look again."""
     pretend_boot(Path(boot).name, Path(boot))
-    before = [_names(root, mode) for mode in ("r", "rw")]
+    before = [_names(root, read_only=read_only) for read_only in (True, False)]
     with suppress(ConflictError):  # it is whole
-        omnigraph.rebuild_manifest(root, confirm=True)
-    after = _names(root, "rw")
-    is_sound = omnigraph.open(root).check(deep=True).ok
+        omnigraph.rebuild_manifest(root, dry_run=False)
+    after = _names(root)
+    is_sound = omnigraph.open(root).maintenance.check(deep=True).ok
     print(json.dumps({"before": before, "after": after, "sound": is_sound}))
 
 
-def _names(root: str, mode: str) -> list[str] | None:
+def _names(root: str, *, read_only: bool = False) -> list[str] | None:
     try:
-        graph = omnigraph.open(root, mode=mode)
+        graph = omnigraph.open(root, read_only=read_only)
     except DamagedGraphError as error:
         if "--rebuild-manifest" not in error.next_step:
             raise
         return None
-    return sorted(graph.nodes("Person", columns=["name"]).read_all()["name"].to_pylist())
+    return sorted(graph.scan("Person", columns=["name"]).read_all()["name"].to_pylist())
 
 
 def main(role: str, *arguments: str) -> None:

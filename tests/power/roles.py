@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import omnigraph
 from omnigraph import OmnigraphError
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import NothingWrittenError
 from omnigraph.graph import Graph
 from omnigraph.storage.snapshot import Snapshot
@@ -70,7 +71,7 @@ class Rhythm:
 class Worker:
     """Does one kind of thing after the other, and logs each that was acknowledged."""
 
-    def __init__(self, root: str, log: Path, name: str, durability: str) -> None:
+    def __init__(self, root: str, log: Path, name: str, durability: omnigraph.Durability) -> None:
         self._root = root
         self._log = log
         self._name = name
@@ -104,9 +105,10 @@ class Worker:
         while True:
             verb = self._chance.choice(verbs)
             self._number += 1
-            mode = "r" if verb == "read" else "rw"
             try:
-                graph = omnigraph.open(self._root, mode=mode, durability=self._durability)
+                graph = omnigraph.open(
+                    self._root, read_only=verb == "read", durability=self._durability
+                )
                 acknowledged = verb_of[verb](graph)
             except OmnigraphError as error:
                 self._note_failure(verb, error)
@@ -161,7 +163,7 @@ class Worker:
 
     def _load_on_spark(self, graph: Graph) -> dict[str, Any]:
         rows = self._rows()
-        graph.load(str(self._source(rows)), engine="spark")
+        graph.load(str(self._source(rows)), options=LoadOptions(engine="spark"))
         return {"prefix": self._key(), "rows": len(rows)}
 
     def _source(self, rows: list[dict[str, Any]]) -> Path:
@@ -172,18 +174,18 @@ class Worker:
 
     def _merge(self, graph: Graph) -> dict[str, Any]:
         name = f"b-{self._key()}"
-        branch = graph.create_branch(name)
+        branch = graph.branches.create(name)
         rows = self._rows()
         branch.write({"Person": rows})
         graph.merge(name)
         self._note({"verb": "merge", "prefix": self._key(), "rows": len(rows)})
         self._give_up(name)
-        graph.delete_branch(name)
+        graph.branches.delete(name)
         return {"gone": name}
 
     def _branch(self, graph: Graph) -> dict[str, Any]:
         name = f"b-{self._key()}"
-        branch = graph.create_branch(name)
+        branch = graph.branches.create(name)
         self._note({"verb": "branch", "branch": name})
         rows = self._rows()
         branch.write({"Person": rows})
@@ -191,23 +193,23 @@ class Worker:
 
     def _tag(self, graph: Graph) -> dict[str, Any]:
         name = f"t-{self._key()}"
-        graph.tag(name)
+        graph.tags.create(name)
         return {"tag": name}
 
     def _schema(self, graph: Graph) -> dict[str, Any]:
         column = f"c{self._key().replace('-', '_')}"
-        lines = graph.schema_text.splitlines()
+        lines = graph.schema.text.splitlines()
         place = next(n for n, line in enumerate(lines) if "age: I64?" in line)
         lines.insert(place + 1, f"  {column}: String?")
-        graph.apply_schema("\n".join(lines), allow_parting=True)
+        graph.schema.apply("\n".join(lines), allow_diverged=True)
         return {"column": column}
 
     def _optimize(self, graph: Graph) -> dict[str, Any]:
-        graph.optimize()
+        graph.maintenance.optimize()
         return {}
 
     def _cleanup(self, graph: Graph) -> dict[str, Any]:
-        graph.cleanup(keep_versions=3, confirm=True)
+        graph.maintenance.cleanup(keep_versions=3, dry_run=False)
         return {}
 
     def _delete(self, graph: Graph) -> dict[str, Any]:
@@ -219,29 +221,29 @@ class Worker:
         return {"gone": prefix}
 
     def _unbranch(self, graph: Graph) -> dict[str, Any]:
-        names = [branch.name for branch in graph.branches() if branch.parent is not None]
+        names = [branch.name for branch in graph.branches.list() if branch.parent is not None]
         if len(names) <= KEPT:
             return self._branch(graph)
         name = self._give_up(self._chance.choice(names))
-        graph.delete_branch(name)
+        graph.branches.delete(name)
         return {"gone": name}
 
     def _untag(self, graph: Graph) -> dict[str, Any]:
-        names = [tag.tag for tag in graph.tags()]
+        names = [tag.tag for tag in graph.tags.list()]
         if len(names) <= KEPT:
             return self._tag(graph)
         name = self._give_up(self._chance.choice(names))
-        graph.delete_tag(name)
+        graph.tags.delete(name)
         return {"gone": name}
 
     def _drop(self, graph: Graph) -> dict[str, Any]:
-        text = graph.schema_text
+        text = graph.schema.text
         columns = added_columns(text)
         if len(columns) <= KEPT:
             return self._schema(graph)
         column = self._give_up(self._chance.choice(columns))
         kept = [line for line in text.splitlines() if f"{column}:" not in line]
-        graph.apply_schema("\n".join(kept), allow_parting=True)
+        graph.schema.apply("\n".join(kept), allow_diverged=True)
         return {"gone": column}
 
     def _give_up(self, name: str) -> str:
@@ -249,15 +251,15 @@ class Worker:
         return name
 
     def _reconcile(self, graph: Graph) -> dict[str, Any]:
-        graph.reconcile(confirm=True)
+        graph.maintenance.reconcile(dry_run=False)
         return {}
 
     def _scrub(self, graph: Graph) -> dict[str, Any]:
-        report = graph.scrub()
+        report = graph.maintenance.scrub()
         return {"wrong": [f"scrub: {finding}" for finding in report.findings]}
 
     def _check(self, graph: Graph) -> dict[str, Any]:
-        report = graph.check(deep=self._chance.random() < 0.5)
+        report = graph.maintenance.check(deep=self._chance.random() < 0.5)
         return {"wrong": [f"check: {finding}" for finding in report.findings]}
 
     def _read(self, graph: Graph) -> dict[str, Any]:
@@ -308,7 +310,13 @@ def _went_back(
 
 
 def work(  # noqa: PLR0917 - arguments of a process have no names
-    root: str, log: str, name: str, durability: str, verbs: str, boot: str, rhythm: str = "0 0"
+    root: str,
+    log: str,
+    name: str,
+    durability: omnigraph.Durability,
+    verbs: str,
+    boot: str,
+    rhythm: str = "0 0",
 ) -> None:
     pretend_boot(boot, Path(f"{log}{BOOT_SUFFIX}"))
     worker = Worker(root, Path(log), name, durability)
@@ -332,7 +340,7 @@ def judge(root: str, logs: str, boot: str, depth: str = "") -> None:
     """Print what was lost, as JSON; the last line counts."""
     pretend_boot(boot, Path(f"{logs}/judge{BOOT_SUFFIX}"))
     lines = read_lines(Path(logs))
-    seen = content_of(omnigraph.open(root, mode="r"))
+    seen = content_of(omnigraph.open(root, read_only=True))
     graph = omnigraph.open(root)
     main = content_of(graph)
     wrong = contradictions(main, lines)
@@ -340,9 +348,9 @@ def judge(root: str, logs: str, boot: str, depth: str = "") -> None:
     only_seen = seen.people.keys() - main.people.keys() - given_up(lines)
     wrong += [f"only a reader sees {name}" for name in sorted(only_seen)[:5]]
     lost = lost_anywhere(graph, main, lines)
-    report = graph.check(deep=depth == "deep")
+    report = graph.maintenance.check(deep=depth == "deep")
     graph.write({"Person": [{"name": f"again-{boot}"}]}, mode="merge")
-    reread = omnigraph.open(root).nodes("Person", columns=["name"]).read_all().num_rows
+    reread = omnigraph.open(root).scan("Person", columns=["name"]).read_all().num_rows
     failures = (line for line in lines if "failed" in line)
     print(
         json.dumps(

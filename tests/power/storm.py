@@ -50,7 +50,7 @@ class Plan:
 
     cuts: int
     seed: int
-    durability: str = "commit"
+    durability: omnigraph.Durability = "commit"
     seconds_most: float = 4.0
     idle_seconds: tuple[float, ...] = (0.0, 0.0, 0.0, 1.0, 6.0)
     mixtures: tuple[tuple[str, str], ...] = MIXTURES

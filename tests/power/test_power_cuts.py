@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph import Durability
 from tests.forking.programs import run_module
 from tests.forking.waiting import has_ended
 from tests.gate.seeds import run_seed
@@ -20,7 +21,7 @@ pytestmark = [
 
 @pytest.mark.cost("six power cuts, each under two processes, judged by a third", 25)
 @pytest.mark.parametrize("durability", ["commit", "os"])
-def test_power_cuts_lose_nothing_that_was_promised(place: Path, durability: str) -> None:
+def test_power_cuts_lose_nothing_that_was_promised(place: Path, durability: Durability) -> None:
     home = place / durability
     plan = Plan(
         cuts=6, seed=run_seed(), durability=durability, seconds_most=1.5, idle_seconds=(0.0,)

@@ -24,13 +24,13 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from omnigraph.errors import QueryFailedError
+from omnigraph.graph import Graph as StoredGraph
 from omnigraph.local.queries.execute import run_query
 from omnigraph.local.queries.run import Limits
 from omnigraph.query.binding import BoundParameters, bind
 from omnigraph.query.plan import Mutation, Plan
 from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
-from omnigraph.reading import Readable
 from omnigraph.storage.location import parse_root
 from tests.corpus.lines import Line, Suite
 from tests.query.answers import disagreement
@@ -108,7 +108,7 @@ VARIANTS: Final = (
 class Asked:
     """A query on a graph, ready to run."""
 
-    graph: Readable
+    graph: StoredGraph
     plain: Graph
     query: RandomQuery
     plan: Plan
@@ -125,7 +125,7 @@ def locally(asked: Asked) -> pa.Table:
         asked.plan,
         root=parse_root(asked.graph.root),
         snapshot=asked.graph.snapshot().pinned,
-        catalog=asked.graph.catalog,
+        catalog=asked.graph.schema.catalog,
         parameters=asked.parameters,
         limits=asked.variant.limits,
         access=asked.variant.access,
@@ -181,17 +181,17 @@ class Laboratory:
     folder: Path
     case: RandomGraph
     executor: Executor
-    _graphs: dict[State, tuple[Readable, Graph]] = field(default_factory=dict)
+    _graphs: dict[State, tuple[StoredGraph, Graph]] = field(default_factory=dict)
     _answers: dict[tuple[State, str], Answer | EvaluationError] = field(default_factory=dict)
 
-    def graph(self, state: State) -> tuple[Readable, Graph]:
+    def graph(self, state: State) -> tuple[StoredGraph, Graph]:
         """The graph in a state, and its rows; each state has a copy of its own."""
         if state not in self._graphs:
             graph = written(str(self.folder / state), self.case)
             if state is not State.WRITTEN:
-                graph.optimize()
+                graph.maintenance.optimize()
             if state is State.FORKED:
-                graph = graph.create_branch("side")
+                graph = graph.branches.create("side")
                 if self.case.aside:
                     graph.write(self.case.aside, mode="merge")
             self._graphs[state] = (graph, plain_graph(graph))
@@ -207,7 +207,7 @@ class Laboratory:
             try:
                 answer = evaluate(
                     query.typed,
-                    graph.catalog,
+                    graph.schema.catalog,
                     plain,
                     parameters.values,
                     choices_most=CHOICES_MOST if content is State.WRITTEN else None,
@@ -220,7 +220,7 @@ class Laboratory:
     def problem(self, query: RandomQuery, variant: Variant) -> str | None:
         """How the answer of a variant is wrong, or None."""
         graph, plain = self.graph(variant.state)
-        plan = plan_query(query.typed, graph.catalog, steps=variant.steps)
+        plan = plan_query(query.typed, graph.schema.catalog, steps=variant.steps)
         assert not isinstance(plan, Mutation)
         asked = Asked(
             graph=graph,
@@ -237,7 +237,9 @@ class Laboratory:
             found = error
         except Exception:  # noqa: BLE001 - whatever escapes is what we are looking for
             return f"{BROKE}\n{traceback.format_exc()}"
-        return disagreement(query.typed, graph.catalog, self.expected(query, variant.state), found)
+        return disagreement(
+            query.typed, graph.schema.catalog, self.expected(query, variant.state), found
+        )
 
 
 # Runs
@@ -301,7 +303,7 @@ def _query(laboratory: Laboratory, generator: random.Random) -> tuple[RandomQuer
     graph, plain = laboratory.graph(State.WRITTEN)
     sizes = {name: len(rows) for name, rows in plain["nodes"].items()}
     while True:
-        query = random_query(generator, graph.catalog, sizes)
+        query = random_query(generator, graph.schema.catalog, sizes)
         try:
             answer = laboratory.expected(query, State.WRITTEN)
         except TooManyChoices:

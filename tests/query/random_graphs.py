@@ -30,8 +30,7 @@ from omnigraph.schema.catalog import (
 from omnigraph.schema.compile import compile_schema
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
-    from omnigraph.reading import Readable
+    from omnigraph.graph import Graph, GraphView
 
 Tables: TypeAlias = dict[str, list[dict[str, Any]]]
 """Rows by table key; a row lacks its id where the key spells it."""
@@ -356,22 +355,20 @@ def from_pool(generator: random.Random, scalar: Scalar) -> Any:
 def written(root: str, case: RandomGraph) -> Graph:
     """The graph on disk: fragments of two commits, and deleted rows if any were replaced."""
     graph = omnigraph.init(root, schema=case.schema)
-    for tables, mode in (
-        (case.first, "append"),
-        (case.second, "append"),
-        (case.replacing, "merge"),
-    ):
+    for tables in (case.first, case.second):
         if tables:
-            graph.write(tables, mode=mode)
+            graph.write(tables)
+    if case.replacing:
+        graph.write(case.replacing, mode="merge")
     return graph
 
 
-def plain_graph(graph: Readable) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def plain_graph(graph: Graph | GraphView) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """All rows of a graph as the evaluator reads them; blobs are left out."""
-    catalog = graph.catalog
+    catalog = graph.schema.catalog
     return {
-        "nodes": {name: _plain_rows(graph.nodes, each) for name, each in catalog.nodes.items()},
-        "edges": {name: _plain_rows(graph.edges, each) for name, each in catalog.edges.items()},
+        "nodes": {name: _plain_rows(graph.scan, each) for name, each in catalog.nodes.items()},
+        "edges": {name: _plain_rows(graph.scan, each) for name, each in catalog.edges.items()},
     }
 
 

@@ -65,7 +65,7 @@ def test_random_queries_are_answered_as_defined(part: int) -> None:
 
 def interpreted(asked: Asked) -> pa.Table:
     """The rows of the plan, by the plain interpreter: what is wrong here is wrong with the plan."""
-    catalog = asked.graph.catalog
+    catalog = asked.graph.schema.catalog
     try:
         rows = interpret(asked.plan, catalog, asked.plain, asked.parameters.values)
     except EvaluationError as error:

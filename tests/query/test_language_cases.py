@@ -256,7 +256,7 @@ def test_an_integer_that_does_not_fit_is_an_error_of_the_run(
 ) -> None:
     graph = people
     if "sum" in result:
-        graph = people.create_branch("sums")
+        graph = people.branches.create("sums")
         graph.write({"node:Company": [{"code": "more", "name": "More", "size": 2**62}]})
 
     with pytest.raises(QueryFailedError):
@@ -387,7 +387,7 @@ def test_every_query_of_the_reference_page_runs(schema: str, text: str, tmp_path
             "edge:Wrote": [{"src": "Oslo", "dst": "n"}],
         }
     )
-    queries = compile_queries(text, catalog=graph.catalog, filename="page.gq")
+    queries = compile_queries(text, catalog=graph.schema.catalog, filename="page.gq")
 
     for each in queries.values():
         given = {one.name: sample(one) for one in each.parameters}

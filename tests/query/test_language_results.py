@@ -204,8 +204,8 @@ def test_the_vector_arm_of_a_fusion_ranks_ten_times_what_is_asked_for(tmp_path: 
 def test_texts_are_searched_behind_traversals_and_on_edges(people: Graph, state: str) -> None:
     graph = people
     if state == "optimized":
-        graph = people.create_branch("indexed")
-        graph.optimize()
+        graph = people.branches.create("indexed")
+        graph.maintenance.optimize()
 
     reached = rows(graph, '$p: Person $p wrote $n search($n.title, "trees")', "$p.id")
     absent = rows(graph, '$p: Person not { $p wrote $n search($n.title, "graphs") }', "$p.id")

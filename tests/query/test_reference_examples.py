@@ -114,12 +114,12 @@ def _comparable(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize(("name", "text"), QUERIES, ids=[name for name, _ in QUERIES])
 def test_an_example_of_the_reference_runs_as_defined(graph: Graph, name: str, text: str) -> None:
-    query = compile_queries(text, catalog=graph.catalog, filename="page.gq")[name]
+    query = compile_queries(text, catalog=graph.schema.catalog, filename="page.gq")[name]
     given = _given(query)
     before = plain_graph(graph)
     held = {key: tuple(each) if isinstance(each, list) else each for key, each in given.items()}
     if query.is_mutation:
-        expected = mutate(query, graph.catalog, before, held)
+        expected = mutate(query, graph.schema.catalog, before, held)
         result = graph.mutate(text, given, name=name)
 
         assert result.commit_id is not None
@@ -132,6 +132,8 @@ def test_an_example_of_the_reference_runs_as_defined(graph: Graph, name: str, te
 
     assert found.num_rows, "an example shows something"
     assert (
-        disagreement(query, graph.catalog, evaluate(query, graph.catalog, before, held), found)
+        disagreement(
+            query, graph.schema.catalog, evaluate(query, graph.schema.catalog, before, held), found
+        )
         is None
     )

@@ -14,9 +14,11 @@ from typing import Final
 from unittest.mock import patch
 
 import lance
+from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph import names
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import InitialisationClaimedError, NotFoundError
 from omnigraph.graph import Graph
 from tests.maintenance.old_graphs import old_graph
@@ -38,14 +40,14 @@ def _rows(kind: str, number: int, age: int = 0) -> list[dict[str, object]]:
 def _marks_in(graph: Graph, kind: str, number: int, age: int | None = None) -> int:
     """Two people and what connects them."""
     start = f"{kind}-{number}-"
-    people = graph.nodes("Person").read_all().to_pylist()
-    edges = graph.edges("Knows").read_all().to_pylist()
+    people = graph.scan("Person").read_all().to_pylist()
+    edges = graph.scan("Knows").read_all().to_pylist()
     known = [row for row in people if age is None or row["age"] == age]
     marks = [*(row["name"] for row in known), *(row["src"] for row in edges)]
     return sum(1 for mark in marks if mark.startswith(start))
 
 
-def _both(kind: str, number: int, age: int = 0) -> dict[str, object]:
+def _both(kind: str, number: int, age: int = 0) -> dict[str, omnigraph.Rows]:
     edge = {"src": f"{kind}-{number}-0", "dst": f"{kind}-{number}-1", "id": f"{kind}-{number}"}
     return {"Person": _rows(kind, number, age), "Knows": [edge]}
 
@@ -77,7 +79,7 @@ def _overwrite(_: Spot, graph: Handle, number: int) -> object:
 
 
 def _overwritten(spot: Spot, number: int) -> int:
-    rows = spot.stored().nodes("Place").read_all().to_pylist()
+    rows = spot.stored().scan("Place").read_all().to_pylist()
     return sum(row["name"].startswith(f"over-{number}-") for row in rows)
 
 
@@ -90,13 +92,15 @@ def _deleted(spot: Spot, number: int) -> int:
     return MARKS - _marks_in(spot.stored(), "delete", number)
 
 
-def _load(spot: Spot, graph: Handle, number: int, *, spark: object = None) -> object:
+def _load(spot: Spot, graph: Handle, number: int, *, spark: SparkSession | None = None) -> object:
     assert graph is not None
     people = [{"type": "Person", "data": row} for row in _rows("load", number)]
     ends = {"from": f"load-{number}-0", "to": f"load-{number}-1"}
     path = spot.folder / f"load-{number}.jsonl"
     path.write_text("\n".join(json.dumps(each) for each in [*people, {"edge": "Knows", **ends}]))
-    return graph.load(str(path), engine="local" if spark is None else "spark", spark=spark)
+    return graph.load(
+        str(path), spark=spark, options=LoadOptions(engine="local" if spark is None else "spark")
+    )
 
 
 def _mutate(_: Spot, graph: Handle, number: int) -> object:
@@ -106,35 +110,35 @@ def _mutate(_: Spot, graph: Handle, number: int) -> object:
 
 def _create_branch(_: Spot, graph: Handle, number: int) -> object:
     assert graph is not None
-    return graph.create_branch(f"made-{number}")
+    return graph.branches.create(f"made-{number}")
 
 
 def _branch_made(spot: Spot, number: int) -> int:
     """A branch that is there has a history and the rows it was made from."""
     graph = spot.surely()
     try:
-        branch = graph.branch(f"made-{number}")
+        branch = graph.checkout(f"made-{number}")
     except NotFoundError:
         return 0
-    if not branch.commits() or branch.nodes("Person").read_all().num_rows < MARKS - 1:
+    if not branch.commits() or branch.scan("Person").read_all().num_rows < MARKS - 1:
         return 1
     return MARKS
 
 
 def _delete_branch(_: Spot, graph: Handle, number: int) -> object:
     assert graph is not None
-    graph.delete_branch(f"old-{number}")
+    graph.branches.delete(f"old-{number}")
     return None
 
 
 def _branch_deleted(spot: Spot, number: int) -> int:
-    names_there = {branch.name for branch in spot.stored().branches()}
+    names_there = {branch.name for branch in spot.stored().branches.list()}
     return 0 if f"old-{number}" in names_there else MARKS
 
 
 def _branch(spot: Spot, kind: str, number: int) -> None:
     graph = spot.surely()
-    branch = graph.create_branch(f"{kind}-{number}")
+    branch = graph.branches.create(f"{kind}-{number}")
     if kind in {"forward", "threeway", "old"}:
         branch.write(_both(kind, number))
     if kind == "threeway":
@@ -143,11 +147,11 @@ def _branch(spot: Spot, kind: str, number: int) -> None:
 
 def _first_write(_: Spot, graph: Handle, number: int) -> object:
     assert graph is not None
-    return graph.branch(f"first-{number}").write(_both("first", number))
+    return graph.checkout(f"first-{number}").write(_both("first", number))
 
 
 def _first_written(spot: Spot, number: int) -> int:
-    return _marks_in(spot.surely().branch(f"first-{number}"), "first", number)
+    return _marks_in(spot.surely().checkout(f"first-{number}"), "first", number)
 
 
 def _merge(kind: str, _: Spot, graph: Handle, number: int) -> object:
@@ -157,31 +161,31 @@ def _merge(kind: str, _: Spot, graph: Handle, number: int) -> object:
 
 def _tag(_: Spot, graph: Handle, number: int) -> object:
     assert graph is not None
-    return graph.tag(f"release-{number}")
+    return graph.tags.create(f"release-{number}")
 
 
 def _untag(_: Spot, graph: Handle, number: int) -> object:
     assert graph is not None
-    graph.delete_tag(f"old-tag-{number}")
+    graph.tags.delete(f"old-tag-{number}")
     return None
 
 
 def _tags_there(name: str, there: int, spot: Spot, number: int) -> int:
-    tags = {tag.tag for tag in spot.stored().tags()}
+    tags = {tag.tag for tag in spot.stored().tags.list()}
     return there if f"{name}-{number}" in tags else MARKS - there
 
 
 def _apply_schema(_: Spot, graph: Handle, number: int) -> object:
     assert graph is not None
-    return graph.apply_schema(f"{graph.schema_text}\nnode {_kind(number)} {{ name: String @key }}")
+    return graph.schema.apply(f"{graph.schema.text}\nnode {_kind(number)} {{ name: String @key }}")
 
 
 def _schema_applied(spot: Spot, number: int) -> int:
     """A type that is there can be read, whatever the call told."""
     graph = spot.stored()
-    if _kind(number) not in graph.schema_text:
+    if _kind(number) not in graph.schema.text:
         return 0
-    return MARKS if graph.nodes(_kind(number)).read_all().num_rows == 0 else 1
+    return MARKS if graph.scan(_kind(number)).read_all().num_rows == 0 else 1
 
 
 def _kind(number: int) -> str:
@@ -196,27 +200,27 @@ def _small_files(spot: Spot, number: int) -> None:
 
 def _optimize(_: Spot, graph: Handle, __: int) -> object:
     assert graph is not None
-    return graph.optimize()
+    return graph.maintenance.optimize()
 
 
 def _cleanup(_: Spot, graph: Handle, __: int) -> object:
     assert graph is not None
-    return graph.cleanup(keep_versions=3, confirm=True)
+    return graph.maintenance.cleanup(keep_versions=3, dry_run=False)
 
 
 def _maintain(_: Spot, graph: Handle, __: int) -> object:
     assert graph is not None
-    return graph.maintain()
+    return graph.maintenance.run()
 
 
 def _reconcile(_: Spot, graph: Handle, __: int) -> object:
     assert graph is not None
-    return graph.reconcile(confirm=True)
+    return graph.maintenance.reconcile(dry_run=False)
 
 
 def _scrub(_: Spot, graph: Handle, __: int) -> object:
     assert graph is not None
-    return graph.scrub(record=True)
+    return graph.maintenance.scrub(record=True)
 
 
 def _compact_by_hand(spot: Spot, number: int) -> None:
@@ -228,7 +232,7 @@ def _compact_by_hand(spot: Spot, number: int) -> None:
 
 def _repair(_: Spot, graph: Handle, __: int) -> object:
     assert graph is not None
-    return graph.repair(confirm=True)
+    return graph.maintenance.repair(dry_run=False)
 
 
 def _old_graph(spot: Spot, _: int) -> None:
@@ -239,7 +243,7 @@ def _old_graph(spot: Spot, _: int) -> None:
 def _migrate(spot: Spot, _: Handle, __: int) -> object:
     """Like maintenance: as far as it got is as good as the whole, whoever opens next goes on."""
     graph = spot.graph()
-    assert graph._manifest().stamp == names.STAMP
+    assert graph._handle.manifest().stamp == names.STAMP
     return graph
 
 
@@ -284,10 +288,12 @@ WRITERS: Final[Mapping[str, Writer]] = {
         ),
         Writer(name="load", verb="load", run=_load, marks=_with("load")),
         Writer(name="mutate", verb="mutate", run=_mutate, marks=_with("mutate")),
-        Writer(name="branch create", verb="create_branch", run=_create_branch, marks=_branch_made),
+        Writer(
+            name="branch create", verb="branches.create", run=_create_branch, marks=_branch_made
+        ),
         Writer(
             name="branch delete",
-            verb="delete_branch",
+            verb="branches.delete",
             asks=150,
             run=_delete_branch,
             marks=_branch_deleted,
@@ -319,40 +325,45 @@ WRITERS: Final[Mapping[str, Writer]] = {
         ),
         Writer(
             name="tag create",
-            verb="tag",
+            verb="tags.create",
             asks=16,
             run=_tag,
             marks=partial(_tags_there, "release", MARKS),
         ),
         Writer(
             name="tag delete",
-            verb="delete_tag",
+            verb="tags.delete",
             asks=3,
             run=_untag,
             marks=partial(_tags_there, "old-tag", 0),
-            prepare=lambda spot, n: spot.surely().tag(f"old-tag-{n}"),
+            prepare=lambda spot, n: spot.surely().tags.create(f"old-tag-{n}"),
         ),
         Writer(
             name="apply schema",
-            verb="apply_schema",
+            verb="schema.apply",
             asks=30,
             run=_apply_schema,
             marks=_schema_applied,
         ),
         Writer(
             name="optimize",
-            verb="optimize",
+            verb="maintenance.optimize",
             asks=190,
             run=_optimize,
             marks=None,
             prepare=_small_files,
         ),
         Writer(
-            name="cleanup", verb="cleanup", asks=140, run=_cleanup, marks=None, prepare=_small_files
+            name="cleanup",
+            verb="maintenance.cleanup",
+            asks=140,
+            run=_cleanup,
+            marks=None,
+            prepare=_small_files,
         ),
         Writer(
             name="maintain",
-            verb="maintain",
+            verb="maintenance.run",
             asks=420,
             run=_maintain,
             marks=None,
@@ -361,15 +372,27 @@ WRITERS: Final[Mapping[str, Writer]] = {
         ),
         Writer(
             name="reconcile",
-            verb="reconcile",
+            verb="maintenance.reconcile",
             asks=34,
             run=_reconcile,
             marks=None,
             prepare=lambda spot, n: _branch(spot, "old", n),
         ),
-        Writer(name="scrub", verb="scrub", asks=200, run=_scrub, marks=None, prepare=_small_files),
         Writer(
-            name="repair", verb="repair", asks=50, run=_repair, marks=None, prepare=_compact_by_hand
+            name="scrub",
+            verb="maintenance.scrub",
+            asks=200,
+            run=_scrub,
+            marks=None,
+            prepare=_small_files,
+        ),
+        Writer(
+            name="repair",
+            verb="maintenance.repair",
+            asks=50,
+            run=_repair,
+            marks=None,
+            prepare=_compact_by_hand,
         ),
         Writer(
             name="migrate",
@@ -394,7 +417,7 @@ WRITERS: Final[Mapping[str, Writer]] = {
 }
 
 
-def load_on(spark: object) -> Writer:
+def load_on(spark: SparkSession) -> Writer:
     """A load whose tasks reach the store from processes of their own."""
     return Writer(
         name="load on Spark", verb="load", run=partial(_load, spark=spark), marks=_with("load")

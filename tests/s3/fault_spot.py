@@ -45,7 +45,7 @@ class Spot:
 
         Tables of branches name the files they share with main by their address on the server.
         """
-        return omnigraph.open(str(self.files), mode="r")
+        return omnigraph.open(str(self.files), read_only=True)
 
 
 Handle = Graph | None
@@ -74,7 +74,7 @@ def content(graph: Graph) -> Counter[str]:
     """Every row of main, with how often it is there."""
     rows = [
         f"{key}{sorted(row.items())}"
-        for key, read in (("Person", graph.nodes), ("Place", graph.nodes), ("Knows", graph.edges))
+        for key, read in (("Person", graph.scan), ("Place", graph.scan), ("Knows", graph.scan))
         for row in read(key).read_all().to_pylist()
     ]
     return Counter(rows)

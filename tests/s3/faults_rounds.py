@@ -286,8 +286,8 @@ class _Verdict:
         except (NotFoundError, InitialisationClaimedError):
             assert self._writer.on_fresh_root
             return
-        graph.recover(also_living=True)
-        graph.reconcile(confirm=True)
+        graph.maintenance.recover(force=True)
+        graph.maintenance.reconcile(dry_run=False)
 
     def _marks_agree(self) -> list[str]:
         if self._writer.marks is None or self.ended is None:
@@ -317,7 +317,7 @@ class _Verdict:
         except (NotFoundError, InitialisationClaimedError):
             return []
         graph = self._spot.stored()
-        report = graph.check()
+        report = graph.maintenance.check()
         pending = [f"pending after recovery: {report.pending_operations}"]
         return [f"check: {each}" for each in report.findings] + (
             pending if report.pending_operations else []

@@ -16,6 +16,7 @@ import psutil
 import pyarrow.compute as pc
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.datasource import OmnigraphDataSource
 from omnigraph.spark.session import SparkTarget, spark_for_a_while
 
@@ -42,7 +43,7 @@ def main() -> None:
     with spark_for_a_while(target=target) as spark:
         schema, options = "node Person { name: String @key }", told["options"]
         graph = omnigraph.init(told["root"], schema=schema, storage_options=options)
-        report = graph.load(told["input"], engine="spark", spark=spark)
+        report = graph.load(told["input"], spark=spark, options=LoadOptions(engine="spark"))
         frame = graph.spark(spark).nodes("Person")
         frame.explain(extended=True)
         names = sorted(row["name"] for row in frame.collect())
@@ -51,9 +52,9 @@ def main() -> None:
         source = spark.read.format("omnigraph").options(**given).option("type", "node:Person")
         source.load(told["root"]).explain(extended=True)
         assert source.load(told["root"]).count() == len(names)
-        assert graph.check(spark=spark).ok
+        assert graph.maintenance.check(spark=spark).ok
         _look(spark, shown)
-    ids = pc.count(graph.nodes("Person").read_all().column("id")).as_py()
+    ids = pc.count(graph.scan("Person").read_all().column("id")).as_py()
     answer = {"written": dict(report.written), "names": names, "stored": ids}
     (shown / "answer.json").write_text(json.dumps(answer))
 

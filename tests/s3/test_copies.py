@@ -29,14 +29,14 @@ def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def graph(tmp_path: Path) -> Graph:
     """On a disk, with a branch of a branch."""
     graph = small_graph(str(tmp_path / "graph"))
-    put(graph.create_branch("dev"), Person=[person("dan", age=4)])
-    put(graph.create_branch("deeper", from_="dev"), Person=[person("ann", age=100)])
+    put(graph.branches.create("dev"), Person=[person("dan", age=4)])
+    put(graph.branches.create("deeper", source="dev"), Person=[person("ann", age=100)])
     return graph
 
 
 def _contents(root: str) -> dict[str, Content]:
-    graph = omnigraph.open(root, mode="r")
-    return {branch.name: content(graph.branch(branch.name)) for branch in graph.branches()}
+    graph = omnigraph.open(root, read_only=True)
+    return {branch.name: content(graph.checkout(branch.name)) for branch in graph.branches.list()}
 
 
 def _verified(root: str) -> dict[str, Content]:
@@ -49,7 +49,7 @@ def test_a_backup_goes_from_disk_to_s3_and_is_restored_to_disk(
     graph: Graph, bucket: str, tmp_path: Path
 ) -> None:
     omnigraph.backup(graph.root, f"{bucket}/backup")
-    put(graph.branch("deeper"), Person=[person("eve", age=5)])
+    put(graph.checkout("deeper"), Person=[person("eve", age=5)])
     second = omnigraph.backup(graph.root, f"{bucket}/backup")
     expected = _contents(graph.root)
     shutil.rmtree(graph.root)
@@ -68,8 +68,8 @@ def test_a_graph_on_s3_is_backed_up_to_disk_and_restored_to_s3(
     omnigraph.clone(graph.root, f"{bucket}/graph")
     shutil.rmtree(graph.root)
     remote = omnigraph.open(f"{bucket}/graph")
-    put(remote.branch("deeper"), Person=[person("eve", age=5)])
-    put(remote.create_branch("newer", from_="deeper"), Person=[person("fay", age=6)])
+    put(remote.checkout("deeper"), Person=[person("eve", age=5)])
+    put(remote.branches.create("newer", source="deeper"), Person=[person("fay", age=6)])
     expected = _contents(remote.root)
 
     backup = str(tmp_path / "backup")
@@ -94,8 +94,10 @@ def test_files_that_are_put_on_s3_by_any_tool_are_the_graph(graph: Graph, bucket
     moved = omnigraph.open(f"{bucket}/moved")
 
     assert _contents(moved.root) == expected
-    put(moved.branch("deeper"), Person=[person("eve", age=5)])
+    put(moved.checkout("deeper"), Person=[person("eve", age=5)])
     moved.merge("deeper")
-    moved.optimize()
+    moved.maintenance.optimize()
     assert people(moved) == {"ann": 100, "bob": 2, "cyd": 3, "dan": 4, "eve": 5}
-    assert all(moved.branch(branch.name).check().ok for branch in moved.branches())
+    assert all(
+        moved.checkout(branch.name).maintenance.check().ok for branch in moved.branches.list()
+    )

@@ -10,25 +10,26 @@ from collections.abc import Mapping
 
 import pytest
 
-from omnigraph.graph import Graph
 from tests.s3.fault_cases import WRITERS
 from tests.s3.test_faults import SINGLE
 from tests.s3.test_reader_credentials import READS
+from tests.surface import verbs_of_graph
 
 pytestmark = pytest.mark.s3
 
 ELSEWHERE: Mapping[str, str] = {
-    "maintain": "the graph that test_reader_credentials.py reads has been maintained",
-    "recover": "test_many_hosts.py recovers what a writer on another host left",
-    "release_hold": "the nightly runs tests/behaviours/test_holds.py on S3",
+    "maintenance.run": "the graph that test_reader_credentials.py reads has been maintained",
+    "maintenance.recover": "test_many_hosts.py recovers what a writer on another host left",
+    "holds.release": "the nightly runs tests/behaviours/test_holds.py on S3",
     "spark": "the nightly runs the suites of Spark on S3",
     "root": "a value that was given",
-    "branch_name": "a value that was given",
+    "branch": "a value that was given",
+    "is_read_only": "a value that was given",
 }
 
 
 def test_every_verb_is_called_on_s3() -> None:
-    verbs = {name for name in dir(Graph) if not name.startswith("_")}
+    verbs = verbs_of_graph()
     written = {WRITERS[name].verb for name in SINGLE}
 
     assert verbs - written - set(READS) == set(ELSEWHERE)

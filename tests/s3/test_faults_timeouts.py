@@ -119,12 +119,12 @@ def test_a_file_that_does_not_come_is_asked_for_a_few_times(graph: Graph, relay:
     relay.rule = silence.rule
 
     with pytest.raises(StorageUnavailableError):
-        graph.nodes("Text").read_all()
+        graph.scan("Text").read_all()
 
     assert {asked.kind for asked in silence.asked} == {RequestKind.GET}
     assert len(silence.asked) <= FETCHED_TIMES
     relay.rule = forward
-    assert graph.nodes("Text").read_all().num_rows == 1
+    assert graph.scan("Text").read_all().num_rows == 1
 
 
 @pytest.mark.nightly(
@@ -150,5 +150,5 @@ def test_a_slow_upload_of_a_large_file_is_not_cut(
 
     proxy.heal()
     assert result.commit_id is not None
-    written = graph.nodes("Text").read_all().column("body").to_pylist()
+    written = graph.scan("Text").read_all().column("body").to_pylist()
     assert sorted(written) == sorted(bodies)

@@ -194,7 +194,7 @@ def test_a_write_whose_answer_is_lost_is_settled(
 
     times = len(plan.losses)
     graph = omnigraph.open(s3_root, storage_options=writer)
-    names = Counter(graph.nodes("Person").read_all().column("name").to_pylist())
+    names = Counter(graph.scan("Person").read_all().column("name").to_pylist())
     committed, undone = ends[OperationStatus.PUBLISHED], ends[OperationStatus.ROLLED_BACK]
     with capsys.disabled():
         told = ", ".join(f"{count} {what}" for what, count in sorted(rounds.told.items()))
@@ -204,5 +204,5 @@ def test_a_write_whose_answer_is_lost_is_settled(
     assert rounds.lost_answers == times
     assert rounds.told["unknown"] >= times // 4
     assert names == Counter(rounds.written)
-    report = graph.check()
+    report = graph.maintenance.check()
     assert (report.findings, report.pending_operations) == ((), ())

@@ -117,9 +117,9 @@ def test_a_writer_that_died_on_another_host_is_left_alone_until_it_is_taken_for_
     left = read_sidecar(graph._objects, path)
     assert left is not None
     assert (left.operation_id, left.host) == (operation_id, "far-away")
-    assert graph.recover().left_alone == (operation_id,)
+    assert graph.maintenance.recover().left_alone == (operation_id,)
     assert graph.outcome(operation_id) is OperationStatus.PENDING
-    graph.recover(also_living=True)
+    graph.maintenance.recover(force=True)
     assert graph.outcome(operation_id) is OperationStatus.PUBLISHED
     assert set(read_books(graph).transfers) == {operation_id}
     assert read_books(graph).mistakes == ()
@@ -132,7 +132,7 @@ def test_writers_that_die_on_many_hosts_leave_books_that_agree_with_what_they_sa
     claims = read_claims(bank.logs)
 
     graph = omnigraph.open(bank.root)
-    graph.recover(also_living=True)
+    graph.maintenance.recover(force=True)
 
     books = read_books(graph)
     assert (books.mistakes, replay(graph, books)) == ((), ())
@@ -146,7 +146,7 @@ def test_writers_that_die_on_many_hosts_leave_books_that_agree_with_what_they_sa
         for operation_id, status in became.items()
         if status is OperationStatus.PUBLISHED
     }
-    report = graph.check()
+    report = graph.maintenance.check()
     assert (report.findings, report.pending_operations) == ((), ())
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import omnigraph
+from omnigraph.api.handle import Handle, OpenMode
 from omnigraph.errors import OmnigraphError, ReadOnlyError, StorageUnavailableError
-from omnigraph.graph import Graph, OpenMode
+from omnigraph.graph import Graph
 from omnigraph.operations.changes import BaselineTable
 from omnigraph.operations.outcome import OperationStatus
 from tests.stores import BUCKET, files_of
@@ -34,10 +35,10 @@ def graph(writer: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -
     root = f"s3://{BUCKET}{tmp_path_factory.mktemp('read')}/graph"
     graph = omnigraph.init(root, schema=SCHEMA, storage_options=writer)
     graph.write({"Person": [{"name": "ann"}, {"name": "bob"}]})
-    graph.tag("first")
-    dev = graph.create_branch("dev")
+    graph.tags.create("first")
+    dev = graph.branches.create("dev")
     dev.write({"Person": [{"name": "cid"}]})
-    graph.maintain()
+    graph.maintenance.run()
     graph.write({"Knows": [{"src": "ann", "dst": "bob"}]})
     for age in range(4):
         graph.write({"Person": [{"name": "ann", "age": age}]}, mode="merge")
@@ -45,7 +46,7 @@ def graph(writer: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def names_of(graph: Graph) -> list[str]:
-    return sorted(graph.nodes("Person").read_all().column("name").to_pylist())
+    return sorted(graph.scan("Person").read_all().column("name").to_pylist())
 
 
 def outcome_of_the_newest(graph: Graph) -> OperationStatus:
@@ -67,30 +68,35 @@ def rows_of_baseline(graph: Graph) -> int:
 
 
 READS: Mapping[str, tuple[Read, object]] = {
-    "at": (lambda graph, _: graph.at("first").edges("Knows").read_all().num_rows, 0),
+    "at": (lambda graph, _: graph.at("first").scan("Knows").read_all().num_rows, 0),
     "baseline": (lambda graph, _: rows_of_baseline(graph), 3),
-    "branch": (lambda graph, _: names_of(graph.branch("dev")), ["ann", "bob", "cid"]),
-    "branches": (lambda graph, _: len(graph.branches()), 2),
-    "catalog": (lambda graph, _: sorted(graph.catalog.nodes), ["Person"]),
+    "checkout": (lambda graph, _: names_of(graph.checkout("dev")), ["ann", "bob", "cid"]),
+    "branches.list": (lambda graph, _: len(graph.branches.list()), 2),
+    "schema.catalog": (lambda graph, _: sorted(graph.schema.catalog.nodes), ["Person"]),
     "changes": (lambda graph, _: len(list(graph.changes(start="beginning"))) > 0, True),
-    "check": (lambda graph, _: graph.check().ok, True),
+    "maintenance.check": (lambda graph, _: graph.maintenance.check().ok, True),
     "commits": (lambda graph, _: len(graph.commits()) >= 3, True),
     "diff": (lambda graph, _: bool(graph.diff("first", "main")), True),
-    "edges": (lambda graph, _: graph.edges("Knows").read_all().num_rows, 1),
+    "commit": (lambda graph, _: graph.commit(graph.commits()[0].commit_id).branch, None),
+    "count": (lambda graph, _: graph.count("Knows"), 1),
+    "get": (lambda graph, _: graph.get("Person", "nobody"), None),
     "explain": (lambda graph, _: "Person" in graph.explain(ALL), True),
     "export": (lambda graph, home: graph.export(home / "out.jsonl").rows["Knows"], 1),
-    "nodes": (lambda graph, _: names_of(graph), ["ann", "bob"]),
+    "scan": (lambda graph, _: names_of(graph), ["ann", "bob"]),
     "outcome": (lambda graph, _: outcome_of_the_newest(graph), OperationStatus.PUBLISHED),
-    "partings": (lambda graph, _: [parting.branch for parting in graph.partings()], ["dev"]),
-    "plan_schema": (lambda graph, _: graph.plan_schema(WIDER).plan is not None, True),
+    "branches.diverged": (
+        lambda graph, _: [parting.branch for parting in graph.branches.diverged()],
+        ["dev"],
+    ),
+    "schema.plan": (lambda graph, _: graph.schema.plan(WIDER).plan is not None, True),
     "queries": (stored_query, 2),
     "query": (lambda graph, _: graph.query(ALL).to_arrow().num_rows, 2),
-    "recoveries": (lambda graph, _: graph.recoveries(), ()),
-    "schema_text": (lambda graph, _: "node Person" in graph.schema_text, True),
+    "maintenance.recoveries": (lambda graph, _: graph.maintenance.recoveries(), ()),
+    "schema.text": (lambda graph, _: "node Person" in graph.schema.text, True),
     "snapshot": (lambda graph, _: len(graph.snapshot().tables), 2),
-    "status": (lambda graph, _: graph.status().branch, "main"),
-    "holds": (lambda graph, _: graph.holds(), ()),
-    "tags": (lambda graph, _: [tag.tag for tag in graph.tags()], ["first"]),
+    "maintenance.status": (lambda graph, _: graph.maintenance.status().branch, "main"),
+    "holds.list": (lambda graph, _: graph.holds.list(), ()),
+    "tags.list": (lambda graph, _: [tag.tag for tag in graph.tags.list()], ["first"]),
 }
 """By verb: what it reads, and what a reader must see."""
 WRITES: Mapping[str, Write] = {
@@ -99,13 +105,13 @@ WRITES: Mapping[str, Write] = {
     "mutate": lambda graph, _: graph.mutate(GROW),
     "load": lambda graph, home: graph.load(home / "in.jsonl"),
     "merge": lambda graph, _: graph.merge("dev"),
-    "apply schema": lambda graph, _: graph.apply_schema(WIDER),
-    "create branch": lambda graph, _: graph.create_branch("new"),
-    "delete branch": lambda graph, _: graph.delete_branch("dev"),
-    "tag": lambda graph, _: graph.tag("second"),
-    "delete tag": lambda graph, _: graph.delete_tag("first"),
-    "optimize": lambda graph, _: graph.optimize(),
-    "cleanup": lambda graph, _: graph.cleanup(keep_versions=3, confirm=True),
+    "apply schema": lambda graph, _: graph.schema.apply(WIDER),
+    "create branch": lambda graph, _: graph.branches.create("new"),
+    "delete branch": lambda graph, _: graph.branches.delete("dev"),
+    "tag": lambda graph, _: graph.tags.create("second"),
+    "delete tag": lambda graph, _: graph.tags.delete("first"),
+    "optimize": lambda graph, _: graph.maintenance.optimize(),
+    "cleanup": lambda graph, _: graph.maintenance.cleanup(keep_versions=3, dry_run=False),
 }
 
 
@@ -113,14 +119,14 @@ WRITES: Mapping[str, Write] = {
 def test_a_reader_reads_everything(
     graph: Graph, reader: Mapping[str, str], tmp_path: Path, verb: str
 ) -> None:
-    opened = omnigraph.open(graph.root, mode="r", storage_options=reader)
+    opened = omnigraph.open(graph.root, read_only=True, storage_options=reader)
     read, expected = READS[verb]
 
     assert read(opened, tmp_path) == expected
 
 
 def test_a_reader_cannot_open_for_writing(graph: Graph, reader: Mapping[str, str]) -> None:
-    with pytest.raises(StorageUnavailableError, match=r'mode="r"'):
+    with pytest.raises(StorageUnavailableError, match="read_only=True"):
         omnigraph.open(graph.root, storage_options=reader)
 
 
@@ -131,8 +137,15 @@ def test_a_reader_writes_nothing(
 ) -> None:
     """Not through a handle for reading, and not through one that believes it may write."""
     (tmp_path / "in.jsonl").write_text('{"type": "Person", "data": {"name": "eve"}}\n')
-    opened = omnigraph.open(graph.root, mode="r", storage_options=reader)
-    bold = Graph(opened._objects, mode=OpenMode.READ_WRITE, contract=opened._contract)
+    opened = omnigraph.open(graph.root, read_only=True, storage_options=reader)
+    bold = Graph(
+        Handle(
+            opened._handle.objects,
+            opened._handle.contracts,
+            opened._handle.contract,
+            mode=OpenMode.READ_WRITE,
+        )
+    )
     before = {path: path.read_bytes() for path in files_of(graph.root)}
 
     with pytest.raises(ReadOnlyError):

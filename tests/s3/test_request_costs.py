@@ -63,7 +63,7 @@ def maintained(relay: Relay, s3_server: S3Server, made: Path) -> Store:
     copy = shutil.copytree(made, made.with_name("maintained"))
     graph = omnigraph.open(str(copy))
     for _ in range(2):  # fragments that were indexed by the first run are joined by the second
-        graph.optimize()
+        graph.maintenance.optimize()
     return placed(relay, s3_server, copy, "maintained")
 
 
@@ -75,9 +75,9 @@ def costs(store: Store, maintained: Store) -> dict[str, Cost]:
 
 
 def measure_maintenance(store: Store) -> Iterator[Cost]:
-    graph = store.open("rw")
-    yield store.measure("optimize, nothing to do", graph.optimize)
-    yield store.measure("cleanup, preview", lambda: graph.cleanup(keep_versions=10))
+    graph = store.open()
+    yield store.measure("optimize, nothing to do", graph.maintenance.optimize)
+    yield store.measure("cleanup, preview", lambda: graph.maintenance.cleanup(keep_versions=10))
 
 
 def test_the_bounds_are_those_of_the_reference_page() -> None:
@@ -195,7 +195,7 @@ def test_an_answer_that_asks_to_try_again_is_counted_and_the_repeated_request_is
     )
 
     try:
-        cost = store.measure("", lambda: store.open("r").snapshot())
+        cost = store.measure("", lambda: store.open(read_only=True).snapshot())
     finally:
         store.relay.rule = forward
 

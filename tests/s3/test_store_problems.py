@@ -60,7 +60,7 @@ def connections_to(hole: socket) -> int:
 def problem(root: str, options: Mapping[str, str]) -> str:
     """What a reader, a writer and a creator are told; the same for all, and without secrets."""
     calls: list[Callable[[], object]] = [
-        lambda: omnigraph.open(root, mode="r", storage_options=options),
+        lambda: omnigraph.open(root, read_only=True, storage_options=options),
         lambda: omnigraph.open(root, storage_options=options),
         lambda: omnigraph.init(root, schema=SCHEMA, storage_options=options),
     ]
@@ -120,7 +120,7 @@ def test_a_server_that_never_answers_is_given_up(
     options = changed(writer, aws_endpoint=endpoint, timeout="6s")
 
     with pytest.raises(StorageUnavailableError, match="OMNIGRAPH_S3_TIMEOUT"):
-        omnigraph.open(s3_root, mode="r", storage_options=options)
+        omnigraph.open(s3_root, read_only=True, storage_options=options)
 
     assert 0 < connections_to(black_hole) <= LISTED_TIMES
 
@@ -183,7 +183,11 @@ def test_a_graph_never_shows_the_options_it_was_opened_with(
 ) -> None:
     graph = omnigraph.init(s3_root, schema=SCHEMA, storage_options=writer)
     shown = [repr(graph), str(graph), graph._repr_html_(), repr(graph._objects)]
-    shown += [repr(graph._objects.root), repr(graph._manifest()), repr(graph.status())]
+    shown += [
+        repr(graph._objects.root),
+        repr(graph._handle.manifest()),
+        repr(graph.maintenance.status()),
+    ]
     try:
         graph.write({"Person": [{"nam": "x"}]})
     except OmnigraphError as error:

@@ -40,19 +40,19 @@ def test_a_graph_that_was_copied_there_can_be_read_and_not_written(
         store.content[f"g/{path.relative_to(graph.root)}"] = path.read_bytes()
     before = dict(store.content)
 
-    with pytest.raises(UnsafeStoreError, match=r'mode="r"'):
+    with pytest.raises(UnsafeStoreError, match=r"read_only=True"):
         omnigraph.open(ROOT, storage_options=store.options())
 
     assert store.content == before
-    copy = omnigraph.open(ROOT, mode="r", storage_options=store.options())
-    assert copy.nodes("Person").read_all().column("name").to_pylist() == ["ann"]
+    copy = omnigraph.open(ROOT, read_only=True, storage_options=store.options())
+    assert copy.scan("Person").read_all().column("name").to_pylist() == ["ann"]
 
 
 def test_handles_on_one_bucket_share_its_connections(store: ForgetfulStore, tmp_path: Path) -> None:
     graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
     for path in (each for each in Path(graph.root).rglob("*") if each.is_file()):
         store.content[f"g/{path.relative_to(graph.root)}"] = path.read_bytes()
-    copy = omnigraph.open(ROOT, mode="r", storage_options=store.options())
+    copy = omnigraph.open(ROOT, read_only=True, storage_options=store.options())
     copy.snapshot()
 
     before = store.connections

@@ -48,5 +48,5 @@ def publish_unchecked(graph: Graph, rows: Mapping[str, Sequence[Mapping[str, Any
 
 def _schema(graph: Graph, table_key: str) -> pa.Schema:
     kind, _, name = table_key.partition(":")
-    catalog = graph.catalog
+    catalog = graph.schema.catalog
     return node_schema(catalog.nodes[name]) if kind == "node" else edge_schema(catalog.edges[name])

@@ -18,8 +18,8 @@ from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import ALL_STEPS, Steps, plan_query
 from omnigraph.query.typed import TypedQuery
 from omnigraph.schema.catalog import Catalog
+from omnigraph.spark import SparkGraph
 from omnigraph.spark.queries.execute import query_frame
-from omnigraph.spark.scan import SparkGraph
 from tests.query.evaluator import EPOCH, evaluate
 from tests.query.expression_values import Graph as PlainGraph
 from tests.query.expression_values import order_key
@@ -89,7 +89,7 @@ class World:
 def world(spark: SparkSession, folder: Path, rows: PlainGraph, schema: str = LENIENT) -> World:
     """The rows as a graph on disk, with the ids they have."""
     graph = omnigraph.init(root_at(folder / "graph"), schema=schema)
-    catalog = CATALOG if schema == LENIENT else graph.catalog
+    catalog = CATALOG if schema == LENIENT else graph.schema.catalog
     given: dict[str, list[dict[str, Any]]] = {}
     for name, entities in {**rows["nodes"], **rows["edges"]}.items():
         keyed = name in catalog.nodes and catalog.nodes[name].key is not None

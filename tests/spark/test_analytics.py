@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 import omnigraph
 from omnigraph.errors import ConflictError, InvalidInputError
 from omnigraph.graph import Graph
+from omnigraph.spark import SparkGraph
 from omnigraph.spark.analytics import components, distances, page_rank, with_property
-from omnigraph.spark.scan import SparkGraph
 from tests.gate.seeds import case_seeds
 
 pytestmark = pytest.mark.spark

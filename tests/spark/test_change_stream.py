@@ -100,7 +100,7 @@ def fed(graph: Graph) -> list[Change]:
     """What the feed says in this process."""
     found: list[Change] = []
     feed = changes(
-        graph._objects, graph.catalog, graph.branch_name, start="beginning", types=["Person"]
+        graph._objects, graph.schema.catalog, graph.branch, start="beginning", types=["Person"]
     )
     for commit in feed:
         for table in commit.tables:
@@ -222,10 +222,10 @@ def test_a_batch_has_so_many_commits_at_most(
 def test_a_branch_that_was_made_anew_is_refused(
     graph: Graph, spark: SparkSession, tmp_path: Path
 ) -> None:
-    put(graph.create_branch("dev"), "x")
+    put(graph.branches.create("dev"), "x")
     run(stream(spark, graph, startingCommit="beginning", branch="dev"), tmp_path)
-    graph.delete_branch("dev")
-    put(graph.create_branch("dev"), "y")
+    graph.branches.delete("dev")
+    put(graph.branches.create("dev"), "y")
 
     with pytest.raises(StreamingQueryException, match="was deleted; the branch of that name"):
         run(stream(spark, graph, startingCommit="beginning", branch="dev"), tmp_path)

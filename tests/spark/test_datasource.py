@@ -58,7 +58,7 @@ def staged(graph: Graph) -> list[Path]:
 
 
 def people(graph: Graph) -> dict[str, int | None]:
-    rows = graph.nodes("Person", columns=["id", "age"]).read_all().to_pylist()
+    rows = graph.scan("node:Person", columns=["id", "age"]).read_all().to_pylist()
     return {row["id"]: row["age"] for row in rows}
 
 
@@ -180,7 +180,7 @@ def test_every_type_of_the_catalog_can_be_read_and_written_again(
     assert len(copy.commits()) == 2
     assert staged(copy) == []
     columns = [name for name in everything().column_names if name != "bytes"]
-    written = copy.nodes("Everything", columns=columns).read_all().sort_by("id")
+    written = copy.scan("Everything", columns=columns).read_all().sort_by("id")
     assert bits(written) == bits(everything().select(columns).sort_by("id"))
     blobs = copy.spark(spark).nodes("Everything", columns=["bytes"], where="bytes IS NOT NULL")
     assert sorted(row[0] for row in blobs.collect()) == [b"", b"\x00\xff", b"y" * 100_000]

@@ -111,7 +111,7 @@ def test_counts_and_files_are_those_of_one_process(
     "tests/local/test_table_diff.py compares both directions"
 )
 def test_a_branch_is_compared_with_another_and_back(graph: Graph, spark: SparkSession) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     change_something(dev, random.Random(7))
     graph.write({"Doc": [doc(1, 3)]}, mode="merge")
 
@@ -142,7 +142,7 @@ def test_equal_versions_have_no_changes_and_a_full_directory_is_refused(
 def test_a_graph_is_compared_by_tasks_where_a_session_is_given(
     graph: Graph, spark: SparkSession, tmp_path: Path
 ) -> None:
-    branch = graph.create_branch("dev")
+    branch = graph.branches.create("dev")
     change_something(branch, random.Random(3))
 
     here = graph.diff("main", "dev")

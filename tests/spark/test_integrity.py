@@ -90,12 +90,12 @@ def graph(graph_root: str) -> Graph:
 
 
 def by_spark(graph: Graph, spark: SparkSession) -> list[BrokenRule]:
-    return list(broken_rules_on_spark(graph.spark(spark), table_rules(graph.catalog)))
+    return list(broken_rules_on_spark(graph.spark(spark), table_rules(graph.schema.catalog)))
 
 
 def in_process(graph: Graph) -> list[BrokenRule]:
     root = parse_root(graph.root)
-    return list(broken_rules(root, graph.snapshot().pinned, table_rules(graph.catalog)))
+    return list(broken_rules(root, graph.snapshot().pinned, table_rules(graph.schema.catalog)))
 
 
 def comparable(found: list[BrokenRule]) -> list[tuple[object, ...]]:
@@ -164,19 +164,19 @@ def test_random_broken_graphs_are_judged_as_in_one_process(
 def test_a_sound_graph_has_no_findings_on_either_engine(graph: Graph, spark: SparkSession) -> None:
     graph.write({"Person": [person("ann", rank=1), person("bob")], "Pet": [{"count": 1}]})
 
-    report = graph.check(spark=spark)
+    report = graph.maintenance.check(spark=spark)
 
     assert report.ok
-    assert report == graph.check()
+    assert report == graph.maintenance.check()
 
 
 def test_check_reports_broken_rules_in_the_same_words(graph_root: str, spark: SparkSession) -> None:
     graph = omnigraph.init(graph_root, schema=FEW_RULES)
     publish_unchecked(graph, {"node:Person": [person("ann"), person("ann")]})
 
-    report = graph.check(spark=spark)
+    report = graph.maintenance.check(spark=spark)
 
-    assert report == graph.check()
+    assert report == graph.maintenance.check()
     assert [each.problem for each in report.findings] == [Problem.BROKEN_RULE]
     assert "1 times duplicate_id, such as ann" in report.findings[0].message
 
@@ -188,10 +188,10 @@ def test_check_finds_a_damaged_file_on_either_engine(
     location = graph.snapshot().tables["node:Person"].location
     _cut_short(folder_of(graph_root, location, "data"))
 
-    report = graph.check(spark=spark)
+    report = graph.maintenance.check(spark=spark)
 
     assert [each.problem for each in report.findings] == [Problem.UNREADABLE_PIN]
-    assert [each.problem for each in graph.check().findings] == [Problem.UNREADABLE_PIN]
+    assert [each.problem for each in graph.maintenance.check().findings] == [Problem.UNREADABLE_PIN]
 
 
 def _cut_short(folder: Path) -> None:

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph import failpoints
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
@@ -37,7 +39,7 @@ def graph(graph_root: str) -> Graph:
 
 
 def rows(graph: Graph, type_name: str = "Person") -> dict[str, dict[str, object]]:
-    found = graph.nodes(type_name).read_all().to_pylist()
+    found = graph.scan(type_name).read_all().to_pylist()
     return {row["id"]: row for row in found}
 
 
@@ -71,7 +73,7 @@ def test_frames_are_loaded_with_all_types_and_their_bad_rows_set_aside(
 
     assert report.written == {"Person": 100, "Knows": 99}
     assert report.quarantined == {"missing_endpoint": 1}
-    checked = graph.check(deep=True)
+    checked = graph.maintenance.check(deep=True)
     assert checked.ok, checked.findings
     assert checked.files_unrecorded == 0
     (refused,) = pq.read_table(report.quarantine).to_pylist()
@@ -85,7 +87,7 @@ def test_frames_are_loaded_with_all_types_and_their_bad_rows_set_aside(
         "v": [7.0, 0.5],
         "tags": ["x"],
     }
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.nightly("one more load; the gate merges rows by tasks that run twice")
@@ -106,7 +108,7 @@ def test_a_merge_keeps_row_ids_and_replaces_rows_as_a_whole(
     assert len(set(after.values())) == 60
     assert (rows(graph)["p45"]["age"], rows(graph)["p45"]["size"]) == (None, 45)
     assert rows(graph)["p3"]["age"] == 3
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_tasks_that_run_twice_merge_every_row_once_and_keep_row_ids(
@@ -118,7 +120,11 @@ def test_tasks_that_run_twice_merge_every_row_once_and_keep_row_ids(
     file = write_lines(tmp_path / "a.jsonl", *lines, person("p10"))
 
     report = graph.load(
-        file, mode="merge", on_error="quarantine", engine="spark", spark=TwiceSession(spark)
+        file,
+        mode="merge",
+        on_error="quarantine",
+        spark=cast("SparkSession", TwiceSession(spark)),
+        options=LoadOptions(engine="spark"),
     )
 
     assert (report.inserted, report.updated) == ({"Person": 10}, {"Person": 10})
@@ -130,7 +136,7 @@ def test_tasks_that_run_twice_merge_every_row_once_and_keep_row_ids(
     assert (rows(graph)["p15"]["age"], rows(graph)["p15"]["size"]) == (None, 15)
     assert rows(graph)["p3"]["age"] == 3
     assert staged_files(graph) == []
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def _row_ids(graph: Graph) -> dict[str, int]:
@@ -150,7 +156,9 @@ def test_the_greatest_value_of_an_ordering_column_wins(
         person("a", tags=["never"]),
     )
 
-    report = graph.load(file, mode="merge", order_by="age", engine="spark", spark=spark)
+    report = graph.load(
+        file, mode="merge", spark=spark, options=LoadOptions(order_by="age", engine="spark")
+    )
 
     assert report.quarantined == {"superseded": 3}
     assert rows(graph)["a"]["tags"] == ["newest"]
@@ -169,7 +177,10 @@ def test_files_of_every_format_are_loaded_together(
     names = [plain, tmp_path / "b.jsonl.gz", tmp_path / "Person.csv", parquet]
 
     report = graph.load(
-        [str(each) for each in names], engine="spark", on_error="quarantine", max_bad=2, spark=spark
+        [str(each) for each in names],
+        on_error="quarantine",
+        spark=spark,
+        options=LoadOptions(engine="spark", max_rejected=2),
     )
 
     assert set(rows(graph)) == {"a", "b", "c", "e"}
@@ -186,14 +197,14 @@ def test_a_refused_load_leaves_nothing_behind(
     before = {each for each in folder_of(graph.root).rglob("*") if each.is_file()}
 
     with pytest.raises(LoadRefusedError, match="duplicate_id") as refused:
-        graph.load(file, engine="spark", spark=spark)
+        graph.load(file, spark=spark, options=LoadOptions(engine="spark"))
 
-    assert refused.value.report.offenders[0].line == 2  # type: ignore[attr-defined]
+    assert refused.value.report.rejected[0].line == 2  # type: ignore[attr-defined]
     after = {each for each in folder_of(graph.root).rglob("*") if each.is_file()}
     assert {each.name for each in after - before if each.parent.name == "data"} == set()
     assert staged_files(graph) == []
     assert rows(graph) == {}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_dry_run_gives_the_account_and_writes_nothing(
@@ -201,12 +212,12 @@ def test_a_dry_run_gives_the_account_and_writes_nothing(
 ) -> None:
     file = write_lines(tmp_path / "a.jsonl", person("a"), person("b"))
 
-    report = graph.load(file, engine="spark", dry_run=True, spark=spark)
+    report = graph.load(file, dry_run=True, spark=spark, options=LoadOptions(engine="spark"))
 
-    assert (report.read, report.written, report.commit) == (2, {"Person": 2}, None)
+    assert (report.read, report.written, report.commit_id) == (2, {"Person": 2}, None)
     assert rows(graph) == {}
     assert staged_files(graph) == []
-    assert graph.recover().left_alone == ()
+    assert graph.maintenance.recover().left_alone == ()
 
 
 def test_a_load_that_loses_a_race_is_checked_again_on_the_new_state(
@@ -223,13 +234,15 @@ def test_a_load_that_loses_a_race_is_checked_again_on_the_new_state(
 
     monkeypatch.setattr(load_job, "reach", interfere)
 
-    report = graph.load(file, engine="spark", on_error="quarantine", spark=spark)
+    report = graph.load(
+        file, on_error="quarantine", spark=spark, options=LoadOptions(engine="spark")
+    )
 
     assert reached.count("load.settled") == 2
     assert (report.written, report.quarantined) == ({"Person": 19}, {"id_exists": 1})
     assert rows(graph)["p7"]["age"] == 1
     assert len(rows(graph)) == 20
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.nightly("one more load; what was done already is seen before an engine is chosen")
@@ -239,10 +252,14 @@ def test_a_load_is_done_once_however_often_it_is_asked_for(
     file = write_lines(tmp_path / "a.jsonl", person("a"))
     operation = "01J9ZZZZZZ0000000000000000"
 
-    first = graph.load(file, engine="spark", operation_id=operation, spark=spark)
-    second = graph.load(file, engine="spark", operation_id=operation, spark=spark)
+    first = graph.load(
+        file, operation_id=operation, spark=spark, options=LoadOptions(engine="spark")
+    )
+    second = graph.load(
+        file, operation_id=operation, spark=spark, options=LoadOptions(engine="spark")
+    )
 
-    assert (second.commit, second.repeated) == (first.commit, True)
+    assert (second.commit_id, second.repeated) == (first.commit_id, True)
     assert len(rows(graph)) == 1
 
 
@@ -255,9 +272,11 @@ def test_merging_into_rows_with_blobs_is_refused_by_name(
     graph.write({"File": [{"name": "f", "content": b"hi"}]})
 
     with pytest.raises(InvalidInputError, match="File has Blob properties"):
-        graph.load(file, engine="spark", mode="merge", spark=spark)
+        graph.load(file, mode="merge", spark=spark, options=LoadOptions(engine="spark"))
 
-    assert graph.load(file, engine="local", mode="merge").updated == {"File": 1}
+    assert graph.load(file, mode="merge", options=LoadOptions(engine="local")).updated == {
+        "File": 1
+    }
 
 
 def test_files_with_blobs_are_loaded(spark: SparkSession, graph: Graph, tmp_path: Path) -> None:
@@ -267,7 +286,11 @@ def test_files_with_blobs_are_loaded(spark: SparkSession, graph: Graph, tmp_path
         for name, blob in content.items()
     ]
 
-    graph.load(write_lines(tmp_path / "a.jsonl", *records), engine="spark", spark=spark)
+    graph.load(
+        write_lines(tmp_path / "a.jsonl", *records),
+        spark=spark,
+        options=LoadOptions(engine="spark"),
+    )
 
     entry = graph.snapshot().tables["node:File"]
     stored = open_pinned(graph._objects.root, entry).scanner(blob_handling="all_binary")
@@ -284,9 +307,9 @@ def test_a_file_that_cannot_be_read_fails_the_load_by_its_name(
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"{}\n" * 1000)[:-9])
 
     with pytest.raises(InvalidInputError, match=r"a\.jsonl\.gz is not a complete gzip file"):
-        graph.load(str(tmp_path / "a.jsonl.gz"), engine="spark", spark=spark)
+        graph.load(str(tmp_path / "a.jsonl.gz"), spark=spark, options=LoadOptions(engine="spark"))
 
-    assert graph.recover().left_alone == ()
+    assert graph.maintenance.recover().left_alone == ()
     assert rows(graph) == {}
 
 
@@ -301,11 +324,11 @@ def test_rows_of_a_load_that_died_after_its_publish_are_kept(
     arm("publish.post_manifest", Armed(action=Action.ERROR))
     try:
         with pytest.raises(failpoints.FailpointReached):
-            graph.load(file, engine="spark", spark=spark)
+            graph.load(file, spark=spark, options=LoadOptions(engine="spark"))
     finally:
         failpoints.disarm_all()
 
-    graph.recover(also_living=True)
+    graph.maintenance.recover(force=True)
 
     assert len(rows(graph)) == 20
-    assert graph.check().ok
+    assert graph.maintenance.check().ok

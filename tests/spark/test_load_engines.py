@@ -13,6 +13,7 @@ from hypothesis import given
 from pyspark.sql import SparkSession
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import LoadRefusedError
 from omnigraph.graph import Graph
 from tests.drawing import drawn
@@ -40,10 +41,9 @@ def outcome(graph: Graph, files: list[str], case: Case, **engine: Any) -> dict[s
         report = graph.load(
             files,
             mode=case.mode,
-            order_by=case.order_by,
             on_error="quarantine",
-            max_bad="100%",
             **engine,
+            options=LoadOptions(order_by=case.order_by, max_rejected="100%"),
         )
     except LoadRefusedError as error:
         report = cast("LoadReport", error.report)
@@ -56,17 +56,16 @@ def outcome(graph: Graph, files: list[str], case: Case, **engine: Any) -> dict[s
         "updated": dict(report.updated),
         "quarantined": dict(report.quarantined),
         "quarantine": sorted(quarantine, key=lambda each: (each["file"], each["line"])),
-        "offenders": report.offenders,
+        "rejected": report.rejected,
         "graph": contents(graph),
-        "check": graph.check().ok,
+        "check": graph.maintenance.check().ok,
     }
 
 
 def contents(graph: Graph) -> dict[str, Any]:
     found = {}
     for table in TABLES:
-        kind, _, name = table.partition(":")
-        rows = graph.nodes(name) if kind == "node" else graph.edges(name)
+        rows = graph.scan(table)
         found[table] = {row["id"]: row for row in rows.read_all().to_pylist()}
     return found
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
+from pyspark.sql import SparkSession
 
 import omnigraph
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import LoadRefusedError
 from omnigraph.graph import Graph
 from omnigraph.load.ledger import LoadReport
@@ -36,8 +39,7 @@ def line(table: str, row: dict[str, object]) -> str:
 def contents(graph: Graph) -> dict[str, Table]:
     found: dict[str, Table] = {}
     for table in TABLES:
-        kind, _, name = table.partition(":")
-        rows = graph.nodes(name) if kind == "node" else graph.edges(name)
+        rows = graph.scan(table)
         found[table] = {row["id"]: row for row in rows.read_all().to_pylist()}
     return found
 
@@ -84,11 +86,9 @@ def test_every_record_has_the_fate_that_plain_reasoning_gives_it(case: Case) -> 
             return graph.load(
                 [f"{folder}/0.jsonl", f"{folder}/1.jsonl"],
                 mode=case.mode,
-                order_by=case.order_by,
                 on_error="quarantine",
-                max_bad="100%",
-                engine="spark",
-                spark=LoopSession(),
+                spark=cast("SparkSession", LoopSession()),
+                options=LoadOptions(order_by=case.order_by, max_rejected="100%", engine="spark"),
             )
 
         if expected.broken:
@@ -103,7 +103,7 @@ def test_every_record_has_the_fate_that_plain_reasoning_gives_it(case: Case) -> 
         written = {labels[table]: count for table, count in expected.written(case).items()}
         assert report.written == written
         assert contents(graph) == filled(expected.graph)
-        assert graph.check().ok, graph.check().findings
+        assert graph.maintenance.check().ok, graph.maintenance.check().findings
         if report.quarantined:
             rows = pq.read_table(report.quarantine).to_pylist()
             found = {

@@ -139,8 +139,8 @@ def test_optimize_ends_alike_on_both_engines(
         if number:
             for graph in pair:
                 fill(graph, first=10_000 * number)
-        in_process = here.optimize(target_rows_per_fragment=100)
-        on_spark = there.optimize(target_rows_per_fragment=100, spark=spark)
+        in_process = here.maintenance.optimize(target_rows_per_fragment=100)
+        on_spark = there.maintenance.optimize(target_rows_per_fragment=100, spark=spark)
 
         assert on_spark == in_process
         assert all(each.fragments_removed > each.fragments_added > 0 for each in on_spark)
@@ -149,7 +149,7 @@ def test_optimize_ends_alike_on_both_engines(
         assert coverage(there) == coverage(here)
         assert sum(index.unindexed_rows for one in coverage(there).values() for index in one) == 0
         assert found(there) == found(here)
-        assert there.check().ok
+        assert there.maintenance.check().ok
     for key, ids in before.items():
         assert row_ids(there, key).items() >= ids.items()
 
@@ -157,10 +157,10 @@ def test_optimize_ends_alike_on_both_engines(
 @pytest.mark.nightly("two more optimizes; which tables have work is decided before Spark is asked")
 def test_a_table_without_work_stays_as_it_is(pair: list[Graph], spark: SparkSession) -> None:
     graph = pair[1]
-    graph.optimize(spark=spark)
+    graph.maintenance.optimize(spark=spark)
     before = graph.snapshot()
 
-    assert not any(each.committed for each in graph.optimize(spark=spark))
+    assert not any(each.committed for each in graph.maintenance.optimize(spark=spark))
     assert graph.snapshot() == before
 
 
@@ -171,7 +171,7 @@ def test_a_lost_file_fails_its_table_and_no_other(pair: list[Graph], spark: Spar
         min((table / "data").glob("*.lance")).unlink()
 
         with pytest.raises(MaintenanceIncompleteError, match="optimize failed for node:Tag") as met:
-            graph.optimize(spark=session)
+            graph.maintenance.optimize(spark=session)
 
         assert set(met.value.errors) == {"node:Tag"}
         assert isinstance(met.value.errors["node:Tag"], DamagedGraphError)
@@ -238,7 +238,7 @@ def _fragments_of(text: str) -> list[int]:
 
 def index_tasks(graph: Graph, table_key: str) -> list[IndexTask]:
     entry = graph.snapshot().tables[table_key]
-    wishes = wished_indexes(graph.catalog)[table_key]
+    wishes = wished_indexes(graph.schema.catalog)[table_key]
     return list(plan_indexes(graph._objects.root, entry, wishes).tasks)
 
 
@@ -248,7 +248,7 @@ def test_an_index_that_cannot_be_built_is_an_error_of_its_own(
     graph = pair[0]
     tasks = index_tasks(graph, "node:Doc")
     tag = index_tasks(graph, "node:Tag")[0]
-    wishes = wished_indexes(graph.catalog)["node:Tag"]
+    wishes = wished_indexes(graph.schema.catalog)["node:Tag"]
     empty = replace(tag, wish=next(wish for wish in wishes if wish.column == "at"))
     gone = replace(tag, entry=replace(tag.entry, version=999))
 
@@ -290,9 +290,9 @@ def test_a_job_that_spark_gives_up_is_the_answer_of_its_pieces(
     before = content(graph)
 
     with pytest.raises(MaintenanceIncompleteError, match="a Spark job failed") as met:
-        graph.optimize(spark=spark)
+        graph.maintenance.optimize(spark=spark)
 
     assert all(isinstance(each, SparkJobFailedError) for each in met.value.errors.values())
     assert content(graph) == before
-    assert graph.recover().left_alone == ()
-    assert graph.check().ok
+    assert graph.maintenance.recover().left_alone == ()
+    assert graph.maintenance.check().ok

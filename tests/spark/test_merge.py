@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -129,7 +129,7 @@ def random_pair(rng: random.Random, root: str) -> list[Graph]:
     edges = [{"id": f"r{n}", "src": f"a{n}", "dst": "b0"} for n in range(4)]
     for graph in graphs:
         graph.write({**first, "R": edges})
-        graph.create_branch("dev")
+        graph.branches.create("dev")
     return graphs
 
 
@@ -147,19 +147,19 @@ def test_random_histories_merge_alike_on_both_engines(
     for source, target in (("dev", "main"), ("main", "dev")):
         for branch in ("main", "dev"):
             for _ in range(rng.randrange(1, 5)):
-                write_something(rng, [graph.branch(branch) for graph in (here, there)])
+                write_something(rng, [graph.checkout(branch) for graph in (here, there)])
         wishes = {
             "resolve": rng.choice([None, None, "ours", "theirs", "newest"]),
             "column_level": rng.random() < 0.7,
         }
 
-        in_process = merged(here.branch(target), source, None, **wishes)
-        on_spark = merged(there.branch(target), source, spark, **wishes)
+        in_process = merged(here.checkout(target), source, None, **wishes)
+        on_spark = merged(there.checkout(target), source, spark, **wishes)
 
         assert on_spark == in_process
         for branch in ("main", "dev"):
-            assert content(there.branch(branch)) == content(here.branch(branch))
-            assert there.branch(branch).check().ok
+            assert content(there.checkout(branch)) == content(here.checkout(branch))
+            assert there.checkout(branch).maintenance.check().ok
 
 
 @made_once
@@ -186,7 +186,7 @@ def ruled_graph(graph_root: str) -> Graph:
 def test_replaced_rows_keep_their_row_ids_and_counts_are_of_the_target(
     graph: Graph, spark: SparkSession
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person(f"p{n}", age=n) for n in range(20)])
     put(dev, Person=[person("ann", age=10)])
     dev.delete({"Person": ["bob"]})
@@ -207,7 +207,7 @@ def test_replaced_rows_keep_their_row_ids_and_counts_are_of_the_target(
         "age": 10,
         "city": "Ulm",
     }
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 Edit = Callable[[Graph, Graph], None]
@@ -245,7 +245,7 @@ def test_broken_rules_of_every_kind_are_told_before_a_table_is_touched(
 ) -> None:
     graph = omnigraph.init(graph_root, schema=RULED)
     graph.write({"P": [person(name) for name in "abcde"], "E": edges("aa", "ba", "ca", "da", "ea")})
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, P=[person("x", nick="n")], E=edges("xa", "be", "cb"))
     put(graph, P=[person("y", nick="n"), person("d", nick="d")], E=edges("ya", "cd"))
     graph.delete({"P": ["e"]})
@@ -262,12 +262,12 @@ def test_broken_rules_of_every_kind_are_told_before_a_table_is_touched(
         ("edge:E", "too_few_edges"),
     }
     assert table_files(graph) == files
-    assert graph.check().ok
-    assert graph.recover().left_alone == ()
+    assert graph.maintenance.check().ok
+    assert graph.maintenance.recover().left_alone == ()
 
 
 def test_open_conflicts_are_told(graph: Graph, spark: SparkSession) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("ann", age=10), person("bob", age=2, city="Ulm")])
     put(graph, Person=[person("ann", age=11), person("bob", age=3)])
 
@@ -281,7 +281,7 @@ def test_open_conflicts_are_told(graph: Graph, spark: SparkSession) -> None:
 def test_open_conflicts_and_broken_rules_are_told_together(
     ruled_graph: Graph, spark: SparkSession
 ) -> None:
-    graph, dev = ruled_graph, ruled_graph.create_branch("dev")
+    graph, dev = ruled_graph, ruled_graph.branches.create("dev")
     _same_nick(graph, dev)
     put(dev, Person=[person("ann", age=10)])
     put(graph, Person=[person("ann", age=11)])
@@ -305,7 +305,7 @@ def test_open_conflicts_and_broken_rules_are_told_together(
 def test_a_broken_rule_fails_the_merge_before_a_table_is_touched(
     ruled_graph: Graph, spark: SparkSession, edit: Edit, broken: set[tuple[str, str]]
 ) -> None:
-    graph, dev = ruled_graph, ruled_graph.create_branch("dev")
+    graph, dev = ruled_graph, ruled_graph.branches.create("dev")
     edit(graph, dev)
     heads = table_files(graph)
 
@@ -314,8 +314,8 @@ def test_a_broken_rule_fails_the_merge_before_a_table_is_touched(
     assert told.broken == broken
     assert merged(graph, "dev", None).broken == broken
     assert table_files(graph) == heads
-    assert graph.check().ok
-    assert graph.recover().left_alone == ()
+    assert graph.maintenance.check().ok
+    assert graph.maintenance.recover().left_alone == ()
 
 
 def table_files(graph: Graph) -> set[Path]:
@@ -334,14 +334,14 @@ def test_a_node_that_stays_without_the_edge_it_needs_fails_the_merge(
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     edges = [{"id": f"r{n}", "src": f"a{n}", "dst": "b0"} for n in range(3)]
     graph.write({"A": [{"name": f"a{n}"} for n in range(3)], "B": [{"name": "b0"}], "R": edges})
-    graph.create_branch("dev")
-    graph.branch(source).delete({"A": ["a1"]})
-    put(graph.branch(target), A=[{"name": "a1", "x": 1}])
+    graph.branches.create("dev")
+    graph.checkout(source).delete({"A": ["a1"]})
+    put(graph.checkout(target), A=[{"name": "a1", "x": 1}])
 
-    told = merged(graph.branch(target), source, spark, resolve="ours")
+    told = merged(graph.checkout(target), source, spark, resolve="ours")
 
     assert told.broken == {("edge:R", "too_few_edges")}
-    assert told == merged(graph.branch(target), source, None, resolve="ours")
+    assert told == merged(graph.checkout(target), source, None, resolve="ours")
 
 
 def test_both_engines_keep_as_many_conflicts() -> None:
@@ -359,7 +359,7 @@ def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: Spa
         return {"name": name, "raw": raw, "words": [None, "", str(seed)], "at": [seed, 0.5, -0.0]}
 
     graph.write({"Doc": [doc(f"d{n}", n) for n in range(10)]})
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     dev.write({"Doc": [doc(f"d{n}", n + 100) for n in range(5, 15)]}, mode="merge")
     dev.delete({"Doc": ["d0"]})
     graph.write({"Doc": [doc("d1", 201), doc("d9", 202)]}, mode="merge")
@@ -373,7 +373,7 @@ def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: Spa
     stored = open_pinned(graph._objects.root, entry).scanner(blob_handling="all_binary")
     found = {row["id"]: row for row in stored.to_table().to_pylist()}
     assert found == {name: {"id": name, **row} for name, row in expected.items()}
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.nightly(
@@ -381,7 +381,7 @@ def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: Spa
     "tests/behaviours/test_branches.py looks at forks"
 )
 def test_a_merge_into_a_branch_forks_only_what_it_writes(graph: Graph, spark: SparkSession) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     put(graph, Person=[person("eve", age=5)], Pet=[{"name": "kit"}])
 
@@ -390,11 +390,11 @@ def test_a_merge_into_a_branch_forks_only_what_it_writes(graph: Graph, spark: Sp
     assert set(content(dev)["Person"]) == {"ann", "bob", "cyd", "dan", "eve"}
     assert set(content(dev)["Pet"]) == {"rex", "kit"}
     assert dev.snapshot().tables["node:Pet"].fork is None
-    assert dev.check().ok
+    assert dev.maintenance.check().ok
 
 
 def test_a_rival_that_wins_is_merged_with(graph: Graph, spark: SparkSession) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4), person("ann", age=10)])
     put(graph, Person=[person("eve", age=5)])
     rival = omnigraph.open(graph.root)
@@ -414,11 +414,11 @@ def test_a_rival_that_wins_is_merged_with(graph: Graph, spark: SparkSession) -> 
     assert content(graph)["Person"]["ann"]["city"] == "Ulm"
     assert content(graph)["Person"]["ann"]["age"] == 10
     assert left_over(graph) == []
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 def test_a_merge_that_fails_half_way_leaves_nothing(graph: Graph, spark: SparkSession) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4), person("ann", age=10)])
     put(graph, Person=[person("eve", age=5)])
     before, files = (graph.snapshot(), content(graph)), data_files_of(graph)
@@ -432,7 +432,7 @@ def test_a_merge_that_fails_half_way_leaves_nothing(graph: Graph, spark: SparkSe
     assert (graph.snapshot(), content(graph)) == before
     assert left_over(graph) == []
     assert data_files_of(graph) == files
-    assert graph.recover().left_alone == ()
+    assert graph.maintenance.recover().left_alone == ()
 
 
 def data_files_of(graph: Graph) -> set[Path]:
@@ -442,7 +442,7 @@ def data_files_of(graph: Graph) -> set[Path]:
 def test_a_file_that_vanishes_fails_the_merge_by_its_name(
     graph: Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     put(graph, Person=[person("eve", age=5)])
 
@@ -459,7 +459,7 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
         graph.merge("dev", spark=spark)
 
     assert left_over(graph) == []
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.parametrize("rows_max", [0, 2_000_000])
@@ -475,7 +475,7 @@ def test_the_number_of_rows_chooses_the_engine_and_not_the_result(
 
     monkeypatch.setattr(merge_rows.RowMerge, "_on_spark", noted)
     monkeypatch.setattr(merge_rows, "LOCAL_ROWS_MAX", rows_max)
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     put(graph, Person=[person("eve", age=5)])
 
@@ -488,19 +488,19 @@ def test_the_number_of_rows_chooses_the_engine_and_not_the_result(
 def test_tasks_that_run_twice_change_nothing_about_the_result(
     graph: Graph, spark: SparkSession
 ) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person(f"p{n}", age=n) for n in range(8)])
     put(dev, Person=[person("ann", age=10)])
     dev.delete({"Person": ["bob"]})
     put(graph, Person=[person("eve", age=5)])
 
-    result = graph.merge("dev", spark=TwiceSession(spark))
+    result = graph.merge("dev", spark=cast("SparkSession", TwiceSession(spark)))
 
     counts = result.tables["node:Person"]
     assert (counts.inserted, counts.updated, counts.deleted) == (8, 1, 1)
     assert len(content(graph)["Person"]) == 3 + 8 - 1 + 1
     assert left_over(graph) == []
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
 
 
 FAILING_ONCE = """
@@ -556,7 +556,7 @@ print(counts.inserted, counts.updated, counts.deleted)
     "starts a session that runs failed tasks again; in the gate every task of a merge runs twice"
 )
 def test_tasks_that_fail_once_change_nothing_about_the_result(graph: Graph, tmp_path: Path) -> None:
-    dev = graph.create_branch("dev")
+    dev = graph.branches.create("dev")
     put(dev, Person=[person(f"p{n}", age=n) for n in range(50)])
     put(dev, Person=[person("ann", age=10)])
     dev.delete({"Person": ["bob"]})
@@ -576,4 +576,4 @@ def test_tasks_that_fail_once_change_nothing_about_the_result(graph: Graph, tmp_
     assert len(list(marks.iterdir())) > 5
     assert len(content(graph)["Person"]) == 3 + 50 - 1 + 1
     assert left_over(graph) == []
-    assert graph.check().ok
+    assert graph.maintenance.check().ok

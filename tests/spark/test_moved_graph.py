@@ -18,10 +18,10 @@ def test_tasks_read_and_write_a_branch_of_a_moved_graph(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     original = small_graph(str(tmp_path / "original"))
-    original.optimize()
-    put(original.create_branch("dev"), Person=[person("dan", age=4)])
+    original.maintenance.optimize()
+    put(original.branches.create("dev"), Person=[person("dan", age=4)])
     shutil.move(tmp_path / "original", tmp_path / "moved")
-    moved = omnigraph.open(str(tmp_path / "moved")).branch("dev")
+    moved = omnigraph.open(str(tmp_path / "moved")).checkout("dev")
 
     on_spark = moved.spark(spark)
     assert on_spark.nodes("Person", where="name in ('ann', 'dan')").count() == 2
@@ -29,4 +29,4 @@ def test_tasks_read_and_write_a_branch_of_a_moved_graph(
     frame = spark.createDataFrame([("ann", 10), ("eve", 5)], "name string, age int")
     moved.load({"Person": frame}, mode="merge", spark=spark)
     assert people(moved) == {"ann": 10, "bob": 2, "cyd": 3, "dan": 4, "eve": 5}
-    assert moved.check(deep=True, spark=spark).ok
+    assert moved.maintenance.check(deep=True, spark=spark).ok

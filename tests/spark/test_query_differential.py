@@ -37,7 +37,7 @@ def on(spark: SparkSession) -> Executor:
     def ask(asked: Asked) -> pa.Table:
         schema = pa.schema(
             [
-                pa.field(each.name, arrow_type(each, asked.graph.catalog))
+                pa.field(each.name, arrow_type(each, asked.graph.schema.catalog))
                 for each in asked.query.typed.columns
             ]
         )
@@ -45,7 +45,7 @@ def on(spark: SparkSession) -> Executor:
             frame = query_frame(
                 asked.graph.spark(spark),
                 asked.plan,
-                catalog=asked.graph.catalog,
+                catalog=asked.graph.schema.catalog,
                 parameters=asked.parameters,
             )
             assert frame.columns == schema.names

@@ -62,7 +62,7 @@ def graph(graph_root: str) -> Graph:
 def omnigraph_types(graph: Graph) -> pa.Schema:
     from omnigraph.schema.arrow import node_schema
 
-    stored = node_schema(graph.catalog.nodes["Item"])
+    stored = node_schema(graph.schema.catalog.nodes["Item"])
     return pa.schema([each.remove_metadata() for each in stored if each.name != "id"])
 
 
@@ -74,8 +74,8 @@ def test_a_query_on_spark_has_the_rows_and_types_of_one_in_this_process(
     frame = graph.query(TEXT, spark=spark)
 
     assert isinstance(frame, DataFrame)
-    (query,) = compile_queries(TEXT, catalog=graph.catalog, filename="test.gq").values()
-    schema = arrow_schema(query.columns, graph.catalog)
+    (query,) = compile_queries(TEXT, catalog=graph.schema.catalog, filename="test.gq").values()
+    schema = arrow_schema(query.columns, graph.schema.catalog)
     there = pa.Table.from_batches(FrameRows(frame, schema), schema=schema)
     assert there.schema == here.schema
     assert there.to_pylist() == here.to_pylist()

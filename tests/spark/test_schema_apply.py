@@ -88,20 +88,20 @@ class Told:
     schema_text: str
 
 
-def applied(graph: Graph, text: str, *, spark: object | None) -> Told:
+def applied(graph: Graph, text: str, *, spark: SparkSession | None) -> Told:
     refused, rows = None, {}
     before = graph.snapshot()
     try:
-        rows = dict(graph.apply_schema(text, spark=spark).rows_written)
+        rows = dict(graph.schema.apply(text, spark=spark).rows_written)
     except SchemaRefusedError as error:
         refused = str(error)
         assert graph.snapshot() == before
-    assert graph.check().ok
+    assert graph.maintenance.check().ok
     return Told(
         refused=refused,
         rows_written=rows,
         content=plain(content(graph)),
-        schema_text=graph.schema_text,
+        schema_text=graph.schema.text,
     )
 
 
@@ -206,13 +206,13 @@ def test_a_branch_is_changed_on_spark_and_main_is_left_alone(
     before = plain(content(there))
     text = CHANGES[WIDENED]
 
-    in_process = applied(here.create_branch("b"), text, spark=None)
-    on_spark = applied(there.create_branch("b"), text, spark=spark)
+    in_process = applied(here.branches.create("b"), text, spark=None)
+    on_spark = applied(there.branches.create("b"), text, spark=spark)
 
     assert on_spark == in_process
     assert on_spark.refused is None
     assert plain(content(there)) == before
-    assert there.schema_text == SCHEMA
+    assert there.schema.text == SCHEMA
 
 
 @pytest.mark.timeout(1800)

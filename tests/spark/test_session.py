@@ -118,7 +118,7 @@ target = SparkTarget(master="local[1]", settings={dict(TEST_TARGET.settings)!r})
 with spark_for_a_while(target=target) as spark:
     on_spark = graph.spark()
     assert on_spark.spark is spark
-    print(len(on_spark.register_views()), spark.conf.get("spark.sql.session.timeZone"))
+    print(len(on_spark.views()), spark.conf.get("spark.sql.session.timeZone"))
     print(spark.sql("SELECT count(*) FROM Person").first()[0], spark.catalog.tableExists("x"))
 for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP"):
     assert os.environ.get(name) == before.get(name)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import omnigraph
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import InvalidInputError, ReadOnlyError
 from omnigraph.graph import Graph
 from omnigraph.spark.views import view_names
 
@@ -35,7 +35,7 @@ def graph(graph_root: str) -> Graph:
 
 
 def test_every_type_is_a_view_and_sql_joins_them(graph: Graph, spark: SparkSession) -> None:
-    registered = graph.spark(spark).register_views()
+    registered = graph.spark(spark).views()
 
     assert sorted(registered) == ["Knows", "Person", "edge_Likes", "node_Likes"]
     found = spark.sql(
@@ -48,18 +48,18 @@ def test_every_type_is_a_view_and_sql_joins_them(graph: Graph, spark: SparkSessi
 def test_views_stay_at_their_snapshot_until_registered_again(
     graph: Graph, spark: SparkSession
 ) -> None:
-    graph.spark(spark).register_views(types=["Person"])
+    graph.spark(spark).views(types=["Person"])
     graph.write({"Person": [{"name": "cid"}]})
 
     before = spark.sql("SELECT * FROM person").count()
-    graph.spark(spark).register_views(types=["Person"])
+    graph.spark(spark).views(types=["Person"])
     after = spark.sql("SELECT * FROM person").count()
 
     assert (before, after) == (2, 3)
 
 
 def test_a_view_has_the_columns_that_were_chosen(graph: Graph, spark: SparkSession) -> None:
-    graph.spark(spark).register_views(columns={"Person": ["age"], "edge:Likes": ["dst", "src"]})
+    graph.spark(spark).views(columns={"Person": ["age"], "edge:Likes": ["dst", "src"]})
 
     assert spark.table("Person").columns == ["age"]
     assert spark.table("edge_Likes").columns == ["dst", "src"]
@@ -70,9 +70,9 @@ def test_a_wrong_column_or_type_registers_no_view(graph: Graph, spark: SparkSess
     spark.catalog.dropTempView("Knows")
 
     with pytest.raises(InvalidInputError, match="node:Person has no column 'weight'"):
-        graph.spark(spark).register_views(columns={"Person": ["weight"]})
+        graph.spark(spark).views(columns={"Person": ["weight"]})
     with pytest.raises(InvalidInputError, match=r"no type 'Persn' .* \(did you mean `Person`\?\)"):
-        graph.spark(spark).register_views(types=["Persn"])
+        graph.spark(spark).views(types=["Persn"])
     assert not spark.catalog.tableExists("Knows")
 
 
@@ -90,3 +90,25 @@ def test_names_that_differ_only_in_case_get_their_kind_in_front() -> None:
 def test_types_that_cannot_be_told_apart_are_refused(keys: list[str]) -> None:
     with pytest.raises(InvalidInputError, match="because Spark ignores case"):
         view_names(keys)
+
+
+def test_a_graph_on_spark_answers_queries_at_its_snapshot_and_loads_on_its_session(
+    graph: Graph, spark: SparkSession
+) -> None:
+    text = "query older($least: I64) { match { $p: Person  $p.age > $least } return { $p.name } }"
+    people = spark.createDataFrame([("cid", 9)], "name string, age bigint")
+
+    with graph.spark(spark) as on_spark:
+        report = on_spark.load({"Person": people}, actor="ann")
+        before = on_spark.query(text, least=3).collect()
+    after = graph.spark(spark).query(text, {"least": 3}, name="older").collect()
+
+    assert (report.engine, report.inserted) == ("spark", {"Person": 1})
+    assert graph.commits(limit=1)[0].actor == "ann"
+    assert [row[0] for row in before] == ["bob"]
+    assert sorted(row[0] for row in after) == ["bob", "cid"]
+
+
+def test_a_view_on_spark_is_read_only(graph: Graph, spark: SparkSession) -> None:
+    with pytest.raises(ReadOnlyError, match="a view of"):
+        graph.snapshot().spark(spark).load({"Person": spark.createDataFrame([("x",)], ["name"])})

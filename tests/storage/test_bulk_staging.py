@@ -42,7 +42,7 @@ def rows(*names: str) -> pa.Table:
 
 
 def typed(graph: Graph, *names: str, v: int = 0) -> pa.Table:
-    schema = graph.nodes("T").schema
+    schema = graph.scan("T").schema
     return pa.table({"id": names, "name": names, "v": [v] * len(names)}, schema=schema)
 
 
@@ -157,4 +157,4 @@ def test_staged_rows_can_be_read_before_any_commit(graph: Graph) -> None:
     batches = list(read_staged(root, entry, staged, ["id"]))
 
     assert [each for batch in batches for each in batch["id"].to_pylist()] == ["c", "d"]
-    assert graph.nodes("T").read_all().num_rows == 2
+    assert graph.scan("T").read_all().num_rows == 2

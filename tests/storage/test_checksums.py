@@ -94,29 +94,29 @@ def require_complete(graph: Graph) -> None:
     versions = [row for row in read_manifest(root).rows if isinstance(row, TableVersion)]
     assert versions
     assert all(row.checksums and row.made_at for row in versions)
-    report = graph.check(deep=True)
+    report = graph.maintenance.check(deep=True)
     assert report.ok, report.findings
     assert report.files_unrecorded == 0
     assert report.files_compared > len(versions)
 
 
 def _merge_a_branch(graph: Graph) -> None:
-    graph.create_branch("dev")
-    graph.branch("dev").write({"P": rows(1000, 3)})
-    graph.branch("dev").write({"P": rows(1003, 3)})
+    graph.branches.create("dev")
+    graph.checkout("dev").write({"P": rows(1000, 3)})
+    graph.checkout("dev").write({"P": rows(1003, 3)})
     graph.merge("dev")
 
 
 def _point_at_a_branch(graph: Graph) -> None:
-    graph.create_branch("dev")
-    graph.branch("dev").write({"E": [{"src": "k3", "dst": "k4", "w": 2}]})
+    graph.branches.create("dev")
+    graph.checkout("dev").write({"E": [{"src": "k3", "dst": "k4", "w": 2}]})
     graph.merge("dev")
     graph.write({"E": [{"src": "k5", "dst": "k4", "w": 2}]})
 
 
 def _change_the_schema(graph: Graph) -> None:
     changed = SCHEMA.replace("n: I64", "n: I64  m: I64?").replace("t: String", "t: String?")
-    graph.apply_schema(changed + "node Q { k: String @key }\n")
+    graph.schema.apply(changed + "node Q { k: String @key }\n")
 
 
 VERBS: dict[str, Callable[[Graph], object]] = {
@@ -124,17 +124,19 @@ VERBS: dict[str, Callable[[Graph], object]] = {
     "merge rows": lambda graph: graph.write({"P": rows(5, 10)}, mode="merge"),
     "overwrite": lambda graph: graph.write({"P": rows(0, 20), "E": []}, mode="overwrite"),
     "delete": lambda graph: graph.delete({"P": ["k1"]}),
-    "optimize": lambda graph: graph.optimize(),
+    "optimize": lambda graph: graph.maintenance.optimize(),
     "optimize twice": lambda graph: (
-        graph.optimize(),
+        graph.maintenance.optimize(),
         graph.delete({"P": ["k9"]}),
-        graph.optimize(),
+        graph.maintenance.optimize(),
     ),
     "merge a branch": _merge_a_branch,
     "point at a branch": _point_at_a_branch,
     "change the schema": _change_the_schema,
-    "tag": lambda graph: graph.tag("t"),
-    "clean up": lambda graph: graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True),
+    "tag": lambda graph: graph.tags.create("t"),
+    "clean up": lambda graph: graph.maintenance.cleanup(
+        keep_versions=1, dry_run=False, allow_unsafe_keep=True
+    ),
 }
 
 
@@ -155,8 +157,8 @@ def test_lists_are_short_chains_and_go_with_their_versions(graph: Graph) -> None
     assert sorted(sizes)[len(sizes) // 2] < 1000
     require_complete(graph)
 
-    graph.optimize()
-    graph.cleanup(keep_versions=3, confirm=True)
+    graph.maintenance.optimize()
+    graph.maintenance.cleanup(keep_versions=3, dry_run=False)
 
     assert len(files(graph, "nodes/*/_checksums/*")) <= 2 * BLOCK
     require_complete(graph)
@@ -167,7 +169,7 @@ def test_metadata_is_compared_by_default(graph: Graph, pattern: str) -> None:
     (path,) = files(graph, pattern)
     flip(path)
 
-    told = in_new_process(graph, "graph.nodes('P').read_all().num_rows")
+    told = in_new_process(graph, "graph.scan('P').read_all().num_rows")
 
     assert told.startswith("DamagedGraphError")
     assert str(path.relative_to(graph.root)) in told
@@ -181,9 +183,9 @@ def test_data_is_compared_on_first_read(graph: Graph, pattern: str) -> None:
     flip(path, at=0.1)
 
     with pytest.raises(DamagedGraphError, match=r"up to 300 rows are at risk") as raised:
-        omnigraph.open(graph.root, verify="first-read").nodes("P", columns=["n"]).read_all()
+        omnigraph.open(graph.root, verify="first-read").scan("P", columns=["n"]).read_all()
     assert path.name in str(raised.value)
-    report = graph.check(deep=True)
+    report = graph.maintenance.check(deep=True)
     assert [finding.problem.value for finding in report.findings] == ["damaged_file"]
 
 
@@ -204,16 +206,16 @@ def test_a_file_is_compared_again_when_it_is_another(graph: Graph) -> None:
     first = omnigraph.open(graph.root, verify="first-read")
     (path,) = files(graph, "edges/*/data/*.lance")
     content = path.read_bytes()
-    assert first.edges("E").read_all().num_rows == 1
-    graph.create_branch("dev")
-    graph.branch("dev").write({"E": [{"src": "k3", "dst": "k4", "w": 2}]})  # names it, too
+    assert first.scan("E").read_all().num_rows == 1
+    graph.branches.create("dev")
+    graph.checkout("dev").write({"E": [{"src": "k3", "dst": "k4", "w": 2}]})  # names it, too
 
     path.write_bytes(content[::-1])
     with pytest.raises(DamagedGraphError, match=path.name):
-        first.branch("dev").edges("E").read_all()
+        first.checkout("dev").scan("E").read_all()
     path.write_bytes(content)
 
-    assert first.branch("dev").edges("E").read_all().num_rows == 2
+    assert first.checkout("dev").scan("E").read_all().num_rows == 2
 
 
 def test_a_version_that_is_listed_twice_stays_readable(graph: Graph) -> None:
@@ -226,7 +228,7 @@ def test_a_version_that_is_listed_twice_stays_readable(graph: Graph) -> None:
     assert again is not None
     assert entry.checksums is not None
     assert again.digest != entry.checksums.digest
-    assert in_new_process(graph, "graph.nodes('P').read_all().num_rows") == "299"
+    assert in_new_process(graph, "graph.scan('P').read_all().num_rows") == "299"
     require_complete(graph)
 
 
@@ -234,14 +236,14 @@ def test_a_missing_list_is_damage(graph: Graph) -> None:
     for path in files(graph, "nodes/*/_checksums/*"):
         path.unlink()
 
-    told = in_new_process(graph, "graph.nodes('P').read_all().num_rows")
+    told = in_new_process(graph, "graph.scan('P').read_all().num_rows")
 
     assert told.startswith("DamagedGraphError")
     assert "list of checksums" in told
 
 
 def test_a_damaged_index_is_told_and_built_again_by_optimize(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
     for path in files(graph, "nodes/*/_indices/*/page_data.lance"):
         flip(path)
 
@@ -249,9 +251,9 @@ def test_a_damaged_index_is_told_and_built_again_by_optimize(graph: Graph) -> No
     assert told.startswith("DamagedGraphError")
     assert "no row is lost" in told
     assert f"omnigraph optimize {graph.root}" in told
-    assert in_new_process(graph, "graph.nodes('P').read_all().num_rows") == "299"
+    assert in_new_process(graph, "graph.scan('P').read_all().num_rows") == "299"
 
-    assert in_new_process(graph, "len(graph.optimize())") == "2"
+    assert in_new_process(graph, "len(graph.maintenance.optimize())") == "2"
     assert in_new_process(graph, f"graph.query({FIND!r}, k='k5').to_pylist()") == "[{'p.n': 5}]"
     require_complete(omnigraph.open(graph.root))
 
@@ -264,7 +266,7 @@ def test_a_damaged_manifest_is_told(graph: Graph) -> None:
     at = content.index(b"row_count") if b"row_count" in content else len(content) // 3
     newest.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
 
-    told = in_new_process(graph, "graph.nodes('P').read_all().num_rows")
+    told = in_new_process(graph, "graph.scan('P').read_all().num_rows")
 
     assert told.startswith("DamagedGraphError") or told == "299"
 
@@ -275,7 +277,7 @@ def test_a_removed_newest_manifest_is_found_by_a_deep_check(graph: Graph) -> Non
     newest.unlink()
 
     told = in_new_process(
-        graph, "[finding.problem.value for finding in graph.check(deep=True).findings]"
+        graph, "[finding.problem.value for finding in graph.maintenance.check(deep=True).findings]"
     )
 
     assert told == "['unknown_operation']"
@@ -292,11 +294,11 @@ def test_files_of_a_branch_that_is_deleted_during_a_deep_check_are_not_missed(
     graph: Graph,
 ) -> None:
     objects = graph._objects
-    graph.create_branch("dev").write({"P": rows(700, 1)})
+    graph.branches.create("dev").write({"P": rows(700, 1)})
     states = manifest_states(objects)
     whole = stored_files(objects, states)
-    graph.delete_branch("dev")
-    graph.reconcile(confirm=True)
+    graph.branches.delete("dev")
+    graph.maintenance.reconcile(dry_run=False)
 
     compared = [(file, compare(objects.root, file)) for file in whole.files.values()]
     halved = stored_files(objects, states)
@@ -317,7 +319,7 @@ def test_files_of_an_operation_that_was_decided_against_are_not_missed(graph: Gr
     )
     assert wait_for_stop(writer.pid, 60.0)
     added = [path for path in files(graph, "nodes/*/data/*") if path not in before]
-    graph.apply_schema(SCHEMA.replace("n: I64 ", "n: I64  m: I64? "))
+    graph.schema.apply(SCHEMA.replace("n: I64 ", "n: I64  m: I64? "))
     os.kill(writer.pid, signal.SIGCONT)
     assert "SchemaChangedError" in writer.finish().stderr
     for path in added:
@@ -326,7 +328,7 @@ def test_files_of_an_operation_that_was_decided_against_are_not_missed(graph: Gr
     stored = stored_files(graph._objects, manifest_states(graph._objects)).files.values()
 
     assert [file.path for file in stored if compare(graph._objects.root, file) is not None]
-    assert graph.check(deep=True).findings == ()
+    assert graph.maintenance.check(deep=True).findings == ()
 
 
 def test_files_of_a_cleanup_that_died_are_not_missed(graph: Graph) -> None:
@@ -337,22 +339,22 @@ def test_files_of_a_cleanup_that_died_are_not_missed(graph: Graph) -> None:
     graph.write({"P": rows(0, 300)}, mode="overwrite")
     entry = read_manifest(parse_root(graph.root)).snapshot().tables["node:P"]
     written.unlink()
-    assert not graph.check(deep=True).ok
+    assert not graph.maintenance.check(deep=True).ok
 
     raise_floors(StoredObjects(parse_root(graph.root)), {Line(entry.location, None): entry.version})
 
-    assert graph.check(deep=True).ok
+    assert graph.maintenance.check(deep=True).ok
 
 
 def test_a_branch_log_is_compared(graph: Graph) -> None:
-    graph.create_branch("dev")
+    graph.branches.create("dev")
     (entry,) = files(graph, "_refs/branches/dev@/*2.json")
     content = entry.read_text()
     at = content.index("created_at") if "created_at" in content else content.index("claimed_at")
     year = content.index("20", at)
     entry.write_text(content[:year] + "19" + content[year + 2 :])
 
-    told = in_new_process(graph, "graph.branch('dev').nodes('P').read_all().num_rows")
+    told = in_new_process(graph, "graph.checkout('dev').scan('P').read_all().num_rows")
 
     assert told.startswith("DamagedGraphError")
     assert "its digest is" in told
@@ -378,7 +380,7 @@ def test_a_version_of_another_table_of_the_history_is_told(folded: Graph, locati
     history_versions(folded, location)[0].write_bytes(other.read_bytes())
 
     with pytest.raises(DamagedGraphError, match=f"the newest version of {location}"):
-        omnigraph.open(folded.root, mode="r").commits()
+        omnigraph.open(folded.root, read_only=True).commits()
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
@@ -395,31 +397,31 @@ def test_a_lost_version_of_the_history_is_told(
         newest.write_bytes(oldest.read_bytes())
 
     with pytest.raises(DamagedGraphError, match=f"the {lost} "):
-        omnigraph.open(folded.root, mode="r").commits()
+        omnigraph.open(folded.root, read_only=True).commits()
 
 
 def test_a_lost_end_of_a_log_is_found_by_a_deep_check(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph.tag("early")
+    graph.tags.create("early")
     files(graph, "_refs/tags/early@/*2.json")[0].unlink()
 
-    assert graph.check(deep=True).ok  # it may be about to be made
+    assert graph.maintenance.check(deep=True).ok  # it may be about to be made
     monkeypatch.setattr(deep_check, "UNFINISHED_AFTER", timedelta(0))
-    (finding,) = graph.check(deep=True).findings
+    (finding,) = graph.maintenance.check(deep=True).findings
 
     assert finding.problem is Problem.UNFINISHED_NAME
     assert "tag 'early'" in finding.message
-    graph.tag("early")
-    assert graph.check(deep=True).ok
+    graph.tags.create("early")
+    assert graph.maintenance.check(deep=True).ok
 
 
 def test_a_missing_file_of_a_branchs_manifest_is_damage(graph: Graph) -> None:
-    graph.create_branch("dev").write({"P": rows(900, 1)})
+    graph.branches.create("dev").write({"P": rows(900, 1)})
     for path in files(graph, f"{names.MANIFEST}/tree/*/data/*.lance"):
         path.unlink()
 
-    told = in_new_process(graph, "graph.branch('dev').nodes('P').read_all().num_rows")
+    told = in_new_process(graph, "graph.checkout('dev').scan('P').read_all().num_rows")
 
     assert told.startswith("DamagedGraphError")
     assert "the newest of branch 'dev'" in told
@@ -430,4 +432,4 @@ def test_a_damaged_column_of_the_history_is_told(folded: Graph) -> None:
     newest.write_bytes(newest.read_bytes().replace(b"\x06string", b"\x063tring"))
 
     with pytest.raises(DamagedGraphError):
-        omnigraph.open(folded.root, mode="r").commits()
+        omnigraph.open(folded.root, read_only=True).commits()

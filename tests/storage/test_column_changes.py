@@ -833,7 +833,7 @@ def test_columns_as_the_catalog_declares_them_are_those_that_are_stored(graph_ro
     graph = omnigraph.init(graph_root, schema=EVERY_TYPE)
     graph.write({"node:T": [{"name": "a", "i32": 1, "words": ["w"], "at": [1, 2, 3]}]})
     table = Table(parse_root(graph.root), graph.snapshot().tables["node:T"])
-    declared = table_schema(graph.catalog.nodes["T"])
+    declared = table_schema(graph.schema.catalog.nodes["T"])
     before = table.rows()
     wide = declared.field("i32").with_type(pa.int64())
 

@@ -239,14 +239,14 @@ def test_commits_are_found_in_manifests_and_in_the_history(graph_root: str) -> N
 
 def test_a_base_in_a_further_branch_is_looked_for_only_if_it_can_matter(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema="node Note { text: String @key }")
-    one, two, three = (graph.create_branch(name) for name in ("one", "two", "three"))
+    one, two, three = (graph.branches.create(name) for name in ("one", "two", "three"))
     for each in (one, two, three):
-        each.write({"Note": [{"text": each.branch_name}]})
+        each.write({"Note": [{"text": each.branch}]})
     shared = one.commits(limit=1)[0]
     two.merge("one")
     three.merge("two")
     root = parse_root(graph_root)
-    states = {each.branch_name: each._manifest() for each in (one, two, three)}
+    states = {each.branch: each._handle.manifest() for each in (one, two, three)}
     heads = {name: state.head.commit_id for name, state in states.items()}
     asked: list[str] = []
 

@@ -165,15 +165,15 @@ def test_a_graph_with_branches_is_the_same_through_a_link_and_without_it(tmp_pat
     (tmp_path / "real").mkdir()
     (tmp_path / "alias").symlink_to("real")
     graph = _graph(str(tmp_path / "alias" / "graph"))
-    graph.create_branch("dev").write({"Person": [{"name": "q"}]})
+    graph.branches.create("dev").write({"Person": [{"name": "q"}]})
 
     for folder in ("alias", "real"):
         opened = omnigraph.open(str(tmp_path / folder / "graph"))
-        opened.branch("dev").write({"Person": [{"name": folder}]})
-        assert opened.check(deep=True).ok
+        opened.checkout("dev").write({"Person": [{"name": folder}]})
+        assert opened.maintenance.check(deep=True).ok
     merged = omnigraph.open(str(tmp_path / "real" / "graph"))
     merged.merge("dev")
-    assert merged.nodes("Person").read_all().num_rows == 4
+    assert merged.scan("Person").read_all().num_rows == 4
 
 
 def test_a_table_is_looked_at_once_however_often_it_is_opened(
@@ -190,9 +190,9 @@ def test_a_table_is_looked_at_once_however_often_it_is_opened(
     monkeypatch.setattr(containment, "require_tree_inside", counted)
     monkeypatch.setattr(containment, "_LINES", type(containment._LINES)(16))
     for _ in range(5):
-        graph = omnigraph.open(graph.root, mode="r")
+        graph = omnigraph.open(graph.root, read_only=True)
         graph.query("query q() { match { $p: Person } return { $p.name } }").to_pylist()
-        graph.nodes("Person").read_all()
+        graph.scan("Person").read_all()
 
     tables = [path for path in looked if path.startswith(names.TABLE_DIRS)]
     manifests = [path for path in looked if path == names.MANIFEST]
@@ -211,11 +211,11 @@ def test_a_graph_whose_table_is_a_link_to_another_graph_is_refused(tmp_path: Pat
     Path(graph.root).rename(copy)  # this process has looked at the table under its old path
 
     for act in (
-        lambda: omnigraph.open(str(copy), mode="r").nodes("Person").read_all(),
+        lambda: omnigraph.open(str(copy), read_only=True).scan("Person").read_all(),
         lambda: omnigraph.open(str(copy)).write({"Person": [{"name": "x"}]}),
     ):
         with pytest.raises(DamagedGraphError, match="leads out of it"):
             act()
-    cleaned = omnigraph.open(str(copy)).cleanup(keep_versions=3, confirm=True)
+    cleaned = omnigraph.open(str(copy)).maintenance.cleanup(keep_versions=3, dry_run=False)
     assert "leads out of it" in str(cleaned)
     assert sorted(Path(victim.root).rglob("*")) == before

@@ -71,10 +71,10 @@ def test_branches_and_tags_are_synced_before_they_are_acknowledged(
 ) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
     for act in (
-        lambda: graph.create_branch("dev"),
-        lambda: graph.tag("first"),
-        lambda: graph.delete_tag("first"),
-        lambda: graph.delete_branch("dev"),
+        lambda: graph.branches.create("dev"),
+        lambda: graph.tags.create("first"),
+        lambda: graph.tags.delete("first"),
+        lambda: graph.branches.delete("dev"),
     ):
         folders.clear()
         act()
@@ -86,7 +86,12 @@ def test_the_setting_of_a_graph_counts_unless_a_caller_says_otherwise(
 ) -> None:
     omnigraph.init(graph_root, schema=SCHEMA, durability="os")
 
-    for durability_given, syncs in ((None, 0), ("commit", 2), ("os", 0)):
+    given: tuple[tuple[omnigraph.Durability | None, int], ...] = (
+        (None, 0),
+        ("commit", 2),
+        ("os", 0),
+    )
+    for durability_given, syncs in given:
         graph = omnigraph.open(graph_root, durability=durability_given)
         folders.clear()
         graph.write({"P": [{"k": f"{durability_given}"}]})
@@ -109,7 +114,7 @@ def test_the_variable_counts_before_the_setting_of_the_graph(
 
 def test_a_word_that_is_no_durability_is_refused(graph_root: str) -> None:
     with pytest.raises(InvalidInputError, match="expected 'commit' or 'os'"):
-        omnigraph.init(graph_root, schema=SCHEMA, durability="always")
+        omnigraph.init(graph_root, schema=SCHEMA, durability="always")  # type: ignore[arg-type]
 
 
 def test_a_commit_whose_sync_fails_is_not_acknowledged(

@@ -61,7 +61,7 @@ def test_every_version_is_its_own(graph: Graph) -> None:
 
 
 def test_a_branch_is_its_own(graph: Graph) -> None:
-    side = graph.create_branch("side")
+    side = graph.branches.create("side")
     side.write({"node:P": [{"k": "aside", "n": 2}]})
     graph.write({"node:P": [{"k": "main", "n": 2}]})
     root = parse_root(graph.root)

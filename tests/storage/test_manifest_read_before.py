@@ -35,7 +35,7 @@ def head(sequence: int) -> GraphHead:
 
 
 def keys(graph: Graph) -> list[str]:
-    return sorted(graph.nodes("P", columns=["k"]).read_all()["k"].to_pylist())
+    return sorted(graph.scan("P", columns=["k"]).read_all()["k"].to_pylist())
 
 
 def test_reading_again_gives_the_same_state(graph_root: str) -> None:
@@ -75,7 +75,7 @@ def test_what_another_process_published_is_seen_at_once(graph_root: str) -> None
     assert [keys(graph) for _ in range(3)] == [[]] * 3
     text = f"""
 import omnigraph
-graph = omnigraph.open({graph_root!r}, mode="rw")
+graph = omnigraph.open({graph_root!r}, read_only=False)
 for each in ("a", "b"):
     graph.write({{"node:P": [{{"k": each}}]}})
 """
@@ -105,12 +105,12 @@ def test_a_graph_made_again_at_the_same_place_is_another(graph_root: str) -> Non
 def test_an_empty_graph_made_again_with_another_schema_is_another(graph_root: str) -> None:
     omnigraph.init(graph_root, schema=SCHEMA)
     for _ in range(3):
-        assert list(omnigraph.open(graph_root).catalog.nodes) == ["P"]
+        assert list(omnigraph.open(graph_root).schema.catalog.nodes) == ["P"]
 
     shutil.rmtree(folder_of(graph_root))
     omnigraph.init(graph_root, schema=OTHER_SCHEMA)
 
-    assert list(omnigraph.open(graph_root).catalog.nodes) == ["Q"]
+    assert list(omnigraph.open(graph_root).schema.catalog.nodes) == ["Q"]
 
 
 def test_a_graph_that_was_moved_away_is_gone(graph_root: str) -> None:
@@ -126,25 +126,25 @@ def test_a_graph_that_was_moved_away_is_gone(graph_root: str) -> None:
 
 def test_a_branch_made_again_is_another(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
-    first = graph.create_branch("side")
+    first = graph.branches.create("side")
     first.write({"node:P": [{"k": "old"}]})
     for _ in range(3):
-        assert keys(omnigraph.open(graph_root).branch("side")) == ["old"]
+        assert keys(omnigraph.open(graph_root).checkout("side")) == ["old"]
 
-    graph.delete_branch("side")
-    second = graph.create_branch("side")
-    assert keys(omnigraph.open(graph_root).branch("side")) == []
+    graph.branches.delete("side")
+    second = graph.branches.create("side")
+    assert keys(omnigraph.open(graph_root).checkout("side")) == []
     second.write({"node:P": [{"k": "new"}]})
 
-    assert keys(omnigraph.open(graph_root).branch("side")) == ["new"]
+    assert keys(omnigraph.open(graph_root).checkout("side")) == ["new"]
     assert keys(graph) == []
 
 
 def test_branches_are_remembered_apart(graph_root: str) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)
-    sides = [graph.create_branch(name) for name in ("one", "two")]
+    sides = [graph.branches.create(name) for name in ("one", "two")]
     for each in sides:
-        each.write({"node:P": [{"k": each.branch_name}]})
+        each.write({"node:P": [{"k": each.branch}]})
 
     for _ in range(4):
         assert [keys(each) for each in (graph, *sides)] == [[], ["one"], ["two"]]

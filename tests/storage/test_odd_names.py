@@ -61,10 +61,10 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("odd") / "graph"
     graph = omnigraph.init(str(root), schema=SCHEMA)
     graph.write({"P": [{"k": "a"}]})
-    graph.tag("early")
-    graph.create_branch("dev").write({"P": [{"k": "b"}]})
+    graph.tags.create("early")
+    graph.branches.create("dev").write({"P": [{"k": "b"}]})
     graph.write({"P": [{"k": "c"}]})
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
     return root
 
 
@@ -80,26 +80,26 @@ def copied(origin: Path, to: Path, paths: tuple[str, ...]) -> Graph:
 def test_every_verb_goes_on_beside_them_and_they_are_told(origin: Path, tmp_path: Path) -> None:
     graph = copied(origin, tmp_path / "graph", STRAYS + UNSEEN)
 
-    assert {"main", "dev"} == {branch.name for branch in graph.branches()}
-    assert [tag.tag for tag in graph.tags()] == ["early"]
-    assert graph.branch("dev").nodes("P").read_all()["k"].to_pylist() == ["a", "b"]
-    assert graph.at("early").nodes("P").read_all().num_rows == 1
+    assert {"main", "dev"} == {branch.name for branch in graph.branches.list()}
+    assert [tag.tag for tag in graph.tags.list()] == ["early"]
+    assert graph.checkout("dev").scan("P").read_all()["k"].to_pylist() == ["a", "b"]
+    assert graph.at("early").scan("P").read_all().num_rows == 1
     graph.write({"P": [{"k": "d"}]})
     graph.snapshot(hold="1h").release()
-    assert graph.holds() == ()
-    graph.branch("dev").tag("late")
-    graph.create_branch("more")
-    graph.delete_branch("dev")
-    graph.cleanup(keep_versions=1, confirm=True, allow_unsafe_keep=True)
-    graph.reconcile(confirm=True)
-    assert graph.scrub().ok
-    report = graph.check(deep=True)
+    assert graph.holds.list() == ()
+    graph.checkout("dev").tags.create("late")
+    graph.branches.create("more")
+    graph.branches.delete("dev")
+    graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
+    graph.maintenance.reconcile(dry_run=False)
+    assert graph.maintenance.scrub().ok
+    report = graph.maintenance.check(deep=True)
     assert report.ok, report.findings
     assert set(report.stray_files) == set(STRAYS)
     omnigraph.backup(graph.root, str(tmp_path / "backup"))
     assert omnigraph.verify(str(tmp_path / "backup")).ok
     min((tmp_path / "graph").glob("__manifest/_versions/*")).write_bytes(b"")
-    omnigraph.rebuild_manifest(graph.root, confirm=True)
+    omnigraph.rebuild_manifest(graph.root, dry_run=False)
     assert all(folder_of(graph.root, path).exists() for path in STRAYS)
 
 

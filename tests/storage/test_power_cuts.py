@@ -37,7 +37,7 @@ def restart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keys(graph: Graph) -> list[str]:
-    return sorted(row["k"] for row in graph.nodes("P", columns=["k"]).read_all().to_pylist())
+    return sorted(row["k"] for row in graph.scan("P", columns=["k"]).read_all().to_pylist())
 
 
 def newest_manifest(root: str) -> Path:
@@ -59,14 +59,14 @@ def test_a_torn_manifest_is_stepped_over_by_readers_and_set_aside_by_writers(
     torn.write_bytes(content)
     restart(monkeypatch)
 
-    assert keys(omnigraph.open(graph.root, mode="r")) == ["a", "b"]
+    assert keys(omnigraph.open(graph.root, read_only=True)) == ["a", "b"]
     assert torn.read_bytes() == content
     writer = omnigraph.open(graph.root)
     writer.write({"P": [{"k": "d"}]})
 
     assert keys(omnigraph.open(graph.root)) == ["a", "b", "d"]
-    assert writer.check().ok
-    (recovery,) = writer.recoveries()
+    assert writer.maintenance.check().ok
+    (recovery,) = writer.maintenance.recoveries()
     assert recovery.kind == "power_cut"
     aside = Path(graph.root, names.QUARANTINE_DIR, "power-cut-another boot")
     assert (aside / torn.relative_to(graph.root)).read_bytes() == content
@@ -80,7 +80,7 @@ def test_a_manifest_without_its_rows_is_stepped_over(
     Path(graph.root, names.MANIFEST, "data", file.path).write_bytes(b"")
     restart(monkeypatch)
 
-    assert keys(omnigraph.open(graph.root, mode="r")) == ["a", "b"]
+    assert keys(omnigraph.open(graph.root, read_only=True)) == ["a", "b"]
     assert keys(omnigraph.open(graph.root)) == ["a", "b"]
 
 
@@ -97,13 +97,13 @@ def test_a_torn_version_of_a_table_above_its_pin_does_not_stop_the_next_write(
     writer.write({"P": [{"k": "d"}]})
 
     assert keys(writer) == ["a", "b", "c", "d"]
-    assert writer.check().ok
+    assert writer.maintenance.check().ok
 
 
 def test_a_torn_log_and_a_torn_sidecar_do_not_stop_anybody(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph.create_branch("dev")
+    graph.branches.create("dev")
     Path(graph.root, names.branch_ref("half")).touch()
     sidecar = Path(graph.root, names.RECOVERY_DIR, "01ARZ3NDEKTSV4RRFFQ69G5FAV.json")
     sidecar.parent.mkdir(exist_ok=True)
@@ -111,10 +111,10 @@ def test_a_torn_log_and_a_torn_sidecar_do_not_stop_anybody(
     restart(monkeypatch)
 
     writer = omnigraph.open(graph.root)
-    writer.create_branch("half").write({"P": [{"k": "x"}]})
+    writer.branches.create("half").write({"P": [{"k": "x"}]})
 
-    assert {branch.name for branch in writer.branches()} == {"main", "dev", "half"}
-    assert writer.status().pending_sidecars == ()
+    assert {branch.name for branch in writer.branches.list()} == {"main", "dev", "half"}
+    assert writer.maintenance.status().pending_sidecars == ()
 
 
 def test_a_manifest_that_was_not_synced_is_believed_only_if_what_it_names_is_there(
@@ -126,12 +126,12 @@ def test_a_manifest_that_was_not_synced_is_believed_only_if_what_it_names_is_the
     newest_table_version(graph_root).unlink()
     restart(monkeypatch)
 
-    assert keys(omnigraph.open(graph_root, mode="r")) == ["a"]
+    assert keys(omnigraph.open(graph_root, read_only=True)) == ["a"]
     writer = omnigraph.open(graph_root)
     writer.write({"P": [{"k": "c"}]})
 
     assert keys(writer) == ["a", "c"]
-    assert writer.check().ok
+    assert writer.maintenance.check().ok
 
 
 @pytest.mark.parametrize("content", [None, b"", b'{"model": "{'], ids=["gone", "empty", "torn"])
@@ -141,7 +141,7 @@ def test_a_manifest_that_was_not_synced_is_believed_only_if_its_schema_is_there(
     graph = omnigraph.init(graph_root, schema=SCHEMA, durability="os")
     graph.write({"P": [{"k": "a"}]})
     at_root = {path: path.read_bytes() for path in Path(graph_root).iterdir() if path.is_file()}
-    graph.apply_schema("node P { k: String @key  n: I64? }")
+    graph.schema.apply("node P { k: String @key  n: I64? }")
     accepted = Path(
         graph_root, names.accepted_schema(read_manifest(parse_root(graph_root)).head.schema_hash)
     )
@@ -152,13 +152,13 @@ def test_a_manifest_that_was_not_synced_is_believed_only_if_its_schema_is_there(
         path.write_bytes(before)
     restart(monkeypatch)
 
-    assert keys(omnigraph.open(graph_root, mode="r")) == ["a"]
+    assert keys(omnigraph.open(graph_root, read_only=True)) == ["a"]
     writer = omnigraph.open(graph_root)
-    writer.apply_schema("node P { k: String @key  n: I64? }")
+    writer.schema.apply("node P { k: String @key  n: I64? }")
     writer.write({"P": [{"k": "b", "n": 1}]})
 
     assert keys(writer) == ["a", "b"]
-    assert writer.check().ok
+    assert writer.maintenance.check().ok
 
 
 def test_the_copy_at_the_root_is_replaced_only_when_what_it_copies_is_synced(
@@ -173,7 +173,7 @@ def test_the_copy_at_the_root_is_replaced_only_when_what_it_copies_is_synced(
         was_first.append(state.read_bytes() == first)
 
     monkeypatch.setattr(accepted_schemas, "sync", note)
-    graph.apply_schema("node P { k: String @key  n: I64? }")
+    graph.schema.apply("node P { k: String @key  n: I64? }")
 
     assert was_first == [True]
     assert state.read_bytes() != first
@@ -187,9 +187,9 @@ def test_damage_is_not_stepped_over(graph: Graph, monkeypatch: pytest.MonkeyPatc
     damaged.write_bytes(content)
     restart(monkeypatch)
 
-    for mode in ("r", "rw"):
+    for read_only in (True, False):
         with pytest.raises(OmnigraphError):
-            omnigraph.open(graph.root, mode=mode)
+            omnigraph.open(graph.root, read_only=read_only)
     assert damaged.exists()
 
 

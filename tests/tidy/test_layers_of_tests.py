@@ -24,8 +24,8 @@ EVERYTHING = frozenset({"*"})
 PUBLIC: Mapping[str, frozenset[str]] = {
     "omnigraph": frozenset(omnigraph.__all__),
     "omnigraph.errors": EVERYTHING,
-    "omnigraph.graph": frozenset({"Graph", "OpenMode"}),
-    "omnigraph.reading": frozenset({"PastGraph", "Readable"}),
+    "omnigraph.graph": frozenset({"Graph", "GraphView"}),
+    "omnigraph.api.options": frozenset({"LoadOptions"}),
     # Types of results and of what they hold, by the module that they are in today.
     "omnigraph.operations.changes": frozenset({"BaselineTable", "CommitChanges"}),
     "omnigraph.operations.merge": frozenset({"MergeResult"}),

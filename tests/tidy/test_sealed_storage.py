@@ -39,7 +39,6 @@ ALLOWED = {
     ("storage/datasets.py", "write_dataset"): "creates a dataset as its one first version",
     ("storage/manifest.py", "commit"): "the swap: a strict overwrite, decided by one put",
     ("storage/manifest.py", "create_branch"): "the manifest of a graph branch",
-    ("cli/branch_commands.py", "create_branch"): "a branch of the graph, not a Lance call",
     ("cli/copy_commands.py", "restore"): "a copy of a backup, not a Lance call",
     ("storage/forks.py", "create_branch"): "a table's fork, named after its operation",
     ("storage/version_gc.py", "cleanup_old_versions"): "versions by number, none above a pin",

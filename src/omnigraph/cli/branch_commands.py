@@ -44,18 +44,18 @@ def branch_create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a branch. No rows are copied."""
-    made = omnigraph.open(graph).create_branch(name, from_=base, owner=owner, expires=expires)
+    made = omnigraph.open(graph).branches.create(name, source=base, owner=owner, expires=expires)
     commit = made.snapshot().commit_id
     if as_json:
-        output.json_object({"branch": made.branch_name, "from": base, "commit": commit})
+        output.json_object({"branch": made.branch, "source": base, "commit_id": commit})
     else:
-        output.line(f"created branch {made.branch_name} at commit {commit}")
+        output.line(f"created branch {made.branch} at commit {commit}")
 
 
 @branch_app.command("list")
 def branch_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
     """List the branches of a graph."""
-    branches = omnigraph.open(graph, mode="r").branches()
+    branches = omnigraph.open(graph, read_only=True).branches.list()
     if as_json:
         output.json_object({"branches": [asdict(each) for each in branches]})
         return
@@ -84,7 +84,7 @@ def branch_delete(
 ) -> None:
     """Delete a branch. Merged commits stay on the branches they were merged into."""
     require_confirmation(graph, f"delete branch {name!r:.80}", yes=yes)
-    omnigraph.open(graph).delete_branch(name)
+    omnigraph.open(graph).branches.delete(name)
     if as_json:
         output.json_object({"deleted": name})
     else:
@@ -103,9 +103,9 @@ def tag_create(
     as_json: JsonFlag = False,
 ) -> None:
     """Tag a commit. Its data is kept as long as the tag exists."""
-    tag = omnigraph.open(graph).tag(name, at=at, actor=actor)
+    tag = omnigraph.open(graph).tags.create(name, at=at, actor=actor)
     if as_json:
-        output.json_object({"tag": tag.tag, "commit": tag.commit_id, "branch": tag.branch})
+        output.json_object({"tag": tag.tag, "commit_id": tag.commit_id, "branch": tag.branch})
     else:
         output.line(f"created tag {tag.tag} at commit {tag.commit_id}")
 
@@ -113,11 +113,11 @@ def tag_create(
 @tag_app.command("list")
 def tag_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
     """List the tags of a graph."""
-    tags = omnigraph.open(graph, mode="r").tags()
+    tags = omnigraph.open(graph, read_only=True).tags.list()
     shown = [
         {
             "tag": each.tag,
-            "commit": each.commit_id,
+            "commit_id": each.commit_id,
             "branch": each.branch or "main",
             "actor": each.actor,
             "created": each.created_at,
@@ -139,7 +139,7 @@ def tag_delete(
 ) -> None:
     """Delete a tag. Data that only the tag kept can be cleaned up afterwards."""
     require_confirmation(graph, f"delete tag {name!r:.80}", yes=yes)
-    omnigraph.open(graph).delete_tag(name)
+    omnigraph.open(graph).tags.delete(name)
     if as_json:
         output.json_object({"deleted": name})
     else:
@@ -165,14 +165,22 @@ def merge(  # noqa: PLR0913 - one parameter per option
         bool,
         typer.Option("--whole-rows", help="Changes to different columns of a row conflict."),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what a merge would do; write nothing.")
+    ] = False,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Merge a branch into another, or list all conflicts. A merge is one commit."""
-    opened = omnigraph.open(graph)
+    opened = omnigraph.open(graph, read_only=dry_run)
     try:
         merged = opened.merge(
-            source, into=into, resolve=resolve, column_level=not whole_rows, actor=actor
+            source,
+            into=into,
+            resolve=resolve,
+            column_level=not whole_rows,
+            dry_run=dry_run,
+            actor=actor,
         )
     except MergeConflictError as error:
         if as_json:
@@ -184,9 +192,9 @@ def merge(  # noqa: PLR0913 - one parameter per option
 def merge_json(merged: MergeResult) -> dict[str, Any]:
     return {
         "outcome": merged.outcome.value,
-        "commit": merged.commit_id,
-        "source_commit": merged.source_commit,
-        "base_commit": merged.base_commit,
+        "commit_id": merged.commit_id,
+        "source_commit_id": merged.source_commit_id,
+        "base_commit_id": merged.base_commit_id,
         "operation_id": merged.operation_id,
         "tables": {key: asdict(counts) for key, counts in merged.tables.items()},
         "resolved": _rows(merged.resolved),

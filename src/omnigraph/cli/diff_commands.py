@@ -26,8 +26,11 @@ def diff(  # noqa: PLR0913 - one parameter per option
     graph: GraphArgument,
     states: Annotated[
         str,
-        typer.Argument(metavar="A..B", help="Branches, tags, commits, versions or times."),
+        typer.Argument(metavar="A", help="Branch, tag, commit, version or time; or A..B."),
     ],
+    after: Annotated[
+        str | None, typer.Argument(metavar="B", help="The state to compare it with (main).")
+    ] = None,
     *,
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Show only this type.")
@@ -42,11 +45,11 @@ def diff(  # noqa: PLR0913 - one parameter per option
     as_json: JsonFlag = False,
 ) -> None:
     """Show the differences between two states of a graph."""
-    before, dots, after = states.partition("..")
-    if not dots:
-        raise typer.BadParameter(f"{states!r}: write A..B", param_hint="A..B")
-    opened = omnigraph.open(graph, mode="r")
-    found = opened.diff(before or names.MAIN, after or names.MAIN, types=types)
+    before, dots, last = states.partition("..")
+    if dots and after is not None:
+        raise typer.BadParameter(f"{states!r} {after!r}: write A B or A..B", param_hint="A B")
+    opened = omnigraph.open(graph, read_only=True)
+    found = opened.diff(before or names.MAIN, (after or last) or names.MAIN, types=types)
     if format_name is not None:
         _write(found, format_name, target)
     elif as_json:
@@ -80,7 +83,7 @@ def changes(  # noqa: PLR0913 - one parameter per option
     as_json: JsonFlag = False,
 ) -> None:
     """Show what each commit changed, and a cursor to resume from."""
-    opened = omnigraph.open(graph, mode="r").branch(branch)
+    opened = omnigraph.open(graph, read_only=True).checkout(branch)
     place = {"start": start} if cursor is None else {"cursor": cursor}
     feed = opened.changes(types=types, limit_commits=limit, **place)
     if as_lines:
@@ -88,7 +91,7 @@ def changes(  # noqa: PLR0913 - one parameter per option
         return
     commits: list[dict[str, Any]] = [
         {
-            "commit": commit.commit_id,
+            "commit_id": commit.commit_id,
             "actor": commit.actor,
             "created_at": commit.created_at,
             "tables": {table.table_key: asdict(table.counts) for table in commit.tables},
@@ -101,7 +104,7 @@ def changes(  # noqa: PLR0913 - one parameter per option
         output.json_object({"commits": commits, "cursor": feed.cursor, "caught_up": feed.caught_up})
         return
     for commit in commits:
-        output.line(f"{commit['commit']}  {commit['actor']}  {str(commit['created_at'])[:19]}")
+        output.line(f"{commit['commit_id']}  {commit['actor']}  {str(commit['created_at'])[:19]}")
         if commit["schema_hash"] is not None:
             output.line(f"  the schema was changed to {str(commit['schema_hash'])[:12]}")
         for key, counts in commit["tables"].items():
@@ -118,7 +121,7 @@ def _stream(feed: ChangeFeed) -> None:
             for table in commit.tables:
                 for batch in table.reader():
                     stream.write(json_lines(table.table_key, batch))
-            mark = {"commit": commit.commit_id, "cursor": commit.cursor}
+            mark = {"commit_id": commit.commit_id, "cursor": commit.cursor}
             if commit.schema_hash is not None:
                 mark["schema_hash"] = commit.schema_hash
             stream.write(f"{json.dumps(mark)}\n".encode())

@@ -22,8 +22,8 @@ EXAMPLES: Final = {
     "verify": ("verify s3://bucket/backup/g",),
     "load": (
         "load ./g people.jsonl --dry-run",
-        "load ./g people.csv --as Person --map name=full_name --mode merge",
-        "load ./g 'data/*.jsonl' --on-error quarantine --max-bad 1%",
+        "load ./g people.csv --type Person --map name=full_name --mode merge",
+        "load ./g 'data/*.jsonl' --on-error quarantine --max-rejected 1%",
     ),
     "export": ("export ./g -o people.jsonl", "export ./g --format parquet -o ./files --at v1"),
     "query": (
@@ -33,7 +33,7 @@ EXAMPLES: Final = {
     "mutate": ("mutate ./g people.gq --name hire --param name=Ann --actor ann",),
     "queries": ("queries ./g ./queries",),
     "merge": ("merge ./g dev", "merge ./g dev --into main --resolve theirs"),
-    "diff": ("diff ./g main..dev", "diff ./g v1.. --type Person --format jsonl -o people.jsonl"),
+    "diff": ("diff ./g main dev", "diff ./g v1.. --type Person --format jsonl -o people.jsonl"),
     "changes": ("changes ./g --limit 10", "changes ./g --lines --start now"),
     "optimize": ("optimize ./g",),
     "scrub": ("scrub ./g --rate 50", "scrub ./g --record"),
@@ -46,7 +46,7 @@ EXAMPLES: Final = {
     "schema apply": ("schema apply ./g people.pg --actor ann",),
     "commit list": ("commit list ./g --limit 5", "commit list ./g --filter actor=ann"),
     "recovery list": ("recovery list ./g",),
-    "recovery run": ("recovery run ./g",),
+    "recovery run": ("recovery run ./g", "recovery run ./g --force"),
     "branch create": ("branch create ./g dev", "branch create ./g fix --from v1 --expires 7d"),
     "branch list": ("branch list ./g",),
     "branch delete": ("branch delete ./g dev",),

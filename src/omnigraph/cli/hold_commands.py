@@ -19,7 +19,7 @@ HoldId = Annotated[str, typer.Argument(metavar="ID", help="Id of the hold; see `
 @hold_app.command("list")
 def hold_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
     """List holds and when they expire."""
-    holds = omnigraph.open(graph, mode="r").holds()
+    holds = omnigraph.open(graph, read_only=True).holds.list()
     if as_json:
         output.json_object({"holds": [asdict(hold) for hold in holds]})
         return
@@ -42,7 +42,7 @@ def hold_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
 @hold_app.command("release")
 def hold_release(graph: GraphArgument, hold: HoldId, *, as_json: JsonFlag = False) -> None:
     """Release a hold. Its reader may then find its data no longer kept."""
-    omnigraph.open(graph).release_hold(hold)
+    omnigraph.open(graph).holds.release(hold)
     if as_json:
         output.json_object({"released": hold})
     else:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 import typer
 
 import omnigraph
 from omnigraph import names
+from omnigraph.api.options import LoadOptions
 from omnigraph.cli import output
 from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
@@ -21,6 +22,7 @@ from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
 from omnigraph.errors import LoadRefusedError
 
 if TYPE_CHECKING:
+    from omnigraph.api.options import Mode
     from omnigraph.load.ledger import LoadReport
     from omnigraph.load.progress import Progress
     from omnigraph.operations.export import ExportReport
@@ -32,14 +34,14 @@ Files = Annotated[
     list[str],
     typer.Argument(metavar="FILE...", help="Files, glob patterns or directories to load."),
 ]
-Mode = Annotated[str, typer.Option("--mode", help="append, merge or overwrite.")]
+ModeOption = Annotated[str, typer.Option("--mode", help="append, merge or overwrite.")]
 Branch = Annotated[str | None, typer.Option("--branch", help="Branch to use.")]
 Base = Annotated[
     str | None, typer.Option("--from", metavar="REF", help="Create the branch from REF first.")
 ]
 MergeInto = Annotated[
     str | None,
-    typer.Option("--merge-into", metavar="BRANCH", help="Merge the checked branch into BRANCH."),
+    typer.Option("--into", metavar="BRANCH", help="Merge the checked branch into BRANCH."),
 ]
 Audit = Annotated[
     Path | None,
@@ -55,11 +57,11 @@ Engine = Annotated[str, typer.Option("--engine", help="auto, local or spark. aut
 OnFault = Annotated[str, typer.Option("--on-error", help="fail, or quarantine rejected records.")]
 MaxBad = Annotated[
     str | None,
-    typer.Option("--max-bad", metavar="N|P%", help="Maximum rejected records (default 10%)."),
+    typer.Option("--max-rejected", metavar="N|P%", help="Maximum rejected records (default 10%)."),
 ]
 As = Annotated[
     str | None,
-    typer.Option("--as", metavar="TYPE", help="Type of the records in CSV and Parquet files."),
+    typer.Option("--type", metavar="TYPE", help="Type of the records in CSV and Parquet files."),
 ]
 Mapped = Annotated[
     list[str] | None,
@@ -90,7 +92,7 @@ def load(  # noqa: PLR0913 - one parameter per option
     graph: GraphArgument,
     files: Files,
     *,
-    mode: Mode = "append",
+    mode: ModeOption = "append",
     branch: Branch = None,
     base: Base = None,
     merge_into: MergeInto = None,
@@ -113,26 +115,28 @@ def load(  # noqa: PLR0913 - one parameter per option
     """Load files as one commit. Every record is accounted for."""
     if mode == OVERWRITE and not dry_run:
         require_confirmation(graph, "replace all rows of the types that are loaded", yes=yes)
-    opened = omnigraph.open(graph, mode="r" if dry_run else "rw")
+    opened = omnigraph.open(graph, read_only=dry_run)
     try:
         report = opened.load(
             files,
-            mode=mode,
-            type_name=type_name,
-            columns=_columns(mapped),
-            order_by=order_by,
-            on_error=on_error,
-            max_bad=max_bad,
-            engine=engine,
+            mode=cast("Mode", mode),  # `load` refuses other words
+            type=type_name,
+            on_error=cast("Literal['fail', 'quarantine']", on_error),
             spark=spark_target(master, remote),
             dry_run=dry_run,
             actor=actor,
-            branch=branch,
-            from_=base,
-            merge_into=merge_into,
-            audit=audit,
-            quarantine=quarantine,
-            progress=_progress(silent=quiet or as_json),
+            options=LoadOptions(
+                columns=_columns(mapped),
+                order_by=order_by,
+                max_rejected=max_bad,
+                engine=cast("Literal['auto', 'local', 'spark']", engine),
+                branch=branch,
+                source=base,
+                into=merge_into,
+                audit=audit,
+                quarantine=quarantine,
+                progress=_progress(silent=quiet or as_json),
+            ),
         )
     except LoadRefusedError as error:
         if as_json:
@@ -156,13 +160,17 @@ def export(  # noqa: PLR0913 - one parameter per option
         raise typer.BadParameter(
             "not available: the rows are written to stdout", param_hint="--json"
         )
-    opened = omnigraph.open(graph, mode="r").branch(branch or names.MAIN)
+    opened = omnigraph.open(graph, read_only=True).checkout(branch or names.MAIN)
     readable = opened if at is None else opened.at(at)
     if target == STDOUT:
         with output.rows_to_stdout() as stream:
-            report = readable.export(stream, type_name=type_name, format=format_name)
+            report = readable.export(
+                stream, type=type_name, format=cast("Literal['jsonl', 'parquet']", format_name)
+            )
     else:
-        report = readable.export(target, type_name=type_name, format=format_name)
+        report = readable.export(
+            target, type=type_name, format=cast("Literal['jsonl', 'parquet']", format_name)
+        )
     _show_export(report, as_json=as_json)
 
 
@@ -198,7 +206,7 @@ def _show_load(report: LoadReport, *, as_json: bool) -> None:
         output.line(report.to_json())
         return
     if report.repeated:
-        output.line(f"already loaded as commit {report.commit}")
+        output.line(f"already loaded as commit {report.commit_id}")
         return
     types = dict.fromkeys([*report.written, *report.inserted])
     output.draw(
@@ -221,10 +229,10 @@ def _last_line(report: LoadReport) -> str:
     speed = f"read {report.read:,} records in {report.seconds:.1f} s ({report.engine.value})"
     if report.dry_run:
         return f"{speed}; dry run, nothing was written"
-    if report.commit is None:
+    if report.commit_id is None:
         return f"{speed}; nothing to write"
     merged = f", merged as commit {report.merged}" if report.merged else ""
-    return f"{speed}, commit {report.commit}{merged}"
+    return f"{speed}, commit {report.commit_id}{merged}"
 
 
 def _show_export(report: ExportReport, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
 import typer
 
@@ -29,12 +29,15 @@ from omnigraph.cli import (
     schema_commands,
 )
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag, SchemaFile
-from omnigraph.cli.texts import text_of
+from omnigraph.cli.texts import STDIN, text_of
 from omnigraph.errors import (
     DamagedGraphError,
     InvalidInputError,
     OmnigraphError,
 )
+
+if TYPE_CHECKING:
+    from omnigraph.api.options import Durability
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -104,11 +107,10 @@ def init(
     """Create a graph with a schema."""
     created = omnigraph.init(
         graph,
-        schema=text_of(schema),
-        schema_name=str(schema),
+        schema=text_of(schema) if str(schema) == STDIN else schema,
         actor=actor,
         force=force,
-        durability=durability,
+        durability=cast("Durability | None", durability),  # `init` refuses other words
     )
     output.created(created, as_json=as_json)
 
@@ -116,7 +118,9 @@ def init(
 @app.command()
 def status(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFlag = False) -> None:
     """Show tables, rows, index coverage and pending writes."""
-    output.status(omnigraph.open(graph, mode="r").branch(branch).status(), as_json=as_json)
+    output.status(
+        omnigraph.open(graph, read_only=True).checkout(branch).maintenance.status(), as_json=as_json
+    )
 
 
 @app.command()
@@ -185,7 +189,7 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Verify the integrity of a graph. Reads everything, writes nothing."""
-    report = omnigraph.open(graph, mode="r").branch(branch).check(deep=deep)
+    report = omnigraph.open(graph, read_only=True).checkout(branch).maintenance.check(deep=deep)
     output.check(report, as_json=as_json)
     if not report.ok:
         raise typer.Exit(DamagedGraphError.exit_code)
@@ -223,22 +227,24 @@ def commit_list(
     as_json: JsonFlag = False,
 ) -> None:
     """List commits, newest first."""
-    opened = omnigraph.open(graph, mode="r").branch(branch)
+    opened = omnigraph.open(graph, read_only=True).checkout(branch)
     output.commits(opened.commits(actor=_actor(only), limit=limit), as_json=as_json)
 
 
 @recovery_app.command("list")
 def recovery_list(graph: GraphArgument, as_json: JsonFlag = False) -> None:
     """List writes that were recovered after their writer died, oldest first."""
-    output.recoveries(omnigraph.open(graph, mode="r").recoveries(), as_json=as_json)
+    output.recoveries(
+        omnigraph.open(graph, read_only=True).maintenance.recoveries(), as_json=as_json
+    )
 
 
 @recovery_app.command("run")
 def recovery_run(
     graph: GraphArgument,
-    also_living: Annotated[
+    force: Annotated[
         bool,
-        typer.Option("--also-living", help="Also settle writers that still seem alive."),
+        typer.Option("--force", help="Also settle writers that still seem alive."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -249,7 +255,7 @@ def recovery_run(
     # Commands that do not need it start without it.
     from omnigraph.opening import recover
 
-    output.swept(recover(graph, also_living=also_living), as_json=as_json)
+    output.swept(recover(graph, force=force), as_json=as_json)
 
 
 examples.show_everywhere(app)

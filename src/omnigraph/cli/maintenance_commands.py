@@ -41,7 +41,7 @@ def optimize(
     """Compact small files and update indexes. Deletes nothing."""
     opened = omnigraph.open(graph)
     try:
-        stats = opened.optimize(
+        stats = opened.maintenance.optimize(
             target_rows_per_fragment=target_rows, spark=spark_target(master, remote, wanted=spark)
         )
     except MaintenanceIncompleteError as error:
@@ -66,8 +66,8 @@ def reconcile(
     """Delete unreferenced forks of tables. Dry run unless --confirm."""
     if confirm:
         require_confirmation(graph, "delete forks", yes=yes)
-    opened = omnigraph.open(graph, mode="rw" if confirm else "r")
-    done = opened.reconcile(confirm=confirm, also_foreign=also_foreign)
+    opened = omnigraph.open(graph, read_only=not confirm)
+    done = opened.maintenance.reconcile(dry_run=not confirm, also_foreign=also_foreign)
     if as_json:
         output.json_object(asdict(done))
     else:
@@ -106,11 +106,11 @@ def cleanup(  # noqa: PLR0913 - each is an option
     # Commands that do not need it start without it.
     from omnigraph.operations.ages import parse_age
 
-    opened = omnigraph.open(graph, mode="rw" if confirm else "r")
-    report = opened.cleanup(
+    opened = omnigraph.open(graph, read_only=not confirm)
+    report = opened.maintenance.cleanup(
         keep_versions=keep,
         older_than=None if older_than is None else parse_age(older_than),
-        confirm=confirm,
+        dry_run=not confirm,
         allow_unsafe_keep=allow_unsafe_keep,
     )
     if as_json:
@@ -141,7 +141,7 @@ def scrub(  # noqa: PLR0913 - each is an option
     as_json: JsonFlag = False,
 ) -> None:
     """Verify the checksum of every stored file. Resumes a stopped pass."""
-    report = omnigraph.open(graph).scrub(
+    report = omnigraph.open(graph).maintenance.scrub(
         rate=None if rate is None else rate * 1e6,
         record=record,
         restart=restart,
@@ -179,7 +179,7 @@ def maintain(  # noqa: PLR0913 - each is an option
     from omnigraph.maintenance.policy import Policy, parse_policy
 
     wanted = Policy() if policy is None else parse_policy(_read(policy), name=str(policy))
-    report = omnigraph.open(graph).maintain(
+    report = omnigraph.open(graph).maintenance.run(
         wanted, spark=spark_target(master, remote, wanted=spark)
     )
     if metrics is not None:
@@ -228,10 +228,10 @@ def _show_reconciled(done: Reconciled) -> None:
             ("owner", "fork", "fate"),
             [(listed.owner, listed.fork, listed.fate.value) for listed in done.reclaimed],
         )
-    verb = "reclaimed" if done.confirmed else "would reclaim"
+    verb = "would reclaim" if done.dry_run else "reclaimed"
     output.line(f"{verb} {_forks(len(done.reclaimed))}")
     _note_failures(done)
-    if done.reclaimed and not done.confirmed:
+    if done.reclaimed and done.dry_run:
         output.note("Nothing was deleted. Add --confirm to delete; this cannot be undone.")
 
 
@@ -247,7 +247,7 @@ def _show_cleanup(report: CleanupReport) -> None:
         for each in report.tables
     ]
     output.draw(("table", "versions", "files", "bytes", "error"), rows, numbers=(1, 2, 3))
-    verb = "removed" if report.confirmed else "would remove"
+    verb = "would remove" if report.dry_run else "removed"
     forks, left = len(report.reconciled.reclaimed), len(report.leftovers.paths)
     output.line(
         f"{verb} {_size(report.bytes_removed)}, {_forks(forks)} and {left:,} leftover files"
@@ -258,7 +258,7 @@ def _show_cleanup(report: CleanupReport) -> None:
             f"hold them, the last until {max(hold.ends for hold in report.holds):%Y-%m-%d %H:%M}"
         )
     _note_failures(report.reconciled)
-    if not report.confirmed:
+    if report.dry_run:
         output.note("Nothing was removed. Add --confirm to remove; this cannot be undone.")
 
 

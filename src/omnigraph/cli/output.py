@@ -130,7 +130,7 @@ def created(graph: Graph, *, as_json: bool) -> None:
     snapshot = graph.snapshot()
     commit_id = snapshot.head.commit_id if snapshot.head else None
     if as_json:
-        json_object({"root": graph.root, "commit": commit_id, "tables": sorted(snapshot.tables)})
+        json_object({"root": graph.root, "commit_id": commit_id, "tables": sorted(snapshot.tables)})
         return
     count = len(snapshot.tables)
     line(f"created {graph.root} with {count} table{'s'[: count != 1]}, commit {commit_id}")
@@ -258,7 +258,7 @@ def swept(done: Swept, *, as_json: bool) -> None:
         note(
             f"left {_writes(len(done.left_alone))} to writers that are alive: "
             f"{', '.join(done.left_alone)}"
-            "; --also-living settles these as well"
+            "; --force settles these as well"
         )
 
 

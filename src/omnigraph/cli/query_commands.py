@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 import typer
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from omnigraph.graph import Graph, GraphView
     from omnigraph.operations.mutate import MutationResult
     from omnigraph.operations.query_output import OutputFormat, Rows
     from omnigraph.operations.query_result import QueryResult
     from omnigraph.operations.stored_queries import StoredQuery
     from omnigraph.query.typed import TypedQuery
-    from omnigraph.reading import Readable
 
 QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
 
@@ -120,8 +120,8 @@ def query(  # noqa: PLR0913 - one parameter per option
     from omnigraph.operations.query_output import OutputFormat, about_query, write_rows
 
     chosen = _format("json" if as_json else format_name)
-    opened = omnigraph.open(graph, mode="r").branch(branch)
-    pinned = opened.at(opened.branch_name if at is None else at)
+    opened = omnigraph.open(graph, read_only=True).checkout(branch)
+    pinned = opened.at(opened.branch if at is None else at)
     asked = _asked(pinned, (file, text, stored, name), (param, params))
     if explain or analyze:
         given = asked.given if analyze else None
@@ -132,12 +132,12 @@ def query(  # noqa: PLR0913 - one parameter per option
             asked.text,
             asked.given,
             name=asked.name,
-            engine=engine,
+            engine=cast("Literal['auto', 'local', 'spark']", engine),  # `query` refuses others
             spark=_session(engine, master, remote),
             memory=memory,
             timeout=timeout,
         )
-        about = about_query(asked.typed, commit=pinned.commit_id, branch=branch)
+        about = about_query(asked.typed, commit_id=pinned.commit_id, branch=branch)
         rows = _rows(found, asked.typed, pinned)
         count = write_rows(rows, stream, chosen, about=about)
     if chosen is OutputFormat.TABLE:
@@ -164,7 +164,7 @@ def mutate(  # noqa: PLR0913 - one parameter per option
     as_json: JsonFlag = False,
 ) -> None:
     """Run a mutation. All its statements are one commit."""
-    opened = omnigraph.open(graph).branch(branch)
+    opened = omnigraph.open(graph).checkout(branch)
     asked = _asked(opened, (file, text, stored, name), (param, params))
     done = opened.mutate(
         asked.text, asked.given, name=asked.name, expect_head=expect_head, actor=actor
@@ -174,7 +174,7 @@ def mutate(  # noqa: PLR0913 - one parameter per option
 
 def queries(graph: GraphArgument, directory: StoredDirectory, *, as_json: JsonFlag = False) -> None:
     """List the queries of a directory, their parameters and columns."""
-    found = omnigraph.open(graph, mode="r").queries(directory)
+    found = omnigraph.open(graph, read_only=True).queries(directory)
     if as_json:
         output.json_object({"queries": [_described(each) for each in found.values()]})
         return
@@ -190,7 +190,7 @@ def queries(graph: GraphArgument, directory: StoredDirectory, *, as_json: JsonFl
 
 
 def _asked(
-    readable: Readable,
+    readable: Graph | GraphView,
     place: tuple[str | None, str | None, str | None, str | None],
     values: tuple[list[str] | None, str | None],
 ) -> _Asked:
@@ -205,7 +205,7 @@ def _asked(
     if file is None and text is None:
         source = _stored(readable, stored, name).source
     else:
-        contract = contract_for(readable.schema_text, readable.catalog)
+        contract = contract_for(readable.schema.text, readable.schema.catalog)
         path = None if file in (None, "-") else Path(file or "")
         source = query_text(path or (sys.stdin.read() if file == "-" else text), contract)
     typed = find_query(source, name)
@@ -217,7 +217,7 @@ def _asked(
     )
 
 
-def _stored(readable: Readable, directory: str | None, name: str | None) -> StoredQuery:
+def _stored(readable: Graph | GraphView, directory: str | None, name: str | None) -> StoredQuery:
     if directory is None or name is None:
         raise typer.BadParameter(
             f"give a file, -e TEXT, or --name with --queries DIR (or {QUERIES_VARIABLE})",
@@ -248,7 +248,7 @@ def _session(engine: str, master: str | None, remote: str | None) -> SparkSessio
     return spark_session(target=target)
 
 
-def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Readable) -> Rows:
+def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Graph | GraphView) -> Rows:
     # Commands that do not need it start without it.
     from omnigraph.operations.query_result import QueryResult
 
@@ -258,12 +258,12 @@ def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Readable)
     from omnigraph.query.columns import arrow_schema
     from omnigraph.spark.row_stream import FrameRows
 
-    return FrameRows(found, arrow_schema(typed.columns, readable.catalog))
+    return FrameRows(found, arrow_schema(typed.columns, readable.schema.catalog))
 
 
 def _show_mutation(name: str, done: MutationResult, *, as_json: bool) -> None:
     if as_json:
-        output.json_object({"query": name, "commit": done.commit_id, **asdict(done)})
+        output.json_object({"query": name, **asdict(done)})
         return
     if done.tables:
         output.draw(

@@ -31,7 +31,7 @@ def schema_for(graph: str | None, schema: tuple[str, str] | None) -> Catalog:
         filename, text = schema
         return compile_schema(text, filename=filename, identity_domain=_NO_GRAPH)
     assert graph is not None
-    return omnigraph.open(graph, mode="r").catalog
+    return omnigraph.open(graph, read_only=True).schema.catalog
 
 
 def lint_file(filename: str, text: str, accepted: Catalog, *, as_json: bool) -> bool:

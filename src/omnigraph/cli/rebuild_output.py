@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def rebuild(graph: str, *, confirm: bool, as_json: bool) -> None:
-    report = omnigraph.rebuild_manifest(graph, confirm=confirm)
+    report = omnigraph.rebuild_manifest(graph, dry_run=not confirm)
     if as_json:
         output.json_object(asdict(report))
     else:
@@ -108,6 +108,6 @@ def _notes_on(table: RebuiltTable) -> Iterator[str]:
 def _next_step(report: RebuildReport) -> str:
     if report.problems:
         return "Restore the tables that cannot be recovered from a backup, then run it again."
-    if report.confirmed:
+    if not report.dry_run:
         return f"Run `omnigraph check {report.root}` to verify the graph."
     return f"`omnigraph repair {report.root} --rebuild-manifest --confirm` rebuilds it."

@@ -54,8 +54,8 @@ def repair(  # noqa: PLR0913 - options of a command
             )
         rebuild(graph, confirm=confirm, as_json=as_json)
         return
-    opened = omnigraph.open(graph, mode="rw" if confirm else "r").branch(branch)
-    report = opened.repair(confirm=confirm, force=force, actor=actor)
+    opened = omnigraph.open(graph, read_only=not confirm).checkout(branch)
+    report = opened.maintenance.repair(dry_run=not confirm, force=force, actor=actor)
     if as_json:
         output.json_object(asdict(report))
     else:

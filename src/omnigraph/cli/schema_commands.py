@@ -41,11 +41,11 @@ def schema_show(
     # Commands that do not need it start without it.
     from omnigraph.cli import schema_output
 
-    opened = omnigraph.open(graph, mode="r").branch(branch)
+    opened = omnigraph.open(graph, read_only=True).checkout(branch)
     if source:
-        output.text(opened.schema_text)
+        output.text(opened.schema.text)
     else:
-        schema_output.catalog(opened.catalog, as_json=as_json)
+        schema_output.catalog(opened.schema.catalog, as_json=as_json)
 
 
 @schema_app.command("plan")
@@ -60,9 +60,11 @@ def schema_plan(
     """Show what applying a schema file would do. Changes nothing."""
     from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
 
-    opened = omnigraph.open(graph, mode="r").branch(branch)
-    planned = opened.plan_schema(text_of(file), filename=str(file), hard=hard)
-    schema_output.plan(planned, opened.snapshot().pinned, opened.partings(), as_json=as_json)
+    opened = omnigraph.open(graph, read_only=True).checkout(branch)
+    planned = opened.schema.plan(text_of(file), filename=str(file), hard=hard)
+    schema_output.plan(
+        planned, opened.snapshot().pinned, opened.branches.diverged(), as_json=as_json
+    )
     if not planned.plan.supported:
         raise typer.Exit(SchemaInvalidError.exit_code)
 
@@ -73,10 +75,10 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     file: SchemaFile,
     *,
     hard: HardFlag = False,
-    allow_parting: Annotated[
+    allow_diverged: Annotated[
         bool,
         typer.Option(
-            "--allow-parting", help="Apply although branches can then no longer be merged."
+            "--allow-diverged", help="Apply although branches can then no longer be merged."
         ),
     ] = False,
     branch: BranchOption = "main",
@@ -92,13 +94,13 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
         require_confirmation(graph, "permanently remove what the schema drops", yes=yes)
     from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
 
-    opened = omnigraph.open(graph).branch(branch)
+    opened = omnigraph.open(graph).checkout(branch)
     try:
-        changed = opened.apply_schema(
+        changed = opened.schema.apply(
             text_of(file),
             filename=str(file),
             hard=hard,
-            allow_parting=allow_parting,
+            allow_diverged=allow_diverged,
             spark=spark_target(master, remote, wanted=spark),
             actor=actor,
         )

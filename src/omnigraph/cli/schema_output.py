@@ -75,12 +75,12 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
         output.json_object(
             {
                 "applied": changed.applied,
-                "commit": changed.commit_id,
+                "commit_id": changed.commit_id,
                 "operation_id": changed.operation_id,
                 "schema_hash": changed.schema_hash,
                 "rows_written": dict(changed.rows_written),
                 "bytes_removed": changed.bytes_removed,
-                "plan": None if changed.plan is None else _document(changed.plan, changed.partings),
+                "plan": None if changed.plan is None else _document(changed.plan, changed.diverged),
             }
         )
         return
@@ -91,7 +91,7 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
         output.text(plan_text(changed.plan))
     for table, count in changed.rows_written.items():
         output.note(f"wrote {_rows(count)} of {table}")
-    _note_partings(changed.partings)
+    _note_partings(changed.diverged)
     if changed.bytes_removed is not None:
         output.note(f"removed {changed.bytes_removed:,} bytes of older versions")
     output.line(f"applied the schema, commit {changed.commit_id}")
@@ -105,7 +105,7 @@ def refused(error: SchemaRefusedError, *, as_json: bool) -> None:
 
 
 def _document(plan: Plan, partings: Sequence[Parting]) -> dict[str, object]:
-    return {**plan_document(plan), "partings": [asdict(each) for each in partings]}
+    return {**plan_document(plan), "diverged": [asdict(each) for each in partings]}
 
 
 def _note_partings(partings: Sequence[Parting]) -> None:

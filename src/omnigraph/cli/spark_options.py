@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from omnigraph.spark.session import SparkTarget
 
 SparkFlag = Annotated[
     bool,
@@ -14,7 +17,9 @@ MasterOption = Annotated[str | None, typer.Option("--master", help="Spark master
 RemoteOption = Annotated[str | None, typer.Option("--remote", help="Spark Connect URL.")]
 
 
-def spark_target(master: str | None, remote: str | None, *, wanted: bool = False) -> object | None:
+def spark_target(
+    master: str | None, remote: str | None, *, wanted: bool = False
+) -> SparkTarget | None:
     """The Spark that the options name; None if they name none."""
     if not wanted and master is None and remote is None:
         return None

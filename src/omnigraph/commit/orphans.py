@@ -92,8 +92,8 @@ class Reconciled:
     reclaimed: tuple[ListedFork, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
     foreign: tuple[ListedFork, ...] = ()
-    confirmed: bool = True
-    """Whether it was done; otherwise it is what would be."""
+    dry_run: bool = False
+    """Whether nothing was deleted: these would be."""
 
 
 def listed_forks(objects: Objects) -> tuple[ListedFork, ...]:
@@ -180,7 +180,7 @@ def preview_reconcile(objects: Objects, *, also_foreign: bool = False) -> Reconc
         reclaimed=tuple(listed for listed in survey.forks if listed.fate in unneeded),
         failures=survey.failures,
         foreign=_foreign(survey, unneeded),
-        confirmed=False,
+        dry_run=True,
     )
 
 

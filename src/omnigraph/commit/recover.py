@@ -71,8 +71,8 @@ class Swept:
     ended: tuple[str, ...] = ()
 
 
-def sweep(objects: Objects, clock: Clock, *, also_living: bool = False) -> Swept:
-    """Settle every abandoned operation; with `also_living` every operation at all.
+def sweep(objects: Objects, clock: Clock, *, force: bool = False) -> Swept:
+    """Settle every abandoned operation; with `force` every operation at all.
 
     Raises:
         RecoveryRequiredError: a sidecar cannot be parsed; it is kept.
@@ -84,7 +84,7 @@ def sweep(objects: Objects, clock: Clock, *, also_living: bool = False) -> Swept
         sidecar = read_sidecar(objects, path)
         if sidecar is None:
             continue
-        if not also_living and not is_abandoned(sidecar, now=clock.now()):
+        if not force and not is_abandoned(sidecar, now=clock.now()):
             left_alone.append(sidecar.operation_id)
             continue
         recovery = _settle(objects, sidecar, clock)

@@ -32,7 +32,7 @@ from omnigraph.load.ledger import (
     OFFENDERS_MAX,
     Engine,
     LoadReport,
-    Offender,
+    RejectedRecord,
     repeated_report,
     require_acceptable,
     type_labels,
@@ -139,7 +139,7 @@ class _Loading:
         changes = self._accepted.changes
         return replace(
             self._accepted.report,
-            commit=commit,
+            commit_id=commit,
             inserted={self._labels[each.table_key]: each.rows_inserted for each in changes},
             updated={self._labels[each.table_key]: each.rows_updated for each in changes},
         )
@@ -170,7 +170,7 @@ class _Loading:
         listed = self._gathered.listed(settled.refused, self._labels, with_raw=False)
         reasons = Counter(listed.column("reason").to_pylist())
         faults = pc.invert(pc.is_in(listed.column("reason"), pa.array(sorted(NO_FAULTS))))
-        columns = [each.name for each in fields(Offender)]
+        columns = [each.name for each in fields(RejectedRecord)]
         shown = listed.filter(faults).slice(0, OFFENDERS_MAX).select(columns)
         report = LoadReport(
             read=self._gathered.records,
@@ -181,7 +181,7 @@ class _Loading:
             operation_id=self._job.operation_id,
             engine=Engine.LOCAL,
             mode=self._job.mode,
-            offenders=tuple(Offender(**each) for each in shown.to_pylist()),
+            rejected=tuple(RejectedRecord(**each) for each in shown.to_pylist()),
             broken=tuple(map(str, report_of(settled.broken, kept_max=OFFENDERS_MAX).kept)),
         )
         assert report.read == sum(report.written.values()) + len(listed)

@@ -83,13 +83,13 @@ def parse_ceiling(text: object) -> Ceiling:
         if _COUNT.fullmatch(text.strip()):
             return Ceiling(count=int(text))
     raise InvalidInputError(
-        f"max_bad is {shown(text)}, expected a number of records or a share of them",
+        f"max_rejected is {shown(text)}, expected a number of records or a share of them",
         next_step='Write it as 20 or as "0.1%".',
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offender:
+class RejectedRecord:
     """One record that was invalid, as a person finds it again."""
 
     file: str
@@ -112,7 +112,7 @@ class LoadReport:
     published rows and are known only of a commit. Types are named as in the schema, or by table
     key where a node type and an edge type share a name. The operation fills in `seconds`.
 
-    `offenders` are the first faults in input order. `broken` says what the load would leave broken
+    `rejected` are the first faults in input order. `broken` says what the load would leave broken
     among published rows, which no record can be blamed for. All counts are zero and `repeated` is
     true if an earlier load with the same operation id had been published: nothing was read then.
     `merged` is the commit that brought a load through a branch into another one.
@@ -124,14 +124,14 @@ class LoadReport:
     updated: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, int]
     quarantine: str | None = None
-    commit: str | None = None
+    commit_id: str | None = None
     operation_id: str
     seconds: float = 0.0
     engine: Engine
     mode: WriteMode
     dry_run: bool = False
     repeated: bool = False
-    offenders: tuple[Offender, ...] = ()
+    rejected: tuple[RejectedRecord, ...] = ()
     broken: tuple[str, ...] = ()
     merged: str | None = None
 
@@ -153,9 +153,9 @@ class LoadReport:
     def refusals(self) -> str:
         """What was not written and why, and the first of it."""
         lines = [f"  {count:,} {reason}" for reason, count in self.quarantined.items()]
-        lines += [f"  {each}" for each in self.offenders]
-        if self.faults > len(self.offenders):
-            lines.append(f"  ... and {self.faults - len(self.offenders):,} more")
+        lines += [f"  {each}" for each in self.rejected]
+        if self.faults > len(self.rejected):
+            lines.append(f"  ... and {self.faults - len(self.rejected):,} more")
         lines += [f"  left broken: {each}" for each in self.broken]
         return "\n".join(lines)
 
@@ -222,7 +222,7 @@ def repeated_report(job: LoadJob, commit: str, *, engine: Engine) -> LoadReport:
         read=0,
         written={},
         quarantined={},
-        commit=commit,
+        commit_id=commit,
         operation_id=job.operation_id,
         engine=engine,
         mode=job.mode,
@@ -256,5 +256,5 @@ def require_acceptable(report: LoadReport, *, on_error: FaultPolicy, ceiling: Ce
             f"{found}, more than the limit of {ceiling}",
             report=report,
             details=report.refusals(),
-            next_step="Fix them, or raise the limit with `--max-bad`.",
+            next_step="Fix them, or raise the limit with `--max-rejected`.",
         )

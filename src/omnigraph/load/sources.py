@@ -170,7 +170,7 @@ def _called_after(path: str, names: TypeNames) -> str:
     raise InvalidInputError(
         f"the records of {path} do not name their type, and neither the file nor its folder "
         f"is named after one of {known:.200}",
-        next_step="Give the type (`type_name`, or `--as` on the command line).",
+        next_step="Give the type (`type=`, or `--type` on the command line).",
     )
 
 

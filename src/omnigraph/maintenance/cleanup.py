@@ -113,10 +113,10 @@ class TableCleanupStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupReport:
-    """What cleanup removed, or would remove if it were confirmed."""
+    """What cleanup removed, or would remove if it is a dry run."""
 
     root: str
-    confirmed: bool
+    dry_run: bool
     tables: tuple[TableCleanupStats, ...]
     reconciled: Reconciled
     leftovers: Leftovers
@@ -190,7 +190,7 @@ class _TablePlan:
 
 
 def preview_cleanup(objects: Objects, policy: CleanupPolicy, clock: Clock) -> CleanupReport:
-    """What a confirmed cleanup would remove now; writes nothing."""
+    """What a cleanup would remove now; writes nothing."""
     require_ready(objects, read_manifest(objects.root), clock, verb=VERB)
     reconciled = preview_reconcile(objects)
     protection = _protection(objects)
@@ -200,7 +200,7 @@ def preview_cleanup(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Cl
     plans, failed = _plans(objects, policy, protection, clock, foreign=reconciled.foreign)
     return CleanupReport(
         root=objects.root.uri,
-        confirmed=False,
+        dry_run=True,
         tables=_each_table(plans, failed, partial(_previewed, objects.root, protection)),
         reconciled=reconciled,
         leftovers=find_leftovers(objects, clock),
@@ -228,7 +228,7 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
     tables = _each_table(plans, failed, partial(_removed, objects, protection))
     return CleanupReport(
         root=objects.root.uri,
-        confirmed=True,
+        dry_run=False,
         tables=(*tables, *_system_tables(objects)),
         reconciled=reconciled,
         leftovers=remove_leftovers(objects, clock),

@@ -30,6 +30,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.maintenance.cleanup import CleanupPolicy
 from omnigraph.maintenance.optimize import OptimizeOptions
 from omnigraph.operations.ages import parse_age
+from omnigraph.operations.arguments import plain_text
 from omnigraph.syntax import did_you_mean
 from omnigraph.syntax import shown as shown_value
 
@@ -55,10 +56,19 @@ class Policy:
     )
 
 
-def parse_policy(text: str, *, name: str) -> Policy:
-    """Understand a policy file."""
+def parse_policy(text: str, *, name: str = "policy") -> Policy:
+    """Read a policy.
+
+    Args:
+        text: The policy as TOML.
+        name: The name of the text in errors.
+
+    Raises:
+        InvalidInputError: it is not TOML, or has a word or value that is not known.
+    """
+    plain_text(name, argument="name")
     try:
-        said = tomllib.loads(text)
+        said = tomllib.loads(plain_text(text, argument="text"))
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{name} is not TOML: {error}") from error
     _require_known(said, _WORDS, where=name)

@@ -105,7 +105,7 @@ class RebuildReport:
     """
 
     root: str
-    confirmed: bool
+    dry_run: bool
     manifest_version: int | None
     damaged_versions: tuple[int, ...]
     tables: tuple[RebuiltTable, ...]
@@ -221,7 +221,7 @@ def apply_rebuild(objects: Objects, plan: RebuildPlan, clock: Clock) -> RebuildR
     reach("rebuild.post_moves")
     report = replace(
         plan.preview,
-        confirmed=True,
+        dry_run=False,
         quarantine=where if moved else None,
         commit_id=None if plan.commit is None else plan.commit.commit_id,
     )
@@ -530,7 +530,7 @@ def _preview(
     named = {*(tag.commit_id for tag in remains.tags), *origins}
     return RebuildReport(
         root=objects.root.uri,
-        confirmed=False,
+        dry_run=True,
         manifest_version=None,
         damaged_versions=tuple(damaged.version for damaged in survey.damaged),
         tables=(),

@@ -57,7 +57,7 @@ class SchemaRequest:
     text: str
     filename: str
     hard: bool
-    allow_parting: bool
+    allow_diverged: bool
     """Whether branches may diverge that can then no longer be merged."""
     branch: BranchRef | None
     actor: str
@@ -79,7 +79,7 @@ class SchemaResult:
     plan: Plan | None
     schema_hash: str
     rows_written: Mapping[str, int]
-    partings: tuple[Parting, ...]
+    diverged: tuple[Parting, ...]
     """Branches that can no longer be merged with this one."""
     emptied: frozenset[str] = frozenset()
     """The paths of tables that lost columns or were dropped."""
@@ -207,7 +207,7 @@ class _Applying:
             plan=None if evolution is None else evolution.plan,
             schema_hash=schema_hash,
             rows_written=self._rows,
-            partings=self._partings,
+            diverged=self._partings,
             emptied=frozenset() if commit_id is None else self._emptied,
         )
 
@@ -225,12 +225,12 @@ class _Applying:
     def _refuse_parting(self, state: ManifestState) -> None:
         """Refuse to change main while branches have unmerged commits, unless that is allowed."""
         left = [each for each in self._partings if each.commits]
-        if not left or self._request.allow_parting or state.ref is not None:
+        if not left or self._request.allow_diverged or state.ref is not None:
             return
         raise ConflictError(
             "these branches could no longer be merged into main: "
             + ", ".join(f"{each.branch} ({each.words})" for each in left),
-            next_step="Merge or delete them first, or use --allow-parting to apply the schema "
+            next_step="Merge or delete them first, or use --allow-diverged to apply the schema "
             "anyway.",
         )
 

@@ -127,6 +127,11 @@ def count_from(least: int, given: object, *, argument: str) -> int:
     raise InvalidInputError(f"{argument} is {shown(given)}, expected a number from {least} on")
 
 
+def count_or_none(given: object, *, argument: str) -> int | None:
+    """A number of things that may be left out."""
+    return None if given is None else count_from(0, given, argument=argument)
+
+
 def binary_stream(given: object, *, argument: str) -> IO[bytes]:
     """An open stream to write bytes to."""
     if (

@@ -58,7 +58,7 @@ def load_through_branch(
     if route.checks and route.into is None:
         raise InvalidInputError(
             "an audit needs a merge, but no merge was requested",
-            next_step="Add `--branch NAME --merge-into BRANCH`.",
+            next_step="Add `--branch NAME --into BRANCH`.",
         )
     if route.base is None and route.into is None:
         return load_graph(objects, catalog, request, clock)

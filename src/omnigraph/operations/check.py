@@ -203,9 +203,9 @@ def _on_spark(spark: SparkSession, root: Root, snapshot: Snapshot) -> _Engine:
 
     session = require_session(spark)
     from omnigraph.spark.integrity import broken_rules_on_spark, read_through  # need pyspark
-    from omnigraph.spark.scan import SparkGraph
+    from omnigraph.spark.scan import SparkTables
 
-    graph = SparkGraph(session, root, snapshot)
+    graph = SparkTables(session, root, snapshot)
     return _Engine(
         read_through=partial(read_through, graph),
         broken_rules=partial(broken_rules_on_spark, graph),

@@ -66,7 +66,7 @@ class ExportReport:
     """What was exported; rows are counted by type, named as in the schema."""
 
     root: str
-    commit: str | None
+    commit_id: str | None
     path: str
     format: ExportFormat
     rows: Mapping[str, int]
@@ -121,7 +121,7 @@ def export_graph(root: Root, catalog: Catalog, snapshot: Snapshot, export: Expor
     labels = type_labels(catalog)
     return ExportReport(
         root=root.uri,
-        commit=snapshot.head.commit_id if snapshot.head else None,
+        commit_id=snapshot.head.commit_id if snapshot.head else None,
         path=str(export.target) if isinstance(export.target, Path) else "-",
         format=export.format,
         rows={labels[table.key]: table.exported for table in tables},

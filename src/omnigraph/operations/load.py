@@ -281,7 +281,7 @@ def _ceiling(max_bad: int | str | None, on_error: FaultPolicy) -> Ceiling:
     if on_error is FaultPolicy.FAIL:
         raise InvalidInputError(
             "a limit for rejected records was given, but any rejected record fails this load",
-            next_step="Add `--on-error quarantine`, or leave `--max-bad` out.",
+            next_step="Add `--on-error quarantine`, or leave `--max-rejected` out.",
         )
     return parse_ceiling(max_bad)
 

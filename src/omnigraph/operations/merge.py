@@ -95,8 +95,8 @@ class MergeResult:
     outcome: MergeOutcome
     operation_id: str
     commit_id: str | None
-    source_commit: str
-    base_commit: str | None
+    source_commit_id: str
+    base_commit_id: str | None
     tables: Mapping[str, TableCounts]
     resolved: pa.Table = field(repr=False)
 
@@ -110,22 +110,12 @@ def merge_graph(
         MergeConflictError: unresolved conflicts, or rules that the result would violate; all of
             them, and nothing was written.
     """
-    if request.source.name == (request.target_name or names.MAIN):
-        raise InvalidInputError(
-            f"{request.source.name} cannot be merged into itself",
-            next_step="Name two different branches.",
-        )
+    _require_two(request)
     with (
         tempfile.TemporaryDirectory(prefix="omnigraph-merge-") as scratch,
         ExitStack() as engines,
     ):
-        way = MergeWay(
-            source_name=request.source.name,
-            target=request.target,
-            operation_id=request.operation_id,
-            spark=request.spark,
-        )
-        rows = RowMerge(objects, catalog, way, scratch=Path(scratch), engines=engines)
+        rows = RowMerge(objects, catalog, _way(request), scratch=Path(scratch), engines=engines)
         merging = _Merging(objects, request, rows)
         committed = commit_write(
             objects,
@@ -147,6 +137,45 @@ def merge_graph(
         # The merge is published; maintenance that fails now is due again at the next write.
         fold_if_due(objects.root, committed.state)
     return merging.result(committed.commit_id)
+
+
+def preview_merge(
+    objects: Objects, catalog: Catalog, request: MergeRequest, target: ManifestState
+) -> MergeResult:
+    """What a merge into this state would do; nothing is staged or published.
+
+    Raises:
+        MergeConflictError: as a merge would.
+    """
+    _require_two(request)
+    if request.spark is not None:
+        raise InvalidInputError(
+            "a dry run of a merge runs in this process, and Spark is given",
+            next_step="Leave out `spark`, or the dry run.",
+        )
+    with (
+        tempfile.TemporaryDirectory(prefix="omnigraph-merge-") as scratch,
+        ExitStack() as engines,
+    ):
+        rows = RowMerge(objects, catalog, _way(request), scratch=Path(scratch), engines=engines)
+        return _Merging(objects, request, rows).preview(target)
+
+
+def _require_two(request: MergeRequest) -> None:
+    if request.source.name == (request.target_name or names.MAIN):
+        raise InvalidInputError(
+            f"{request.source.name} cannot be merged into itself",
+            next_step="Name two different branches.",
+        )
+
+
+def _way(request: MergeRequest) -> MergeWay:
+    return MergeWay(
+        source_name=request.source.name,
+        target=request.target,
+        operation_id=request.operation_id,
+        spark=request.spark,
+    )
 
 
 class _Merging:
@@ -171,6 +200,26 @@ class _Merging:
         except (DamagedGraphError, StorageUnavailableError) as error:
             self._require_source(error)
             raise
+
+    def preview(self, state: ManifestState) -> MergeResult:
+        """The result that a merge into this state would have, but for a commit."""
+        request = self._request
+        plan = self._plan = plan_merge(self._objects, request.source, request.source_commit, state)
+        if plan.outcome is not MergeOutcome.UP_TO_DATE:
+            merged = self._rows.preview(plan, self._policy(plan))
+            self._counts = {
+                table.table_key: TableCounts(
+                    inserted=table.counts.inserted,
+                    updated=table.counts.updated,
+                    deleted=table.counts.deleted,
+                )
+                for table in merged
+                if table.alters
+            }
+            self._resolved = pa.concat_tables(
+                [self._resolved, *(table.conflicts for table in merged)]
+            )
+        return self.result(None)
 
     def _require_source(self, error: OmnigraphError) -> None:
         """What cannot be read of a source that was deleted, or moved on and was cleaned."""
@@ -223,8 +272,8 @@ class _Merging:
             outcome=MergeOutcome.MERGED if plan is None else plan.outcome,
             operation_id=self._request.operation_id,
             commit_id=commit_id,
-            source_commit=self._request.source_commit,
-            base_commit=None if plan is None else plan.base_commit,
+            source_commit_id=self._request.source_commit,
+            base_commit_id=None if plan is None else plan.base_commit,
             tables=self._counts,
             resolved=self._resolved,
         )

@@ -96,6 +96,11 @@ class RowMerge:
             return self._in_process(plan, written, policy)
         return self._on_spark(spark, plan, written, policy)
 
+    def preview(self, plan: MergePlan, policy: MergePolicy) -> tuple[MergedTable, ...]:
+        """What merging would do to every table, decided in this process; nothing is staged."""
+        self._attempts += 1
+        return tuple(self._decided(plan, list(plan.keys), policy))
+
     def writable(self, plan: MergePlan, key: str) -> TableEntry:
         return writable_entry(
             self._objects.root,
@@ -105,21 +110,24 @@ class RowMerge:
         )
 
     def _in_process(self, plan: MergePlan, written: list[str], policy: MergePolicy) -> MergedRows:
-        checked = plan.outcome is MergeOutcome.MERGED
-        keys = _checked_keys(plan) if checked else written
+        merged = self._decided(plan, _checked_keys(plan) or written, policy)
+        changes = at_once(
+            [table for table in merged if table.alters and table.table_key in written],
+            lambda table: self._staged(plan, table),
+        )
+        return MergedRows(changes=changes, resolved=_joined(each.conflicts for each in merged))
+
+    def _decided(self, plan: MergePlan, keys: list[str], policy: MergePolicy) -> list[MergedTable]:
+        """Decide tables in this process; unless the target only follows, check them together."""
         merged = at_once(keys, lambda key: self._table_merge(plan, key, policy))
-        if checked:
+        if plan.outcome is MergeOutcome.MERGED:
             pinned = SnapshotTables(root=self._objects.root, snapshot=plan.ours)
             self._require_no_conflicts(
                 sum((each.counts for each in merged), MergeCounts()).open,
                 _joined(each.open_conflicts for each in merged),
                 check_merged(merged, self._catalog, pinned),
             )
-        changes = at_once(
-            [table for table in merged if table.alters and table.table_key in written],
-            lambda table: self._staged(plan, table),
-        )
-        return MergedRows(changes=changes, resolved=_joined(each.conflicts for each in merged))
+        return merged
 
     def _on_spark(
         self, spark: SparkMerge, plan: MergePlan, written: list[str], policy: MergePolicy

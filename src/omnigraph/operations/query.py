@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from omnigraph.operations.query_result import Answer
     from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.query.plan import Plan
-    from omnigraph.spark.scan import SparkGraph
+    from omnigraph.spark.scan import SparkTables
     from omnigraph.storage.location import Root
     from omnigraph.storage.snapshot import Snapshot
 
@@ -140,7 +140,7 @@ def explain_query(
         )
 
 
-def query_on_spark(graph: SparkGraph, chosen: ChosenQuery, *, now: datetime) -> DataFrame:
+def query_on_spark(graph: SparkTables, chosen: ChosenQuery, *, now: datetime) -> DataFrame:
     """The query as a DataFrame of the session that the graph lives on.
 
     Raises:

@@ -62,13 +62,13 @@ def write_rows(
     return count
 
 
-def about_query(query: TypedQuery, *, commit: str | None, branch: str) -> dict[str, object]:
+def about_query(query: TypedQuery, *, commit_id: str | None, branch: str) -> dict[str, object]:
     """What the JSON object says beside the rows."""
     columns = [
         {"name": each.name, "type": show_with_null(each.type, nullable=each.nullable)}
         for each in query.columns
     ]
-    return {"query": query.name, "branch": branch, "commit": commit, "columns": columns}
+    return {"query": query.name, "branch": branch, "commit_id": commit_id, "columns": columns}
 
 
 def _write_json(rows: Rows, stream: IO[bytes], about: Mapping[str, object]) -> int:

@@ -1,1 +1,34 @@
-"""THE DATA PLANE: graph data on Spark executors, through DataFrames and nothing below them."""
+"""THE DATA PLANE: graph data on Spark executors, through DataFrames and nothing below them.
+
+What users of Spark name themselves is importable from here: `OmnigraphDataSource` for
+`spark.dataSource.register`, and the types `SparkGraph` and `SparkTarget`.
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from omnigraph.api.spark_graph import SparkGraph
+    from omnigraph.datasource import OmnigraphDataSource
+    from omnigraph.spark.session import SparkTarget
+
+__all__ = ["OmnigraphDataSource", "SparkGraph", "SparkTarget"]
+
+_HOMES = {
+    "OmnigraphDataSource": "omnigraph.datasource",
+    "SparkGraph": "omnigraph.api.spark_graph",
+    "SparkTarget": "omnigraph.spark.session",
+}
+"""Imported when they are first used: most of them need pyspark."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'omnigraph.spark' has no attribute {name!r}")
+    return getattr(_importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

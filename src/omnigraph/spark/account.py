@@ -18,7 +18,7 @@ from omnigraph.load.ledger import (
     OFFENDERS_MAX,
     Engine,
     LoadReport,
-    Offender,
+    RejectedRecord,
     type_labels,
 )
 from omnigraph.rules.reasons import Reason
@@ -60,7 +60,7 @@ def account_of(
         engine=Engine.SPARK,
         mode=load.mode,
         dry_run=load.dry_run,
-        offenders=tuple(_first_offenders(plan, reports, standing)),
+        rejected=tuple(_first_offenders(plan, reports, standing)),
         broken=_broken(standing),
     )
 
@@ -78,7 +78,7 @@ def _broken(standing: Standing) -> tuple[str, ...]:
 
 def _first_offenders(
     plan: LoadPlan, reports: Mapping[int, SplitReport], standing: Standing
-) -> Iterator[Offender]:
+) -> Iterator[RejectedRecord]:
     found = (
         offender
         for report, before in with_lines_before(reports.values())
@@ -89,7 +89,7 @@ def _first_offenders(
 
 def _offenders(
     plan: LoadPlan, report: SplitReport, standing: Standing, lines_before: int
-) -> list[Offender]:
+) -> list[RejectedRecord]:
     """The first faults of one split, in the order of their lines."""
     places = [(each.place, each.type, each.reason, each.message) for each in report.first_refused]
     keyed = {
@@ -104,7 +104,7 @@ def _offenders(
             for each in table.to_pylist()
         ]
     return [
-        Offender(
+        RejectedRecord(
             file=report.source,
             line=lines_before + place + 1,
             type=type_name,

@@ -21,13 +21,13 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from omnigraph.spark.scan import SparkGraph
+    from omnigraph.spark.scan import SparkTables
 
 _ROUNDS_MAX: Final = 1000
 
 
 def page_rank(
-    graph: SparkGraph,
+    graph: SparkTables,
     node_type: str,
     edge_types: Sequence[str],
     *,
@@ -71,7 +71,7 @@ def page_rank(
     )
 
 
-def components(graph: SparkGraph, node_type: str, edge_types: Sequence[str]) -> DataFrame:
+def components(graph: SparkTables, node_type: str, edge_types: Sequence[str]) -> DataFrame:
     """Weakly connected components: `id`, `component`.
 
     A component is named by its smallest id. The number of rounds is about the logarithm of the
@@ -101,7 +101,7 @@ def components(graph: SparkGraph, node_type: str, edge_types: Sequence[str]) -> 
 
 
 def distances(
-    graph: SparkGraph,
+    graph: SparkTables,
     node_type: str,
     edge_types: Sequence[str],
     sources: Iterable[str],
@@ -136,7 +136,7 @@ def distances(
 
 
 def with_property(
-    graph: SparkGraph, node_type: str, name: str, result: DataFrame, *, column: str
+    graph: SparkTables, node_type: str, name: str, result: DataFrame, *, column: str
 ) -> DataFrame:
     """All columns of the nodes, with one property taken from a result's column."""
     nodes = graph.nodes(node_type)
@@ -146,11 +146,11 @@ def with_property(
     return nodes.drop(name).join(values, ID_COLUMN, "left").select(*nodes.columns)
 
 
-def _nodes(graph: SparkGraph, node_type: str) -> DataFrame:
+def _nodes(graph: SparkTables, node_type: str) -> DataFrame:
     return graph.nodes(node_type, columns=[ID_COLUMN])
 
 
-def _edges(graph: SparkGraph, edge_types: Sequence[str]) -> DataFrame:
+def _edges(graph: SparkTables, edge_types: Sequence[str]) -> DataFrame:
     if isinstance(edge_types, str) or not edge_types:
         raise InvalidInputError(f"edge_types is {edge_types!r}, expected a list of edge types")
     frames = [graph.edges(each, columns=[SOURCE_COLUMN, TARGET_COLUMN]) for each in edge_types]

@@ -26,7 +26,7 @@ from omnigraph.local.databases import open_database
 from omnigraph.local.integrity import BrokenRule
 from omnigraph.rules.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
 from omnigraph.rules.reasons import Reason
-from omnigraph.spark.scan import ArrowTask, ScanPlan, SparkGraph, read_group, scan_plan
+from omnigraph.spark.scan import ArrowTask, ScanPlan, SparkTables, read_group, scan_plan
 from omnigraph.spark.session import without_noise
 from omnigraph.storage.tables import find_entry, open_pinned
 
@@ -76,7 +76,7 @@ _Question = _Repeated | _Dangling | _Counted
 
 
 def broken_rules_on_spark(
-    graph: SparkGraph, rules: Mapping[str, TypeRules]
+    graph: SparkTables, rules: Mapping[str, TypeRules]
 ) -> Iterator[BrokenRule]:
     """Every broken keyed rule of every table in the snapshot."""
     questions = [
@@ -98,7 +98,7 @@ def broken_rules_on_spark(
             )
 
 
-def read_through(graph: SparkGraph, entry: TableEntry) -> int:
+def read_through(graph: SparkTables, entry: TableEntry) -> int:
     """Read every value of a table at its pin, and return how many rows there were."""
     plan = scan_plan(graph.root, entry)
     count = len(plan.groups)
@@ -187,7 +187,7 @@ def _is_node(table_key: str) -> bool:
 
 
 def _answers_by_id(
-    graph: SparkGraph, node_key: str, questions: Sequence[_Question]
+    graph: SparkTables, node_key: str, questions: Sequence[_Question]
 ) -> dict[_Question, int]:
     """Answer all questions about the ids of one node type in one pass."""
     ends = dict.fromkeys(end for each in questions for end in _ends(each))
@@ -222,7 +222,7 @@ def _ends(question: _Question) -> tuple[tuple[str, str], ...]:
 
 
 def _counts_of(
-    graph: SparkGraph, table_key: str, columns: Mapping[str, str], counted: Sequence[str]
+    graph: SparkTables, table_key: str, columns: Mapping[str, str], counted: Sequence[str]
 ) -> DataFrame:
     """Every value of some columns as a key with a one under the column's own count."""
     rows = graph.table(table_key, columns=tuple(columns))
@@ -256,7 +256,7 @@ def _out_of_bounds(question: _Counted, edges: Column) -> Column:
     return (edges > 0) & (edges < question.bound)
 
 
-def _repeated(graph: SparkGraph, question: _Question) -> DataFrame:
+def _repeated(graph: SparkTables, question: _Question) -> DataFrame:
     """The values that more than one row has; a null among them exempts a row."""
     assert isinstance(question, _Repeated)
     present = reduce(operator.and_, (f.col(each).isNotNull() for each in question.columns))
@@ -266,7 +266,7 @@ def _repeated(graph: SparkGraph, question: _Question) -> DataFrame:
     return groups.where(f.col(_ROWS) > 1).select(*question.columns)
 
 
-def _examples(graph: SparkGraph, question: _Question) -> tuple[str, ...]:
+def _examples(graph: SparkTables, question: _Question) -> tuple[str, ...]:
     match question:
         case _Repeated():
             first = _repeated(graph, question).orderBy(*question.columns).limit(_EXAMPLES_MAX)
@@ -289,7 +289,7 @@ def _examples(graph: SparkGraph, question: _Question) -> tuple[str, ...]:
             assert_never(question)
 
 
-def _texts(graph: SparkGraph, question: _Repeated, values: DataFrame) -> tuple[str, ...]:
+def _texts(graph: SparkTables, question: _Repeated, values: DataFrame) -> tuple[str, ...]:
     """A few rows as texts, formatted by DuckDB as without Spark."""
     stored = open_pinned(graph.root, find_entry(graph.root, graph.snapshot, question.table_key))
     schema = pa.schema([stored.schema.field(column) for column in question.columns])

@@ -138,7 +138,7 @@ class _LoadJob:
         labels = type_labels(load.catalog)
         return replace(
             self._account,
-            commit=committed.commit_id,
+            commit_id=committed.commit_id,
             inserted={labels[each.table_key]: each.rows_inserted for each in committed.changes},
             updated={labels[each.table_key]: each.rows_updated for each in committed.changes},
         )

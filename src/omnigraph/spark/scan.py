@@ -1,6 +1,6 @@
 """The graph as DataFrames: every scan pinned to one snapshot, read by tasks of equal size.
 
-Invariant: the driver plans, tasks read. All tasks of all scans of one `SparkGraph` read the same
+Invariant: the driver plans, tasks read. All tasks of all scans of one `SparkTables` read the same
 published commit, regardless of concurrent writes. Columns and conditions are pushed down to Lance,
 and the driver reports errors in them before a job runs.
 
@@ -9,10 +9,9 @@ Storage options are part of the task, and are stored nowhere else.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -28,8 +27,6 @@ from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.tables import find_entry, known_columns, open_pinned
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -121,74 +118,44 @@ def data_frame(spark: SparkSession, plan: ScanPlan) -> DataFrame:
         return numbers.mapInArrow(scan_task(plan), plan.schema)
 
 
-class Kept(Protocol):
-    """A hold on the versions that are read."""
-
-    def release(self) -> None: ...
-
-
-def _forget(_: Kept | None) -> None:
-    """Called when a frame is garbage-collected; it keeps the argument alive until then."""
-
-
-class SparkGraph:
-    """A graph on Spark, pinned to the snapshot it was made from.
-
-    Cheap to hold. Published commits that come later are invisible; ask the graph for a new one.
-    If the graph was opened for writing, the versions that it reads are held while this object is
-    in use, and released at the end of a `with` block over it. For frames and views that outlive it
-    they are held for another half hour.
-    """
+class SparkTables:
+    """The tables of one snapshot on Spark. Commits that are published later are invisible."""
 
     def __init__(self, spark: SparkSession, root: Root, snapshot: Snapshot) -> None:
         self.root = root
         self.spark = spark
         self.snapshot = snapshot
-        self._kept: Kept | None = None
-
-    def keep(self, kept: Kept | None) -> Self:
-        """Take over the hold on its versions."""
-        self._kept = kept
-        return self
-
-    def kept_by(self, frame: DataFrame) -> DataFrame:
-        """A frame that holds what it reads while it is in use, like this object."""
-        weakref.finalize(frame, _forget, self._kept)
-        return frame
-
-    def release(self) -> None:
-        """Release the hold; the versions may be cleaned up from now on."""
-        if self._kept is not None:
-            self._kept.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
     def nodes(
-        self, type_name: str, *, columns: Sequence[str] | None = None, where: str | None = None
+        self,
+        type: str,  # noqa: A002 - the conventional name
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
     ) -> DataFrame:
         """The nodes of a type.
 
         Args:
-            type_name: A node type of the schema.
-            columns: The columns to read; all by default. Spark does not push down the columns
-                that a query uses, so name them for wide types.
-            where: A condition that Lance evaluates while it reads, in SQL, such as `"age > 3"`.
+            type: A node type of the schema.
+            columns: The columns to read; all by default. Spark itself cannot tell Lance which
+                columns a query uses, so name them for wide types.
+            where: A condition in SQL that Lance evaluates while it reads, such as `"age > 3"`.
 
         Raises:
-            NotFoundError: no such type.
-            InvalidInputError: no such column, or an invalid condition.
+            NotFoundError: there is no such type.
+            InvalidInputError: there is no such column, or the condition is invalid.
         """
-        return self.table(names.node_table_key(type_name), columns=columns, where=where)
+        return self.table(names.node_table_key(type), columns=columns, where=where)
 
     def edges(
-        self, type_name: str, *, columns: Sequence[str] | None = None, where: str | None = None
+        self,
+        type: str,  # noqa: A002 - the conventional name
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
     ) -> DataFrame:
         """The edges of a type, with `id`, `src` and `dst`; arguments as for `nodes`."""
-        return self.table(names.edge_table_key(type_name), columns=columns, where=where)
+        return self.table(names.edge_table_key(type), columns=columns, where=where)
 
     def table(
         self, table_key: str, *, columns: Sequence[str] | None = None, where: str | None = None
@@ -197,21 +164,21 @@ class SparkGraph:
         entry = find_entry(self.root, self.snapshot, table_key)
         return data_frame(self.spark, scan_plan(self.root, entry, columns=columns, where=where))
 
-    def register_views(
+    def views(
         self,
         *,
         types: Sequence[str] | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
     ) -> tuple[str, ...]:
-        """Make a temporary view of every type, for `spark.sql`; returns their names.
+        """Create a temporary view of every type, for `spark.sql`; returns their names.
 
-        Views always read this snapshot. Registering again, from a newer `SparkGraph`, replaces
-        them. A view has the name of its type; where a node and an edge type share a name, or Spark
-        cannot tell two apart because it ignores case, they are called `node_Name` and `edge_Name`.
+        Views always read this snapshot; calling this on a newer one replaces them. A view has the
+        name of its type; where a node and an edge type share a name, or Spark cannot tell two apart
+        because it ignores case, they are called `node_Name` and `edge_Name`.
 
         Args:
-            types: The types to make views of; all if left out.
-            columns: Columns per type; types left out get all of theirs.
+            types: The types to create views of; all by default.
+            columns: Columns per type; types that are not named get all of theirs.
         """
         keys = chosen_keys(self.snapshot.tables, types)
         chosen = columns_by_key(keys, columns)
@@ -223,4 +190,5 @@ class SparkGraph:
         return tuple(frames)
 
     def __repr__(self) -> str:
-        return f"<SparkGraph {self.root} at manifest version {self.snapshot.manifest_version}>"
+        version = self.snapshot.manifest_version
+        return f"<{type(self).__name__} {self.root} at manifest version {version}>"

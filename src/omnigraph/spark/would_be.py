@@ -21,7 +21,7 @@ from omnigraph.rules.reasons import Reason
 from omnigraph.spark.integrity import broken_rules_on_spark
 from omnigraph.spark.merge_buckets import Place, StagedFile, read_files
 from omnigraph.spark.merge_tasks import minimum_of, removed
-from omnigraph.spark.scan import SparkGraph
+from omnigraph.spark.scan import SparkTables
 from omnigraph.spark.session import without_noise
 from omnigraph.spark.types import carried_schema, spark_schema, to_spark
 from omnigraph.storage.fragments import plan_scan, scan_fragments
@@ -46,7 +46,7 @@ class Altered:
     keyed: tuple[tuple[str, ...], ...] = field(repr=False)
 
 
-class WouldBeGraph(SparkGraph):
+class WouldBeGraph(SparkTables):
     """A snapshot with the changed tables; only columns that rules read can be read."""
 
     def __init__(

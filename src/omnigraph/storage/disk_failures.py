@@ -55,10 +55,10 @@ def disk_step(kind: DiskFailure, place: str) -> str:
         case DiskFailure.FORBIDDEN:
             return (
                 f"Run it as a user with permission (`ls -ld {place}` shows who), or change the "
-                'permissions; with read permission only, open the graph with mode="r".'
+                "permissions; with read permission only, open the graph with read_only=True."
             )
         case DiskFailure.READ_ONLY:
-            return 'Mount it for writing, or only read: open the graph with mode="r".'
+            return "Mount it for writing, or only read: open the graph with read_only=True."
         case DiskFailure.TOO_MANY_FILES:
             return (
                 "Raise the limit of open files (`ulimit -n 4096`, or LimitNOFILE= of a service), "

@@ -122,7 +122,7 @@ _NEXT_STEPS: Final[Mapping[Failure, str]] = {
     ),
     Failure.FORBIDDEN: (
         "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user who has permission, "
-        'or only read: open the graph with mode="r".'
+        "or only read: open the graph with read_only=True."
     ),
     Failure.REGION: "Set AWS_REGION to the region of the bucket.",
     Failure.UNREACHABLE: (

@@ -142,11 +142,14 @@ def streamed(
     *,
     columns: list[str] | None,
     where: str | None = None,
+    blob_bytes: bool = False,
 ) -> pa.RecordBatchReader:
     """A scan whose errors are ours, also those that come while its rows are read."""
     action = f"read {entry.table_key}"
     with translated(root, action):
-        reader = dataset.scanner(columns=columns, filter=where).to_reader()
+        reader = dataset.scanner(
+            columns=columns, filter=where, blob_handling="all_binary" if blob_bytes else None
+        ).to_reader()
 
     def batches() -> Iterator[pa.RecordBatch]:
         with translated(root, action):

@@ -68,14 +68,14 @@ def asked(
     """The answer of `match ... return ...`, before anything is read."""
     declared = ", ".join(f"${name}: {_type(value)}" for name, value in given.items())
     text = f"query q({declared}) {{ {text} }}"
-    (typed,) = compile_queries(text, catalog=graph.catalog, filename="test.gq").values()
-    plan = plan_query(typed, graph.catalog)
+    (typed,) = compile_queries(text, catalog=graph.schema.catalog, filename="test.gq").values()
+    plan = plan_query(typed, graph.schema.catalog)
     assert not isinstance(plan, Mutation)
     return run_query(
         plan,
         root=parse_root(graph.root),
         snapshot=snapshot or graph.snapshot().pinned,
-        catalog=graph.catalog,
+        catalog=graph.schema.catalog,
         parameters=bind(typed, given, now=EPOCH),
         limits=limits,
         access=access,

@@ -67,11 +67,11 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chosen(graph: Graph, text: str) -> Choice:
     (typed,) = compile_queries(
-        f"query q() {{ {text} }}", catalog=graph.catalog, filename="test.gq"
+        f"query q() {{ {text} }}", catalog=graph.schema.catalog, filename="test.gq"
     ).values()
-    plan = plan_query(typed, graph.catalog)
+    plan = plan_query(typed, graph.schema.catalog)
     assert not isinstance(plan, Mutation)
-    run = Run(catalog=graph.catalog, parameters=bind(typed, {}, now=EPOCH), limits=LIMITS)
+    run = Run(catalog=graph.schema.catalog, parameters=bind(typed, {}, now=EPOCH), limits=LIMITS)
     return choose(plan, run, parse_root(graph.root), graph.snapshot().pinned, shared_cache())
 
 

@@ -41,7 +41,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     pairs = random_pairs(request.param, NODES, edges)
     graph = numbered_graph(tmp_path_factory.mktemp("probing"), NODES, pairs)
     if request.param == "optimized":
-        graph.optimize()
+        graph.maintenance.optimize()
     return graph
 
 

@@ -63,7 +63,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def graph_of(root: str, notes: list[dict[str, Any]], metric: str = "l2") -> Graph:
     graph = omnigraph.init(root, schema=SCHEMA.replace("METRIC", metric))
     graph.write({"Note": notes})
-    graph.optimize()
+    graph.maintenance.optimize()
     return graph
 
 

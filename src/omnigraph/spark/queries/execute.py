@@ -1,7 +1,7 @@
 """A logical plan as one DataFrame.
 
 Invariant: the plan alone decides what is computed, and all of it is read from the snapshot of the
-`SparkGraph`. Building the frame runs no job, unless a score counts texts, a search is deep, or a
+`SparkTables`. Building the frame runs no job, unless a score counts texts, a search is deep, or a
 part of the plan is used several times at several levels.
 """
 
@@ -54,11 +54,11 @@ from omnigraph.spark.session import without_noise
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from omnigraph.spark.scan import SparkGraph
+    from omnigraph.spark.scan import SparkTables
 
 
 def query_frame(
-    graph: SparkGraph, plan: Plan, *, catalog: Catalog, parameters: BoundParameters
+    graph: SparkTables, plan: Plan, *, catalog: Catalog, parameters: BoundParameters
 ) -> DataFrame:
     """The rows of a query, in its order; columns have the names of the query.
 

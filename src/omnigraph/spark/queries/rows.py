@@ -22,7 +22,7 @@ from omnigraph.schema.catalog import Catalog
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from omnigraph.spark.scan import SparkGraph
+    from omnigraph.spark.scan import SparkTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Names:
 class Run:
     """The context of all steps of one run."""
 
-    graph: SparkGraph
+    graph: SparkTables
     catalog: Catalog
     parameters: BoundParameters
     names: Names = field(default_factory=Names)

@@ -6,105 +6,132 @@ Invariant: every call reads one snapshot from beginning to end.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
-from omnigraph import names
+from omnigraph.api.handle import Reading
 from omnigraph.errors import InvalidInputError
-from omnigraph.operations.arguments import flag, plain_text
-from omnigraph.operations.read import read_type
-from omnigraph.storage.processes import use_storage
+from omnigraph.local.named_types import declared_types
+from omnigraph.operations.read import Scan, read_entity, read_rows, table_key_of
+from omnigraph.storage.tables import find_entry
 from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
-    from typing import IO, Any, Self
+    from typing import IO
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from omnigraph.api.options import Key
+    from omnigraph.api.schema import SchemaView
+    from omnigraph.api.spark_graph import SparkGraph
+    from omnigraph.load.ledger import LoadReport
     from omnigraph.operations.export import ExportReport
-    from omnigraph.operations.holding import LiveHold
+    from omnigraph.operations.holding import Holding
     from omnigraph.operations.query_result import QueryResult
     from omnigraph.operations.query_text import ChosenQuery
-    from omnigraph.operations.schema_contract import Contracts, SchemaContract
+    from omnigraph.operations.schema_contract import SchemaContract
     from omnigraph.operations.stored_queries import StoredQueries, StoredQuery
-    from omnigraph.schema.catalog import Catalog
-    from omnigraph.schema.evolution.planning import Evolution
-    from omnigraph.spark.scan import SparkGraph
-    from omnigraph.storage.manifest_rows import GraphHead
     from omnigraph.storage.objects import Objects
-    from omnigraph.storage.snapshot import Snapshot, TableEntry
+    from omnigraph.storage.snapshot import Snapshot
 
 _OPTIONS: Final = frozenset({"engine", "spark", "memory", "timeout"})
 
 
-class Readable:
+class Reads:
     """Reads of one snapshot of a graph."""
-
-    def __init__(self, objects: Objects, contracts: Contracts, contract: SchemaContract) -> None:
-        self._stored = objects
-        self._contracts = contracts
-        self._contract = contract
 
     @property
     def _objects(self) -> Objects:
-        """Every operation uses this, so none starts in a forked process, where it would hang."""
-        use_storage()
-        return self._stored
-
-    @property
-    def root(self) -> str:
-        return self._stored.root.uri
-
-    @property
-    def catalog(self) -> Catalog:
-        """The types, properties and constraints of the current state."""
-        return self._view()[1].catalog
-
-    @property
-    def schema_text(self) -> str:
-        return self._view()[1].text
-
-    def plan_schema(
-        self, text: str, *, filename: str = "schema.pg", hard: bool = False
-    ) -> Evolution:
-        """Plan the application of a schema. Changes nothing.
-
-        Raises:
-            SchemaInvalidError: the text, or a hint in it, is invalid.
-        """
-        from omnigraph.schema.evolution.planning import evolve  # the compiler: 120 ms
-
-        plain_text(text, argument="text")
-        plain_text(filename, argument="filename")
-        flag(hard, argument="hard")
-        _, contract = self._view()
-        return evolve(contract.catalog, text, filename=filename, hard=hard)
-
-    def snapshot(self) -> PastGraph:
-        """The current state, pinned: several reads through it see the same commit."""
-        snapshot, contract = self._view()
-        return PastGraph(self._objects, self._contracts, contract, _name_of(snapshot), snapshot)
+        raise NotImplementedError
 
     def _view(self) -> tuple[Snapshot, SchemaContract]:
         """The current state and its schema, read together."""
         raise NotImplementedError
 
-    def nodes(
-        self, type_name: str, *, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatchReader:
-        """Stream the nodes of a type, batch by batch."""
-        key = names.node_table_key(plain_text(type_name, argument="type_name"))
-        return read_type(self._objects.root, self._view()[0], key, columns=columns)
+    def _holding(self) -> Holding | None:
+        """How long reads on Spark hold their state; None if they do not."""
+        raise NotImplementedError
 
-    def edges(
-        self, type_name: str, *, columns: Sequence[str] | None = None
+    @property
+    def root(self) -> str:
+        """The URL or path of the graph."""
+        raise NotImplementedError
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch that is read."""
+        raise NotImplementedError
+
+    @property
+    def schema(self) -> SchemaView:
+        """The schema of what is read."""
+        raise NotImplementedError
+
+    def get(
+        self,
+        type: str,  # noqa: A002 - the conventional name
+        key: Key | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the conventional name
+    ) -> dict[str, Any] | None:
+        """Get one node by its key, or one node or edge by its id.
+
+        Args:
+            type: The name of a node or edge type.
+            key: The value of the key; a tuple if the key has several properties.
+            id: The id instead of a key.
+
+        Returns:
+            Its properties with `id`, and `src` and `dst` of an edge; None if there is none.
+
+        Raises:
+            NotFoundError: there is no such type.
+            InvalidInputError: the type has no key, or a key of another type.
+        """
+        snapshot, contract = self._view()
+        root = self._objects.root
+        table_key = table_key_of(contract.catalog, root, type)
+        declared = declared_types(contract.catalog)[table_key]
+        return read_entity(root, snapshot, declared, table_key=table_key, key=key, entity_id=id)
+
+    def count(self, type: str) -> int:  # noqa: A002 - the conventional name
+        """Count the rows of a type; reads no table."""
+        snapshot, contract = self._view()
+        root = self._objects.root
+        return find_entry(root, snapshot, table_key_of(contract.catalog, root, type)).row_count
+
+    def scan(
+        self,
+        type: str,  # noqa: A002 - the conventional name
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the conventional name
+        limit: int | None = None,
     ) -> pa.RecordBatchReader:
-        """Stream the edges of a type, batch by batch."""
-        key = names.edge_table_key(plain_text(type_name, argument="type_name"))
-        return read_type(self._objects.root, self._view()[0], key, columns=columns)
+        """Stream the rows of a node or edge type, batch by batch.
+
+        Args:
+            type: The name of the type.
+            columns: The columns to read; all by default.
+            filter: A condition of the query language on the properties: `"age > 30"`.
+            limit: The maximum number of rows.
+
+        Raises:
+            NotFoundError: there is no such type.
+            QueryInvalidError: the filter has errors.
+        """
+        snapshot, contract = self._view()
+        root = self._objects.root
+        scan = Scan(
+            table_key=table_key_of(contract.catalog, root, type),
+            columns=columns,
+            condition=filter,
+            limit=limit,
+        )
+        return read_rows(root, snapshot, contract, scan, now=SYSTEM_CLOCK.now())
 
     @overload
     def query(
@@ -127,7 +154,7 @@ class Readable:
         params: Mapping[str, object] | None = None,
         *,
         name: object = None,
-        engine: str = "auto",
+        engine: Literal["auto", "local", "spark"] = "auto",
         spark: SparkSession | None = None,
         memory: int | str | None = None,
         timeout: float | timedelta | None = None,
@@ -140,7 +167,7 @@ class Readable:
         params: Mapping[str, object] | None = None,
         *,
         name: object = None,
-        engine: str = "auto",
+        engine: Literal["auto", "local", "spark"] = "auto",
         spark: SparkSession | None = None,
         memory: int | str | None = None,
         timeout: float | timedelta | None = None,
@@ -169,10 +196,10 @@ class Readable:
             QueryFailedError: a value could not be computed.
             QueryBudgetError: it exceeded its memory or time limit.
         """
-        snapshot, contract = self._view()
-        chosen = _chosen(contract, text, params, parameters, name=name)
+        view = self._view()
+        chosen = _chosen(view[1], text, params, parameters, name=name)
         return self._queried(
-            snapshot, chosen, engine=engine, spark=spark, memory=memory, timeout=timeout
+            view, chosen, engine=engine, spark=spark, memory=memory, timeout=timeout
         )
 
     def explain(
@@ -223,8 +250,8 @@ class Readable:
         # The query compiler: readers of tables need none.
         from omnigraph.operations.stored_queries import StoredQueries, stored_queries
 
-        found = stored_queries(directory, self._view()[1])
-        return StoredQueries(Path(directory), found, self._run_stored)
+        by_name = stored_queries(directory, self._view()[1])
+        return StoredQueries(Path(directory), by_name, self._run_stored)
 
     def _run_stored(self, stored: StoredQuery, params: object, arguments: Mapping[str, Any]) -> Any:
         # The query compiler: readers of tables need none.
@@ -233,16 +260,16 @@ class Readable:
         options = {key: arguments[key] for key in _OPTIONS & set(arguments)}
         keywords = {key: value for key, value in arguments.items() if key not in options}
         given = all_parameters(params, keywords)
-        snapshot, contract = self._view()
+        view = self._view()
         chosen = ChosenQuery(source=stored.source, typed=stored.typed, given=given)
-        return self._queried(snapshot, for_schema(chosen, contract), **options)
+        return self._queried(view, for_schema(chosen, view[1]), **options)
 
     def _queried(
         self,
-        snapshot: Snapshot,
+        view: tuple[Snapshot, SchemaContract],
         chosen: ChosenQuery,
         *,
-        engine: str = "auto",
+        engine: Literal["auto", "local", "spark"] = "auto",
         spark: SparkSession | None = None,
         memory: int | str | None = None,
         timeout: float | timedelta | None = None,
@@ -253,23 +280,29 @@ class Readable:
             chosen_engine,
             query_graph,
             query_limits,
-            query_on_spark,
         )
 
-        now = SYSTEM_CLOCK.now()
         if chosen_engine(engine, spark=spark) is QueryEngine.LOCAL:
             limits = query_limits(memory, timeout)
-            return query_graph(self._objects.root, snapshot, chosen, limits=limits, now=now)
+            now = SYSTEM_CLOCK.now()
+            return query_graph(self._objects.root, view[0], chosen, limits=limits, now=now)
         if memory is not None or timeout is not None:
             raise InvalidInputError(
                 "memory and timeout are for queries in this process, and this one runs on Spark",
                 next_step="Set limits on the Spark session, or leave them out.",
             )
-        on_spark = self._on_spark(spark, snapshot)
+        from omnigraph.spark.session import spark_session  # few queries run on Spark
+
+        reading = self._hold_for_spark(view[0])
         try:
-            return on_spark.kept_by(query_on_spark(on_spark, chosen, now=now))
+            session = spark_session(spark)
+            # Need pyspark.
+            from omnigraph.api.spark_graph import held_frame
+            from omnigraph.spark.scan import SparkTables
+
+            return held_frame(SparkTables(session, self._objects.root, view[0]), chosen, reading)
         except BaseException:
-            on_spark.release()
+            reading.release()
             raise
 
     def spark(self, spark: SparkSession | None = None) -> SparkGraph:
@@ -282,126 +315,57 @@ class Readable:
         Raises:
             SparkUnavailableError: Spark or Java is not installed.
         """
-        return self._on_spark(spark, self._view()[0])
+        return self._on_spark(spark, *self._view())
 
-    def _on_spark(self, spark: SparkSession | None, snapshot: Snapshot) -> SparkGraph:
+    def _on_spark(
+        self,
+        spark: SparkSession | None,
+        snapshot: Snapshot,
+        contract: SchemaContract,
+        load: Callable[..., LoadReport] | None = None,
+    ) -> SparkGraph:
         from omnigraph.spark.session import spark_session  # few graphs are read with Spark
 
-        session = spark_session(spark)
-        from omnigraph.spark.scan import SparkGraph  # needs pyspark, which a session proves
+        reading = self._hold_for_spark(snapshot)
+        try:
+            session = spark_session(spark)
+            from omnigraph.api.spark_graph import SparkGraph  # needs pyspark
 
-        return SparkGraph(session, self._objects.root, snapshot)
+            return SparkGraph(
+                session, self._objects.root, snapshot, contract, reading=reading, load=load
+            )
+        except BaseException:
+            reading.release()
+            raise
+
+    def _hold_for_spark(self, snapshot: Snapshot) -> Reading:
+        reading = Reading(self._holding())
+        try:
+            reading.hold(snapshot, purpose="spark")
+        except BaseException:
+            reading.release()
+            raise
+        return reading
 
     def export(
         self,
         path: str | PathLike[str] | IO[bytes],
         *,
-        type_name: str | None = None,
-        format: str = "jsonl",  # noqa: A002 - the conventional name
+        type: str | None = None,  # noqa: A002 - the conventional name
+        format: Literal["jsonl", "parquet"] = "jsonl",  # noqa: A002 - the conventional name
     ) -> ExportReport:
         """Export the rows to files that `load` can read, nodes before edges.
 
-        `jsonl` goes to a file or an open binary stream; `parquet`, which also supports values that
-        JSON cannot represent, to a directory.
+        Args:
+            path: A file or an open binary stream for `jsonl`, a directory for `parquet`.
+            type: Export only this type.
+            format: `jsonl`, or `parquet`, which also supports values that JSON cannot represent.
         """
         from omnigraph.operations.export import export_graph, plan_export  # Parquet
 
-        export = plan_export(path, type_name=type_name, format=format)
+        export = plan_export(path, type_name=type, format=format)
         snapshot, contract = self._view()
         return export_graph(self._objects.root, contract.catalog, snapshot, export)
-
-
-class PastGraph(Readable):
-    """A read-only graph, pinned to a past state. Two are equal if they pin the same versions.
-
-    With a hold, what it reads is kept until the hold ends, or the `with` block does.
-    """
-
-    def __init__(
-        self,
-        objects: Objects,
-        contracts: Contracts,
-        contract: SchemaContract,
-        name: str,
-        snapshot: Snapshot,
-        hold: LiveHold | None = None,
-    ) -> None:
-        super().__init__(objects, contracts, contract)
-        self._name = name
-        self._snapshot = snapshot
-        self._hold = hold
-
-    @property
-    def pinned(self) -> Snapshot:
-        """The version of every table that is read."""
-        return self._snapshot
-
-    @property
-    def contract(self) -> SchemaContract:
-        """The schema of the pinned state."""
-        return self._contract
-
-    @property
-    def hold(self) -> LiveHold | None:
-        """The hold that keeps it readable; None without a hold."""
-        return self._hold
-
-    @property
-    def branch_name(self) -> str:
-        return self._snapshot.branch_name
-
-    @property
-    def head(self) -> GraphHead | None:
-        """The head of the branch, if this was its newest state when it was read."""
-        return self._snapshot.head
-
-    @property
-    def manifest_version(self) -> int:
-        return self._snapshot.manifest_version
-
-    @property
-    def schema_hash(self) -> str | None:
-        return self._snapshot.schema_hash
-
-    @property
-    def tables(self) -> Mapping[str, TableEntry]:
-        """The entries of the tables that are read, by key."""
-        return self._snapshot.tables
-
-    @property
-    def commit_id(self) -> str | None:
-        """The commit of this state."""
-        return self._snapshot.commit_id
-
-    def _view(self) -> tuple[Snapshot, SchemaContract]:
-        return self._snapshot, self._contract
-
-    def release(self) -> None:
-        """Release the hold; the data may be cleaned up from now on."""
-        if self._hold is not None:
-            self._hold.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PastGraph):
-            return NotImplemented
-        return (self.root, self._snapshot) == (other.root, other._snapshot)
-
-    def __hash__(self) -> int:
-        return hash((self.root, self._snapshot.branch, self._snapshot.manifest_version))
-
-    def __repr__(self) -> str:
-        held = f" until {self._hold.expires_at:%Y-%m-%d %H:%M:%S}" if self._hold else ""
-        return f"<PastGraph {self.root} at {self._name!r}{held}>"
-
-
-def _name_of(snapshot: Snapshot) -> str:
-    return snapshot.commit_id or snapshot.branch_name
 
 
 def _chosen(

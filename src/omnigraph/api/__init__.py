@@ -1,0 +1,1 @@
+"""The namespaces and options of a graph, each a thin layer over operations."""

@@ -1,0 +1,72 @@
+"""`graph.branches`: create, list and delete branches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from omnigraph.operations.branches import (
+    BranchInfo,
+    checked_lifetime,
+    create_branch,
+    delete_branch,
+    list_branches,
+)
+from omnigraph.operations.parting import Parting, partings
+from omnigraph.system_clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from omnigraph.api.handle import Handle
+    from omnigraph.operations.references import Reference
+
+
+_Graph = TypeVar("_Graph")
+
+
+class Branches(Generic[_Graph]):
+    """The branches of a graph."""
+
+    def __init__(self, handle: Handle, checkout: Callable[[str | None], _Graph]) -> None:
+        self._handle = handle
+        self._checkout = checkout
+
+    def create(
+        self,
+        name: str,
+        *,
+        source: Reference | None = None,
+        owner: str | None = None,
+        expires: str | timedelta | None = None,
+    ) -> _Graph:
+        """Create a branch; copies no rows. Returns the graph on the new branch.
+
+        Args:
+            name: The name of the branch.
+            source: The branch, tag, commit or point in time it starts from; this branch by default.
+            owner: Owner of the branch; shown by `list`.
+            expires: The age at which the branch counts as abandoned if it is not written to, such
+                as `"7d"`. Only a maintenance policy that says so deletes abandoned branches.
+        """
+        self._handle.require_writable("create a branch")
+        lifetime = checked_lifetime(owner, expires)
+        start = self._handle.resolve_or_head(source)
+        ref = create_branch(self._handle.objects, name, start, SYSTEM_CLOCK, lifetime)
+        return self._checkout(ref.branch)
+
+    def list(self) -> tuple[BranchInfo, ...]:
+        """List all branches: main, then the others by name."""
+        return list_branches(self._handle.objects, SYSTEM_CLOCK)
+
+    def delete(self, name: str) -> None:
+        """Delete a branch. Merged commits stay on the branches they were merged into."""
+        self._handle.require_writable("delete a branch")
+        delete_branch(self._handle.objects, name)
+
+    def diverged(self) -> tuple[Parting, ...]:
+        """List the other branches, and the number of their unmerged commits.
+
+        Once the schema of this branch changes, they can no longer be merged with it.
+        """
+        return partings(self._handle.objects, self._handle.manifest())

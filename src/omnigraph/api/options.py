@@ -1,0 +1,84 @@
+"""Types of arguments: words, rows, sources, and options of calls that have many.
+
+Nothing is imported here that a reader of a graph would not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from os import PathLike
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, Union
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from omnigraph.load.progress import Progress
+    from omnigraph.spark.session import SparkTarget
+
+Mode: TypeAlias = Literal["append", "merge", "overwrite"]
+"""What a write does with rows that exist."""
+
+Durability: TypeAlias = Literal["commit", "os"]
+"""Whether acknowledged writes on a local disk survive a power failure, or only a process crash."""
+
+Verify: TypeAlias = Literal["metadata", "first-read"]
+"""Which files are compared with their checksums before they are read."""
+
+
+class ArrowStream(Protocol):
+    """Tables with the Arrow stream interface: of pyarrow, polars, pandas, DuckDB and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+Rows: TypeAlias = ArrowStream | Sequence[Mapping[str, object]]
+"""Rows of one type: an Arrow table or stream, a data frame, or a list of dicts."""
+
+Key: TypeAlias = (
+    str | int | float | date | datetime | tuple[str | int | float | date | datetime, ...]
+)
+"""The value of a key; a tuple of them if a key has several properties."""
+
+# Unions, as `|` does not take the names of types that only type checkers import.
+Source: TypeAlias = (
+    str
+    | PathLike[str]
+    | Iterable[str | PathLike[str]]
+    | Mapping[str, Union[ArrowStream, "DataFrame"]]
+)
+"""What is loaded: paths, patterns and directories, or frames by type name."""
+
+Spark: TypeAlias = Union["SparkSession", "SparkTarget"]
+"""Where Spark runs: a session, or a target for which a session is started."""
+
+Resolve: TypeAlias = str | PathLike[str] | Mapping[str, object]
+"""How conflicts are resolved: `"ours"`, `"theirs"`, `"newest"`, a mapping by type and column, or
+the path of a JSON file with one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Options of `Graph.load`."""
+
+    columns: Mapping[str, str] | None = None
+    """Columns of the input by property, where their names differ."""
+    order_by: str | None = None
+    """Of several records with one key, keep the one with the highest value of this property."""
+    max_rejected: int | str | None = None
+    """How many records to reject at most: a number or a share, as in `"0.1%"` (10% by default)."""
+    engine: Literal["auto", "local", "spark"] = "auto"
+    """Where to run: `auto` is this process for small inputs and Spark for large ones."""
+    branch: str | None = None
+    """The branch to load into; the branch of the graph by default."""
+    source: str | None = None
+    """Create the branch from this one if it does not exist."""
+    into: str | None = None
+    """Merge the branch into this one once the load was checked as a whole."""
+    audit: str | PathLike[str] | None = None
+    """A file of queries that must return no rows before the merge."""
+    quarantine: str | None = None
+    """Where rejected records are written; inside the graph by default."""
+    progress: Progress | None = None
+    """Receives the progress of the load."""

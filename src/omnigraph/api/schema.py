@@ -1,0 +1,122 @@
+"""`graph.schema`: read, plan and change the schema."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from omnigraph.api.handle import checked_operation
+from omnigraph.errors import OmnigraphError
+from omnigraph.operations.arguments import acting, flag, plain_text
+from omnigraph.system_clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from omnigraph.api.handle import Handle
+    from omnigraph.api.options import Spark
+    from omnigraph.operations.apply_schema import SchemaResult
+    from omnigraph.operations.schema_contract import SchemaContract
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.schema.evolution.planning import Evolution
+
+
+class SchemaView:
+    """The schema of the state that is read."""
+
+    def __init__(self, contract: Callable[[], SchemaContract]) -> None:
+        self._contract = contract
+
+    @property
+    def text(self) -> str:
+        """The schema as `.pg` text."""
+        return self._contract().text
+
+    @property
+    def catalog(self) -> Catalog:
+        """The types, properties and constraints."""
+        return self._contract().catalog
+
+    def plan(self, text: str, *, filename: str = "schema.pg", hard: bool = False) -> Evolution:
+        """Plan the application of a schema. Changes nothing.
+
+        Args:
+            text: The new schema, with hints such as `@rename_from` and `@backfill`.
+            filename: The file name to show in diagnostics.
+            hard: Plan to remove dropped data from history, too.
+
+        Raises:
+            SchemaInvalidError: the text, or a hint in it, is invalid.
+        """
+        from omnigraph.schema.evolution.planning import evolve  # the compiler: 120 ms
+
+        plain_text(text, argument="text")
+        plain_text(filename, argument="filename")
+        flag(hard, argument="hard")
+        return evolve(self._contract().catalog, text, filename=filename, hard=hard)
+
+
+class Schema(SchemaView):
+    """The schema of a branch."""
+
+    def __init__(self, handle: Handle) -> None:
+        super().__init__(lambda: handle.view()[1])
+        self._handle = handle
+
+    def apply(  # noqa: PLR0913 - every word of a change is one
+        self,
+        text: str,
+        *,
+        filename: str = "schema.pg",
+        hard: bool = False,
+        allow_diverged: bool = False,
+        spark: Spark | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> SchemaResult:
+        """Apply a schema to this branch as one commit, without blocking readers.
+
+        Args:
+            text: The new schema, with hints such as `@rename_from` and `@backfill`.
+            filename: The file name to show in diagnostics.
+            hard: Also remove dropped data from history (irreversible).
+            allow_diverged: Change main although branches have commits that can then no longer be
+                merged.
+            spark: A Spark session or target that computes and checks rows. Without one, tables of
+                up to 2,000,000 rows are processed here, larger ones on Spark where it is
+                installed; the result is the same.
+            actor: Author of the commit; the user of this process by default.
+            operation_id: A ULID that makes the call idempotent: the same id applies only once.
+
+        Raises:
+            SchemaInvalidError: the text, or a hint in it, is invalid.
+            SchemaRefusedError: a step is not supported, or rows violate it.
+            ConflictError: another change is running, or branches could no longer be merged.
+        """
+        from omnigraph.operations.apply_schema import SchemaRequest, apply_schema  # the compiler
+
+        handle = self._handle
+        handle.require_writable("change the schema")
+        request = SchemaRequest(
+            text=plain_text(text, argument="text"),
+            filename=plain_text(filename, argument="filename"),
+            hard=flag(hard, argument="hard"),
+            allow_diverged=flag(allow_diverged, argument="allow_diverged"),
+            branch=handle.ref(),
+            actor=acting(actor),
+            operation_id=checked_operation(operation_id),
+            spark=spark,
+        )
+        changed = apply_schema(handle.objects, handle.contracts, request, SYSTEM_CLOCK)
+        return self._without_older_versions(changed) if hard and changed.emptied else changed
+
+    def _without_older_versions(self, changed: SchemaResult) -> SchemaResult:
+        # Few changes of a schema are hard.
+        from omnigraph.maintenance.cleanup import forget_older_versions
+
+        with suppress(OmnigraphError):
+            # The change is made; what stays behind is removed by the next `cleanup`.
+            removed = forget_older_versions(self._handle.objects, changed.emptied, SYSTEM_CLOCK)
+            return replace(changed, bytes_removed=removed.bytes)
+        return changed
