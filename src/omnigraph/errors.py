@@ -59,6 +59,8 @@ class OmnigraphError(Exception):
 
     exit_code: ClassVar[int] = 1
     effect: ClassVar[str] = ""
+    written: ClassVar[bool | None] = None
+    """Whether the call changed the graph; None if that is not known."""
 
     def __init__(self, what: str, *, next_step: str = "") -> None:
         self.what = _encodable(what)
@@ -79,6 +81,7 @@ class NothingWrittenError(OmnigraphError):
     """The call changed nothing in the graph."""
 
     effect = "nothing was written"
+    written = False
 
 
 class InvalidInputError(NothingWrittenError):
@@ -407,6 +410,7 @@ class MaintenanceIncompleteError(OmnigraphError):
     """Maintenance failed for some tables; `report` covers all."""
 
     effect = "the work on the other tables is kept"
+    written = True
 
     def __init__(
         self, verb: str, errors: Mapping[str, OmnigraphError], *, report: object, root: str
@@ -426,6 +430,7 @@ class RecoveryRequiredError(OmnigraphError):
 
     exit_code = 8
     effect = "nothing was changed"
+    written = False
 
 
 class OutcomeUnknownError(OmnigraphError):

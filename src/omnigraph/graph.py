@@ -27,7 +27,6 @@ from omnigraph.operations.arguments import (
     text_or_none,
 )
 from omnigraph.operations.commits import list_commits
-from omnigraph.operations.notebook import graph_html
 from omnigraph.operations.outcome import OperationStatus, operation_status
 from omnigraph.operations.references import branch_ref
 from omnigraph.rules.modes import WriteMode
@@ -574,10 +573,6 @@ class Graph(Reads):
         types = f"{len(catalog.nodes)} node types, {len(catalog.edges)} edge types"
         mode = "read-only, " if self.is_read_only else ""
         return f"<Graph {self._handle.root} ({mode}branch {self.branch}, {types})>"
-
-    def _repr_html_(self) -> str:
-        snapshot, contract = self._handle.view()
-        return graph_html(self.root, contract.catalog, snapshot)
 
 
 class GraphView(Reads):

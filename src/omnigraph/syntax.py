@@ -151,8 +151,8 @@ def _clip(before: str, pointed: str, after: str) -> tuple[str, str]:
         room = SHOWN_WIDTH_MAX - len(pointed)
         after = _cut_right(after, max(room // 2, room - len(before)))
         before = _cut_left(before, room - len(after))
-    carets = "^" * max(_columns(pointed), 1)
-    return before + pointed + after, " " * _columns(before) + carets
+    carets = "^" * max(display_width(pointed), 1)
+    return before + pointed + after, " " * display_width(before) + carets
 
 
 def _cut_right(shown: str, width_max: int) -> str:
@@ -167,7 +167,8 @@ def _cut_left(shown: str, width_max: int) -> str:
     return _ELLIPSIS + shown[len(shown) - width_max + len(_ELLIPSIS) :]
 
 
-def _columns(shown: str) -> int:
+def display_width(shown: str) -> int:
+    """How many columns of a terminal a printable text takes."""
     if shown.isascii():
         return len(shown)
     return sum(_character_columns(char) for char in shown)

@@ -59,7 +59,7 @@ def test_a_merge_with_open_conflicts_lists_them_and_changes_nothing(graph: Graph
     refused = omnigraph("merge", graph.root, "dev", "--json")
     assert refused.returncode == 4
     (conflict,) = json.loads(refused.stdout)["conflicts"]
-    assert (conflict["column"], conflict["ours"], conflict["theirs"]) == ("age", "7", "2")
+    assert (conflict["column"], conflict["ours"], conflict["theirs"]) == ("age", 7, 2)
     assert "Ann [divergent_update]" in refused.stderr
 
     merged = answer("merge", graph.root, "dev", "--resolve", "theirs")

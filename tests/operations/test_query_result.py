@@ -167,7 +167,7 @@ def test_a_notebook_shows_the_first_rows_and_keeps_all_of_them() -> None:
 
     shown = result._repr_html_()
 
-    assert "The first 20 rows; there are more." in shown
+    assert "the first 20 rows; there are more" in shown
     assert "&lt;b&gt;19&lt;/b&gt;" in shown
     assert "&lt;b&gt;20&lt;/b&gt;" not in shown
     assert answer.pulled == 21
@@ -178,7 +178,7 @@ def test_a_notebook_shows_the_first_rows_and_keeps_all_of_them() -> None:
 def test_a_notebook_counts_a_short_result() -> None:
     result, _ = given(NUMBERS, [row("ann")])
 
-    assert "1 row." in result._repr_html_()
+    assert "<p>1 row</p>" in result._repr_html_()
 
 
 def test_a_run_that_failed_never_looks_like_a_shorter_result() -> None:

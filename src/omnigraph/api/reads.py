@@ -8,7 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
+from omnigraph import names
 from omnigraph.api.handle import Reading
+from omnigraph.display.cells import Cell
+from omnigraph.display.pages import Page
+from omnigraph.display.tables import Table
 from omnigraph.errors import InvalidInputError
 from omnigraph.local.named_types import declared_types
 from omnigraph.operations.read import Scan, read_entity, read_rows, table_key_of
@@ -16,7 +20,7 @@ from omnigraph.storage.tables import find_entry
 from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
     from typing import IO
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from omnigraph.operations.query_text import ChosenQuery
     from omnigraph.operations.schema_contract import SchemaContract
     from omnigraph.operations.stored_queries import StoredQueries, StoredQuery
+    from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot
 
@@ -54,6 +59,20 @@ class Reads:
     def _holding(self) -> Holding | None:
         """How long reads on Spark hold their state; None if they do not."""
         raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        snapshot, contract = self._view()
+        table = Table(
+            header=("type", "kind", "properties", "rows", "version"),
+            rows=list(_type_rows(contract.catalog, snapshot)),
+            numbers=(3, 4),
+        )
+        facts = [
+            ("graph", self.root),
+            ("branch", snapshot.branch_name),
+            ("commit", snapshot.commit_id or "no commit yet"),
+        ]
+        return Page(facts=facts, tables=[table]).html()
 
     @property
     def root(self) -> str:
@@ -380,3 +399,20 @@ def _chosen(
     from omnigraph.operations.query_text import all_parameters, choose_query, query_text
 
     return choose_query(query_text(text, contract), all_parameters(params, keywords), name=name)
+
+
+def _type_rows(catalog: Catalog, snapshot: Snapshot) -> Iterator[tuple[Cell, ...]]:
+    titles = {names.node_table_key(node.name): node.name for node in catalog.nodes.values()} | {
+        names.edge_table_key(edge.name): f"{edge.source} → {edge.name} → {edge.target}"
+        for edge in catalog.edges.values()
+    }
+    declared = catalog.tables()
+    for table_key, title in titles.items():
+        entry = snapshot.tables.get(table_key)
+        yield (
+            title,
+            table_key.partition(":")[0],
+            ", ".join(declared[table_key].properties),
+            f"{entry.row_count:,}" if entry else "-",
+            str(entry.version) if entry else "-",
+        )

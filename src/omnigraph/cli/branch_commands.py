@@ -10,8 +10,8 @@ import typer
 import omnigraph
 from omnigraph.cli import output
 from omnigraph.cli.confirmation import YesFlag, require_confirmation
+from omnigraph.cli.failures import conflict_rows
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
-from omnigraph.errors import MergeConflictError
 
 if TYPE_CHECKING:
     from omnigraph.operations.merge import MergeResult
@@ -173,19 +173,14 @@ def merge(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Merge a branch into another, or list all conflicts. A merge is one commit."""
     opened = omnigraph.open(graph, read_only=dry_run)
-    try:
-        merged = opened.merge(
-            source,
-            into=into,
-            resolve=resolve,
-            column_level=not whole_rows,
-            dry_run=dry_run,
-            actor=actor,
-        )
-    except MergeConflictError as error:
-        if as_json:
-            output.json_object({"outcome": "conflict", "conflicts": _rows(error.conflicts)})
-        raise
+    merged = opened.merge(
+        source,
+        into=into,
+        resolve=resolve,
+        column_level=not whole_rows,
+        dry_run=dry_run,
+        actor=actor,
+    )
     show_merge(merged, as_json=as_json)
 
 
@@ -197,7 +192,7 @@ def merge_json(merged: MergeResult) -> dict[str, Any]:
         "base_commit_id": merged.base_commit_id,
         "operation_id": merged.operation_id,
         "tables": {key: asdict(counts) for key, counts in merged.tables.items()},
-        "resolved": _rows(merged.resolved),
+        "resolved": conflict_rows(merged.resolved),
     }
 
 
@@ -218,8 +213,3 @@ def show_merge(merged: MergeResult, *, as_json: bool) -> None:
         output.line(f"resolved {len(merged.resolved):,} conflict{'s'[: len(merged.resolved) != 1]}")
     said = merged.outcome.value.replace("_", " ")
     output.line(said if merged.commit_id is None else f"{said}, commit {merged.commit_id}")
-
-
-def _rows(table: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows

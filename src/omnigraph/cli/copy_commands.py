@@ -10,6 +10,7 @@ import typer
 import omnigraph
 from omnigraph.cli import output
 from omnigraph.cli.options import GraphArgument, JsonFlag
+from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def verify(target: BackupArgument, *, as_json: JsonFlag = False) -> None:
     else:
         _show_verified(report)
     if not report.ok:
-        raise typer.Exit(DamagedGraphError.exit_code)
+        raise output.unsuccessful(
+            DamagedGraphError, counted(len(report.findings), "integrity violation")
+        )
 
 
 def _show(report: CopyReport, *, as_json: bool) -> None:

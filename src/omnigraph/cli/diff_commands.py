@@ -13,6 +13,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.cli import output
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
+from omnigraph.display.cells import counted
 from omnigraph.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -48,10 +49,12 @@ def diff(  # noqa: PLR0913 - one parameter per option
     before, dots, last = states.partition("..")
     if dots and after is not None:
         raise typer.BadParameter(f"{states!r} {after!r}: write A B or A..B", param_hint="A B")
+    if format_name is not None and target == "-":
+        _require_no_json(as_json=as_json)
     opened = omnigraph.open(graph, read_only=True)
     found = opened.diff(before or names.MAIN, (after or last) or names.MAIN, types=types)
     if format_name is not None:
-        _write(found, format_name, target)
+        _write(found, format_name, target, as_json=as_json)
     elif as_json:
         output.json_object(_as_json(found))
     else:
@@ -83,6 +86,8 @@ def changes(  # noqa: PLR0913 - one parameter per option
     as_json: JsonFlag = False,
 ) -> None:
     """Show what each commit changed, and a cursor to resume from."""
+    if as_lines:
+        _require_no_json(as_json=as_json)
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
     place = {"start": start} if cursor is None else {"cursor": cursor}
     feed = opened.changes(types=types, limit_commits=limit, **place)
@@ -128,22 +133,39 @@ def _stream(feed: ChangeFeed) -> None:
             stream.flush()
 
 
-def _write(found: GraphDiff, format_name: str, target: str) -> None:
+def _require_no_json(*, as_json: bool) -> None:
+    if as_json:
+        raise typer.BadParameter(
+            "not available: the rows are written to stdout", param_hint="--json"
+        )
+
+
+def _write(found: GraphDiff, format_name: str, target: str, *, as_json: bool) -> None:
     if format_name == "parquet" and target != "-":
         files = found.to_parquet(target)
-        output.note(f"wrote {len(files)} files to {target}")
+        _tell_written(counted(len(files), "file"), target, as_json=as_json)
     elif format_name == "jsonl" and target == "-":
         with output.rows_to_stdout() as stream:
             found.to_json_lines(stream)
     elif format_name == "jsonl":
         with Path(target).open("wb") as stream:
             count = found.to_json_lines(stream)
-        output.note(f"wrote {count:,} changes to {target}")
+        _tell_written(counted(count, "change"), target, as_json=as_json)
     else:
         raise InvalidInputError(
             f"cannot write changes as {format_name!r:.40} to {target!r}",
             next_step="Use `--format jsonl`, or `--format parquet -o DIRECTORY`.",
         )
+
+
+def _tell_written(what: str, target: str, *, as_json: bool) -> None:
+    if as_json:
+        count, noun = what.split()
+        output.json_object(
+            {"path": target, noun.removesuffix("s") + "s": int(count.replace(",", ""))}
+        )
+    else:
+        output.note(f"wrote {what} to {target}")
 
 
 def _as_json(found: GraphDiff) -> dict[str, Any]:

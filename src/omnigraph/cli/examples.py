@@ -52,9 +52,9 @@ EXAMPLES: Final = {
     "branch delete": ("branch delete ./g dev",),
     "hold list": ("hold list ./g",),
     "hold release": ("hold release ./g 01M7HZET4G00000S46800000Y3",),
-    "tag create": ("tag create ./g v1", "tag create ./g v1 --at dev --actor ann"),
+    "tag create": ("tag create ./g release-1", "tag create ./g release-1 --at dev --actor ann"),
     "tag list": ("tag list ./g",),
-    "tag delete": ("tag delete ./g v1",),
+    "tag delete": ("tag delete ./g release-1",),
 }
 """By command: what follows `omnigraph`."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from omnigraph.cli import output
+from omnigraph.cli.failures import error_object
 from omnigraph.errors import OmnigraphError
 from omnigraph.names import sidecar_owner
 
@@ -54,15 +55,32 @@ def _telling(command: Callable[..., Any]) -> Callable[..., Any]:
         except KeyboardInterrupt as stopped:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
-            terminated = isinstance(stopped, Terminated)
-            output.note(f"{'terminated' if terminated else 'interrupted'}; {_fate()}")
-            raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from None
+            fate, written = _fate()
+            raise typer.Exit(tell(stopped, fate, written=written)) from None
 
     return telling_command
 
 
-def _fate() -> str:
-    """What the command wrote, in one sentence, and what to do if that is not known."""
+def tell(stopped: KeyboardInterrupt, fate: str, *, written: bool | None = False) -> int:
+    """Say that the command was stopped and what it wrote; the exit code."""
+    is_terminated = isinstance(stopped, Terminated)
+    word, code = ("terminated", TERMINATED) if is_terminated else ("interrupted", INTERRUPTED)
+    output.note(f"{word}; {fate}")
+    sentence, _, next_step = fate.partition("\n")
+    output.failed(
+        error_object(
+            word.capitalize(),
+            f"{word}; {sentence}",
+            exit_code=code,
+            next_step=next_step,
+            written=written,
+        )
+    )
+    return code
+
+
+def _fate() -> tuple[str, bool | None]:
+    """What the command wrote, in one sentence, what to do if that is not known, and whether."""
     # Commands that are not stopped do not need it.
     from omnigraph.commit.sidecar import begun_operations, can_be_published
     from omnigraph.operations.outcome import decided_operation
@@ -81,16 +99,16 @@ def _fate() -> str:
                 f"operation {operation_id} may have been written\n"
                 f"Run `omnigraph recovery run {objects.root}`, then "
                 f"`omnigraph commit list {objects.root}`."
-            )
+            ), None
         if decided is not None and decided.commit_id is not None:
             commits.append(decided.commit_id)
     if commits:
-        return f"committed as {', '.join(commits)}"
+        return f"committed as {', '.join(commits)}", True
     root = changed_root()
     if root is not None:
         return (
             "a part may have been written\n"
             f"Look with `omnigraph status {root}` and `omnigraph commit list {root}`; the same "
             "command can be run again."
-        )
-    return "nothing was written"
+        ), None
+    return "nothing was written", False

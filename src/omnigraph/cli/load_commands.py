@@ -19,7 +19,6 @@ from omnigraph.cli import output
 from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
-from omnigraph.errors import LoadRefusedError
 
 if TYPE_CHECKING:
     from omnigraph.api.options import Mode
@@ -116,32 +115,27 @@ def load(  # noqa: PLR0913 - one parameter per option
     if mode == OVERWRITE and not dry_run:
         require_confirmation(graph, "replace all rows of the types that are loaded", yes=yes)
     opened = omnigraph.open(graph, read_only=dry_run)
-    try:
-        report = opened.load(
-            files,
-            mode=cast("Mode", mode),  # `load` refuses other words
-            type=type_name,
-            on_error=cast("Literal['fail', 'quarantine']", on_error),
-            spark=spark_target(master, remote),
-            dry_run=dry_run,
-            actor=actor,
-            options=LoadOptions(
-                columns=_columns(mapped),
-                order_by=order_by,
-                max_rejected=max_bad,
-                engine=cast("Literal['auto', 'local', 'spark']", engine),
-                branch=branch,
-                source=base,
-                into=merge_into,
-                audit=audit,
-                quarantine=quarantine,
-                progress=_progress(silent=quiet or as_json),
-            ),
-        )
-    except LoadRefusedError as error:
-        if as_json:
-            output.line(_report_of(error).to_json())
-        raise
+    report = opened.load(
+        files,
+        mode=cast("Mode", mode),  # `load` refuses other words
+        type=type_name,
+        on_error=cast("Literal['fail', 'quarantine']", on_error),
+        spark=spark_target(master, remote),
+        dry_run=dry_run,
+        actor=actor,
+        options=LoadOptions(
+            columns=_columns(mapped),
+            order_by=order_by,
+            max_rejected=max_bad,
+            engine=cast("Literal['auto', 'local', 'spark']", engine),
+            branch=branch,
+            source=base,
+            into=merge_into,
+            audit=audit,
+            quarantine=quarantine,
+            progress=_progress(silent=quiet or as_json),
+        ),
+    )
     _show_load(report, as_json=as_json)
 
 
@@ -193,17 +187,9 @@ def _progress(*, silent: bool) -> Progress | None:
     return watching(sys.stderr)
 
 
-def _report_of(error: LoadRefusedError) -> LoadReport:
-    # Commands that do not need it start without it.
-    from omnigraph.load.ledger import LoadReport
-
-    assert isinstance(error.report, LoadReport)
-    return error.report
-
-
 def _show_load(report: LoadReport, *, as_json: bool) -> None:
     if as_json:
-        output.line(report.to_json())
+        output.json_object(asdict(report))
         return
     if report.repeated:
         output.line(f"already loaded as commit {report.commit_id}")

@@ -7,8 +7,9 @@ Nothing heavy is imported until a command runs, so `--help` is fast.
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -28,8 +29,10 @@ from omnigraph.cli import (
     request_stats,
     schema_commands,
 )
+from omnigraph.cli.failures import error_object
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag, SchemaFile
 from omnigraph.cli.texts import STDIN, text_of
+from omnigraph.display.cells import counted
 from omnigraph.errors import (
     DamagedGraphError,
     InvalidInputError,
@@ -152,7 +155,7 @@ def lint(
         accepted = query_lint.schema_for(graph, given)
         fine = query_lint.lint_file(str(file), text_of(file), accepted, as_json=as_json)
     if not fine:
-        raise typer.Exit(InvalidInputError.exit_code)
+        raise output.unsuccessful(InvalidInputError, f"{file} has errors")
 
 
 @app.command()
@@ -161,6 +164,7 @@ def fmt(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit with 1 if the file would change.")
     ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Format a schema file in place. Comments are kept."""
     # Commands that do not need it start without it.
@@ -168,13 +172,17 @@ def fmt(
 
     text = text_of(file)
     formatted = format_schema(text, filename=str(file))
-    if str(file) == "-":
+    is_file, is_changed = str(file) != STDIN, formatted != text
+    if as_json:
+        output.json_object({"file": str(file), "changed": is_changed, "text": formatted})
+    elif not is_file:
         output.text(formatted)
-    elif formatted != text and not check:
+    if is_file and is_changed and not check:
         file.write_text(formatted, encoding="utf-8")
         output.note(f"formatted {file}")
-    if check and formatted != text:
+    if check and is_changed:
         output.note(f"{file} would be formatted")
+        output.failed(error_object("NotFormatted", f"{file} would be formatted", exit_code=1))
         raise typer.Exit(1)
 
 
@@ -192,7 +200,9 @@ def check(
     report = omnigraph.open(graph, read_only=True).checkout(branch).maintenance.check(deep=deep)
     output.check(report, as_json=as_json)
     if not report.ok:
-        raise typer.Exit(DamagedGraphError.exit_code)
+        raise output.unsuccessful(
+            DamagedGraphError, counted(len(report.findings), "integrity violation")
+        )
 
 
 app.command()(copy_commands.backup)
@@ -228,7 +238,9 @@ def commit_list(
 ) -> None:
     """List commits, newest first."""
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
-    output.commits(opened.commits(actor=_actor(only), limit=limit), as_json=as_json)
+    actor, commits = _actor(only), opened.commits()
+    listed = [commit for commit in commits if actor in (None, commit.actor)][:limit]
+    output.commits(listed, [commit.commit_id for commit in commits], as_json=as_json)
 
 
 @recovery_app.command("list")
@@ -266,18 +278,41 @@ interruption.tell_everywhere(app)
 def main() -> NoReturn:
     """Run the command line; every Omnigraph error becomes a message and an exit code."""
     interruption.listen()
+    output.begin(as_json=_wants_json(sys.argv[1:]))
+    code = _run()
+    output.finish(code)
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        app()
+        return app(standalone_mode=False) or 0
     except OmnigraphError as error:
         output.failure(error)
-        sys.exit(error.exit_code)
-    except interruption.Terminated:
-        output.note("terminated; nothing was written")
-        sys.exit(interruption.TERMINATED)
-    except KeyboardInterrupt:
-        output.note("interrupted; nothing was written")
-        sys.exit(interruption.INTERRUPTED)
-    sys.exit(0)
+        return error.exit_code
+    except typer.TyperException as error:
+        cast("Any", error).show()
+        output.failed(error_object("UsageError", error.format_message(), exit_code=error.exit_code))
+        return error.exit_code
+    except typer.Abort:
+        output.note("aborted; nothing was written")
+        return 1
+    except KeyboardInterrupt as stopped:
+        return interruption.tell(stopped, "nothing was written")
+    except Exception as error:
+        # A defect of Omnigraph: the traceback goes to stderr, a program still gets its document.
+        output.failed(error_object(type(error).__name__, str(error), exit_code=1, written=None))
+        output.finish(1)
+        raise
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    """Before they are parsed: what cannot be parsed is a failure too."""
+    return (
+        "--json" in arguments
+        or "--format=json" in arguments
+        or ("--format", "json") in pairwise(arguments)
+    )
 
 
 def _actor(filters: list[str] | None) -> str | None:

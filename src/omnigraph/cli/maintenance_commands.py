@@ -13,6 +13,7 @@ from omnigraph.cli import output
 from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import GraphArgument, JsonFlag
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, SparkFlag, spark_target
+from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError, InvalidInputError, MaintenanceIncompleteError
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def optimize(
             target_rows_per_fragment=target_rows, spark=spark_target(master, remote, wanted=spark)
         )
     except MaintenanceIncompleteError as error:
-        _show_optimized(cast("tuple[TableOptimizeStats, ...]", error.report), as_json=as_json)
+        if not as_json:
+            _show_optimized(cast("tuple[TableOptimizeStats, ...]", error.report), as_json=False)
         raise
     _show_optimized(stats, as_json=as_json)
 
@@ -73,7 +75,10 @@ def reconcile(
     else:
         _show_reconciled(done)
     if done.failures:
-        raise typer.Exit(MaintenanceIncompleteError.exit_code)
+        raise output.unsuccessful(
+            MaintenanceIncompleteError,
+            f"{counted(len(done.failures), 'table')} could not be reconciled",
+        )
 
 
 def cleanup(  # noqa: PLR0913 - each is an option
@@ -118,7 +123,10 @@ def cleanup(  # noqa: PLR0913 - each is an option
     else:
         _show_cleanup(report)
     if report.failed:
-        raise typer.Exit(MaintenanceIncompleteError.exit_code)
+        raise output.unsuccessful(
+            MaintenanceIncompleteError,
+            f"cleanup failed for {', '.join(report.failed)}",
+        )
 
 
 def scrub(  # noqa: PLR0913 - each is an option
@@ -152,7 +160,9 @@ def scrub(  # noqa: PLR0913 - each is an option
     else:
         output.scrubbed(report)
     if not report.ok:
-        raise typer.Exit(DamagedGraphError.exit_code)
+        raise output.unsuccessful(
+            DamagedGraphError, f"{counted(len(report.findings), 'file')} damaged"
+        )
 
 
 def maintain(  # noqa: PLR0913 - each is an option
@@ -189,7 +199,11 @@ def maintain(  # noqa: PLR0913 - each is an option
     else:
         _show_maintained(report)
     if report.exit_code:
-        raise typer.Exit(report.exit_code)
+        is_damaged = report.exit_code == DamagedGraphError.exit_code
+        messages = [f"{step.step.value}: {text}" for step in report.steps for text in step.messages]
+        raise output.unsuccessful(
+            DamagedGraphError if is_damaged else MaintenanceIncompleteError, "; ".join(messages)
+        )
 
 
 def _show_optimized(stats: tuple[TableOptimizeStats, ...], *, as_json: bool) -> None:

@@ -1,8 +1,8 @@
 """Output of commands: tables and sentences, or one JSON object.
 
-Invariant: results on stdout, notes and errors on stderr; JSON keys are a contract, tables are not.
-Control characters never reach a terminal (`terminal.py`). Rich is loaded only when a table is
-drawn.
+Invariant: results on stdout, notes and errors on stderr. With --json a command prints exactly one
+JSON document, also if it fails: it is printed at the end, in one place. JSON keys are a contract,
+tables are not. Control characters never reach a terminal (`terminal.py`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,24 @@ import errno
 import io
 import json
 import os
+import shutil
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING, cast
 
+import typer
+
+from omnigraph.cli.failures import details, error_json, error_object
 from omnigraph.cli.terminal import VisibleBytes, visible
-from omnigraph.errors import StorageUnavailableError
+from omnigraph.display.cells import Cell, Moment, short_ids
+from omnigraph.display.pages import Page
+from omnigraph.display.tables import Table
+from omnigraph.errors import OmnigraphError, StorageUnavailableError
 from omnigraph.names import MAIN
+from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +36,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from omnigraph.commit.recover import Swept
-    from omnigraph.errors import OmnigraphError
     from omnigraph.graph import Graph
     from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.operations.check import CheckReport
@@ -92,33 +100,104 @@ def rows_to_stdout() -> Iterator[IO[bytes]]:
         yield stream
         stream.flush()
     except BrokenPipeError:
-        # The reader has enough; Python would complain when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         sys.exit(1)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         raise StorageUnavailableError(
             f"could not write the rows to standard output: {error.strerror}; a part was written",
             next_step="Free space or choose another target, then run it again.",
         ) from error
 
 
-def failure(error: OmnigraphError) -> None:
-    note(f"error: {error}")
+@dataclass(slots=True)
+class _Document:
+    """The one JSON document of a command; it is printed when the command has ended."""
+
+    is_wanted: bool = False
+    content: dict[str, object] | None = None
+    error: dict[str, object] | None = None
+    is_streamed: bool = False
+
+
+_document = _Document()
+_beside: dict[str, Callable[[], object]] = {}
+
+
+def begin(*, as_json: bool) -> None:
+    """Start the output of a command."""
+    global _document  # noqa: PLW0603 - a command is a process; only tests run several in one
+    _document = _Document(is_wanted=as_json)
 
 
 def json_object(content: Mapping[str, object]) -> None:
-    """The one JSON object a command prints with --json."""
-    beside = {key: told() for key, told in _beside.items()}
-    line(json.dumps({**content, **beside}, indent=2, sort_keys=True, default=str))
+    """The result of a command with --json."""
+    _document.content = {**content, **{key: told() for key, told in _beside.items()}}
 
 
-_beside: dict[str, Callable[[], object]] = {}
+def failure(error: OmnigraphError) -> None:
+    """An error that ends the command."""
+    note(f"error: {error}")
+    if _document.is_wanted:
+        _document.content = {**details(error), **(_document.content or {})}
+        _document.error = error_json(error)
+
+
+def failed(error: dict[str, object]) -> None:
+    """Something else than an error of Omnigraph that ends the command, as `error_object`."""
+    _document.error = error
+
+
+def unsuccessful(kind: type[OmnigraphError], message: str, *, next_step: str = "") -> typer.Exit:
+    """The end of a command whose report says what is wrong."""
+    failed(
+        error_object(
+            kind.__name__,
+            message,
+            exit_code=kind.exit_code,
+            next_step=next_step,
+            written=kind.written,
+        )
+    )
+    return typer.Exit(kind.exit_code)
+
+
+def streamed_error(error: BaseException) -> dict[str, object]:
+    """An error for the end of a document of which a part was printed already."""
+    _document.is_streamed = True
+    if isinstance(error, OmnigraphError):
+        return error_json(error)
+    return error_object("Interrupted", "interrupted", exit_code=128 + signal.SIGINT)
+
+
+def finish(exit_code: int) -> None:
+    """Print the document of the command."""
+    document = _document.content
+    if _document.is_streamed or not _document.is_wanted:
+        return
+    if exit_code:
+        unexplained = error_object(
+            "Refused", "the command was not carried out", exit_code=exit_code
+        )
+        document = {**(document or {}), "error": _document.error or unexplained}
+    if document is None:
+        return
+    try:
+        line(json.dumps(document, indent=2, sort_keys=True, default=str))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_stdout()
+        sys.exit(1)
+
+
+def _discard_stdout() -> None:
+    # The reader has enough, or the disk has not; Python would complain when it closes stdout.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def beside_results(key: str, told: Callable[[], object]) -> Iterator[None]:
-    """While the body runs, add a key to JSON objects, computed as they are printed."""
+    """While the body runs, add a key to JSON objects, computed as they are made."""
     _beside[key] = told
     try:
         yield
@@ -212,23 +291,48 @@ def scrubbed(report: ScrubReport) -> None:
     line("ok" if report.ok else f"{len(report.findings)} files are damaged")
 
 
-def commits(found: Sequence[GraphCommit], *, as_json: bool) -> None:
+def commits(listed: Sequence[GraphCommit], all_ids: Sequence[str], *, as_json: bool) -> None:
     if as_json:
-        json_object({"commits": [asdict(commit) for commit in found]})
+        json_object({"commits": [commit_json(commit) for commit in listed]})
         return
+    short = short_ids(all_ids)
     draw(
-        ("commit", "branch", "actor", "when", "tables"),
+        ("commit", "when", "actor", "branch", "tables"),
         [
             (
-                commit.commit_id,
-                (commit.branch or MAIN) + (" (merge)" if commit.merged_parent_id else ""),
+                short[commit.commit_id],
+                Moment(commit.created_at),
                 commit.actor,
-                commit.created_at[:19].replace("T", " "),
+                (commit.branch or MAIN) + (" (merge)" if commit.merged_parent_id else ""),
                 ", ".join(table_key for table_key, _, _ in commit.tables),
             )
-            for commit in found
+            for commit in listed
         ],
+        empty="no commits",
     )
+
+
+def commit_json(commit: GraphCommit) -> dict[str, object]:
+    tables = [
+        {"table": table_key, "version": version, "fork": fork}
+        for table_key, version, fork in commit.tables
+    ]
+    change = commit.schema_change
+    return {
+        **asdict(commit),
+        "branch": commit.branch or MAIN,
+        "resolution": None if commit.resolution is None else json.loads(commit.resolution),
+        "tables": tables,
+        "schema_change": None
+        if change is None
+        else {
+            **asdict(change),
+            "tables": [
+                {"table": table_key, "location": location, "version": version, "fork": fork}
+                for table_key, location, version, fork in change.tables
+            ],
+        },
+    }
 
 
 def recoveries(found: Sequence[Recovery], *, as_json: bool) -> None:
@@ -315,26 +419,23 @@ def _status_json(report: GraphStatus) -> dict[str, object]:
 
 
 def draw(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()
+    header: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    numbers: Sequence[int] = (),
+    empty: str = "",
 ) -> None:
     """A table; the columns at `numbers` are aligned to the right."""
-    # Commands that do not need it start without it.
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    show(Page(tables=[Table(header=header, rows=rows, numbers=numbers, empty=empty)]))
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    # What is listed first is what gets copied: never cut it.
-    first_width = max((len(row[0]) for row in rows), default=0)
-    for position, title in enumerate(header):
-        table.add_column(
-            title,
-            justify="right" if position in numbers else "left",
-            min_width=first_width if position == 0 else None,
-            overflow="fold",
-        )
-    for row in rows:
-        # As texts: a name in brackets is no markup.
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+
+def show(page: Page) -> None:
+    """A page as wide as the terminal."""
+    for text in page.text_lines(width=terminal_width(), now=SYSTEM_CLOCK.now()):
+        line(text)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal; None for files and pipes, where nothing is to be cut."""
+    is_told = os.environ.get("COLUMNS", "").strip("0").isdecimal()
+    return shutil.get_terminal_size().columns if is_told or sys.stdout.isatty() else None

@@ -125,7 +125,11 @@ def query(  # noqa: PLR0913 - one parameter per option
     asked = _asked(pinned, (file, text, stored, name), (param, params))
     if explain or analyze:
         given = asked.given if analyze else None
-        output.text(pinned.explain(asked.text, given, name=asked.name, analyze=analyze))
+        plan = pinned.explain(asked.text, given, name=asked.name, analyze=analyze)
+        if chosen is OutputFormat.JSON:
+            output.json_object({"query": asked.typed.name, "plan": plan.splitlines()})
+        else:
+            output.text(plan)
         return
     with output.rows_to_stdout() as stream:
         found = pinned.query(
@@ -139,7 +143,14 @@ def query(  # noqa: PLR0913 - one parameter per option
         )
         about = about_query(asked.typed, commit_id=pinned.commit_id, branch=branch)
         rows = _rows(found, asked.typed, pinned)
-        count = write_rows(rows, stream, chosen, about=about)
+        count = write_rows(
+            rows,
+            stream,
+            chosen,
+            about=about,
+            width=output.terminal_width(),
+            on_error=output.streamed_error,
+        )
     if chosen is OutputFormat.TABLE:
         output.note(f"{count:,} row{'s'[: count != 1]}")
 

@@ -9,7 +9,8 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
-from omnigraph.cli.schema_output import finding, finding_counts
+from omnigraph.cli.failures import finding
+from omnigraph.cli.schema_output import finding_counts
 from omnigraph.query.lint import lint_queries
 from omnigraph.schema.compile import compile_schema
 from omnigraph.syntax import Severity, render_all

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import typer
-
 import omnigraph
 from omnigraph.cli import output
 from omnigraph.errors import DamagedGraphError
@@ -27,7 +25,11 @@ def rebuild(graph: str, *, confirm: bool, as_json: bool) -> None:
     for note in _notes(report):
         output.note(note)
     if report.problems:
-        raise typer.Exit(DamagedGraphError.exit_code)
+        raise output.unsuccessful(
+            DamagedGraphError,
+            "not recoverable: " + ", ".join(table.table_key for table in report.problems),
+            next_step=_next_step(report),
+        )
 
 
 def _show(report: RebuildReport) -> None:

@@ -62,7 +62,10 @@ def repair(  # noqa: PLR0913 - options of a command
         _show(report)
     _advise(report)
     if report.refused:
-        raise typer.Exit(DriftNeedsRepairError.exit_code)
+        raise output.unsuccessful(
+            DriftNeedsRepairError,
+            "not published: " + ", ".join(table.table_key for table in report.refused),
+        )
 
 
 def _show(report: RepairReport) -> None:

@@ -18,7 +18,7 @@ from omnigraph.cli.options import (
 )
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, SparkFlag, spark_target
 from omnigraph.cli.texts import text_of
-from omnigraph.errors import SchemaInvalidError, SchemaRefusedError
+from omnigraph.errors import SchemaInvalidError
 
 schema_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -42,7 +42,9 @@ def schema_show(
     from omnigraph.cli import schema_output
 
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
-    if source:
+    if source and as_json:
+        output.json_object({"source": opened.schema.text})
+    elif source:
         output.text(opened.schema.text)
     else:
         schema_output.catalog(opened.schema.catalog, as_json=as_json)
@@ -66,7 +68,7 @@ def schema_plan(
         planned, opened.snapshot().pinned, opened.branches.diverged(), as_json=as_json
     )
     if not planned.plan.supported:
-        raise typer.Exit(SchemaInvalidError.exit_code)
+        raise output.unsuccessful(SchemaInvalidError, "the change is not supported")
 
 
 @schema_app.command("apply")
@@ -95,16 +97,12 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
 
     opened = omnigraph.open(graph).checkout(branch)
-    try:
-        changed = opened.schema.apply(
-            text_of(file),
-            filename=str(file),
-            hard=hard,
-            allow_diverged=allow_diverged,
-            spark=spark_target(master, remote, wanted=spark),
-            actor=actor,
-        )
-    except SchemaRefusedError as error:
-        schema_output.refused(error, as_json=as_json)
-        raise
+    changed = opened.schema.apply(
+        text_of(file),
+        filename=str(file),
+        hard=hard,
+        allow_diverged=allow_diverged,
+        spark=spark_target(master, remote, wanted=spark),
+        actor=actor,
+    )
     schema_output.applied(changed, str(file), as_json=as_json)

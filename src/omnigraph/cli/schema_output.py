@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from omnigraph.cli import output
+from omnigraph.cli.failures import finding
 from omnigraph.schema.compile import lint_schema
 from omnigraph.schema.evolution.plan import Plan
 from omnigraph.schema.evolution.plan_json import plan_document
@@ -19,7 +20,6 @@ from omnigraph.syntax import Diagnostic, Severity, render_all
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from omnigraph.errors import SchemaRefusedError
     from omnigraph.operations.apply_schema import SchemaResult
     from omnigraph.operations.parting import Parting
     from omnigraph.schema.catalog import Catalog
@@ -97,13 +97,6 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
     output.line(f"applied the schema, commit {changed.commit_id}")
 
 
-def refused(error: SchemaRefusedError, *, as_json: bool) -> None:
-    """Print the plan of a refused change; the error itself has the reason."""
-    assert isinstance(error.plan, Plan)
-    if as_json:
-        output.json_object({"applied": False, "plan": _document(error.plan, ())})
-
-
 def _document(plan: Plan, partings: Sequence[Parting]) -> dict[str, object]:
     return {**plan_document(plan), "diverged": [asdict(each) for each in partings]}
 
@@ -125,15 +118,3 @@ def finding_counts(findings: Sequence[Diagnostic]) -> str:
     errors = sum(diagnostic.severity is Severity.ERROR for diagnostic in findings)
     warnings = len(findings) - errors
     return f"{errors} error{'s'[: errors != 1]}, {warnings} warning{'s'[: warnings != 1]}"
-
-
-def finding(diagnostic: Diagnostic) -> dict[str, object]:
-    """A finding as JSON."""
-    return {
-        "rule": diagnostic.rule,
-        "severity": diagnostic.severity.value,
-        "line": diagnostic.span.line,
-        "column": diagnostic.span.column,
-        "message": diagnostic.message,
-        "hint": diagnostic.hint,
-    }

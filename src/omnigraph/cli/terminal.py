@@ -12,7 +12,7 @@ import io
 import re
 from typing import IO, TYPE_CHECKING, Final
 
-from omnigraph.operations.query_shown import printable
+from omnigraph.display.cells import printable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

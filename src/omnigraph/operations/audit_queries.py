@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from omnigraph.display.cells import value
 from omnigraph.errors import InvalidInputError
 from omnigraph.operations.query import query_graph, query_limits
-from omnigraph.operations.query_shown import shown
 from omnigraph.operations.query_text import ChosenQuery, compiled, query_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class FailedCheck:
     def __str__(self) -> str:
         title = f"{self.name}: {self.description}" if self.description else self.name
         lines = [
-            "  " + ", ".join(f"{name} = {shown(value)}" for name, value in row.items())
+            "  " + ", ".join(f"{name} = {value(content)}" for name, content in row.items())
             for row in self.rows
         ]
         return "\n".join([title, *lines, *(["  ... and more"] if self.more else [])])

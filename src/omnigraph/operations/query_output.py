@@ -15,8 +15,11 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.types as pat
 
+from omnigraph.display.cells import printable, value
+from omnigraph.display.tables import Column, Layout, lay_out
+from omnigraph.errors import OmnigraphError
 from omnigraph.operations.json_values import json_values
-from omnigraph.operations.query_shown import printable, shown
+from omnigraph.operations.query_result import is_number
 from omnigraph.query.types import show_with_null
 
 if TYPE_CHECKING:
@@ -47,12 +50,22 @@ class Rows(Protocol):
 
 
 def write_rows(
-    rows: Rows, stream: IO[bytes], chosen: OutputFormat, *, about: Mapping[str, object]
+    rows: Rows,
+    stream: IO[bytes],
+    chosen: OutputFormat,
+    *,
+    about: Mapping[str, object],
+    width: int | None = None,
+    on_error: Callable[[BaseException], object] = str,
 ) -> int:
-    """Write all rows; how many they were. `about` goes into the JSON object beside them."""
+    """Write all rows; how many they were.
+
+    `about` goes into the JSON object beside them, and so does what `on_error` says of a run that
+    fails on the way. A table is at most `width` columns wide, if one is given.
+    """
     writers: Mapping[OutputFormat, Callable[[], int]] = {
-        OutputFormat.TABLE: lambda: _write_table(rows, stream),
-        OutputFormat.JSON: lambda: _write_json(rows, stream, about),
+        OutputFormat.TABLE: lambda: _write_table(rows, stream, width),
+        OutputFormat.JSON: lambda: _write_json(rows, stream, about, on_error),
         OutputFormat.JSONL: lambda: _write_lines(rows, stream),
         OutputFormat.CSV: lambda: _write_csv(rows, stream),
         OutputFormat.ARROW: lambda: _write_arrow(rows, stream),
@@ -71,15 +84,25 @@ def about_query(query: TypedQuery, *, commit_id: str | None, branch: str) -> dic
     return {"query": query.name, "branch": branch, "commit_id": commit_id, "columns": columns}
 
 
-def _write_json(rows: Rows, stream: IO[bytes], about: Mapping[str, object]) -> int:
-    head = _ENCODER.encode(about)
-    stream.write(head[:-1] + b',"rows":[')
+def _write_json(
+    rows: Rows,
+    stream: IO[bytes],
+    about: Mapping[str, object],
+    on_error: Callable[[BaseException], object],
+) -> int:
     count = 0
-    for objects in _objects(rows):
-        for each in objects:
-            stream.write(b"\n" if count == 0 else b",\n")
-            stream.write(_ENCODER.encode(each))
-            count += 1
+    stream.write(_ENCODER.encode(about)[:-1] + b',"rows":[')
+    try:
+        for objects in _objects(rows):
+            for row in objects:
+                stream.write(b"\n" if count == 0 else b",\n")
+                stream.write(_ENCODER.encode(row))
+                count += 1
+    except (OmnigraphError, KeyboardInterrupt) as error:
+        failure = _ENCODER.encode(on_error(error))
+        stream.write(f'\n],"row_count":{count},"error":'.encode() + failure + b"}\n")
+        stream.flush()
+        raise
     stream.write(f'\n],"row_count":{count}}}\n'.encode())
     return count
 
@@ -134,31 +157,35 @@ def _write_arrow(rows: Rows, stream: IO[bytes]) -> int:
     return count
 
 
-def _write_table(rows: Rows, stream: IO[bytes]) -> int:
-    from rich.cells import cell_len  # the width of a text on a terminal
-
-    titles = [printable(each) for each in rows.schema.names]
-    numbers = [_is_number(each.type) for each in rows.schema]
-    widths: list[int] = []
+def _write_table(rows: Rows, stream: IO[bytes], width: int | None) -> int:
+    fields = [(printable(field.name), is_number(field.type)) for field in rows.schema]
+    layout: Layout | None = None
     count = 0
 
-    def line(cells: list[str]) -> bytes:
-        placed = []
-        for cell, width, number in zip(cells, widths, numbers, strict=True):
-            space = " " * (width - cell_len(cell))
-            placed.append(f"{space}{cell}" if number else f"{cell}{space}")
-        return f" {'   '.join(placed).rstrip()}\n".encode()
+    def write(line: str) -> None:
+        stream.write(f"{line}\n".encode())
 
     for page in _pages(rows):
-        if not widths:
-            widths += [
-                max(map(cell_len, column)) for column in zip(*([titles, *page]), strict=True)
+        if layout is None:
+            columns = [
+                Column(title=title, long=cells, short=cells, is_number=number, is_whole=number)
+                for (title, number), cells in zip(
+                    fields, _transposed(page, len(fields)), strict=True
+                )
             ]
-            stream.write(line(titles))
-            stream.write(f"{'─' * (sum(widths) + 3 * len(widths) - 1)}\n".encode())
-        stream.writelines(map(line, page))
+            layout = lay_out(columns, width=width)
+            write(layout.line([title for title, _ in fields[: len(layout.places)]]))
+            write(layout.rule())
+        for row in page:
+            write(layout.line(row[: len(layout.places)]))
         count += len(page)
+    if layout is not None and layout.left_out:
+        write(layout.hint())
     return count
+
+
+def _transposed(page: list[list[str]], columns: int) -> list[tuple[str, ...]]:
+    return list(zip(*page, strict=True)) if page else [()] * columns
 
 
 def _pages(rows: Rows) -> Iterator[list[list[str]]]:
@@ -168,13 +195,9 @@ def _pages(rows: Rows) -> Iterator[list[list[str]]]:
     for batch in rows:
         for start in range(0, batch.num_rows, _PAGE_ROWS):
             columns = [each.to_pylist() for each in batch.slice(start, _PAGE_ROWS).columns]
-            page += [list(map(shown, row)) for row in zip(*columns, strict=True)]
+            page += [list(map(value, row)) for row in zip(*columns, strict=True)]
             if len(page) >= _PAGE_ROWS:
                 yield page
                 page, seen = [], True
     if page or not seen:
         yield page
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pat.is_integer(kind) or pat.is_floating(kind))

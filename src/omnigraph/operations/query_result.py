@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.types as pat
 
+from omnigraph.display.cells import counted, value
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import Table
 from omnigraph.errors import InvalidInputError, QueryCancelledError
 from omnigraph.operations.arguments import count_from
 from omnigraph.operations.optional_packages import optional_package
-from omnigraph.operations.query_shown import result_html
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from omnigraph.query.typed import TypedQuery
     from omnigraph.schema.catalog import Catalog
 
-ROWS_SHOWN: Final = 20
+_ROWS_OF_TEXT: Final = 10
+_ROWS_OF_HTML: Final = 20
 
 
 class Answer(Protocol):
@@ -40,7 +43,7 @@ class Answer(Protocol):
         """End the run soon, from any thread."""
 
 
-class QueryResult:
+class QueryResult(Displayed):
     """The result of a query.
 
     Nothing has been read when it is created. Iterating over it, or passing it to a consumer of an
@@ -183,13 +186,27 @@ class QueryResult:
         columns = ", ".join(f"{each.name}: {_short(each.type)}" for each in self.schema)
         return f"<QueryResult of {self.query_name} ({columns})>"
 
-    def _repr_html_(self) -> str:
+    def __str__(self) -> str:
+        return str(self._first_page(_ROWS_OF_TEXT))
+
+    def _page(self) -> Page:
+        return self._first_page(_ROWS_OF_HTML)
+
+    def _first_page(self, count: int) -> Page:
+        facts = [("query", self.query_name)]
         if self._kept is None and self._streamed:
-            return result_html(self.query_name, self.columns, None, more=False)
-        rows = self.first(ROWS_SHOWN + 1)
-        return result_html(
-            self.query_name, self.columns, rows[:ROWS_SHOWN], more=len(rows) > ROWS_SHOWN
+            return Page(facts=facts, lines=["Its rows were already streamed."])
+        rows = self.first(count + 1)
+        table = Table(
+            header=self.columns,
+            rows=[[value(row[name]) for name in self.columns] for row in rows[:count]],
+            numbers=[place for place, field in enumerate(self.schema) if is_number(field.type)],
+            whole=(),
         )
+        told = counted(len(rows), "row")
+        if len(rows) > count:
+            told = f"the first {count} rows; there are more"
+        return Page(facts=facts, tables=[table], lines=[told])
 
     def _pulled(self) -> Iterator[pa.RecordBatch]:
         while True:
@@ -222,6 +239,10 @@ class QueryResult:
                 f"the rows of query {self.query_name} were already streamed",
                 next_step="Run it again, or call `to_arrow()` first, which keeps them.",
             )
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pat.is_integer(kind) or pat.is_floating(kind))
 
 
 def _short(kind: pa.DataType) -> str:

@@ -1,0 +1,1 @@
+"""RESULTS -> TEXT AND HTML: cells, tables that fit a width, and the pages of results."""

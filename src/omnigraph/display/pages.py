@@ -1,0 +1,122 @@
+"""The page of a result: one description, shown in a terminal, in a notebook and by `str()`.
+
+Invariant: `str()` is one line for a report, and at most ten rows for what is a table itself. In
+HTML everything that came from a graph, a file or a caller is escaped; there is no script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from omnigraph.display.cells import Cell, counted, printable, spellings
+from omnigraph.display.tables import Table
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+WIDTH: Final = 80
+"""Of texts whose terminal is not known."""
+_ROWS_OF_TEXT: Final = 10
+_ROWS_OF_HTML: Final = 100
+_LABEL: Final = 10
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What is said about a result.
+
+    `facts` are labelled values above the tables, `lines` follow the tables. `summary` says all of
+    it in one line; without one, the tables do.
+    """
+
+    summary: str = ""
+    facts: Sequence[tuple[str, Cell]] = ()
+    tables: Sequence[Table] = ()
+    lines: Sequence[str] = ()
+
+    def text_lines(self, *, width: int | None, now: datetime | None) -> list[str]:
+        """The page for a terminal."""
+        facts = [f"{label:<{_LABEL}}{spellings(cell, now)[0]}" for label, cell in self.facts]
+        tables = [line for table in self.tables for line in table.lines(width=width, now=now)]
+        return [*facts, *tables, *self.lines]
+
+    def html(self) -> str:
+        facts = "".join(
+            f"<strong>{escape(label)}</strong> {escape(spellings(cell, None)[0])}<br>"
+            for label, cell in self.facts
+        )
+        opening = f"<p>{facts}</p>" if facts else ""
+        if not (facts or self.tables) and self.summary:
+            opening = f"<p>{escape(printable(self.summary))}</p>"
+        tables = "".join(
+            _first(table, _ROWS_OF_HTML, Table.html, _more_html) for table in self.tables
+        )
+        lines = "".join(f"<p>{escape(printable(line))}</p>" for line in self.lines)
+        return f"<div>{opening}{tables}{lines}</div>"
+
+    def __str__(self) -> str:
+        if self.summary:
+            return printable(self.summary)
+        return "\n".join(
+            _first(
+                table,
+                _ROWS_OF_TEXT,
+                _plain,
+                lambda count: f"\n... and {counted(count, 'more row')}",
+            )
+            for table in self.tables
+        )
+
+
+class Displayed:
+    """A result that people read: short as text, a table in a notebook."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return str(self._page())
+
+    def _repr_html_(self) -> str:
+        return self._page().html()
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 - IPython's
+        printer.text(str(self))
+
+
+class Listing(tuple[_T, ...], Displayed):
+    """Several results of one kind: a tuple that shows itself as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return Displayed.__str__(self)
+
+
+def page_of(result: Displayed) -> Page:
+    return result._page()  # noqa: SLF001 - users of a result see only what is made of its page
+
+
+def _plain(table: Table) -> str:
+    return "\n".join(table.lines(width=WIDTH))
+
+
+def _more_text(count: int) -> str:
+    return f"\n... and {counted(count, 'more row')}"
+
+
+def _more_html(count: int) -> str:
+    return f"<p>... and {counted(count, 'more row')}</p>"
+
+
+def _first(table: Table, count: int, form: Any, more: Any) -> str:
+    """The first rows of a table in some form, and how many follow."""
+    if len(table.rows) <= count:
+        return str(form(table))
+    return f"{form(replace(table, rows=table.rows[:count]))}{more(len(table.rows) - count)}"
