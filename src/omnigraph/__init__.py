@@ -41,6 +41,7 @@ if _TYPE_CHECKING:
     from omnigraph.commit.orphans import Fate, ListedFork, Reconciled
     from omnigraph.commit.recover import Swept
     from omnigraph.copies import VerifyReport, backup, clone, restore, verify
+    from omnigraph.display.pages import Listing
     from omnigraph.errors import (
         AlreadyInitialisedError,
         BranchGoneError,
@@ -184,6 +185,7 @@ __all__ = [
     "InvalidInputError",
     "Key",
     "ListedFork",
+    "Listing",
     "LiveHold",
     "LoadOptions",
     "LoadRefusedError",
@@ -303,6 +305,7 @@ _HOMES = {
     "omnigraph.commit.orphans": ("Fate", "ListedFork", "Reconciled"),
     "omnigraph.commit.recover": ("Swept",),
     "omnigraph.copies": ("VerifyReport", "backup", "clone", "restore", "verify"),
+    "omnigraph.display.pages": ("Listing",),
     "omnigraph.errors": (
         "AlreadyInitialisedError",
         "BranchGoneError",

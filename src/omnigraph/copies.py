@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph import names
+from omnigraph.display.cells import Cell, counted
+from omnigraph.display.pages import Displayed, Page
 from omnigraph.maintenance.copy_records import is_claimed, last_record
 from omnigraph.maintenance.copying import CopyKind, CopyReport, copy_graph, require_apart
 from omnigraph.opening import open as open_graph
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(Displayed):
     """Whether a backup, or any graph, is complete and undamaged."""
 
     root: str
@@ -41,6 +43,21 @@ class VerifyReport:
     @property
     def ok(self) -> bool:
         return self.is_published and not self.findings
+
+    def _page(self) -> Page:
+        verdict = "ok" if self.ok else counted(len(self.findings), "integrity violation")
+        facts: list[tuple[str, Cell]] = [("backup", self.root)]
+        if self.taken_at is not None:
+            facts.append(("taken at", self.taken_at))
+        files = (
+            f"{self.files_compared:,} compared with their checksums, "
+            f"{self.files_unrecorded:,} without one"
+        )
+        return Page(
+            summary=f"{verdict}: {files}",
+            facts=[*facts, ("branches", ", ".join(self.branches)), ("files", files)],
+            lines=[*(f"BROKEN    {finding}" for finding in self.findings), verdict],
+        )
 
 
 def backup(

@@ -277,9 +277,13 @@ class MergeConflictError(ConflictError):
     `conflicts` is an Arrow table, one row per conflict.
     """
 
-    def __init__(self, what: str, *, conflicts: object, next_step: str) -> None:
+    def __init__(self, what: str, *, conflicts: object, details: str, next_step: str) -> None:
         super().__init__(what, next_step=next_step)
         self.conflicts = conflicts
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.effect}.\n{self.details}\n{self.next_step}"
 
 
 class ReadOnlyError(NothingWrittenError):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from omnigraph.api.options import Mode, Resolve, Rows, Source, Spark
     from omnigraph.api.spark_graph import SparkGraph
+    from omnigraph.display.pages import Listing
     from omnigraph.load.ledger import LoadReport
     from omnigraph.load.progress import Progress
     from omnigraph.local.table_diff import ChangeCounts
@@ -467,7 +468,7 @@ class Graph(Reads):
 
     def commits(
         self, *, actor: str | None = None, limit: int | None = None
-    ) -> tuple[GraphCommit, ...]:
+    ) -> Listing[GraphCommit]:
         """List the commits of this branch, newest first."""
         text_or_none(actor, argument="actor")
         return list_commits(self._objects, self._handle.manifest(), actor=actor, limit=limit)

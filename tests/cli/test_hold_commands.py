@@ -29,7 +29,7 @@ def test_holds_are_listed_counted_and_released(graph: Graph) -> None:
     assert "1 reader(s) hold" in omnigraph("status", graph.root).stderr
     assert len(answer("status", graph.root)["holds"]) == 1
     preview = omnigraph("cleanup", graph.root, "--keep", "3").stdout
-    assert "kept 1 versions only because 1 reader(s) hold them" in preview
+    assert "kept 1 version for 1 reader, the last until" in preview
 
     assert answer("hold", "release", graph.root, hold["hold_id"]) == {"released": hold["hold_id"]}
     assert answer("hold", "list", graph.root) == {"holds": []}

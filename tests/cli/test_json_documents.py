@@ -185,7 +185,7 @@ def test_an_error_carries_its_details_as_objects(folder: Path) -> None:
     assert [(row["base"], row["ours"], row["theirs"]) for row in conflicts["conflicts"]] == [
         (1, 3, 2)
     ]
-    assert [record["line"] for record in rejected["offenders"]] == [1]
+    assert [record["line"] for record in rejected["rejected"]] == [1]
     assert [found["line"] for found in findings["findings"]] == [1]
 
 

@@ -45,7 +45,7 @@ def test_optimize_shows_every_table(graph: Graph) -> None:
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     assert "3 -> 1" in lines[DOC]
-    assert "yes" in lines[DOC]
+    assert "compacted" in lines[DOC]
     assert lines.keys() >= set(TABLES)
     assert fragments(graph, DOC) == 1
 

@@ -67,7 +67,7 @@ def test_maintenance_is_previewed_and_then_published(graph: Graph) -> None:
     done = omnigraph("repair", graph.root, "--confirm", "--actor", "ada")
     commit = graph.commits()[0]
     assert done.returncode == 0
-    assert f"published 1 of 1 tables, commit {commit.commit_id}" in done.stdout
+    assert f"published 1 of 1 table, commit {commit.commit_id}" in done.stdout
     assert (commit.actor, graph.snapshot().tables[KEY].version) == ("ada", 5)
     listed = omnigraph("recovery", "list", graph.root, "--json")
     (recovery,) = json.loads(listed.stdout)["recoveries"]

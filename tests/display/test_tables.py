@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from omnigraph.display.cells import (
     ELLIPSIS,
+    Cell,
     Either,
     Moment,
     counted,
@@ -20,7 +21,7 @@ from omnigraph.display.cells import (
     short_ids,
     value,
 )
-from omnigraph.display.tables import Table
+from omnigraph.display.tables import TableView
 from omnigraph.syntax import display_width
 
 pytestmark = pytest.mark.unit
@@ -42,7 +43,7 @@ CELLS = st.text(alphabet="ab é漢\x1b", max_size=30)
 def test_no_line_is_wider_than_the_terminal_unless_its_first_column_is(
     rows: list[list[str]], width: int
 ) -> None:
-    table = Table(header=[f"c{place}" for place in range(len(rows[0]))], rows=rows)
+    table = TableView(header=[f"c{place}" for place in range(len(rows[0]))], rows=rows)
     lines = table.lines(width=width)
     first = max(
         map(display_width, (table.lines(width=None)[0][:2], *(value(row[0]) for row in rows)))
@@ -54,14 +55,14 @@ def test_no_line_is_wider_than_the_terminal_unless_its_first_column_is(
 
 @given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=5))
 def test_without_a_width_every_cell_is_whole(rows: list[list[str]]) -> None:
-    lines = Table(header=("a", "b", "c"), rows=rows).lines(width=None)
+    lines = TableView(header=("a", "b", "c"), rows=rows).lines(width=None)
 
     for row, line in zip(rows, lines[2:], strict=True):
         assert "".join(value(cell) for cell in row).replace(" ", "") == line.replace(" ", "")
 
 
 def test_columns_that_do_not_fit_are_left_out_with_a_hint() -> None:
-    table = Table(header=("id", *"bcdef"), rows=[["01M7HZET", *["x" * 20] * 5]])
+    table = TableView(header=("id", *"bcdef"), rows=[["01M7HZET", *[WORDS] * 5]])
 
     lines = table.lines(width=45)
 
@@ -70,8 +71,12 @@ def test_columns_that_do_not_fit_are_left_out_with_a_hint() -> None:
 
 
 def test_short_forms_are_used_before_texts_are_cut() -> None:
-    row = ["01M7HZET", Moment("2026-11-17T11:57:00+00:00"), Either("5 of 5, name 0%", "5 of 5")]
-    table = Table(header=("id", "when", "indexes"), rows=[row])
+    row: list[Cell] = [
+        "01M7HZET",
+        Moment("2026-11-17T11:57:00+00:00"),
+        Either("5 of 5, name 0%", "5 of 5"),
+    ]
+    table = TableView(header=("id", "when", "indexes"), rows=[row])
 
     assert table.lines(width=80, now=NOW)[-1].split("  ")[1:] == [
         "2026-11-17 11:57 (3 min ago)",
@@ -85,7 +90,7 @@ def test_short_forms_are_used_before_texts_are_cut() -> None:
 
 
 def test_numbers_and_the_first_column_are_never_cut() -> None:
-    table = Table(header=("id", "text", "n"), rows=[["i" * 20, WORDS, "9" * 20]], numbers=(2,))
+    table = TableView(header=("id", "text", "n"), rows=[["i" * 20, WORDS, "9" * 20]], numbers=(2,))
 
     line = table.lines(width=60)[-1]
 
@@ -102,11 +107,11 @@ def test_a_text_is_cut_after_a_word_and_never_within_a_wide_character() -> None:
 
 
 def test_a_table_without_rows_says_so() -> None:
-    assert Table(header=("hold",), rows=[], empty="no holds").lines(width=80) == ["no holds"]
+    assert TableView(header=("hold",), rows=[], empty="no holds").lines(width=80) == ["no holds"]
 
 
 def test_html_is_escaped() -> None:
-    html = Table(header=("<b>",), rows=[["<script>\x1b"]]).html()
+    html = TableView(header=("<b>",), rows=[["<script>\x1b"]]).html()
 
     assert "<b>" not in html
     assert "<script>" not in html
@@ -132,7 +137,7 @@ def test_times_are_told_as_distances(seconds: int, expected: str) -> None:
 
 
 def test_what_is_a_month_away_is_a_date() -> None:
-    table = Table(header=("when",), rows=[[Moment(NOW - timedelta(days=40))]])
+    table = TableView(header=("when",), rows=[[Moment(NOW - timedelta(days=40))]])
 
     assert table.lines(width=80, now=NOW)[-1] == "2026-10-08 12:00"
 

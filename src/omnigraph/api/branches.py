@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from omnigraph.api.handle import Handle
+    from omnigraph.display.pages import Listing
     from omnigraph.operations.references import Reference
 
 
@@ -55,7 +56,7 @@ class Branches(Generic[_Graph]):
         ref = create_branch(self._handle.objects, name, start, SYSTEM_CLOCK, lifetime)
         return self._checkout(ref.branch)
 
-    def list(self) -> tuple[BranchInfo, ...]:
+    def list(self) -> Listing[BranchInfo]:
         """List all branches: main, then the others by name."""
         return list_branches(self._handle.objects, SYSTEM_CLOCK)
 

@@ -9,6 +9,7 @@ from omnigraph.operations.holding import list_holds, release_hold
 
 if TYPE_CHECKING:
     from omnigraph.api.handle import Handle
+    from omnigraph.display.pages import Listing
     from omnigraph.storage.holds import Hold
 
 
@@ -18,7 +19,7 @@ class Holds:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
-    def list(self) -> tuple[Hold, ...]:
+    def list(self) -> Listing[Hold]:
         """List all holds, oldest first."""
         return list_holds(self._handle.objects)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from omnigraph.api.handle import Handle
     from omnigraph.api.options import Spark
+    from omnigraph.display.pages import Listing
     from omnigraph.maintenance.cleanup import CleanupReport
     from omnigraph.maintenance.maintain import MaintainReport
     from omnigraph.maintenance.optimize import TableOptimizeStats
@@ -92,7 +93,7 @@ class Maintenance:
         self._handle.manifest()  # some writes are settled without a look at the format
         return sweep(self._handle.objects, SYSTEM_CLOCK, force=force)
 
-    def recoveries(self) -> tuple[Recovery, ...]:
+    def recoveries(self) -> Listing[Recovery]:
         """List writes finished or rolled back after their writers died, oldest first."""
         return recorded_recoveries(self._handle.objects.root)
 
@@ -101,7 +102,7 @@ class Maintenance:
         *,
         target_rows_per_fragment: int | None = None,
         spark: Spark | None = None,
-    ) -> tuple[TableOptimizeStats, ...]:
+    ) -> Listing[TableOptimizeStats]:
         """Compact the tables of main and update their indexes. Deletes nothing.
 
         Args:

@@ -12,7 +12,7 @@ from omnigraph import names
 from omnigraph.api.handle import Reading
 from omnigraph.display.cells import Cell
 from omnigraph.display.pages import Page
-from omnigraph.display.tables import Table
+from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError
 from omnigraph.local.named_types import declared_types
 from omnigraph.operations.read import Scan, read_entity, read_rows, table_key_of
@@ -62,7 +62,7 @@ class Reads:
 
     def _repr_html_(self) -> str:
         snapshot, contract = self._view()
-        table = Table(
+        table = TableView(
             header=("type", "kind", "properties", "rows", "version"),
             rows=list(_type_rows(contract.catalog, snapshot)),
             numbers=(3, 4),

@@ -11,6 +11,7 @@ from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from omnigraph.api.handle import Handle
+    from omnigraph.display.pages import Listing
     from omnigraph.operations.references import Reference
 
 
@@ -34,7 +35,7 @@ class Tags:
             self._handle.objects, name, tagged, actor=acting(actor), clock=SYSTEM_CLOCK
         )
 
-    def list(self) -> tuple[Tag, ...]:
+    def list(self) -> Listing[Tag]:
         """List all tags by name."""
         return all_tags(self._handle.objects)
 

@@ -12,9 +12,11 @@ from omnigraph.cli import output
 from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.failures import conflict_rows
 from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
+from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
     from omnigraph.operations.merge import MergeResult
+    from omnigraph.storage.tags import Tag
 
 branch_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 tag_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -57,25 +59,9 @@ def branch_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
     """List the branches of a graph."""
     branches = omnigraph.open(graph, read_only=True).branches.list()
     if as_json:
-        output.json_object({"branches": [asdict(each) for each in branches]})
+        output.json_object({"branches": [asdict(branch) for branch in branches]})
         return
-    output.draw(
-        ("branch", "commit", "made from", "created", "types", "owner", "expires"),
-        [
-            (
-                each.name,
-                each.commit_id,
-                each.parent or "",
-                (each.created_at or "")[:16].replace("T", " "),
-                str(each.tables_written),
-                each.owner or "",
-                (each.expires_at or "")[:16].replace("T", " ")
-                + (" (abandoned)" if each.abandoned else ""),
-            )
-            for each in branches
-        ],
-        numbers=(4,),
-    )
+    output.show(branches)
 
 
 @branch_app.command("delete")
@@ -114,23 +100,20 @@ def tag_create(
 def tag_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
     """List the tags of a graph."""
     tags = omnigraph.open(graph, read_only=True).tags.list()
-    shown = [
-        {
-            "tag": each.tag,
-            "commit_id": each.commit_id,
-            "branch": each.branch or "main",
-            "actor": each.actor,
-            "created": each.created_at,
-        }
-        for each in tags
-    ]
     if as_json:
-        output.json_object({"tags": shown})
-        return
-    output.draw(
-        ("tag", "commit", "branch", "actor", "created"),
-        [(*list(each.values())[:-1], each["created"][:16].replace("T", " ")) for each in shown],
-    )
+        output.json_object({"tags": [_tag_json(tag) for tag in tags]})
+    else:
+        output.show(tags)
+
+
+def _tag_json(tag: Tag) -> dict[str, object]:
+    return {
+        "tag": tag.tag,
+        "commit_id": tag.commit_id,
+        "branch": tag.branch or MAIN,
+        "actor": tag.actor,
+        "created": tag.created_at,
+    }
 
 
 @tag_app.command("delete")
@@ -200,16 +183,4 @@ def show_merge(merged: MergeResult, *, as_json: bool) -> None:
     if as_json:
         output.json_object(merge_json(merged))
         return
-    if merged.tables:
-        output.draw(
-            ("type", "inserted", "updated", "deleted"),
-            [
-                (key, *(f"{count:,}" for count in asdict(counts).values()))
-                for key, counts in merged.tables.items()
-            ],
-            numbers=(1, 2, 3),
-        )
-    if len(merged.resolved):
-        output.line(f"resolved {len(merged.resolved):,} conflict{'s'[: len(merged.resolved) != 1]}")
-    said = merged.outcome.value.replace("_", " ")
-    output.line(said if merged.commit_id is None else f"{said}, commit {merged.commit_id}")
+    output.show(merged)

@@ -14,7 +14,6 @@ from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError
 
 if TYPE_CHECKING:
-    from omnigraph.copies import VerifyReport
     from omnigraph.maintenance.copying import CopyReport
 
 BackupArgument = Annotated[
@@ -54,7 +53,12 @@ def verify(target: BackupArgument, *, as_json: JsonFlag = False) -> None:
     if as_json:
         output.json_object({**asdict(report), "ok": report.ok})
     else:
-        _show_verified(report)
+        output.show(report)
+        if not report.is_published:
+            output.note(
+                "The last backup was interrupted while it became visible: `omnigraph backup` or "
+                "`omnigraph restore` finishes it."
+            )
     if not report.ok:
         raise output.unsuccessful(
             DamagedGraphError, counted(len(report.findings), "integrity violation")
@@ -65,34 +69,4 @@ def _show(report: CopyReport, *, as_json: bool) -> None:
     if as_json:
         output.json_object(asdict(report))
         return
-    output.line(f"source    {report.source}")
-    output.line(f"target    {report.target}")
-    output.line(f"taken at  {report.taken_at}, commit {report.commit_id}")
-    output.line(f"branches  {', '.join(report.branches)}")
-    if report.tags:
-        output.line(f"tags      {', '.join(report.tags)}")
-    output.line(
-        f"copied    {report.files_copied:,} files, {report.bytes_copied:,} bytes; "
-        f"{report.files_compared:,} compared with their checksums"
-        if report.is_changed
-        else "copied    nothing: the target is up to date"
-    )
-
-
-def _show_verified(report: VerifyReport) -> None:
-    output.line(f"backup    {report.root}")
-    if report.taken_at is not None:
-        output.line(f"taken at  {report.taken_at}")
-    output.line(f"branches  {', '.join(report.branches)}")
-    output.line(
-        f"files     {report.files_compared:,} compared with their checksums, "
-        f"{report.files_unrecorded:,} without one"
-    )
-    for finding in report.findings:
-        output.line(f"BROKEN    {finding.thing}: {finding.message} [{finding.problem.value}]")
-    if not report.is_published:
-        output.note(
-            "The last backup was interrupted while it became visible: `omnigraph backup` or "
-            "`omnigraph restore` finishes it."
-        )
-    output.line("ok" if report.ok else f"{len(report.findings)} integrity violations")
+    output.show(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,14 +13,18 @@ import omnigraph
 from omnigraph import names
 from omnigraph.cli import output
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
-from omnigraph.display.cells import counted
+from omnigraph.display.cells import Moment, counted, cut, element, printable, spellings, value
+from omnigraph.display.pages import Page
 from omnigraph.errors import InvalidInputError
+from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from omnigraph.operations.changes import ChangeFeed
+    from omnigraph.operations.changes import ChangeFeed, CommitChanges
     from omnigraph.operations.diff import GraphDiff, TypeDiff
 
-_SIGNS = {"insert": "+", "update": "~", "delete": "-"}
+_SIGNS: Final = {"insert": "+", "update": "~", "delete": "-"}
+_IDENTITY: Final = frozenset({"id", "src", "dst"})
+_VALUE_WIDTH: Final = 40
 
 
 def diff(  # noqa: PLR0913 - one parameter per option
@@ -94,27 +98,43 @@ def changes(  # noqa: PLR0913 - one parameter per option
     if as_lines:
         _stream(feed)
         return
-    commits: list[dict[str, Any]] = [
-        {
-            "commit_id": commit.commit_id,
-            "actor": commit.actor,
-            "created_at": commit.created_at,
-            "tables": {table.table_key: asdict(table.counts) for table in commit.tables},
-            "schema_hash": commit.schema_hash,
-            "cursor": commit.cursor,
-        }
-        for commit in feed
-    ]
+    commits = list(feed)
     if as_json:
-        output.json_object({"commits": commits, "cursor": feed.cursor, "caught_up": feed.caught_up})
+        output.json_object(
+            {
+                "commits": [_commit_json(commit) for commit in commits],
+                "cursor": feed.cursor,
+                "caught_up": feed.caught_up,
+            }
+        )
         return
     for commit in commits:
-        output.line(f"{commit['commit_id']}  {commit['actor']}  {str(commit['created_at'])[:19]}")
-        if commit["schema_hash"] is not None:
-            output.line(f"  the schema was changed to {str(commit['schema_hash'])[:12]}")
-        for key, counts in commit["tables"].items():
-            output.line(f"  {key}  " + ", ".join(f"{n:,} {word}" for word, n in counts.items()))
+        output.show(_commit_page(commit))
     output.line(f"cursor {feed.cursor}")
+
+
+def _commit_json(commit: CommitChanges) -> dict[str, Any]:
+    return {
+        "commit_id": commit.commit_id,
+        "actor": commit.actor,
+        "created_at": commit.created_at,
+        "tables": {table.table_key: asdict(table.counts) for table in commit.tables},
+        "schema_hash": commit.schema_hash,
+        "cursor": commit.cursor,
+    }
+
+
+def _commit_page(commit: CommitChanges) -> Page:
+    when = spellings(Moment(commit.created_at), SYSTEM_CLOCK.now())[0]
+    schema = commit.schema_hash
+    changed = [] if schema is None else [f"  the schema was changed to {schema[:12]}"]
+    return Page(
+        lines=[
+            f"{commit.commit_id}  {commit.actor}  {when}",
+            *changed,
+            *(f"  {table}" for table in commit.tables),
+        ]
+    )
 
 
 def _stream(feed: ChangeFeed) -> None:
@@ -184,17 +204,7 @@ def _as_json(found: GraphDiff) -> dict[str, Any]:
 
 
 def _show(found: GraphDiff, rows: int) -> None:
-    if not found.tables:
-        output.line("no differences")
-        return
-    output.draw(
-        ("type", "inserted", "updated", "deleted"),
-        [
-            (key, *(f"{count:,}" for count in asdict(table.counts).values()))
-            for key, table in found.tables.items()
-        ],
-        numbers=(1, 2, 3),
-    )
+    output.show(found)
     for key, table in found.tables.items():
         _show_rows(key, table, rows)
 
@@ -204,9 +214,12 @@ def _show_rows(key: str, table: TypeDiff, rows: int) -> None:
     if left == 0:
         return
     output.line(key)
+    width = output.terminal_width()
+    is_edge = key.startswith(names.EDGE_PREFIX)
     for batch in table.rows(batch_rows=rows):
         for change in batch.to_pylist():
-            output.line(f"  {_SIGNS[change['op']]} {change['id']}{_details(change)}")
+            text = f"  {_SIGNS[change['op']]} {_row_line(change, is_edge=is_edge)}"
+            output.line(text if width is None else cut(text, width))
             left -= 1
             if left == 0:
                 if table.counts.total > rows:
@@ -214,10 +227,24 @@ def _show_rows(key: str, table: TypeDiff, rows: int) -> None:
                 return
 
 
-def _details(change: dict[str, Any]) -> str:
-    if change["op"] != "update":
-        return ""
-    return ": " + ", ".join(
-        f"{name} {change['before'][name]!r:.40} -> {change['after'][name]!r:.40}"
-        for name in change["changed"]
-    )
+def _row_line(change: dict[str, Any], *, is_edge: bool) -> str:
+    """A changed row: what people know it by, and its values."""
+    row = change["before"] if change["op"] == "delete" else change["after"]
+    name = printable(element(row, is_edge=is_edge))
+    if change["op"] == "update":
+        told = [
+            f"{column} {_quoted(change['before'][column])} -> {_quoted(change['after'][column])}"
+            for column in change["changed"]
+        ]
+    else:
+        told = [
+            f"{column} {_quoted(content)}"
+            for column, content in row.items()
+            if content is not None and column not in _IDENTITY and content != row["id"]
+        ]
+    return f"{name}: {', '.join(told)}" if told else name
+
+
+def _quoted(content: object) -> str:
+    text = cut(value(content), _VALUE_WIDTH)
+    return f"'{text}'" if isinstance(content, str) else text

@@ -61,7 +61,7 @@ def details(error: OmnigraphError) -> dict[str, Any]:
 
             carried = {
                 "applied": False,
-                "plan": {**plan_document(_plain(error.plan)), "partings": []},
+                "plan": {**plan_document(_plain(error.plan)), "diverged": []},
             }
         case ValidationFailedError():
             report = _plain(error.report)
@@ -69,6 +69,8 @@ def details(error: OmnigraphError) -> dict[str, Any]:
         case TextInvalidError():
             findings = [finding(diagnostic) for diagnostic in error.diagnostics]
             carried = {"file": error.filename, "findings": findings}
+        case _:
+            pass
     return carried
 
 

@@ -23,20 +23,7 @@ def hold_list(graph: GraphArgument, *, as_json: JsonFlag = False) -> None:
     if as_json:
         output.json_object({"holds": [asdict(hold) for hold in holds]})
         return
-    output.draw(
-        ("hold", "by", "for", "commit", "since", "until"),
-        [
-            (
-                hold.hold_id,
-                hold.actor,
-                hold.purpose,
-                hold.commit_id or "",
-                hold.made_at[:16].replace("T", " "),
-                hold.ends.isoformat()[:16].replace("T", " "),
-            )
-            for hold in holds
-        ],
-    )
+    output.show(holds)
 
 
 @hold_app.command("release")

@@ -191,43 +191,14 @@ def _show_load(report: LoadReport, *, as_json: bool) -> None:
     if as_json:
         output.json_object(asdict(report))
         return
-    if report.repeated:
-        output.line(f"already loaded as commit {report.commit_id}")
-        return
-    types = dict.fromkeys([*report.written, *report.inserted])
-    output.draw(
-        ("type", "written", "inserted", "updated"),
-        [(name, *(f"{count.get(name, 0):,}" for count in _counts(report))) for name in types],
-        numbers=(1, 2, 3),
-    )
-    for reason, count in report.quarantined.items():
-        output.line(f"quarantined  {count:,} {reason}")
-    if report.quarantine:
-        output.line(f"see          {report.quarantine}")
-    output.line(_last_line(report))
-
-
-def _counts(report: LoadReport) -> tuple[dict[str, int], ...]:
-    return dict(report.written), dict(report.inserted), dict(report.updated)
-
-
-def _last_line(report: LoadReport) -> str:
-    speed = f"read {report.read:,} records in {report.seconds:.1f} s ({report.engine.value})"
-    if report.dry_run:
-        return f"{speed}; dry run, nothing was written"
-    if report.commit_id is None:
-        return f"{speed}; nothing to write"
-    merged = f", merged as commit {report.merged}" if report.merged else ""
-    return f"{speed}, commit {report.commit_id}{merged}"
+    output.show(report)
 
 
 def _show_export(report: ExportReport, *, as_json: bool) -> None:
     if as_json:
         output.json_object(asdict(report))
         return
-    rows = sum(report.rows.values())
-    said = f"exported {rows:,} rows, {report.bytes:,} bytes"
     if report.path == STDOUT:
-        output.note(said)
+        output.note(str(report))
     else:
-        output.line(f"{said} to {report.path}")
+        output.line(str(report))

@@ -7,6 +7,7 @@ Nothing heavy is imported until a command runs, so `--help` is fast.
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
@@ -240,15 +241,23 @@ def commit_list(
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
     actor, commits = _actor(only), opened.commits()
     listed = [commit for commit in commits if actor in (None, commit.actor)][:limit]
-    output.commits(listed, [commit.commit_id for commit in commits], as_json=as_json)
+    if as_json:
+        output.json_object({"commits": [output.commit_json(commit) for commit in listed]})
+    else:
+        # Commands that do not need it start without it.
+        from omnigraph.operations.commits import commit_page
+
+        output.show(commit_page(listed, [commit.commit_id for commit in commits]))
 
 
 @recovery_app.command("list")
 def recovery_list(graph: GraphArgument, as_json: JsonFlag = False) -> None:
     """List writes that were recovered after their writer died, oldest first."""
-    output.recoveries(
-        omnigraph.open(graph, read_only=True).maintenance.recoveries(), as_json=as_json
-    )
+    recoveries = omnigraph.open(graph, read_only=True).maintenance.recoveries()
+    if as_json:
+        output.json_object({"recoveries": [asdict(recovery) for recovery in recoveries]})
+    else:
+        output.show(recoveries)
 
 
 @recovery_app.command("run")
@@ -267,7 +276,19 @@ def recovery_run(
     # Commands that do not need it start without it.
     from omnigraph.opening import recover
 
-    output.swept(recover(graph, force=force), as_json=as_json)
+    swept = recover(graph, force=force)
+    if as_json:
+        settled = [asdict(recovery) for recovery in swept.settled]
+        output.json_object(
+            {"recoveries": settled, "ended": swept.ended, "left_alone": swept.left_alone}
+        )
+        return
+    output.show(swept)
+    if swept.left_alone:
+        output.note(
+            f"left {counted(len(swept.left_alone), 'write')} to writers that are alive: "
+            f"{', '.join(swept.left_alone)}; --force settles these as well"
+        )
 
 
 examples.show_everywhere(app)

@@ -17,9 +17,8 @@ from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError, InvalidInputError, MaintenanceIncompleteError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from omnigraph.commit.orphans import Reconciled
+    from omnigraph.display.pages import Listing
     from omnigraph.maintenance.cleanup import CleanupReport
     from omnigraph.maintenance.maintain import MaintainReport
     from omnigraph.maintenance.optimize import TableOptimizeStats
@@ -47,7 +46,7 @@ def optimize(
         )
     except MaintenanceIncompleteError as error:
         if not as_json:
-            _show_optimized(cast("tuple[TableOptimizeStats, ...]", error.report), as_json=False)
+            _show_optimized(cast("Listing[TableOptimizeStats]", error.report), as_json=False)
         raise
     _show_optimized(stats, as_json=as_json)
 
@@ -158,7 +157,7 @@ def scrub(  # noqa: PLR0913 - each is an option
     if as_json:
         output.json_object({"ok": report.ok, **asdict(report)})
     else:
-        output.scrubbed(report)
+        output.show(report)
     if not report.ok:
         raise output.unsuccessful(
             DamagedGraphError, f"{counted(len(report.findings), 'file')} damaged"
@@ -206,24 +205,11 @@ def maintain(  # noqa: PLR0913 - each is an option
         )
 
 
-def _show_optimized(stats: tuple[TableOptimizeStats, ...], *, as_json: bool) -> None:
+def _show_optimized(stats: Listing[TableOptimizeStats], *, as_json: bool) -> None:
     if as_json:
         output.json_object({"tables": [asdict(each) for each in stats]})
         return
-    output.draw(
-        ("type", "fragments", "committed", "skipped"),
-        [
-            (
-                each.table_key,
-                f"{each.fragments_removed} -> {each.fragments_added}"
-                if each.fragments_removed
-                else "",
-                "yes" if each.committed else "",
-                "" if each.skipped is None else each.skipped.value,
-            )
-            for each in stats
-        ],
-    )
+    output.show(stats)
     for each in stats:
         if each.skipped is not None:
             versions = (
@@ -237,69 +223,24 @@ def _show_optimized(stats: tuple[TableOptimizeStats, ...], *, as_json: bool) -> 
 
 
 def _show_reconciled(done: Reconciled) -> None:
-    if done.reclaimed:
-        output.draw(
-            ("owner", "fork", "fate"),
-            [(listed.owner, listed.fork, listed.fate.value) for listed in done.reclaimed],
-        )
-    verb = "would reclaim" if done.dry_run else "reclaimed"
-    output.line(f"{verb} {_forks(len(done.reclaimed))}")
+    output.show(done)
     _note_failures(done)
     if done.reclaimed and done.dry_run:
         output.note("Nothing was deleted. Add --confirm to delete; this cannot be undone.")
 
 
 def _show_cleanup(report: CleanupReport) -> None:
-    rows = [
-        (
-            each.table_key,
-            f"{each.old_versions_removed:,}",
-            f"{each.files_removed:,}",
-            _size(each.bytes_removed),
-            each.error or "",
-        )
-        for each in report.tables
-    ]
-    output.draw(("table", "versions", "files", "bytes", "error"), rows, numbers=(1, 2, 3))
-    verb = "would remove" if report.dry_run else "removed"
-    forks, left = len(report.reconciled.reclaimed), len(report.leftovers.paths)
-    output.line(
-        f"{verb} {_size(report.bytes_removed)}, {_forks(forks)} and {left:,} leftover files"
-    )
-    if report.holds:
-        output.line(
-            f"kept {report.held_versions:,} versions only because {len(report.holds):,} reader(s) "
-            f"hold them, the last until {max(hold.ends for hold in report.holds):%Y-%m-%d %H:%M}"
-        )
+    output.show(report)
     _note_failures(report.reconciled)
     if report.dry_run:
         output.note("Nothing was removed. Add --confirm to remove; this cannot be undone.")
 
 
 def _show_maintained(report: MaintainReport) -> None:
-    output.line(f"graph     {report.root}")
-    output.draw(
-        ("step", "outcome", "seconds", "counts"),
-        [
-            (
-                each.step.value,
-                each.outcome.value,
-                f"{each.seconds:.1f}",
-                _counted(each.counts),
-            )
-            for each in report.steps
-        ],
-        numbers=(2,),
-    )
+    output.show(report)
     for each in report.steps:
         for message in each.messages:
             output.note(f"{each.step.value}: {message}")
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(
-        f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count
-    )
 
 
 def _note_failures(done: Reconciled) -> None:
@@ -310,19 +251,6 @@ def _note_failures(done: Reconciled) -> None:
             f"{listed.owner}: kept the Lance branch {listed.fork!r}, not created by Omnigraph; "
             "reconcile --also-foreign --confirm deletes it"
         )
-
-
-def _forks(count: int) -> str:
-    return f"{count:,} orphaned fork{'s'[: count != 1]}"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def _read(path: Path) -> str:

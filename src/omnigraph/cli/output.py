@@ -23,9 +23,8 @@ import typer
 
 from omnigraph.cli.failures import details, error_json, error_object
 from omnigraph.cli.terminal import VisibleBytes, visible
-from omnigraph.display.cells import Cell, Moment, short_ids
-from omnigraph.display.pages import Page
-from omnigraph.display.tables import Table
+from omnigraph.display.cells import fold
+from omnigraph.display.pages import Displayed, Page, page_of
 from omnigraph.errors import OmnigraphError, StorageUnavailableError
 from omnigraph.names import MAIN
 from omnigraph.system_clock import SYSTEM_CLOCK
@@ -35,14 +34,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from omnigraph.commit.recover import Swept
     from omnigraph.graph import Graph
-    from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.operations.check import CheckReport
-    from omnigraph.operations.status import GraphStatus, TableStatus
-    from omnigraph.storage.history import Recovery
+    from omnigraph.operations.status import GraphStatus
     from omnigraph.storage.manifest_rows import GraphCommit
-    from omnigraph.storage.tables import IndexCoverage
 
 
 def line(message: str) -> None:
@@ -57,7 +52,8 @@ def text(content: str) -> None:
 
 def note(message: str) -> None:
     """A message that is not a result."""
-    sys.stderr.write(f"{visible(message)}\n")
+    text, width = visible(message), _width_of(sys.stderr)
+    sys.stderr.write(f"{text if width is None else fold(text, width)}\n")
 
 
 class _CompleteWrites(io.RawIOBase):
@@ -220,21 +216,24 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
     if as_json:
         json_object(_status_json(report))
         return
-    line(f"graph     {report.root}")
-    line(f"branch    {report.branch} at commit {report.commit_id or '(none yet)'}")
-    line(f"manifest  version {report.manifest_version}, format {report.format_stamp}")
-    line(f"writes    durability {report.durability}")
-    draw(
-        ("type", "kind", "version", "rows", "fragments", "deleted", "indexes"),
-        [_status_row(table) for table in report.tables],
-        numbers=(2, 3, 4, 5),
-    )
+    show(report)
     for table in report.tables:
         if table.head_version != table.version:
             note(
                 f"{table.table_key}: Lance HEAD is {table.head_version}, "
                 f"published is {table.version}"
             )
+    behind = [
+        table.type_name
+        for table in report.tables
+        if table.rows
+        and (table.missing_indexes or any(index.unindexed_rows for index in table.indexes))
+    ]
+    if behind:
+        note(
+            f"indexes of {', '.join(behind)} do not cover all rows: "
+            f"run `omnigraph optimize {report.root}`"
+        )
     if report.without_checksums:
         note(
             f"{len(report.without_checksums)} table(s) have no checksums: "
@@ -263,53 +262,8 @@ def check(report: CheckReport, *, as_json: bool) -> None:
     if as_json:
         json_object({"ok": report.ok, **asdict(report)})
         return
-    line(f"graph     {report.root}, branch {report.branch}")
-    line(f"checked   {report.tables} tables, {report.rows:,} rows, {report.commits:,} commits")
-    line(f"pending   {len(report.pending_operations)} unfinished writes")
-    line(f"orphans   {report.orphan_files} files, {report.orphan_bytes:,} bytes")
-    if report.files_compared or report.files_unrecorded:
-        line(
-            f"files     {report.files_compared:,} compared with their checksums, "
-            f"{report.files_unrecorded:,} without one"
-        )
     note_strays(report.root, report.stray_files)
-    for finding in report.findings:
-        line(f"BROKEN    {finding.thing}: {finding.message} [{finding.problem.value}]")
-    line("ok" if report.ok else f"{len(report.findings)} integrity violations")
-
-
-def scrubbed(report: ScrubReport) -> None:
-    line(f"compared  {report.files:,} files, {report.bytes:,} bytes")
-    if report.resumed_files:
-        line(f"before    {report.resumed_files:,} files, by the pass that was resumed")
-    if report.recorded_tables:
-        line(f"recorded  checksums of {report.recorded_tables} tables")
-    if report.unrecorded_files:
-        line(f"without   {report.unrecorded_files:,} files have no checksum: scrub --record")
-    for finding in report.findings:
-        line(f"DAMAGED   {finding.message}")
-    line("ok" if report.ok else f"{len(report.findings)} files are damaged")
-
-
-def commits(listed: Sequence[GraphCommit], all_ids: Sequence[str], *, as_json: bool) -> None:
-    if as_json:
-        json_object({"commits": [commit_json(commit) for commit in listed]})
-        return
-    short = short_ids(all_ids)
-    draw(
-        ("commit", "when", "actor", "branch", "tables"),
-        [
-            (
-                short[commit.commit_id],
-                Moment(commit.created_at),
-                commit.actor,
-                (commit.branch or MAIN) + (" (merge)" if commit.merged_parent_id else ""),
-                ", ".join(table_key for table_key, _, _ in commit.tables),
-            )
-            for commit in listed
-        ],
-        empty="no commits",
-    )
+    show(report)
 
 
 def commit_json(commit: GraphCommit) -> dict[str, object]:
@@ -335,81 +289,6 @@ def commit_json(commit: GraphCommit) -> dict[str, object]:
     }
 
 
-def recoveries(found: Sequence[Recovery], *, as_json: bool) -> None:
-    if as_json:
-        json_object({"recoveries": [asdict(recovery) for recovery in found]})
-        return
-    if found:
-        _draw_recoveries(found)
-    else:
-        line("no recoveries")
-
-
-def swept(done: Swept, *, as_json: bool) -> None:
-    if as_json:
-        settled = [asdict(recovery) for recovery in done.settled]
-        json_object({"recoveries": settled, "ended": done.ended, "left_alone": done.left_alone})
-        return
-    if done.settled:
-        _draw_recoveries(done.settled)
-    line(f"settled {_writes(len(done.settled))}" if done.settled else "nothing to settle")
-    if done.ended:
-        line(
-            f"removed the record of {_writes(len(done.ended))} that had already ended: "
-            f"{', '.join(done.ended)}"
-        )
-    if done.left_alone:
-        note(
-            f"left {_writes(len(done.left_alone))} to writers that are alive: "
-            f"{', '.join(done.left_alone)}"
-            "; --force settles these as well"
-        )
-
-
-def _writes(count: int) -> str:
-    return f"{count:,} write{'s'[: count != 1]}"
-
-
-def _draw_recoveries(found: Sequence[Recovery]) -> None:
-    draw(
-        ("operation", "kind", "writer", "of", "when", "tables"),
-        [
-            (
-                recovery.operation_id,
-                recovery.kind,
-                recovery.writer_kind,
-                recovery.original_actor,
-                recovery.recovered_at[:19].replace("T", " "),
-                ", ".join(recovery.tables),
-            )
-            for recovery in found
-        ],
-    )
-
-
-def _status_row(table: TableStatus) -> tuple[str, ...]:
-    return (
-        table.type_name,
-        table.kind,
-        str(table.version),
-        f"{table.rows:,}",
-        str(table.fragments),
-        f"{table.deleted_rows:,}",
-        _coverage(table),
-    )
-
-
-def _coverage(table: TableStatus) -> str:
-    built = len(table.indexes)
-    partial = [index for index in table.indexes if index.unindexed_rows]
-    shown = [f"{built} of {built + len(table.missing_indexes)}"]
-    return ", ".join(shown + [f"{index.name} {_percent(index)}" for index in partial])
-
-
-def _percent(index: IndexCoverage) -> str:
-    return f"{100 * index.indexed_rows / (index.indexed_rows + index.unindexed_rows):.0f}%"
-
-
 def _status_json(report: GraphStatus) -> dict[str, object]:
     content: dict[str, object] = asdict(report)
     content["tables"] = [
@@ -418,24 +297,18 @@ def _status_json(report: GraphStatus) -> dict[str, object]:
     return content
 
 
-def draw(
-    header: Sequence[str],
-    rows: Sequence[Sequence[Cell]],
-    *,
-    numbers: Sequence[int] = (),
-    empty: str = "",
-) -> None:
-    """A table; the columns at `numbers` are aligned to the right."""
-    show(Page(tables=[Table(header=header, rows=rows, numbers=numbers, empty=empty)]))
-
-
-def show(page: Page) -> None:
-    """A page as wide as the terminal."""
+def show(result: Displayed | Page) -> None:
+    """A result as wide as the terminal."""
+    page = result if isinstance(result, Page) else page_of(result)
     for text in page.text_lines(width=terminal_width(), now=SYSTEM_CLOCK.now()):
         line(text)
 
 
 def terminal_width() -> int | None:
     """The columns of the terminal; None for files and pipes, where nothing is to be cut."""
+    return _width_of(sys.stdout)
+
+
+def _width_of(stream: IO[str]) -> int | None:
     is_told = os.environ.get("COLUMNS", "").strip("0").isdecimal()
-    return shutil.get_terminal_size().columns if is_told or sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if is_told or stream.isatty() else None

@@ -6,7 +6,7 @@ Invariant: rows are streamed to stdout; an interrupted query is cancelled.
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
@@ -16,6 +16,7 @@ import omnigraph
 from omnigraph.cli import output
 from omnigraph.cli.options import ActorOption, BranchOption, GraphArgument, JsonFlag
 from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
+from omnigraph.display.pages import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -276,17 +277,8 @@ def _show_mutation(name: str, done: MutationResult, *, as_json: bool) -> None:
     if as_json:
         output.json_object({"query": name, **asdict(done)})
         return
-    if done.tables:
-        output.draw(
-            ("type", "inserted", "updated", "deleted"),
-            [
-                (key, *(f"{count:,}" for count in asdict(counts).values()))
-                for key, counts in done.tables.items()
-            ],
-            numbers=(1, 2, 3),
-        )
-    said = "nothing to change" if done.commit_id is None else f"commit {done.commit_id}"
-    output.line(f"{name}: {said}")
+    page = page_of(done)
+    output.show(replace(page, lines=[f"{name}: {line}" for line in page.lines or [page.summary]]))
 
 
 def _described(each: StoredQuery) -> dict[str, object]:

@@ -21,7 +21,7 @@ def rebuild(graph: str, *, confirm: bool, as_json: bool) -> None:
     if as_json:
         output.json_object(asdict(report))
     else:
-        _show(report)
+        output.show(report)
     for note in _notes(report):
         output.note(note)
     if report.problems:
@@ -30,41 +30,6 @@ def rebuild(graph: str, *, confirm: bool, as_json: bool) -> None:
             "not recoverable: " + ", ".join(table.table_key for table in report.problems),
             next_step=_next_step(report),
         )
-
-
-def _show(report: RebuildReport) -> None:
-    output.line(f"graph     {report.root}")
-    output.line(f"manifest  {_manifest(report)}")
-    output.draw(
-        ("type", "version", "rows", "known from", "skipped"),
-        [
-            (
-                table.table_key,
-                "" if table.version is None else str(table.version),
-                "" if table.rows is None else f"{table.rows:,}",
-                f"{table.source.value} {table.source_name}".strip(),
-                ", ".join(str(version.version) for version in table.skipped),
-            )
-            for table in report.tables
-        ],
-        numbers=(1, 2),
-    )
-    output.line(f"branches  {', '.join(report.kept_branches)}")
-    if report.tags:
-        output.line(f"tags      {', '.join(report.tags)}")
-    if report.commit_id is not None:
-        output.line(f"rebuilt   commit {report.commit_id}")
-
-
-def _manifest(report: RebuildReport) -> str:
-    count = len(report.damaged_versions)
-    damaged = f"{count} damaged version{'s' if count != 1 else ''}" if count else "gone"
-    if report.manifest_version is None:
-        return damaged
-    if report.was_published:
-        damaged = damaged if count else "intact"
-        return f"{damaged}, version {report.manifest_version} is intact and stays in force"
-    return f"{damaged}, version {report.manifest_version} can be recovered"
 
 
 def _notes(report: RebuildReport) -> Iterator[str]:

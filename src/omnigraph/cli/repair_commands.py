@@ -17,7 +17,6 @@ from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
     from omnigraph.maintenance.repair import RepairReport, TableRepair
-    from omnigraph.storage.drift import ForeignVersion
 
 
 def repair(  # noqa: PLR0913 - options of a command
@@ -59,48 +58,13 @@ def repair(  # noqa: PLR0913 - options of a command
     if as_json:
         output.json_object(asdict(report))
     else:
-        _show(report)
+        output.show(report)
     _advise(report)
     if report.refused:
         raise output.unsuccessful(
             DriftNeedsRepairError,
             "not published: " + ", ".join(table.table_key for table in report.refused),
         )
-
-
-def _show(report: RepairReport) -> None:
-    output.line(f"graph     {report.root}, branch {report.branch}")
-    output.draw(
-        ("type", "class", "published", "head", "action"),
-        [
-            (
-                table.table_key,
-                table.classification.value,
-                str(table.manifest_version),
-                "" if table.lance_head_version is None else str(table.lance_head_version),
-                table.action.value,
-            )
-            for table in report.tables
-        ],
-        numbers=(2, 3),
-    )
-    for table in report.tables:
-        for each in table.foreign:
-            output.line(f"{table.table_key} version {each.version}: {_made(each)}")
-    if report.commit_id is not None:
-        output.line(
-            f"published {len(report.published)} of {len(report.tables)} tables, "
-            f"commit {report.commit_id}"
-        )
-    elif not report.previewed and not report.refused:
-        output.line("nothing to repair")
-
-
-def _made(each: ForeignVersion) -> str:
-    rows = ""
-    if each.rows_after is not None and each.rows_before is not None:
-        rows = f", {each.rows_before:,} -> {each.rows_after:,} rows"
-    return f"{each.operation}{rows}"
 
 
 def _advise(report: RepairReport) -> None:

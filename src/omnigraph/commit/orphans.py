@@ -26,6 +26,9 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.sidecar import pending_sidecars
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.storage.branch_identity import BranchRef
@@ -64,7 +67,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedFork:
+class ListedFork(Displayed):
     """A Lance branch of a table, or of the manifest, and its fate."""
 
     owner: str
@@ -83,7 +86,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
+class Reconciled(Displayed):
     """What was deleted, and what failed: where, and why. The next run tries again.
 
     `foreign` are Lance branches of other tools, which are kept.
@@ -94,6 +97,13 @@ class Reconciled:
     foreign: tuple[ListedFork, ...] = ()
     dry_run: bool = False
     """Whether nothing was deleted: these would be."""
+
+    def _page(self) -> Page:
+        verb = "would reclaim" if self.dry_run else "reclaimed"
+        line = f"{verb} {counted(len(self.reclaimed), 'orphaned fork')}"
+        rows = [(fork.owner, fork.fork, fork.fate.value) for fork in self.reclaimed]
+        tables = [TableView(header=("owner", "fork", "fate"), rows=rows)] if rows else ()
+        return Page(summary=line, tables=tables, lines=[line])
 
 
 def listed_forks(objects: Objects) -> tuple[ListedFork, ...]:

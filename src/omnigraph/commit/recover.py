@@ -37,10 +37,12 @@ from omnigraph.commit.sidecar import (
     pending_sidecars,
     read_sidecar,
 )
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page, page_of
 from omnigraph.errors import ExpectedVersionMismatchError, NotFoundError, SchemaChangedError
 from omnigraph.failpoints import reach
 from omnigraph.storage.branch_refs import find_branch, is_living
-from omnigraph.storage.history import Recovery, record_recovery
+from omnigraph.storage.history import Recovery, RecoveryListing, record_recovery
 from omnigraph.storage.manifest import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome
 from omnigraph.storage.snapshot import Pin
@@ -60,7 +62,7 @@ BRANCH_DELETED: Final = "branch_deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
+class Swept(Displayed):
     """The result of a sweep: settled operations, and those left to their living writers.
 
     `ended` are operations that were already decided; only their sidecars were removed.
@@ -69,6 +71,18 @@ class Swept:
     settled: tuple[Recovery, ...]
     left_alone: tuple[str, ...]
     ended: tuple[str, ...] = ()
+
+    def _page(self) -> Page:
+        lines = [f"settled {counted(len(self.settled), 'write')}"]
+        if not self.settled:
+            lines = ["nothing to settle"]
+        if self.ended:
+            lines.append(
+                f"removed the record of {counted(len(self.ended), 'write')} that had already "
+                f"ended: {', '.join(self.ended)}"
+            )
+        tables = page_of(RecoveryListing(self.settled)).tables if self.settled else ()
+        return Page(summary="; ".join(lines), tables=tables, lines=lines)
 
 
 def sweep(objects: Objects, clock: Clock, *, force: bool = False) -> Swept:

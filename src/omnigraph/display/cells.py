@@ -6,6 +6,8 @@ Invariant: whatever a value holds, a cell is one line of printable text.
 from __future__ import annotations
 
 import datetime as dt
+import re
+import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +16,10 @@ from typing import Final
 from omnigraph.syntax import display_width
 
 ELLIPSIS: Final = "…"
+_SOURCE: Final = re.compile(r" *\d* \| ")
+"""A line of source, and the carets below it."""
+_CODE: Final = re.compile("`[^`]+`")
+_NO_BREAK: Final = "\0"
 CELL_CHARACTERS_MAX: Final = 200
 SHORT_ID: Final = 8
 """An id is shown with at least so many letters."""
@@ -161,7 +167,7 @@ def printable(text: str) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """As much of a text as fits, with an ellipsis; after a word if one ends in the last half."""
+    """As much of a text as fits, with an ellipsis; after a word unless that is far before."""
     if display_width(text) <= width:
         return text
     kept, room = "", width - 1
@@ -171,9 +177,29 @@ def cut(text: str, width: int) -> str:
             break
         kept += letter
     words = kept.rpartition(" ")[0].rstrip(" ,;")
-    if text[len(kept)] != " " and 2 * display_width(words) >= width:
+    if text[len(kept)] != " " and 3 * display_width(words) >= width:
         kept = words
     return f"{kept.rstrip(' ,;')}{ELLIPSIS}" if width > 0 else ""
+
+
+def fold(text: str, width: int) -> str:
+    """Long lines of a message broken between words, but never within a command in backticks."""
+    lines = []
+    for line in text.split("\n"):
+        if _SOURCE.match(line):
+            lines.append(line)
+            continue
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        joined = _CODE.sub(lambda code: code[0].replace(" ", _NO_BREAK), line)
+        lines += textwrap.wrap(
+            joined,
+            width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        ) or [""]
+    return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
 def _limited(text: str) -> str:

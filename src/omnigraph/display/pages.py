@@ -6,13 +6,13 @@ HTML everything that came from a graph, a file or a caller is escaped; there is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from omnigraph.display.cells import Cell, counted, printable, spellings
-from omnigraph.display.tables import Table
+from omnigraph.display.cells import Cell, counted, cut, printable, short_id, spellings, value
+from omnigraph.display.tables import TableView
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,6 +22,7 @@ WIDTH: Final = 80
 _ROWS_OF_TEXT: Final = 10
 _ROWS_OF_HTML: Final = 100
 _LABEL: Final = 10
+_SUMMARY: Final = 200
 _T = TypeVar("_T")
 
 
@@ -35,14 +36,14 @@ class Page:
 
     summary: str = ""
     facts: Sequence[tuple[str, Cell]] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[TableView] = ()
     lines: Sequence[str] = ()
 
     def text_lines(self, *, width: int | None, now: datetime | None) -> list[str]:
         """The page for a terminal."""
         facts = [f"{label:<{_LABEL}}{spellings(cell, now)[0]}" for label, cell in self.facts]
         tables = [line for table in self.tables for line in table.lines(width=width, now=now)]
-        return [*facts, *tables, *self.lines]
+        return [*facts, *tables, *self.lines] or [self.summary]
 
     def html(self) -> str:
         facts = "".join(
@@ -53,7 +54,7 @@ class Page:
         if not (facts or self.tables) and self.summary:
             opening = f"<p>{escape(printable(self.summary))}</p>"
         tables = "".join(
-            _first(table, _ROWS_OF_HTML, Table.html, _more_html) for table in self.tables
+            _first(table, _ROWS_OF_HTML, TableView.html, _more_html) for table in self.tables
         )
         lines = "".join(f"<p>{escape(printable(line))}</p>" for line in self.lines)
         return f"<div>{opening}{tables}{lines}</div>"
@@ -61,15 +62,8 @@ class Page:
     def __str__(self) -> str:
         if self.summary:
             return printable(self.summary)
-        return "\n".join(
-            _first(
-                table,
-                _ROWS_OF_TEXT,
-                _plain,
-                lambda count: f"\n... and {counted(count, 'more row')}",
-            )
-            for table in self.tables
-        )
+        tables = [_first(table, _ROWS_OF_TEXT, _plain, _more_text) for table in self.tables]
+        return "\n".join([*tables, *map(printable, self.lines)])
 
 
 class Displayed:
@@ -78,7 +72,14 @@ class Displayed:
     __slots__ = ()
 
     def _page(self) -> Page:
-        raise NotImplementedError
+        """By default the fields of a dataclass."""
+        facts = [
+            (field.name, value(getattr(self, field.name)))
+            for field in fields(cast("Any", self))
+            if field.repr
+        ]
+        told = ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in facts)
+        return Page(summary=cut(told, _SUMMARY), facts=[(f"{name} ", text) for name, text in facts])
 
     def __str__(self) -> str:
         return str(self._page())
@@ -103,7 +104,56 @@ def page_of(result: Displayed) -> Page:
     return result._page()  # noqa: SLF001 - users of a result see only what is made of its page
 
 
-def _plain(table: Table) -> str:
+class Changes(Protocol):
+    """How many rows of a type were changed."""
+
+    @property
+    def inserted(self) -> int: ...
+    @property
+    def updated(self) -> int: ...
+    @property
+    def deleted(self) -> int: ...
+
+
+def change_table(tables: Mapping[str, Changes]) -> TableView:
+    """Changes by type."""
+    return TableView(
+        header=("type", "inserted", "updated", "deleted"),
+        rows=[
+            (name, f"{counts.inserted:,}", f"{counts.updated:,}", f"{counts.deleted:,}")
+            for name, counts in tables.items()
+        ],
+        numbers=(1, 2, 3),
+    )
+
+
+def change_words(tables: Mapping[str, Changes], *, of_types: bool = True) -> str:
+    """Changes of all types together, such as `3 inserted, 1 deleted in 2 types`."""
+    totals = {
+        "inserted": sum(counts.inserted for counts in tables.values()),
+        "updated": sum(counts.updated for counts in tables.values()),
+        "deleted": sum(counts.deleted for counts in tables.values()),
+    }
+    told = ", ".join(f"{count:,} {word}" for word, count in totals.items() if count)
+    told = told or "no rows changed"
+    return f"{told} in {counted(len(tables), 'type')}" if of_types else told
+
+
+def change_page(
+    tables: Mapping[str, Changes], commit_id: str | None, *, otherwise: str = "nothing to write"
+) -> Page:
+    """The page of a write."""
+    if commit_id is None:
+        return Page(summary=otherwise)
+    line = f"commit {short_id(commit_id)}"
+    if not tables:
+        return Page(summary=line)
+    return Page(
+        summary=f"{line}: {change_words(tables)}", tables=[change_table(tables)], lines=[line]
+    )
+
+
+def _plain(table: TableView) -> str:
     return "\n".join(table.lines(width=WIDTH))
 
 
@@ -115,8 +165,10 @@ def _more_html(count: int) -> str:
     return f"<p>... and {counted(count, 'more row')}</p>"
 
 
-def _first(table: Table, count: int, form: Any, more: Any) -> str:
+def _first(
+    table: TableView, count: int, form: Callable[[TableView], str], more: Callable[[int], str]
+) -> str:
     """The first rows of a table in some form, and how many follow."""
     if len(table.rows) <= count:
-        return str(form(table))
+        return form(table)
     return f"{form(replace(table, rows=table.rows[:count]))}{more(len(table.rows) - count)}"

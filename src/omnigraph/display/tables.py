@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 _GAP: Final = 2
 _CUT_MIN: Final = 12
-"""A column that may be cut keeps so much, or its title."""
+"""A column that may be cut keeps so much, or its title, or its longest word."""
+_WORD_MAX: Final = 24
+"""Longer words may be cut: paths, addresses and hashes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TableView:
     """Rows below a header.
 
     `numbers` are columns that are aligned to the right and never cut; `whole` are others that are
@@ -109,7 +111,8 @@ class Column:
         natural = self.width(is_short=True)
         if self.is_whole:
             return natural
-        return min(natural, max(display_width(self.title), _CUT_MIN))
+        words = max(map(display_width, " ".join(self.short).split()), default=0)
+        return min(natural, max(display_width(self.title), _CUT_MIN, min(words, _WORD_MAX)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

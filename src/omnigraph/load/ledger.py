@@ -15,6 +15,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from omnigraph.display.cells import counted, short_id
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.rules.reasons import Reason
@@ -89,7 +92,7 @@ def parse_ceiling(text: object) -> Ceiling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedRecord:
+class RejectedRecord(Displayed):
     """One record that was invalid, as a person finds it again."""
 
     file: str
@@ -104,7 +107,7 @@ class RejectedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadReport:
+class LoadReport(Displayed):
     """The account of one load.
 
     `written` counts the records that the commit holds; in a dry run, and in the report of a load
@@ -158,6 +161,31 @@ class LoadReport:
             lines.append(f"  ... and {self.faults - len(self.rejected):,} more")
         lines += [f"  left broken: {each}" for each in self.broken]
         return "\n".join(lines)
+
+    def _page(self) -> Page:
+        if self.repeated:
+            return Page(summary=f"already loaded as commit {self.commit_id}")
+        types = dict.fromkeys([*self.written, *self.inserted])
+        counts = (self.written, self.inserted, self.updated)
+        rows = [(name, *(f"{count.get(name, 0):,}" for count in counts)) for name in types]
+        lines = [f"quarantined  {count:,} {reason}" for reason, count in self.quarantined.items()]
+        if self.quarantine:
+            lines.append(f"see          {self.quarantine}")
+        header = ("type", "written", "inserted", "updated")
+        return Page(
+            summary=self._outcome(),
+            tables=[TableView(header=header, rows=rows, numbers=(1, 2, 3))] if rows else (),
+            lines=[*lines, self._outcome()],
+        )
+
+    def _outcome(self) -> str:
+        speed = f"read {counted(self.read, 'record')} in {self.seconds:.1f} s ({self.engine.value})"
+        if self.dry_run:
+            return f"{speed}; dry run, nothing was written"
+        if self.commit_id is None:
+            return f"{speed}; nothing to write"
+        merged = f", merged as commit {short_id(self.merged)}" if self.merged else ""
+        return f"{speed}, commit {short_id(self.commit_id)}{merged}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

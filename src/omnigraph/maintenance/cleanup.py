@@ -19,6 +19,9 @@ from omnigraph import names
 from omnigraph.commit.orphans import ListedFork, Reconciled, preview_reconcile, reconcile_forks
 from omnigraph.commit.politeness import began_at
 from omnigraph.commit.sidecar import pending_operations
+from omnigraph.display.cells import counted, file_size
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.maintenance.leftovers import (
@@ -101,7 +104,7 @@ def _require_unsafe(keep: int, *, allowed: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableCleanupStats:
+class TableCleanupStats(Displayed):
     """What was removed of one table, or would be; `error` is the reason of a failure."""
 
     table_key: str
@@ -112,7 +115,7 @@ class TableCleanupStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanupReport:
+class CleanupReport(Displayed):
     """What cleanup removed, or would remove if it is a dry run."""
 
     root: str
@@ -133,6 +136,31 @@ class CleanupReport:
     def failed(self) -> tuple[str, ...]:
         """The tables that could not be cleaned."""
         return tuple(table.table_key for table in self.tables if table.error is not None)
+
+    def _page(self) -> Page:
+        verb = "would remove" if self.dry_run else "removed"
+        forks = counted(len(self.reconciled.reclaimed), "orphaned fork")
+        leftovers = counted(len(self.leftovers.paths), "leftover file")
+        lines = [f"{verb} {file_size(self.bytes_removed)}, {forks} and {leftovers}"]
+        if self.holds:
+            lines.append(
+                f"kept {counted(self.held_versions, 'version')} for "
+                f"{counted(len(self.holds), 'reader')}, the last until "
+                f"{max(hold.ends for hold in self.holds):%Y-%m-%d %H:%M}"
+            )
+        rows = [
+            (
+                table.table_key,
+                f"{table.old_versions_removed:,}",
+                f"{table.files_removed:,}",
+                file_size(table.bytes_removed),
+                table.error or "",
+            )
+            for table in self.tables
+        ]
+        header = ("table", "versions", "files", "bytes", "error")
+        table = TableView(header=header, rows=rows, numbers=(1, 2, 3))
+        return Page(summary=lines[0], tables=[table], lines=lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

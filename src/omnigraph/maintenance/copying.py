@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 import xxhash
 
 from omnigraph import names
+from omnigraph.display.cells import Cell, counted, file_size
+from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError
 from omnigraph.failpoints import reach
 from omnigraph.maintenance.copy_moment import Moment, take_moment
@@ -60,7 +62,7 @@ class CopyKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReport:
+class CopyReport(Displayed):
     """A copy of a graph as it was at one moment."""
 
     kind: CopyKind
@@ -77,6 +79,24 @@ class CopyReport:
     """Files whose content was compared with a recorded checksum while it was copied."""
     is_changed: bool
     """Whether the target was brought forward; a backup of what it has already changes nothing."""
+
+    def _page(self) -> Page:
+        copied = f"{counted(self.files_copied, 'file')}, {file_size(self.bytes_copied)}"
+        facts: list[tuple[str, Cell]] = [
+            ("source", self.source),
+            ("target", self.target),
+            ("taken at", f"{self.taken_at}, commit {self.commit_id}"),
+            ("branches", ", ".join(self.branches)),
+        ]
+        if self.tags:
+            facts.append(("tags", ", ".join(self.tags)))
+        told = "nothing: the target is up to date"
+        if self.is_changed:
+            told = f"{copied}; {self.files_compared:,} compared with their checksums"
+        return Page(
+            summary=f"{self.kind.value} of {self.source} in {self.target}: copied {told}",
+            facts=[*facts, ("copied", told)],
+        )
 
 
 def copy_graph(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from omnigraph.commit.maintenance import MAINTENANCE_ACTOR
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.display.pages import Displayed
 from omnigraph.errors import (
     DamagedGraphError,
     IndexPendingError,
@@ -45,7 +46,7 @@ _Built = tuple[str, str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingIndex:
+class PendingIndex(Displayed):
     """A declared index that could not be built this time, and why."""
 
     table_key: str

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from omnigraph import names
 from omnigraph.commit.orphans import reconcile_forks
 from omnigraph.commit.sidecar import pending_sidecars
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.optimize import SkipReason, optimize_graph
@@ -57,7 +59,7 @@ class StepOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
+class StepReport(Displayed):
     """One step: how it ended, what it counted, and what a person should know."""
 
     step: Step
@@ -68,7 +70,7 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaintainReport:
+class MaintainReport(Displayed):
     """A whole run."""
 
     root: str
@@ -82,6 +84,28 @@ class MaintainReport:
         if StepOutcome.ATTENTION in outcomes:
             return DamagedGraphError.exit_code
         return 1 if StepOutcome.FAILED in outcomes else 0
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                step.step.value,
+                step.outcome.value,
+                f"{step.seconds:.1f}",
+                ", ".join(
+                    f"{name.replace('_', ' ')} {count:,}"
+                    for name, count in step.counts.items()
+                    if count
+                ),
+            )
+            for step in self.steps
+        ]
+        header = ("step", "outcome", "seconds", "counts")
+        outcomes = ", ".join(f"{step.step.value} {step.outcome.value}" for step in self.steps)
+        return Page(
+            summary=outcomes,
+            facts=[("graph", self.root)],
+            tables=[TableView(header=header, rows=rows, numbers=(2,))],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

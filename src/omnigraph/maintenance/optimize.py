@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from omnigraph.commit.fold import fold
 from omnigraph.commit.maintenance import NOTHING_DONE, MaintenanceResult, commit_maintenance
 from omnigraph.commit.put_back import put_pins_back
+from omnigraph.display.pages import Displayed, Listing, Page, page_of
+from omnigraph.display.tables import TableView
 from omnigraph.errors import (
     DamagedGraphError,
     InvalidInputError,
@@ -84,7 +86,7 @@ class SkipReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptimizeStats:
+class TableOptimizeStats(Displayed):
     """What became of one table; the versions are given where HEAD and manifest disagree."""
 
     table_key: str
@@ -95,6 +97,36 @@ class TableOptimizeStats:
     manifest_version: int | None = None
     lance_head_version: int | None = None
     pending_indexes: tuple[PendingIndex, ...] = ()
+
+    def _page(self) -> Page:
+        return page_of(OptimizeListing([self]))
+
+
+class OptimizeListing(Listing[TableOptimizeStats]):
+    """What optimize did to each table, as a table."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                stats.table_key,
+                f"{stats.fragments_removed:,} -> {stats.fragments_added:,}"
+                if stats.fragments_removed
+                else "unchanged",
+                _outcome(stats),
+            )
+            for stats in self
+        ]
+        return Page(tables=[TableView(header=("type", "fragments", "outcome"), rows=rows)])
+
+
+def _outcome(stats: TableOptimizeStats) -> str:
+    if stats.skipped is not None:
+        return f"skipped: {stats.skipped.value}"
+    if not stats.committed:
+        return "nothing to do"
+    return "compacted, indexes updated" if stats.fragments_removed else "indexes updated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +174,7 @@ class _Compacted:
 
 def optimize_graph(
     objects: Objects, workers: Workers, clock: Clock, *, options: OptimizeOptions
-) -> tuple[TableOptimizeStats, ...]:
+) -> Listing[TableOptimizeStats]:
     """Optimize every table of main, several at a time.
 
     Raises:
@@ -170,7 +202,7 @@ def optimize_graph(
         schema_hash=schema_hash,
     )
     _tidy_up(objects)
-    stats = tuple(
+    stats = OptimizeListing(
         healthy.skipped.get(key) or _stats(key, compacted, indexed, is_renewed=key in renewed.moved)
         for key in sorted(state.snapshot().tables)
     )

@@ -26,6 +26,9 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.sidecar import WriterKind, pending_sidecars
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import (
     ConflictError,
     DamagedGraphError,
@@ -94,7 +97,7 @@ MANIFEST_REBUILT: Final = "manifest_rebuilt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildReport:
+class RebuildReport(Displayed):
     """What comes back, and what does not; `commit_id` is None if it is a preview.
 
     `manifest_version` is the version of the old manifest that comes back; None if none can be read.
@@ -130,6 +133,38 @@ class RebuildReport:
     def unproven(self) -> tuple[RebuiltTable, ...]:
         """Tables that may hold a write that was never published."""
         return tuple(table for table in self.tables if table.unproven is not None)
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                table.table_key,
+                "" if table.version is None else str(table.version),
+                "" if table.rows is None else f"{table.rows:,}",
+                f"{table.source.value} {table.source_name}".strip(),
+                ", ".join(str(version.version) for version in table.skipped),
+            )
+            for table in self.tables
+        ]
+        header = ("type", "version", "rows", "known from", "skipped")
+        tags = [f"tags      {', '.join(self.tags)}"] if self.tags else []
+        rebuilt = [] if self.commit_id is None else [f"rebuilt   commit {self.commit_id}"]
+        manifest = self._manifest()
+        return Page(
+            summary=f"manifest of {self.root}: {manifest}",
+            facts=[("graph", self.root), ("manifest", manifest)],
+            tables=[TableView(header=header, rows=rows, numbers=(1, 2))],
+            lines=[f"branches  {', '.join(self.kept_branches)}", *tags, *rebuilt],
+        )
+
+    def _manifest(self) -> str:
+        count = len(self.damaged_versions)
+        damaged = counted(count, "damaged version") if count else "gone"
+        if self.manifest_version is None:
+            return damaged
+        if self.was_published:
+            damaged = damaged if count else "intact"
+            return f"{damaged}, version {self.manifest_version} is intact and stays in force"
+        return f"{damaged}, version {self.manifest_version} can be recovered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

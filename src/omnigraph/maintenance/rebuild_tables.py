@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph import names
+from omnigraph.display.pages import Displayed
 from omnigraph.errors import OmnigraphError
 from omnigraph.maintenance.misfits import misfit_of
 from omnigraph.maintenance.rebuild_sources import KnownPin, KnownState, PinSource, Undecided
@@ -54,7 +55,7 @@ Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedVersion:
+class SkippedVersion(Displayed):
     """A version above the one that comes back, and why it stays unread."""
 
     version: int
@@ -63,7 +64,7 @@ class SkippedVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebuiltTable:
+class RebuiltTable(Displayed):
     """One table: the version that comes back, and where that is known from.
 
     `unproven` is the operation whose write it may hold although that was never published.

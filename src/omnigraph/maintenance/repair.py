@@ -26,6 +26,9 @@ from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind, pending_operations
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import OmnigraphError
 from omnigraph.local.named_types import declared_types
 from omnigraph.maintenance.misfits import misfit_of
@@ -69,7 +72,7 @@ class RepairAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableRepair:
+class TableRepair(Displayed):
     """One table: the versions above its published one, and what was done about them.
 
     `version` is the newest one that is not our own undone work: what is, was or would be published.
@@ -91,7 +94,7 @@ class TableRepair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairReport:
+class RepairReport(Displayed):
     """All tables of a branch; `commit_id` is the one commit that published, if any did.
 
     `audited` is False if the commit could not be written down among the recoveries.
@@ -117,6 +120,44 @@ class RepairReport:
 
     def _with(self, action: RepairAction) -> tuple[TableRepair, ...]:
         return tuple(table for table in self.tables if table.action is action)
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                table.table_key,
+                table.classification.value,
+                str(table.manifest_version),
+                "" if table.lance_head_version is None else str(table.lance_head_version),
+                table.action.value,
+            )
+            for table in self.tables
+        ]
+        lines = [
+            f"{table.table_key} version {version.version}: {_made(version)}"
+            for table in self.tables
+            for version in table.foreign
+        ]
+        if self.commit_id is not None:
+            lines.append(
+                f"published {len(self.published)} of {counted(len(self.tables), 'table')}, "
+                f"commit {self.commit_id}"
+            )
+        elif not self.previewed and not self.refused:
+            lines.append("nothing to repair")
+        header = ("type", "class", "published", "head", "action")
+        return Page(
+            summary=lines[-1] if lines else f"{counted(len(self.previewed), 'table')} to repair",
+            facts=[("graph", f"{self.root}, branch {self.branch}")],
+            tables=[TableView(header=header, rows=rows, numbers=(2, 3))],
+            lines=lines,
+        )
+
+
+def _made(version: ForeignVersion) -> str:
+    rows = ""
+    if version.rows_after is not None and version.rows_before is not None:
+        rows = f", {version.rows_before:,} -> {version.rows_after:,} rows"
+    return f"{version.operation}{rows}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ from omnigraph import names
 from omnigraph.commit.maintenance import MAINTENANCE_ACTOR
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind
+from omnigraph.display.cells import Cell, counted, file_size
+from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import DamagedGraphError
 from omnigraph.operations.check import Finding
 from omnigraph.operations.deep_check import file_findings, list_findings
@@ -56,7 +58,7 @@ class ScrubOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScrubReport:
+class ScrubReport(Displayed):
     """What a pass came to; `resumed_files` were left out, as earlier runs of it compared them."""
 
     root: str
@@ -70,6 +72,22 @@ class ScrubReport:
     @property
     def ok(self) -> bool:
         return not self.findings
+
+    def _page(self) -> Page:
+        verdict = "ok" if self.ok else f"{counted(len(self.findings), 'file')} damaged"
+        compared = f"{counted(self.files, 'file')}, {file_size(self.bytes)}"
+        facts: list[tuple[str, Cell]] = [("compared", compared)]
+        if self.resumed_files:
+            facts.append(
+                ("before", f"{counted(self.resumed_files, 'file')}, by the pass that was resumed")
+            )
+        if self.recorded_tables:
+            facts.append(("recorded", f"checksums of {counted(self.recorded_tables, 'table')}"))
+        if self.unrecorded_files:
+            count = counted(self.unrecorded_files, "file")
+            facts.append(("without", f"{count} without a checksum: scrub --record"))
+        damaged = [f"DAMAGED   {finding.message}" for finding in self.findings]
+        return Page(summary=f"{verdict}: {compared}", facts=facts, lines=[*damaged, verdict])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.schema_lock import free_schema_lock, take_schema_lock
 from omnigraph.commit.schema_move import CreatedTable, SchemaMove
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.display.cells import short_id
+from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import ConflictError, OmnigraphError, SchemaRefusedError
 from omnigraph.failpoints import reach
 from omnigraph.local.evolving.table_changes import TableChange, table_changes
@@ -30,6 +32,7 @@ from omnigraph.operations.schema_contract import (
 )
 from omnigraph.operations.schema_work import SchemaWork
 from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.evolution.plan_text import plan_text
 from omnigraph.schema.evolution.planning import Evolution, evolve
 from omnigraph.schema.evolution.property_steps import DropProperty
 from omnigraph.schema.evolution.refused import refusal_of_plan, refusal_of_rows
@@ -67,7 +70,7 @@ class SchemaRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaResult:
+class SchemaResult(Displayed):
     """A finished change. `commit_id` is None if the text equals the current schema.
 
     `rows_written` counts, by table, the rows that got new values. Of a change that an earlier call
@@ -89,6 +92,13 @@ class SchemaResult:
     @property
     def applied(self) -> bool:
         return self.commit_id is not None
+
+    def _page(self) -> Page:
+        if not self.applied:
+            return Page(summary="the schema already matches; nothing was written")
+        line = f"applied the schema, commit {short_id(self.commit_id or '')}"
+        plan = [] if self.plan is None else plan_text(self.plan).splitlines()
+        return Page(summary=line, lines=[*plan, line])
 
 
 def apply_schema(

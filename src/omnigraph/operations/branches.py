@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.orphans import reconcile_if_few
+from omnigraph.display.cells import Moment, short_id
+from omnigraph.display.pages import Displayed, Listing, Page, page_of
+from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, InvalidInputError, NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.operations.ages import parse_age
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchInfo:
+class BranchInfo(Displayed):
     """An existing branch, as listed."""
 
     name: str
@@ -67,6 +70,32 @@ class BranchInfo:
     expires_at: str | None = None
     abandoned: bool = False
     """Whether it has expired and was not written to since."""
+
+    def _page(self) -> Page:
+        summary = f"branch {self.name} at commit {short_id(self.commit_id)}"
+        return replace(page_of(BranchListing([self])), summary=summary)
+
+
+class BranchListing(Listing[BranchInfo]):
+    """Branches, as a table."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                info.name,
+                short_id(info.commit_id),
+                info.parent or "",
+                Moment(info.created_at),
+                str(info.tables_written),
+                info.owner or "",
+                "abandoned" if info.abandoned else Moment(info.expires_at),
+            )
+            for info in self
+        ]
+        header = ("branch", "commit", "made from", "created", "types", "owner", "expires")
+        return Page(tables=[TableView(header=header, rows=rows, numbers=(4,), whole=(0, 1))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +175,7 @@ def create_branch(
     return ref
 
 
-def list_branches(objects: Objects, clock: Clock) -> tuple[BranchInfo, ...]:
+def list_branches(objects: Objects, clock: Clock) -> Listing[BranchInfo]:
     """Main, then every living branch by name.
 
     Raises:
@@ -160,7 +189,7 @@ def list_branches(objects: Objects, clock: Clock) -> tuple[BranchInfo, ...]:
         with suppress(NotFoundError):
             # Deleted concurrently. A manifest that is missing or damaged is an error.
             found.append(_info(branch_state(objects, ref), now))
-    return tuple(found)
+    return BranchListing(found)
 
 
 def abandoned_branches(objects: Objects, clock: Clock) -> tuple[tuple[BranchRef, BranchInfo], ...]:

@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
+from omnigraph.display.cells import Moment, counted, short_id
+from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, OmnigraphError
 from omnigraph.local.named_types import table_key_named
 from omnigraph.local.one_sided import is_one_sided, one_sided_parts, one_sided_rows
@@ -60,7 +62,7 @@ _HELD_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableChanges:
+class TableChanges(Displayed):
     """What a commit changed in one table; cheap to hold, read as often as needed.
 
     Few small rows were read already, to count them, and are held. `columns` are those of either
@@ -99,9 +101,14 @@ class TableChanges:
         except MAYBE_GONE as error:
             raise self._explain(error) from error
 
+    def _page(self) -> Page:
+        changes = {self.table_key: self.counts}
+        summary = f"{self.table_key}  {change_words(changes, of_types=False)}"
+        return Page(summary=summary, tables=[change_table(changes)])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitChanges:
+class CommitChanges(Displayed):
     """A whole commit: who made it when, what it changed, and the cursor to store afterwards."""
 
     commit_id: str
@@ -114,6 +121,18 @@ class CommitChanges:
     cursor: str
     schema_hash: str | None = None
     """The schema that the commit changed to: such a commit reports no rows."""
+
+    def _page(self) -> Page:
+        changes = {table.table_key: table.counts for table in self.tables}
+        return Page(
+            summary=f"commit {short_id(self.commit_id)} by {self.actor}: {change_words(changes)}",
+            facts=[
+                ("commit", self.commit_id),
+                ("actor", self.actor),
+                ("when", Moment(self.created_at)),
+            ],
+            tables=[change_table(changes)],
+        )
 
 
 class ChangeFeed(Iterator[CommitChanges]):
@@ -273,7 +292,7 @@ def changes(  # noqa: PLR0913 - every word of a poll is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineTable:
+class BaselineTable(Displayed):
     """All rows of one table as inserts; `reader` streams them in the order of the store."""
 
     table_key: str
@@ -295,9 +314,12 @@ class BaselineTable:
         yield from streamed_unless_removed(rows, self._diff.root, *self._diff.entries)
         self._consumed(self.table_key)
 
+    def _page(self) -> Page:
+        return Page(summary=f"{self.table_key}: {counted(self.row_count, 'row')}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineEnd:
+class BaselineEnd(Displayed):
     """The last element of a baseline: the commit it shows, and the cursor to go on from."""
 
     commit_id: str

@@ -18,6 +18,8 @@ from omnigraph import names
 from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.publish import decision_in
 from omnigraph.commit.sidecar import recovery_folder
+from omnigraph.display.cells import Cell, counted, file_size
+from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.local.integrity import BrokenRule, broken_rules
 from omnigraph.operations.references import branch_state
@@ -60,16 +62,19 @@ class Problem(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Displayed):
     """One integrity violation."""
 
     problem: Problem
     thing: str
     message: str
 
+    def __str__(self) -> str:
+        return f"{self.thing}: {self.message} [{self.problem.value}]"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class CheckReport(Displayed):
     """What was checked and what was found.
 
     Pending operations and orphan files are no findings: writers in progress leave both. Nor are
@@ -94,6 +99,27 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         return not self.findings
+
+    def _page(self) -> Page:
+        verdict = "ok" if self.ok else counted(len(self.findings), "integrity violation")
+        checked = (
+            f"{counted(self.tables, 'table')}, {counted(self.rows, 'row')}, "
+            f"{counted(self.commits, 'commit')}"
+        )
+        facts: list[tuple[str, Cell]] = [
+            ("graph", f"{self.root}, branch {self.branch}"),
+            ("checked", checked),
+            ("pending", counted(len(self.pending_operations), "unfinished write")),
+            ("orphans", f"{counted(self.orphan_files, 'file')}, {file_size(self.orphan_bytes)}"),
+        ]
+        if self.files_compared or self.files_unrecorded:
+            compared = f"{self.files_compared:,} compared with their checksums"
+            facts.append(("files", f"{compared}, {self.files_unrecorded:,} without one"))
+        return Page(
+            summary=f"{verdict}: {checked}",
+            facts=facts,
+            lines=[*(f"BROKEN    {finding}" for finding in self.findings), verdict],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

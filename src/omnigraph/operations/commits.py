@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph import names
+from omnigraph.display.cells import Moment, short_ids
+from omnigraph.display.pages import Listing, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.operations.arguments import text_or_none
 from omnigraph.storage.commit_graph import CommitGraph
@@ -13,7 +16,7 @@ from omnigraph.storage.past import branch_commits
 from omnigraph.syntax import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from omnigraph.storage.location import Root
     from omnigraph.storage.manifest_rows import GraphCommit
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 def list_commits(
     objects: Objects, state: ManifestState, *, actor: str | None = None, limit: int | None = None
-) -> tuple[GraphCommit, ...]:
+) -> Listing[GraphCommit]:
     """Commits newest first, merged ones too, of one actor if asked.
 
     Raises:
@@ -37,7 +40,34 @@ def list_commits(
     if _misses_merged(commits):
         commits = branch_commits(objects.root, state, also=all_commits(objects.root))
     _require_history(objects.root, state, commits)
-    return tuple(commit for commit in commits if actor is None or commit.actor == actor)[:limit]
+    listed = [commit for commit in commits if actor is None or commit.actor == actor]
+    return CommitListing(listed[:limit])
+
+
+class CommitListing(Listing["GraphCommit"]):
+    """Commits, as a table."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        return commit_page(self, [commit.commit_id for commit in self])
+
+
+def commit_page(commits: Sequence[GraphCommit], known: Collection[str]) -> Page:
+    """Commits by prefixes that are unique among all that are known."""
+    short = short_ids(known)
+    rows = [
+        (
+            short[commit.commit_id],
+            Moment(commit.created_at),
+            commit.actor,
+            (commit.branch or names.MAIN) + (" (merge)" if commit.merged_parent_id else ""),
+            ", ".join(table_key for table_key, _, _ in commit.tables),
+        )
+        for commit in commits
+    ]
+    header = ("commit", "when", "actor", "branch", "tables")
+    return Page(tables=[TableView(header=header, rows=rows, empty="no commits")])
 
 
 def all_commits(root: Root) -> Iterator[GraphCommit]:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph import names
+from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.errors import (
     ConflictError,
     InvalidInputError,
@@ -56,7 +57,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TypeDiff:
+class TypeDiff(Displayed):
     """What changed in one type: how many rows, and which columns there are on either side."""
 
     table_key: str
@@ -77,9 +78,14 @@ class TypeDiff:
         batches = streamed_unless_removed(rows, self._diff.root, *self._diff.entries)
         return pa.RecordBatchReader.from_batches(rows.schema, batches)
 
+    def _page(self) -> Page:
+        changes = {self.table_key: self.counts}
+        summary = f"{self.table_key}  {change_words(changes, of_types=False)}"
+        return Page(summary=summary, tables=[change_table(changes)])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphDiff:
+class GraphDiff(Displayed):
     """The types in which something changed, by table key; cheap to hold, read as needed."""
 
     before: Snapshot = field(repr=False)
@@ -154,6 +160,12 @@ class GraphDiff:
             with suppress(OSError):
                 shutil.rmtree(unfinished)
         return tuple(target / each.relative_to(unfinished) for each in written)
+
+    def _page(self) -> Page:
+        if not self.tables:
+            return Page(summary="no differences", lines=["no differences"])
+        changes = {table_key: table.counts for table_key, table in self.tables.items()}
+        return Page(summary=change_words(changes), tables=[change_table(changes)])
 
 
 def json_lines(table_key: str, batch: pa.RecordBatch) -> bytes:

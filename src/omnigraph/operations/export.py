@@ -20,6 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph import names
+from omnigraph.display.cells import counted, file_size
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, InvalidInputError
 from omnigraph.load.ledger import type_labels
 from omnigraph.load.spelling import record_lines
@@ -62,7 +65,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportReport:
+class ExportReport(Displayed):
     """What was exported; rows are counted by type, named as in the schema."""
 
     root: str
@@ -72,6 +75,16 @@ class ExportReport:
     rows: Mapping[str, int]
     files: int
     bytes: int
+
+    def _page(self) -> Page:
+        rows = counted(sum(self.rows.values()), "row")
+        line = f"exported {rows}, {file_size(self.bytes)} to {self.path}"
+        table = TableView(
+            header=("type", "rows"),
+            rows=[(name, f"{count:,}") for name, count in self.rows.items()],
+            numbers=(1,),
+        )
+        return Page(summary=line, tables=[table], lines=[line])
 
 
 def plan_export(path: object, *, type_name: str | None, format: str) -> Export:  # noqa: A002 - the caller's word

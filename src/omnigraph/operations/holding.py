@@ -20,6 +20,7 @@ from omnigraph.operations.retained import require_versions_retained
 from omnigraph.storage.holds import (
     HOLD_MAX,
     Hold,
+    HoldListing,
     held_versions,
     is_stored,
     put_hold,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from omnigraph.commit.clock import Clock
+    from omnigraph.display.pages import Listing
     from omnigraph.storage.objects import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
@@ -257,9 +259,9 @@ def checked_time(given: object, *, argument: str = "hold") -> timedelta:
     return time
 
 
-def list_holds(objects: Objects) -> tuple[Hold, ...]:
+def list_holds(objects: Objects) -> Listing[Hold]:
     """Every hold that is stored and can be understood, oldest first."""
-    return tuple(hold for _, hold in readable_holds(objects) if hold is not None)
+    return HoldListing(hold for _, hold in readable_holds(objects) if hold is not None)
 
 
 def release_hold(objects: Objects, hold_id: str) -> None:

@@ -33,6 +33,8 @@ from omnigraph.commit.first_write import belongs_to
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import MergedFrom, PointedTable, WriterKind
+from omnigraph.display.cells import counted, short_id
+from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.errors import (
     ConflictError,
     DamagedGraphError,
@@ -84,7 +86,7 @@ class MergeRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeResult:
+class MergeResult(Displayed):
     """A finished merge. `commit_id` is None if there was nothing to merge.
 
     `tables` counts the rows changed in the target; `resolved` are the conflicts that the resolution
@@ -99,6 +101,18 @@ class MergeResult:
     base_commit_id: str | None
     tables: Mapping[str, TableCounts]
     resolved: pa.Table = field(repr=False)
+
+    def _page(self) -> Page:
+        outcome = self.outcome.value.replace("_", " ")
+        line = (
+            outcome if self.commit_id is None else f"{outcome}, commit {short_id(self.commit_id)}"
+        )
+        resolved = counted(len(self.resolved), "conflict")
+        return Page(
+            summary=f"{line}: {change_words(self.tables)}" if self.tables else line,
+            tables=[change_table(self.tables)] if self.tables else (),
+            lines=[*([f"resolved {resolved}"] if len(self.resolved) else []), line],
+        )
 
 
 def merge_graph(

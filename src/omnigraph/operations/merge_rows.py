@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from omnigraph.commit.first_write import writable_entry
 from omnigraph.commit.protocol import is_surely_unpublished
+from omnigraph.display.cells import counted
 from omnigraph.errors import MergeConflictError, OmnigraphError, SparkUnavailableError
 from omnigraph.local.merge_checks import BrokenByMerge, check_merged
 from omnigraph.local.named_types import declared_types
@@ -222,8 +223,9 @@ class RowMerge:
             return
         conflicts = pa.concat_tables([found, broken.conflicts])
         raise MergeConflictError(
-            _summary(self._way.source_name, total, conflicts),
+            f"merging {self._way.source_name} met {counted(total, 'conflict')}",
             conflicts=conflicts,
+            details=_first_lines(total, conflicts),
             next_step="Resolve them with `--resolve ours|theirs|newest|FILE.json`, or fix one "
             "side.",
         )
@@ -272,8 +274,8 @@ def _joined(conflicts: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables([CONFLICT_SCHEMA.empty_table(), *conflicts])
 
 
-def _summary(source: str, total: int, conflicts: pa.Table) -> str:
-    lines = [f"merging {source} met {total} conflict{'s' if total != 1 else ''}"]
+def _first_lines(total: int, conflicts: pa.Table) -> str:
+    lines = []
     for row in conflicts.slice(0, _SHOWN).to_pylist():
         column = "" if row["column"] is None else f".{row['column']}"
         sides = [f"{side} {row[side]}" for side in ("base", "ours", "theirs") if row[side]]
@@ -282,5 +284,5 @@ def _summary(source: str, total: int, conflicts: pa.Table) -> str:
             + (f": {', '.join(sides)}" if sides else "")
         )
     if total > _SHOWN:
-        lines.append(f"  ... and {total - _SHOWN} more")
+        lines.append(f"  ... and {total - _SHOWN:,} more")
     return "\n".join(lines)

@@ -17,6 +17,7 @@ from omnigraph.commit.first_write import writable_entry
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import HeadMovedError, InvalidInputError, OmnigraphError
 from omnigraph.load.values import blob_bytes
 from omnigraph.local.mutations.effects import TableEffect, effect_of
@@ -54,7 +55,7 @@ class MutationRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MutationResult:
+class MutationResult(Displayed):
     """A published mutation. `commit_id` is None if there was nothing to change.
 
     `statements` lists what each statement did, in order. Both it and `tables` are empty when an
@@ -65,6 +66,9 @@ class MutationResult:
     commit_id: str | None
     tables: Mapping[str, TableCounts]
     statements: tuple[StatementCounts, ...]
+
+    def _page(self) -> Page:
+        return change_page(self.tables, self.commit_id, otherwise="nothing to change")
 
 
 def mutate_graph(

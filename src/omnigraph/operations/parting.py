@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph import names
+from omnigraph.display.pages import Displayed
 from omnigraph.errors import NotFoundError
 from omnigraph.storage.branch_refs import living_branches, read_branch_manifest
 from omnigraph.storage.commit_graph import commit_graph
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parting:
+class Parting(Displayed):
     """A branch that diverges, and the number of its unmerged commits."""
 
     branch: str

@@ -15,7 +15,7 @@ import pyarrow.types as pat
 
 from omnigraph.display.cells import counted, value
 from omnigraph.display.pages import Displayed, Page
-from omnigraph.display.tables import Table
+from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, QueryCancelledError
 from omnigraph.operations.arguments import count_from
 from omnigraph.operations.optional_packages import optional_package
@@ -197,7 +197,7 @@ class QueryResult(Displayed):
         if self._kept is None and self._streamed:
             return Page(facts=facts, lines=["Its rows were already streamed."])
         rows = self.first(count + 1)
-        table = Table(
+        table = TableView(
             header=self.columns,
             rows=[[value(row[name]) for name in self.columns] for row in rows[:count]],
             numbers=[place for place, field in enumerate(self.schema) if is_number(field.type)],

@@ -17,6 +17,7 @@ from omnigraph.syntax import shown
 _BYTES_MAX: Final = 160
 _SEGMENT: Final = re.compile(r"[\w\-][\w.\-]*")
 _ULID: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}", re.IGNORECASE)
+_PREFIX: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{7,24}", re.IGNORECASE)
 _VERSION: Final = re.compile(r"v?[0-9]{1,18}")
 
 
@@ -44,6 +45,11 @@ def checked_tag(name: object) -> str:
 
 def is_commit_id(text: str) -> bool:
     return _ULID.fullmatch(text) is not None
+
+
+def is_commit_prefix(text: str) -> bool:
+    """Whether a text may be the beginning of a commit id; branches and tags come first."""
+    return _PREFIX.fullmatch(text) is not None
 
 
 def manifest_version(text: str) -> int | None:

@@ -1,7 +1,8 @@
 """What a reference means: a branch, a tag, a commit, a manifest version, a point in time.
 
 Invariant: one text means one thing. Branches and tags come first; their names cannot look like the
-others. Nothing is read twice: what comes back is pinned.
+others, but for the beginning of a commit id, which is looked for last. Nothing is read twice: what
+comes back is pinned.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from omnigraph.failpoints import reach
 from omnigraph.operations.reference_names import (
     could_be_name,
     is_commit_id,
+    is_commit_prefix,
     is_point_in_time,
     manifest_version,
 )
@@ -147,17 +149,44 @@ def resolve(objects: Objects, reference: Reference, *, branch: str | None = None
         snapshot = snapshot_at_time(objects.root, state, moment_of(text))
         found = Resolved(name=text, state=state, snapshot=snapshot)
     else:
-        return _named(objects, text)
+        found = _named(objects, text, branch)
+        if found.tag is not None or not is_commit_id(found.name):
+            return found
     require_retained(objects, found.snapshot, thing=found.name)
     return found
 
 
-def _named(objects: Objects, text: str) -> Resolved:
+def _named(objects: Objects, text: str, branch: str | None) -> Resolved:
     tag = read_tag(objects, text) if could_be_name(text) and "/" not in text else None
     if tag is not None:
         state = _home(objects, tag.branch, tag.commit_id)
         return Resolved(name=text, state=state, snapshot=tag.snapshot(), tag=tag)
-    return _head(objects, branch_ref(objects, text))
+    try:
+        return _head(objects, branch_ref(objects, text))
+    except NotFoundError:
+        commit_id = _commit_of_prefix(objects, text.upper()) if is_commit_prefix(text) else None
+        if commit_id is None:
+            raise
+    return _commit(objects, commit_id, branch)
+
+
+def _commit_of_prefix(objects: Objects, prefix: str) -> str | None:
+    """The one commit of any branch whose id starts like that."""
+    states = [branch_state(objects, ref) for ref in (None, *living_branches(objects).values())]
+    matching = sorted(
+        {
+            commit.commit_id
+            for state in states
+            for commit in branch_commits(objects.root, state)
+            if commit.commit_id.startswith(prefix)
+        }
+    )
+    if len(matching) > 1:
+        raise InvalidInputError(
+            f"{prefix} is the start of {len(matching)} commits: {', '.join(matching[:4])}",
+            next_step="Give more letters of it.",
+        )
+    return matching[0] if matching else None
 
 
 def _home(objects: Objects, branch: str | None, commit_id: str) -> ManifestState:

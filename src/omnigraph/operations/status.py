@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph.commit.sidecar import recovery_folder
+from omnigraph.display.cells import Cell, Either, counted, short_id
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.operations.holding import list_holds
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.location import Scheme
@@ -28,7 +31,7 @@ _TABLES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableStatus:
+class TableStatus(Displayed):
     """One table at its pin; `head_version` above `version` is drift.
 
     `missing_indexes` are the columns whose declared index has not been built; a full-text index,
@@ -54,7 +57,7 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphStatus:
+class GraphStatus(Displayed):
     """The whole graph on one branch; `pending_sidecars` are operations that have not finished."""
 
     root: str
@@ -72,6 +75,55 @@ class GraphStatus:
     """Files among the sidecars that are none; nothing reads them."""
     holds: tuple[Hold, ...] = ()
     """What readers hold."""
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                table.type_name,
+                table.kind,
+                str(table.version),
+                f"{table.rows:,}",
+                f"{table.fragments:,}",
+                f"{table.deleted_rows:,}",
+                _coverage(table),
+            )
+            for table in self.tables
+        ]
+        count = sum(table.rows for table in self.tables)
+        head = "(none yet)" if self.commit_id is None else short_id(self.commit_id)
+        return Page(
+            summary=f"{self.root}, branch {self.branch} at commit {head}: "
+            f"{counted(len(rows), 'type')}, {counted(count, 'row')}",
+            facts=[
+                ("graph", self.root),
+                ("branch", f"{self.branch} at commit {self.commit_id or '(none yet)'}"),
+                ("manifest", f"version {self.manifest_version}, format {self.format_stamp}"),
+                ("writes", f"durability {self.durability}"),
+            ],
+            tables=[
+                TableView(
+                    header=("type", "kind", "version", "rows", "fragments", "deleted", "indexes"),
+                    rows=rows,
+                    numbers=(2, 3, 4, 5),
+                )
+            ],
+        )
+
+
+def _coverage(table: TableStatus) -> Cell:
+    """How many declared indexes are built, and which of them do not know every row."""
+    built = len(table.indexes)
+    short = f"{built} of {built + len(table.missing_indexes)}"
+    partial = [
+        f"{index.name} {index.indexed_rows / (index.indexed_rows + index.unindexed_rows):.0%}"
+        for index in table.indexes
+        if index.unindexed_rows
+    ]
+    return (
+        Either(", ".join([short, *partial]), f"{short}, {len(partial)} partial")
+        if partial
+        else short
+    )
 
 
 def graph_status(

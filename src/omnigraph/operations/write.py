@@ -17,6 +17,7 @@ from omnigraph import names
 from omnigraph.commit.first_write import writable_entry
 from omnigraph.commit.fold import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import OmnigraphError, ValidationFailedError
 from omnigraph.local.pinned import SnapshotTables
 from omnigraph.local.validate import TakenWrite, ValidatedWrite, check_write, take_write
@@ -56,7 +57,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableCounts:
+class TableCounts(Displayed):
     """Rows one commit changed in one table."""
 
     inserted: int
@@ -65,7 +66,7 @@ class TableCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteResult:
+class WriteResult(Displayed):
     """A published write. `commit_id` is None if there was nothing to change.
 
     `tables` is empty when an earlier call with the same operation id had published it.
@@ -74,6 +75,9 @@ class WriteResult:
     operation_id: str
     commit_id: str | None
     tables: Mapping[str, TableCounts]
+
+    def _page(self) -> Page:
+        return change_page(self.tables, self.commit_id)
 
 
 def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> WriteResult:

@@ -13,6 +13,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.rules.reasons import Reason
 
 KEPT_MAX: Final = 100
@@ -69,7 +72,7 @@ class BadRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViolationReport:
+class ViolationReport(Displayed):
     """Exact counts per table and reason, and the first violations."""
 
     counts: Mapping[tuple[str, Reason], int]
@@ -95,6 +98,18 @@ class ViolationReport:
         if self.total > len(self.kept):
             lines.append(f"... and {self.total - len(self.kept)} more")
         return "\n".join(lines)
+
+    def _page(self) -> Page:
+        rows = [
+            (table_key, reason.value, f"{count:,}")
+            for (table_key, reason), count in self.counts.items()
+        ]
+        table = TableView(header=("type", "reason", "count"), rows=rows, numbers=(2,))
+        return Page(
+            summary=counted(self.total, "violation"),
+            tables=[table] if rows else (),
+            lines=[*map(str, self.kept)] or ["no violations"],
+        )
 
 
 def report_of(findings: Iterable[BadRows], *, kept_max: int = KEPT_MAX) -> ViolationReport:

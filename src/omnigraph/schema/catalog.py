@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.names import edge_table_key, node_table_key
 
 
@@ -284,7 +287,7 @@ class EdgeType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Catalog:
+class Catalog(Displayed):
     """All types of one graph; `next_number` is the first number never given out."""
 
     identity_domain: str
@@ -299,3 +302,20 @@ class Catalog:
             **{node_table_key(node.name): node for node in self.nodes.values()},
             **{edge_table_key(edge.name): edge for edge in self.edges.values()},
         }
+
+    def _page(self) -> Page:
+        nodes = [(node.name, "node", *_declared(node)) for node in self.nodes.values()]
+        edges = [
+            (f"{edge.name}: {edge.source} -> {edge.target}", "edge", *_declared(edge))
+            for edge in self.edges.values()
+        ]
+        header = ("type", "kind", "key", "properties")
+        return Page(
+            summary=f"{counted(len(nodes), 'node type')}, {counted(len(edges), 'edge type')}",
+            tables=[TableView(header=header, rows=[*nodes, *edges], empty="no types")],
+        )
+
+
+def _declared(entity: NodeType | EdgeType) -> tuple[str, str]:
+    key = entity.key if isinstance(entity, NodeType) else None
+    return "" if key is None else ", ".join(key.properties), ", ".join(entity.properties)

@@ -16,6 +16,9 @@ import pyarrow as pa
 from lance import LanceDataset
 
 from omnigraph import names
+from omnigraph.display.cells import Moment
+from omnigraph.display.pages import Displayed, Listing, Page, page_of
+from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.datasets import (
     cleans_by_itself,
@@ -90,7 +93,7 @@ _VERSIONS_KEPT: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
+class Recovery(Displayed):
     """What became of one unfinished write; `commit_id` is the commit that says so, if any."""
 
     operation_id: str
@@ -100,6 +103,30 @@ class Recovery:
     writer_kind: str
     tables: tuple[str, ...]
     recovered_at: str
+
+    def _page(self) -> Page:
+        return page_of(RecoveryListing([self]))
+
+
+class RecoveryListing(Listing[Recovery]):
+    """Recoveries, as a table."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                recovery.operation_id,
+                recovery.kind,
+                recovery.writer_kind,
+                recovery.original_actor,
+                Moment(recovery.recovered_at),
+                ", ".join(recovery.tables),
+            )
+            for recovery in self
+        ]
+        header = ("operation", "kind", "writer", "of", "when", "tables")
+        return Page(tables=[TableView(header=header, rows=rows, empty="no recoveries")])
 
 
 def create_history(root: Root, *, operation_id: str) -> None:
@@ -198,14 +225,14 @@ def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
     return tuple(sorted(commits.values(), key=lambda commit: commit.manifest_version))
 
 
-def recorded_recoveries(root: Root) -> tuple[Recovery, ...]:
+def recorded_recoveries(root: Root) -> Listing[Recovery]:
     """Every recovery, each once, oldest first."""
     rows = _rows(root, names.RECOVERIES)
     try:
         recoveries = {row["operation_id"]: _recovery(row) for row in rows}
     except MALFORMED as error:
         raise _not_understood(root, names.RECOVERIES, error) from error
-    return tuple(sorted(recoveries.values(), key=lambda recovery: recovery.recovered_at))
+    return RecoveryListing(sorted(recoveries.values(), key=lambda recovery: recovery.recovered_at))
 
 
 def _commit(row: Mapping[str, Any], actor: str) -> GraphCommit:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnigraph import names
+from omnigraph.display.cells import Moment, short_id
+from omnigraph.display.pages import Displayed, Listing, Page, page_of
+from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.documents import MALFORMED, moment, parsed, typed
@@ -44,7 +47,7 @@ class HeldVersions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(Displayed):
     """What a reader holds: which versions, until when, who and what for."""
 
     hold_id: str
@@ -64,6 +67,31 @@ class Hold:
     def is_over(self, now: datetime) -> bool:
         """Whether others may remove it."""
         return now - CLOCK_MARGIN > self.ends
+
+    def _page(self) -> Page:
+        told = f"hold {short_id(self.hold_id)} of {self.actor} for {self.purpose}"
+        return replace(page_of(HoldListing([self])), summary=f"{told} until {self.expires_at[:16]}")
+
+
+class HoldListing(Listing[Hold]):
+    """Holds, as a table."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                hold.hold_id,
+                hold.actor,
+                hold.purpose,
+                short_id(hold.commit_id or ""),
+                Moment(hold.made_at),
+                Moment(hold.expires_at),
+            )
+            for hold in self
+        ]
+        header = ("hold", "by", "for", "commit", "since", "until")
+        return Page(tables=[TableView(header=header, rows=rows, empty="no holds")])
 
 
 def held_versions(entries: Iterable[TableEntry]) -> tuple[HeldVersions, ...]:

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import pyarrow as pa
 
 from omnigraph import names
+from omnigraph.display.cells import Moment, short_id
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.digests import digest_of_values
 from omnigraph.storage.documents import MALFORMED, parsed
@@ -105,7 +108,7 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphHead:
+class GraphHead(Displayed):
     """The total order of one branch: rewritten by every publish."""
 
     branch: str | None
@@ -155,7 +158,7 @@ class SchemaChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphCommit:
+class GraphCommit(Displayed):
     """One commit of the graph; times are ISO 8601 in UTC.
 
     `tables` lists what it moved: table key, version, and the fork that holds it. `resolution` is
@@ -173,6 +176,26 @@ class GraphCommit:
     manifest_version: int = 1
     tables: tuple[tuple[str, int, str | None], ...] = ()
     schema_change: SchemaChange | None = None
+
+    def _page(self) -> Page:
+        return Page(
+            summary=f"commit {short_id(self.commit_id)} by {self.actor} at {self.created_at[:16]}: "
+            + (", ".join(table_key for table_key, _, _ in self.tables) or "no tables"),
+            facts=[
+                ("commit", self.commit_id),
+                ("branch", self.branch or names.MAIN),
+                ("actor", self.actor),
+                ("when", Moment(self.created_at)),
+            ],
+            tables=[
+                TableView(
+                    header=("table", "version"),
+                    rows=[(table_key, str(version)) for table_key, version, _ in self.tables],
+                    numbers=(1,),
+                    empty="no tables",
+                )
+            ],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

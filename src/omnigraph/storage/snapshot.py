@@ -14,6 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from omnigraph import names
+from omnigraph.display.cells import counted, short_id
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.manifest_rows import (
     GraphHead,
@@ -47,7 +50,7 @@ class ChecksumRef(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableEntry:
+class TableEntry(Displayed):
     """Where one table's data is read: a location, a Lance branch of it, a version."""
 
     table_key: str
@@ -67,7 +70,7 @@ class TableEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Displayed):
     """A consistent view of the whole graph: everything a read needs to know."""
 
     branch: str | None
@@ -82,6 +85,18 @@ class Snapshot:
     @property
     def branch_name(self) -> str:
         return self.branch or names.MAIN
+
+    def _page(self) -> Page:
+        rows = [
+            (entry.table_key, str(entry.version), f"{entry.row_count:,}")
+            for entry in self.tables.values()
+        ]
+        at = f"branch {self.branch_name} at commit {short_id(self.commit_id or '')}"
+        return Page(
+            summary=f"{at}: {counted(len(rows), 'table')}",
+            facts=[("branch", self.branch_name), ("commit", self.commit_id or "")],
+            tables=[TableView(header=("table", "version", "rows"), rows=rows, numbers=(1, 2))],
+        )
 
 
 def take_snapshot(

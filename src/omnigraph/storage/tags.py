@@ -9,10 +9,13 @@ ready.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from omnigraph import names
+from omnigraph.display.cells import Moment, short_id
+from omnigraph.display.pages import Displayed, Listing, Page, page_of
+from omnigraph.display.tables import TableView
 from omnigraph.storage.documents import moment, typed
 from omnigraph.storage.objects import Objects
 from omnigraph.storage.pinned_tables import PinnedTables, decoded, entries, paths_in
@@ -31,7 +34,7 @@ from omnigraph.storage.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tag:
+class Tag(Displayed):
     """A named commit; tags older than the log have no incarnation."""
 
     tag: str
@@ -53,6 +56,31 @@ class Tag:
             commit_id=self.commit_id,
             schema_hash=self.schema_hash,
         )
+
+    def _page(self) -> Page:
+        listed = page_of(TagListing([self]))
+        at = f"commit {short_id(self.commit_id)} of {self.branch or names.MAIN}"
+        return replace(listed, summary=f"tag {self.tag} at {at}")
+
+
+class TagListing(Listing[Tag]):
+    """Tags, as a table."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                tag.tag,
+                short_id(tag.commit_id),
+                tag.branch or names.MAIN,
+                tag.actor,
+                Moment(tag.created_at),
+            )
+            for tag in self
+        ]
+        header = ("tag", "commit", "branch", "actor", "created")
+        return Page(tables=[TableView(header=header, rows=rows, whole=(0, 1), empty="no tags")])
 
 
 TagLog = RefLog[Tag]
@@ -93,10 +121,10 @@ def read_tag(objects: Objects, tag: str) -> Tag | None:
     return read_tag_log(objects, tag).living
 
 
-def all_tags(objects: Objects) -> tuple[Tag, ...]:
+def all_tags(objects: Objects) -> Listing[Tag]:
     """Every tag that is ready, by name."""
     logs = read_logs(objects, _TAGS).values()
-    return tuple(log.living for log in logs if log.living is not None)
+    return TagListing(log.living for log in logs if log.living is not None)
 
 
 def broken_tag_entries(objects: Objects) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import NothingWrittenError, SchemaInvalidError
 from omnigraph.schema.build import build_catalog
 from omnigraph.schema.catalog import Catalog, InterfaceType, NodeType
@@ -26,6 +27,7 @@ from omnigraph.schema.evolution.matching import TypeMatch, accepted_types, match
 from omnigraph.schema.evolution.numbering import arranged, differ, numbered
 from omnigraph.schema.evolution.owner_changes import OwnerChange
 from omnigraph.schema.evolution.plan import Plan, PlanWarning, Refusal, Step
+from omnigraph.schema.evolution.plan_text import plan_text
 from omnigraph.schema.evolution.property_differences import (
     drop_words,
     dropped_properties,
@@ -47,13 +49,16 @@ _TYPE_DROPPED: Final = {TypeKind.NODE: "OG-DS-102", TypeKind.EDGE: "OG-DS-103"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evolution:
+class Evolution(Displayed):
     """A schema change: where it leads, how, and every warning about its text."""
 
     accepted: Catalog
     target: Catalog
     plan: Plan
     findings: tuple[Diagnostic, ...] = ()
+
+    def _page(self) -> Page:
+        return Page(lines=plan_text(self.plan).splitlines())
 
 
 def evolve(
