@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from omnigraph.cli.examples import EXAMPLES
+from omnigraph.cli.examples import EXAMPLES, GROUPS
 from omnigraph.cli.main import app
 
 pytestmark = pytest.mark.unit
@@ -30,9 +30,20 @@ def help_of(path: str) -> str:
 
 @pytest.mark.parametrize("path", ["", "schema", "commit", "recovery", "branch", "hold", "tag"])
 def test_lists_of_commands_are_not_cut_at_80_columns(path: str) -> None:
-    _, commands = help_of(path).split("Commands:")
+    title = "Commands:" if path else "Data:"
+    _, commands = help_of(path).split(title)
 
     assert "..." not in commands
+
+
+def test_every_command_is_in_one_group_of_the_help() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    text = help_of("")
+
+    assert sorted(grouped) == sorted(ROOT.commands)
+    for title, names in GROUPS.items():
+        section = text.split(f"{title}:\n")[1].split("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines()] == list(names)
 
 
 @pytest.mark.parametrize("path", EXAMPLES)

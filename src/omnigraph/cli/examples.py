@@ -1,14 +1,37 @@
-"""The examples below the help of every command.
+"""The help of commands: groups of them, and examples below each.
 
-Invariant: every command has at least one example; a command without one does not start.
+Invariant: every command is in one group and has at least one example; a command without an example
+does not start.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     import typer
+
+GROUPS: Final = {
+    "Data": ("init", "load", "export", "query", "mutate", "queries"),
+    "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
+    "Schema": ("schema", "lint", "fmt"),
+    "Maintenance": (
+        "status",
+        "check",
+        "optimize",
+        "cleanup",
+        "maintain",
+        "scrub",
+        "repair",
+        "reconcile",
+        "recovery",
+        "hold",
+    ),
+    "Copies": ("backup", "restore", "clone", "verify"),
+}
+"""The commands and groups of commands of `omnigraph`, as its help lists them."""
 
 EXAMPLES: Final = {
     "init": ("init ./g --schema people.pg", "init s3://bucket/g --schema people.pg --actor ann"),
@@ -57,6 +80,23 @@ EXAMPLES: Final = {
     "tag delete": ("tag delete ./g release-1",),
 }
 """By command: what follows `omnigraph`."""
+
+
+class GroupedCommands(TyperGroup):
+    """Lists its commands in sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as in click
+        name_width = max(map(len, self.commands))
+        for title, members in GROUPS.items():
+            rows = [
+                (
+                    name.ljust(name_width),
+                    self.commands[name].get_short_help_str(formatter.width - 6 - name_width),
+                )
+                for name in members
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def show_everywhere(app: typer.Typer, group: str = "") -> None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from omnigraph.api.options import Durability
 
 app = typer.Typer(
+    cls=examples.GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
