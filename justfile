@@ -92,6 +92,10 @@ bench name *args:
 docs:
     zensical build --strict
 
+# Write the page of screens: what commands show at 80 and 200 columns, and results in a notebook
+screens:
+    python -m tests.docs.screens docs/reference/screens.md
+
 # Serve the documentation while writing it
 docs-serve:
     zensical serve

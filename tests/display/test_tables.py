@@ -18,6 +18,7 @@ from omnigraph.display.cells import (
     cut,
     distance,
     file_size,
+    fold,
     short_ids,
     value,
 )
@@ -104,6 +105,31 @@ def test_a_text_is_cut_after_a_word_and_never_within_a_wide_character() -> None:
     assert cut("x" * 30, 10) == "x" * 9 + ELLIPSIS
     assert cut("漢字漢字", 4) == f"漢{ELLIPSIS}"
     assert cut("short", 5) == "short"
+    assert (
+        cut("node:Person, node:Company, edge:Knows", 33) == f"node:Person, node:Company{ELLIPSIS}"
+    )
+
+
+@given(st.text(alphabet="ab ,é漢", max_size=40), st.integers(1, 40))
+def test_what_was_cut_once_is_cut_the_same_at_its_own_width(text: str, width: int) -> None:
+    once = cut(text, width)
+
+    assert display_width(once) <= width
+    if once != text:
+        assert display_width(cut(text, display_width(once))) <= display_width(once)
+
+
+def test_messages_are_folded_between_words_and_never_within_commands() -> None:
+    message = "  the load failed: run `omnigraph load ./g people.jsonl --mode merge` again, or stop"
+
+    assert fold(message, 50).splitlines() == [
+        "  the load failed: run",
+        "    `omnigraph load ./g people.jsonl --mode merge`",
+        "    again, or stop",
+    ]
+    assert fold(" 1 | source that is longer than the width", 10) == (
+        " 1 | source that is longer than the width"
+    )
 
 
 def test_a_table_without_rows_says_so() -> None:

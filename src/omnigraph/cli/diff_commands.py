@@ -13,7 +13,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.cli import output
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
-from omnigraph.display.cells import Moment, counted, cut, element, printable, spellings, value
+from omnigraph.display.cells import Moment, counted, cut, element, fold, printable, spellings, value
 from omnigraph.display.pages import Page
 from omnigraph.errors import InvalidInputError
 from omnigraph.system_clock import SYSTEM_CLOCK
@@ -219,7 +219,7 @@ def _show_rows(key: str, table: TypeDiff, rows: int) -> None:
     for batch in table.rows(batch_rows=rows):
         for change in batch.to_pylist():
             text = f"  {_SIGNS[change['op']]} {_row_line(change, is_edge=is_edge)}"
-            output.line(text if width is None else cut(text, width))
+            output.line(text if width is None else fold(text, width))
             left -= 1
             if left == 0:
                 if table.counts.total > rows:

@@ -177,7 +177,7 @@ def cut(text: str, width: int) -> str:
             break
         kept += letter
     words = kept.rpartition(" ")[0].rstrip(" ,;")
-    if text[len(kept)] != " " and 3 * display_width(words) >= width:
+    if text[len(kept)] not in " ,;" and 3 * display_width(words) >= width:
         kept = words
     return f"{kept.rstrip(' ,;')}{ELLIPSIS}" if width > 0 else ""
 

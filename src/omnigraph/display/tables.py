@@ -168,6 +168,14 @@ def lay_out(columns: Sequence[Column], *, width: int | None) -> Layout:
                 is_short[position] = True
                 widths[position] = columns[position].width(is_short=True)
         _shrink(widths, [column.width_min for column in columns[:shown]], _total(widths) - width)
+        for position, column in enumerate(columns[:shown]):
+            if not column.is_whole:
+                cells = column.spelled(is_short[position])
+                widths[position] = max(
+                    display_width(column.title),
+                    *(display_width(cut(cell, widths[position])) for cell in cells),
+                    0,
+                )
     return Layout(
         places=tuple(
             Place(
