@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from omnigraph.display.cells import Cell, counted, cut, printable, short_id, spellings, value
-from omnigraph.display.tables import TableView
+from omnigraph.display.tables import ON_A_TERMINAL, TableView
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,7 +42,11 @@ class Page:
     def text_lines(self, *, width: int | None, now: datetime | None) -> list[str]:
         """The page for a terminal."""
         facts = [f"{label:<{_LABEL}}{spellings(cell, now)[0]}" for label, cell in self.facts]
-        tables = [line for table in self.tables for line in table.lines(width=width, now=now)]
+        tables = [
+            line
+            for table in self.tables
+            for line in table.lines(width=width, now=now, advice=ON_A_TERMINAL)
+        ]
         return [*facts, *tables, *self.lines] or [self.summary]
 
     def html(self) -> str:

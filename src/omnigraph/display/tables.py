@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _GAP: Final = 2
 _CUT_MIN: Final = 12
 """A column that may be cut keeps so much, or its title, or its longest word."""
+ON_A_TERMINAL: Final = "use --json or a wider terminal"
 _WORD_MAX: Final = 24
 """Longer words may be cut: paths, addresses and hashes."""
 
@@ -40,8 +41,10 @@ class TableView:
     whole: Sequence[int] = (0,)
     empty: str = ""
 
-    def lines(self, *, width: int | None, now: datetime | None = None) -> list[str]:
-        """The table as lines of text, with a hint where columns are left out."""
+    def lines(
+        self, *, width: int | None, now: datetime | None = None, advice: str = ""
+    ) -> list[str]:
+        """The table as lines of text; where columns are left out, how many, and some advice."""
         if not self.rows and self.empty:
             return [self.empty]
         columns = self._columns(now)
@@ -52,7 +55,7 @@ class TableView:
             layout.rule(),
             *(layout.line(row) for row in zip(*picked, strict=True)),
         ]
-        return [*lines, layout.hint()] if layout.left_out else lines
+        return [*lines, layout.hint(advice)] if layout.left_out else lines
 
     def html(self) -> str:
         if not self.rows and self.empty:
@@ -146,8 +149,9 @@ class Layout:
     def rule(self) -> str:
         return "─" * (sum(place.width for place in self.places) + _GAP * (len(self.places) - 1))
 
-    def hint(self) -> str:
-        return f"{counted(self.left_out, 'more column')}; use --json or a wider terminal"
+    def hint(self, advice: str = "") -> str:
+        left_out = counted(self.left_out, "more column")
+        return f"{left_out}; {advice}" if advice else left_out
 
 
 def lay_out(columns: Sequence[Column], *, width: int | None) -> Layout:

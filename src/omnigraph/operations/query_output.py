@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.types as pat
 
 from omnigraph.display.cells import printable, value
-from omnigraph.display.tables import Column, Layout, lay_out
+from omnigraph.display.tables import ON_A_TERMINAL, Column, Layout, lay_out
 from omnigraph.errors import OmnigraphError
 from omnigraph.operations.json_values import json_values
 from omnigraph.operations.query_result import is_number
@@ -180,7 +180,7 @@ def _write_table(rows: Rows, stream: IO[bytes], width: int | None) -> int:
             write(layout.line(row[: len(layout.places)]))
         count += len(page)
     if layout is not None and layout.left_out:
-        write(layout.hint())
+        write(layout.hint(ON_A_TERMINAL))
     return count
 
 
