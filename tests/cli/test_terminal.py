@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> str:
     return graph.root
 
 
-def on_a_terminal(*arguments: str) -> tuple[str, str]:
+def on_a_terminal(*arguments: str, columns: int = 80) -> tuple[str, str]:
     """What a command writes to a terminal: results, and errors."""
     written = []
     reading, streams = zip(*(pty.openpty() for _ in range(2)), strict=True)
@@ -41,7 +41,7 @@ def on_a_terminal(*arguments: str) -> tuple[str, str]:
         stdin=subprocess.DEVNULL,
         stdout=streams[0],
         stderr=streams[1],
-        env=environment_of({}),
+        env=environment_of({"COLUMNS": str(columns)}),
     )
     child.wait()
     for stream, end in zip(streams, reading, strict=True):
@@ -93,6 +93,22 @@ def test_errors_and_notes_never_hold_control_characters(root: str, tmp_path: Pat
         ended = omnigraph(*arguments)
         assert ended.returncode != 0
         assert is_harmless(ended.stderr + ended.stdout), arguments
+
+
+def test_tables_and_messages_fit_a_terminal_and_are_whole_in_a_pipe(root: str) -> None:
+    note = "one sentence that is far too long for a terminal of sixty columns"
+    api.open(root).write({"Person": [{"name": "b", "note": note}]}, actor=note.replace(" ", "-"))
+    ask = "query q() { match { $p: Person } return { $p.name, $p.note } }"
+
+    for command in (["commit", "list", root], ["query", root, "-e", ask]):
+        shown, _ = on_a_terminal(*command, columns=60)
+        assert max(map(len, shown.splitlines())) <= 60
+        assert "…" in shown
+        piped = omnigraph(*command, env={"COLUMNS": "60"}).stdout
+        assert note in piped.replace("-", " ")
+        assert "…" not in piped
+    _, message = on_a_terminal("query", root, "-e", f"{note} q()", columns=60)
+    assert len(message.splitlines()[0]) <= 60
 
 
 def test_names_in_tables_are_no_markup(root: str) -> None:

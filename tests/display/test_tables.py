@@ -50,7 +50,7 @@ def test_no_line_is_wider_than_the_terminal_unless_its_first_column_is(
         map(display_width, (table.lines(width=None)[0][:2], *(value(row[0]) for row in rows)))
     )
 
-    shown = lines[:-1] if "more column" in lines[-1] else lines
+    shown = lines[: 2 + len(rows)]  # a word of the hint may be wider than a very narrow terminal
     assert max(map(display_width, shown)) <= max(width, first)
 
 
@@ -68,7 +68,7 @@ def test_columns_that_do_not_fit_are_left_out_with_a_hint() -> None:
     lines = table.lines(width=45, advice="use --json or a wider terminal")
 
     assert lines[0].split() == ["id", "b", "c"]
-    assert lines[-1] == "3 more columns; use --json or a wider terminal"
+    assert lines[-2:] == ["3 more columns; use --json or a wider", "  terminal"]
 
 
 def test_short_forms_are_used_before_texts_are_cut() -> None:

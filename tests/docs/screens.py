@@ -153,12 +153,19 @@ def people(root: str) -> Any:
     return graph
 
 
+class Terminal(io.TextIOWrapper):
+    """What a command believes to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def run(line: str, columns: int) -> str:
     """What a command prints, results and messages in their order."""
     from omnigraph.cli.main import main
 
     content = io.BytesIO()
-    stream = io.TextIOWrapper(content, encoding="utf-8", write_through=True)
+    stream = Terminal(content, encoding="utf-8", write_through=True)
     os.environ["COLUMNS"] = str(columns)
     sys.argv = ["omnigraph", *shlex.split(line)]
     with redirect_stdout(stream), redirect_stderr(stream):

@@ -63,7 +63,7 @@ def test_a_damaged_file_is_found_wherever_it_is(graph: Graph, pattern: str) -> N
 
     assert ended.returncode == 8
     assert str(path.relative_to(graph.root)) in ended.stdout
-    assert "1 files are damaged" in ended.stdout
+    assert "1 file damaged" in ended.stdout
 
 
 def test_a_pass_that_was_stopped_goes_on(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

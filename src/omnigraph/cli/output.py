@@ -310,5 +310,4 @@ def terminal_width() -> int | None:
 
 
 def _width_of(stream: IO[str]) -> int | None:
-    is_told = os.environ.get("COLUMNS", "").strip("0").isdecimal()
-    return shutil.get_terminal_size().columns if is_told or stream.isatty() else None
+    return shutil.get_terminal_size().columns if stream.isatty() else None

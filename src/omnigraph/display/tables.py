@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.display.cells import Cell, counted, cut, printable, spellings
+from omnigraph.display.cells import Cell, counted, cut, fold, printable, spellings
 from omnigraph.syntax import display_width
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class TableView:
             layout.rule(),
             *(layout.line(row) for row in zip(*picked, strict=True)),
         ]
-        return [*lines, layout.hint(advice)] if layout.left_out else lines
+        if layout.left_out and width is not None:
+            lines += fold(layout.hint(advice), width).splitlines()
+        return lines
 
     def html(self) -> str:
         if not self.rows and self.empty:

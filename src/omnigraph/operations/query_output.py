@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.types as pat
 
-from omnigraph.display.cells import printable, value
+from omnigraph.display.cells import fold, printable, value
 from omnigraph.display.tables import ON_A_TERMINAL, Column, Layout, lay_out
 from omnigraph.errors import OmnigraphError
 from omnigraph.operations.json_values import json_values
@@ -179,8 +179,8 @@ def _write_table(rows: Rows, stream: IO[bytes], width: int | None) -> int:
         for row in page:
             write(layout.line(row[: len(layout.places)]))
         count += len(page)
-    if layout is not None and layout.left_out:
-        write(layout.hint(ON_A_TERMINAL))
+    if layout is not None and layout.left_out and width is not None:
+        write(fold(layout.hint(ON_A_TERMINAL), width))
     return count
 
 
