@@ -146,6 +146,15 @@ def texts(value: object) -> Iterator[str]:
         yield value
 
 
+def bare_rows(value: object) -> Iterator[list[Any]]:
+    """Arrays within arrays: rows whose columns have no names."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        if isinstance(value, list) and isinstance(part, list):
+            yield part
+        yield from bare_rows(part)
+
+
 def test_every_command_is_asked_for_json() -> None:
     assert sorted(SUCCEEDS) == sorted(commands())
     assert FAILS.keys() <= SUCCEEDS.keys()
@@ -157,6 +166,7 @@ def test_a_success_is_one_document_without_json_inside_texts(folder: Path) -> No
         code, document = run(folder, line)
 
         assert (code, "error" in document) == (0, False), line
+        assert list(bare_rows(document)) == [], line
         assert [text for text in texts(document) if text.startswith(('{"', "[{", '["'))] == [], line
 
 

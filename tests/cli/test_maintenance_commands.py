@@ -219,7 +219,7 @@ def test_reconcile_ends_with_1_if_something_failed(graph: Graph, confirm: tuple[
         env={"OMNIGRAPH_FAILPOINTS": "cleanup.resolve_branch_snapshot=error"},
     )
 
-    assert found["failures"] == [["main", "cleanup.resolve_branch_snapshot"]]
+    assert found["failures"] == [{"owner": "main", "reason": "cleanup.resolve_branch_snapshot"}]
 
 
 def test_reconcile_names_lance_branches_that_are_not_ours(graph: Graph) -> None:

@@ -84,6 +84,7 @@ def test_results_are_short_texts_and_escaped_tables(graph: omnigraph.Graph) -> N
         graph.schema.plan(SCHEMA.replace("age: I32?", "age: I32? born: Date?")),
         graph.snapshot().pinned,
         next(iter(graph.changes(start="beginning"))),
+        graph.snapshot(hold="1h").hold,
     ]
 
     for result in results:

@@ -70,7 +70,7 @@ def reconcile(
     opened = omnigraph.open(graph, read_only=not confirm)
     done = opened.maintenance.reconcile(dry_run=not confirm, also_foreign=also_foreign)
     if as_json:
-        output.json_object(asdict(done))
+        output.json_object(_reconciled_json(done))
     else:
         _show_reconciled(done)
     if done.failures:
@@ -118,7 +118,13 @@ def cleanup(  # noqa: PLR0913 - each is an option
         allow_unsafe_keep=allow_unsafe_keep,
     )
     if as_json:
-        output.json_object({**asdict(report), "bytes_removed": report.bytes_removed})
+        output.json_object(
+            {
+                **asdict(report),
+                "reconciled": _reconciled_json(report.reconciled),
+                "bytes_removed": report.bytes_removed,
+            }
+        )
     else:
         _show_cleanup(report)
     if report.failed:
@@ -201,7 +207,8 @@ def maintain(  # noqa: PLR0913 - each is an option
         is_damaged = report.exit_code == DamagedGraphError.exit_code
         messages = [f"{step.step.value}: {text}" for step in report.steps for text in step.messages]
         raise output.unsuccessful(
-            DamagedGraphError if is_damaged else MaintenanceIncompleteError, "; ".join(messages)
+            DamagedGraphError if is_damaged else MaintenanceIncompleteError,
+            "; ".join(messages) or "a step failed",
         )
 
 
@@ -220,6 +227,11 @@ def _show_optimized(stats: Listing[TableOptimizeStats], *, as_json: bool) -> Non
             output.note(f"{each.table_key}: {each.skipped.sentence}{versions}")
         for pending in each.pending_indexes:
             output.note(f"{each.table_key}.{pending.column}: index pending, {pending.reason}")
+
+
+def _reconciled_json(done: Reconciled) -> dict[str, object]:
+    failures = [{"owner": owner, "reason": reason} for owner, reason in done.failures]
+    return {**asdict(done), "failures": failures}
 
 
 def _show_reconciled(done: Reconciled) -> None:

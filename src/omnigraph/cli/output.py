@@ -14,10 +14,10 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -30,7 +30,7 @@ from omnigraph.names import MAIN
 from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import Buffer
 
@@ -179,11 +179,22 @@ def finish(exit_code: int) -> None:
     if document is None:
         return
     try:
-        line(json.dumps(document, indent=2, sort_keys=True, default=str))
+        line(json.dumps(_with_names(document), indent=2, sort_keys=True, default=str))
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_stdout()
         sys.exit(1)
+
+
+def _with_names(content: Any) -> Any:
+    """Named tuples as objects: JSON would lose the names of their fields."""
+    if isinstance(content, Mapping):
+        return {name: _with_names(part) for name, part in content.items()}
+    if hasattr(content, "_asdict"):
+        return _with_names(content._asdict())
+    if isinstance(content, list | tuple):
+        return [_with_names(part) for part in content]
+    return content
 
 
 def _discard_stdout() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from omnigraph.display.pages import Displayed, Page, page_of
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.operations.ages import parse_age
@@ -43,7 +44,7 @@ RENEWED_FOR: Final = timedelta(minutes=30)
 """How long a renewed hold outlasts a reader that dies."""
 
 
-class LiveHold:
+class LiveHold(Displayed):
     """A hold of this process. Releasing it twice is fine."""
 
     def __init__(self, objects: Objects, clock: Clock, hold: Hold) -> None:
@@ -53,6 +54,9 @@ class LiveHold:
         self._released = threading.Event()
         self._left = threading.Event()
         self._changing = threading.Lock()
+
+    def _page(self) -> Page:
+        return page_of(self._hold)
 
     @property
     def hold(self) -> Hold:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.operations.query_text import QUERY_SUFFIX, QueryText, compiled, query_text
 from omnigraph.query.lint import QueryDescriptor, describe
@@ -66,7 +69,7 @@ class StoredQuery:
 RunStored: TypeAlias = Callable[[StoredQuery, object, Mapping[str, Any]], Any]
 
 
-class StoredQueries(Mapping[str, StoredQuery]):
+class StoredQueries(Displayed, Mapping[str, StoredQuery]):
     """The queries of a directory by name, for one graph.
 
     The files are read when it is made; make it again to see changes.
@@ -111,6 +114,23 @@ class StoredQueries(Mapping[str, StoredQuery]):
                 next_step="Run `omnigraph queries GRAPH DIR` to list them.",
             )
         return found
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                query.name,
+                "mutation" if query.is_mutation else "query",
+                ", ".join(query.parameters),
+                ", ".join(query.columns),
+                query.description or "",
+            )
+            for query in self.values()
+        ]
+        header = ("name", "kind", "parameters", "returns", "description")
+        return Page(
+            summary=f"{counted(len(self), 'query', 'queries')} in {self.directory}",
+            tables=[TableView(header=header, rows=rows, empty="no queries")],
+        )
 
     def __repr__(self) -> str:
         return f"<StoredQueries {self.directory}: {', '.join(self._queries) or 'none'}>"
