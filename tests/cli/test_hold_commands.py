@@ -26,7 +26,7 @@ def test_holds_are_listed_counted_and_released(graph: Graph) -> None:
     (hold,) = answer("hold", "list", graph.root)["holds"]
     assert (hold["commit_id"], hold["purpose"]) == (view.commit_id, "view")
     assert hold["hold_id"] in omnigraph("hold", "list", graph.root).stdout
-    assert "1 reader(s) hold" in omnigraph("status", graph.root).stderr
+    assert "1 hold of readers" in omnigraph("status", graph.root).stderr
     assert len(answer("status", graph.root)["holds"]) == 1
     preview = omnigraph("cleanup", graph.root, "--keep", "3").stdout
     assert "kept 1 version for 1 reader, the last until" in preview
@@ -35,4 +35,4 @@ def test_holds_are_listed_counted_and_released(graph: Graph) -> None:
     assert answer("hold", "list", graph.root) == {"holds": []}
     again = omnigraph("hold", "release", graph.root, hold["hold_id"])
     assert (again.returncode, "hold list" in again.stderr) == (3, True)
-    assert "reader(s)" not in omnigraph("cleanup", graph.root, "--keep", "3").stdout
+    assert "reader, the last" not in omnigraph("cleanup", graph.root, "--keep", "3").stdout

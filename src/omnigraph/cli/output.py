@@ -23,7 +23,7 @@ import typer
 
 from omnigraph.cli.failures import details, error_json, error_object
 from omnigraph.cli.terminal import VisibleBytes, visible
-from omnigraph.display.cells import fold
+from omnigraph.display.cells import counted, fold
 from omnigraph.display.pages import Displayed, Page, page_of
 from omnigraph.errors import OmnigraphError, StorageUnavailableError
 from omnigraph.names import MAIN
@@ -247,18 +247,18 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
         )
     if report.without_checksums:
         note(
-            f"{len(report.without_checksums)} table(s) have no checksums: "
+            f"{counted(len(report.without_checksums), 'table')} without checksums: "
             f"run `omnigraph scrub {report.root} --record`"
         )
     if report.holds:
         note(
-            f"{len(report.holds)} reader(s) hold what they read, the last until "
+            f"{counted(len(report.holds), 'hold')} of readers, the last until "
             f"{max(hold.ends for hold in report.holds):%Y-%m-%d %H:%M}: "
             f"run `omnigraph hold list {report.root}`"
         )
     if report.pending_sidecars:
         note(
-            f"{len(report.pending_sidecars)} write(s) in progress or unfinished: "
+            f"{counted(len(report.pending_sidecars), 'write')} in progress or unfinished: "
             f"{', '.join(report.pending_sidecars)}"
         )
     note_strays(report.root, report.stray_files)
