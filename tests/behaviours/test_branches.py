@@ -444,11 +444,11 @@ def test_what_is_not_there_cannot_be_deleted(graph: Graph) -> None:
 
 
 READS_OF_EVERY_BRANCH = {
-    "branches": lambda graph, _: graph.branches(),
-    "branch": lambda graph, _: people(graph.branch("dev")),
+    "branches": lambda graph, _: graph.branches.list(),
+    "branch": lambda graph, _: people(graph.checkout("dev")),
     "outcome": lambda graph, _: graph.outcome("01ARZ3NDEKTSV4RRFFQ69G5FAV"),
     "commit": lambda graph, _: graph.at("01ARZ3NDEKTSV4RRFFQ69G5FAV"),
-    "deep check": lambda graph, _: graph.check(deep=True),
+    "deep check": lambda graph, _: graph.maintenance.check(deep=True),
     "backup": lambda graph, folder: omnigraph.backup(graph.root, str(folder / "copy")),
 }
 
