@@ -22,8 +22,8 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "units": (
         3,
         (
-            *("tests/cli", "tests/commit", "tests/corpus", "tests/docs", "tests/forking"),
-            *("tests/gate", "tests/guards"),
+            *("tests/cli", "tests/commit", "tests/corpus", "tests/display", "tests/docs"),
+            *("tests/forking", "tests/gate", "tests/guards"),
             *("tests/load", "tests/local", "tests/maintenance", "tests/operations"),
             *("tests/query", "tests/rules", "tests/schema", "tests/storage", "tests/tidy"),
         ),

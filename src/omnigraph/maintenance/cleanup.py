@@ -159,8 +159,11 @@ class CleanupReport(Displayed):
             for table in self.tables
         ]
         header = ("table", "versions", "files", "bytes", "error")
-        table = TableView(header=header, rows=rows, numbers=(1, 2, 3))
-        return Page(summary=lines[0], tables=[table], lines=lines)
+        view = TableView(header=header, rows=rows, numbers=(1, 2, 3))
+        failures = [
+            f"; {table.table_key} failed: {table.error}" for table in self.tables if table.error
+        ]
+        return Page(summary="".join([lines[0], *failures]), tables=[view], lines=lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
