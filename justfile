@@ -17,7 +17,7 @@ check *phases:
 
 # While you write: static checks, and the tests of the languages, rules, formats and storage (under a minute)
 quick: format-check lint imports types
-    pytest -q -n auto -m "unit and not spark" tests/schema tests/query tests/rules tests/load tests/storage tests/tidy
+    pytest -q -n auto -m "unit and not spark" tests/schema tests/query tests/validation tests/load tests/storage tests/tidy
 
 # Rewrite files in the house format
 format:

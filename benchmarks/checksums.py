@@ -82,9 +82,9 @@ def _without_checksums():  # type: ignore[no-untyped-def]
     """The same program, with nothing recorded and nothing compared."""
     with (
         patch("omnigraph.commit.table_moves.record_change", lambda *_: None),
-        patch("omnigraph.storage.manifest._with_checksums", lambda _, rows, __: rows),
-        patch("omnigraph.storage.tables.verify_table", lambda *_, **__: None),
-        patch("omnigraph.storage.kept_open.verify_table", lambda *_, **__: None),
+        patch("omnigraph.storage.manifest.swap._with_checksums", lambda _, rows, __: rows),
+        patch("omnigraph.storage.lance.tables.verify_table", lambda *_, **__: None),
+        patch("omnigraph.storage.lance.dataset_cache.verify_table", lambda *_, **__: None),
     ):
         yield
 

@@ -28,8 +28,8 @@ from lance.fragment import write_fragments
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.objects.location import parse_root
 
 TABLES: Final = 8
 SCHEMA: Final = "\n".join(

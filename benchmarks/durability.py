@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 import omnigraph
 from omnigraph import names
 from omnigraph.graph import Graph
-from omnigraph.storage import durability
-from omnigraph.storage.location import Durability, Root, Scheme
+from omnigraph.storage.objects import durability
+from omnigraph.storage.objects.location import Durability, Root, Scheme
 
 SCHEMA: Final = "node P { k: String @key  n: I64 }"
 COMMITS_BEFORE: Final = 50

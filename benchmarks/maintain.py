@@ -26,13 +26,13 @@ from unittest.mock import patch
 import lance
 
 import omnigraph
-import omnigraph.operations.write  # imports are no part of a look
+import omnigraph.load.write  # imports are no part of a look
 from benchmarks.open_cost import CountedObjects
 from omnigraph.maintenance.cleanup import CleanupPolicy
 from omnigraph.maintenance.policy import Policy
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import Put
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import Put
 
 SCHEMA: Final = """
 node Person { name: String @key  age: I32 @index  city: String }

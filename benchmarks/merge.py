@@ -27,8 +27,8 @@ import pyarrow as pa
 import omnigraph
 from benchmarks.open_cost import wide_schema
 from omnigraph.graph import Graph
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.objects.location import parse_root
 
 SCHEMA: Final = """
 node Person { name: String @key  age: I32  city: String  score: F64 }
@@ -38,7 +38,7 @@ MERGER: Final = """
 import json, sys, time
 from pathlib import Path
 import omnigraph
-import omnigraph.operations.merge  # imports are no part of a merge
+import omnigraph.merge.merge  # imports are no part of a merge
 graph = omnigraph.open(sys.argv[1])
 began = time.perf_counter()
 merged = graph.merge(sys.argv[2])

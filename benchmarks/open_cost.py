@@ -21,8 +21,7 @@ import lance
 
 import omnigraph
 from omnigraph import names
-from omnigraph.storage.location import Root, parse_root
-from omnigraph.storage.manifest import forget_old_versions, read_manifest, swap_manifest
+from omnigraph.storage.manifest.swap import forget_old_versions, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
@@ -30,7 +29,8 @@ from omnigraph.storage.manifest_rows import (
     Operation,
     Outcome,
 )
-from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.storage.objects.store import StoredObjects
 
 FOLDED_EVERY: Final = 100
 

@@ -35,17 +35,17 @@ import pyarrow as pa
 from lance.fragment import write_fragments
 
 import omnigraph
+from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.graph import Graph
 from omnigraph.maintenance.workers import maintenance_concurrency
-from omnigraph.storage.bulk_staging import StagedFragment, gather_append
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest_state import ManifestState
-from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.lance.tables import open_pinned, table_health
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.tables import open_pinned, table_health
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.staging.bulk import StagedFragment, gather_append
 from tests.cluster.servers import executors, standalone_cluster
 
 Rows = Callable[[str, int, int], pa.Table]
@@ -59,7 +59,7 @@ WIDE_FRAGMENTS: Final = 64
 WIDE_PIECES: Final = 16
 DRIVER: Final = """
 import json, sys, time, omnigraph
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from omnigraph.runner.session import SparkTarget, spark_for_a_while
 small, root, rows, master, settings = sys.argv[1:]
 with spark_for_a_while(target=SparkTarget(master=master, settings=json.loads(settings))) as spark:
     # executors warm up

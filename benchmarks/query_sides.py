@@ -47,7 +47,7 @@ class OmnigraphSide:
 
     @staticmethod
     def load_code() -> None:
-        import omnigraph.local.queries.execute
+        import omnigraph.engine.execute
         import omnigraph.opening
         import omnigraph.query.compile
         import omnigraph.query.planning  # noqa: F401 - it is the loading that counts
@@ -96,8 +96,8 @@ class LanceSide:
         import lance
 
         import omnigraph
-        from omnigraph.storage.location import parse_root
-        from omnigraph.storage.tables import open_pinned
+        from omnigraph.storage.lance.tables import open_pinned
+        from omnigraph.storage.objects.location import parse_root
 
         entry = omnigraph.open(place, read_only=True).snapshot().tables["edge:Follows"]
         pinned = open_pinned(parse_root(place), entry)
@@ -109,7 +109,7 @@ class LanceSide:
         import lance
 
         import omnigraph.opening
-        import omnigraph.storage.tables  # noqa: F401 - it is the loading that counts
+        import omnigraph.storage.lance.tables  # noqa: F401 - it is the loading that counts
 
         assert lance.dataset is not None
 

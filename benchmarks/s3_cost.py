@@ -25,15 +25,16 @@ import lance
 
 import omnigraph
 from benchmarks.open_cost import wide_schema
-from omnigraph.commit.fold import fold_if_due
+from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.publish import Decision, publish
 from omnigraph.graph import Graph
-from omnigraph.storage import connections, kept_open, known_manifests
-from omnigraph.storage.location import Root, parse_root
+from omnigraph.storage.lance import connections, dataset_cache
+from omnigraph.storage.manifest import known_manifests
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.request_counts import RequestCounts, counted, start_counting
-from omnigraph.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.storage.objects.request_counts import RequestCounts, counted, start_counting
+from omnigraph.storage.objects.store import StoredObjects
 from tests.s3.relay import Relay, Served, counts_of, longest_chain, relay_before
 from tests.s3.server import BUCKET, S3Server
 
@@ -114,7 +115,7 @@ def cost_of(
 def forget_what_was_read() -> None:
     """Be as a process that has just started."""
     known_manifests.KNOWN.clear()
-    kept_open._KEPT.clear()  # noqa: SLF001
+    dataset_cache._KEPT.clear()  # noqa: SLF001
     connections._KEPT.clear()  # noqa: SLF001
     connections._session.cache_clear()  # noqa: SLF001
 

@@ -27,7 +27,7 @@ import psutil
 import omnigraph
 from benchmarks.load import SCHEMA, write_input
 from omnigraph.api.options import LoadOptions
-from omnigraph.spark.session import SparkTarget, spark_session
+from omnigraph.runner.session import SparkTarget, spark_session
 from tests.s3.server import BUCKET, S3Server, binary
 
 GOAL: Final = 1.6

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 import omnigraph
 from benchmarks.load import race, watch
 from benchmarks.s3_cost import HEADER, Cost, placed, running_server
-from omnigraph.spark.session import spark_session
-from omnigraph.storage.request_counts import start_counting
+from omnigraph.runner.session import spark_session
+from omnigraph.storage.objects.request_counts import start_counting
 from tests.s3.relay import relay_before
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ ROWS_PER_FRAGMENT: Final = 1_000_000
 FILLER: Final = """
 import sys
 import omnigraph
-from omnigraph.spark.session import SparkTarget
+from omnigraph.runner.session import SparkTarget
 assert omnigraph.open(sys.argv[1]).schema.apply(sys.argv[2], spark=SparkTarget()).applied
 """
 

@@ -25,24 +25,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.local.queries.search_indexes import nearest_candidates, text_candidates
-from omnigraph.local.queries.text_scores import (
+from omnigraph.engine.access.search_indexes import nearest_candidates, text_candidates
+from omnigraph.engine.query_result import QueryResult
+from omnigraph.engine.text_scores import (
     Corpus,
     TextCounts,
     count_holders,
     count_texts,
     scores,
 )
-from omnigraph.local.queries.vector_distances import distances
-from omnigraph.operations.query_result import QueryResult
+from omnigraph.engine.vector_distances import distances
+from omnigraph.graph import Graph
 from omnigraph.query.expressions import TextSearchKind
 from omnigraph.query.plan import vector_arm_depth
 from omnigraph.schema.catalog import VectorMetric
-from omnigraph.storage.location import Root, parse_root
-from omnigraph.storage.search import VectorQuestion
+from omnigraph.storage.indexes.search import VectorQuestion
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.tables import open_pinned
 
 Vectors = npt.NDArray[np.float32]
 T = TypeVar("T")

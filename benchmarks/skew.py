@@ -17,9 +17,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.rules.modes import WriteMode
-from omnigraph.spark.buckets import KeyPlan, check_bucket
-from omnigraph.spark.keys import (
+from omnigraph.validation.keyed_bucket import KeyPlan, check_bucket
+from omnigraph.validation.keys import (
     Hashing,
     KeyBuckets,
     Role,
@@ -27,6 +26,7 @@ from omnigraph.spark.keys import (
     frames_of,
     incoming_rows,
 )
+from omnigraph.validation.modes import WriteMode
 
 BUCKETS: Final = 8
 EDGES_PER_SPLIT: Final = 250_000

@@ -32,10 +32,10 @@ from unittest.mock import patch
 from ulid import ULID
 
 import omnigraph
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.commit.publish import decision_in
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
 from tests.crash.bank import Transfer, carry_out, found_bank, read_books, replay
 from tests.crash.storm_roles import HOST, Claims, read_claims

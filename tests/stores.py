@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
 
 SWITCH: Final = "OMNIGRAPH_TEST_STORE"
 BUCKET: Final = "graphs"

@@ -39,9 +39,23 @@ if _TYPE_CHECKING:
     from omnigraph.api.schema import Schema, SchemaView
     from omnigraph.api.tags import Tags
     from omnigraph.commit.orphans import Fate, ListedFork, Reconciled
-    from omnigraph.commit.recover import Swept
+    from omnigraph.commit.outcome import OperationStatus
+    from omnigraph.commit.recovery import Swept
+    from omnigraph.commit.refs import BranchInfo
     from omnigraph.copies import VerifyReport, backup, clone, restore, verify
+    from omnigraph.creation.copying import CopyKind, CopyReport
+    from omnigraph.diff.change_feed import (
+        Baseline,
+        BaselineEnd,
+        BaselineTable,
+        ChangeFeed,
+        CommitChanges,
+        TableChanges,
+    )
+    from omnigraph.diff.diff import GraphDiff, TypeDiff
     from omnigraph.display.pages import Listing
+    from omnigraph.engine.query_result import QueryResult
+    from omnigraph.engine.stored_queries import StoredQueries, StoredQuery
     from omnigraph.errors import (
         AlreadyInitialisedError,
         BranchGoneError,
@@ -84,57 +98,43 @@ if _TYPE_CHECKING:
         ValidationFailedError,
         WrongClockError,
     )
+    from omnigraph.evolution.apply_schema import SchemaResult
+    from omnigraph.evolution.diverged_branches import Parting
+    from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.graph import Graph, GraphView
-    from omnigraph.load.ledger import Engine, LoadReport, RejectedRecord
+    from omnigraph.language.diagnostics import Diagnostic
+    from omnigraph.load.export import ExportReport
     from omnigraph.load.progress import Progress
+    from omnigraph.load.report import Engine, LoadReport, RejectedRecord
+    from omnigraph.load.write import TableCounts, WriteResult
     from omnigraph.maintenance.cleanup import CleanupReport, TableCleanupStats
-    from omnigraph.maintenance.copying import CopyKind, CopyReport
     from omnigraph.maintenance.indexing import PendingIndex
     from omnigraph.maintenance.maintain import MaintainReport, Step, StepOutcome, StepReport
     from omnigraph.maintenance.optimize import SkipReason, TableOptimizeStats
     from omnigraph.maintenance.policy import Policy, parse_policy
-    from omnigraph.maintenance.rebuild import RebuildReport
-    from omnigraph.maintenance.rebuild_tables import RebuiltTable, SkippedVersion
+    from omnigraph.maintenance.rebuild.rebuild import RebuildReport
+    from omnigraph.maintenance.rebuild.tables import RebuiltTable, SkippedVersion
     from omnigraph.maintenance.repair import Remedy, RepairAction, RepairReport, TableRepair
     from omnigraph.maintenance.scrub import ScrubReport
+    from omnigraph.maintenance.status import GraphStatus, TableStatus
+    from omnigraph.merge.conflicts import ConflictKind
+    from omnigraph.merge.merge import MergeResult
+    from omnigraph.merge.plan import MergeOutcome
+    from omnigraph.mutate.mutate import MutationResult
     from omnigraph.opening import init, open, rebuild_manifest, recover  # noqa: A004 - as in open(path)
-    from omnigraph.operations.apply_schema import SchemaResult
-    from omnigraph.operations.branches import BranchInfo
-    from omnigraph.operations.changes import (
-        Baseline,
-        BaselineEnd,
-        BaselineTable,
-        ChangeFeed,
-        CommitChanges,
-        TableChanges,
-    )
-    from omnigraph.operations.check import CheckReport, Finding, Problem
-    from omnigraph.operations.diff import GraphDiff, TypeDiff
-    from omnigraph.operations.export import ExportReport
-    from omnigraph.operations.holding import LiveHold
-    from omnigraph.operations.merge import MergeResult
-    from omnigraph.operations.merge_plan import MergeOutcome
-    from omnigraph.operations.mutate import MutationResult
-    from omnigraph.operations.outcome import OperationStatus
-    from omnigraph.operations.parting import Parting
-    from omnigraph.operations.query_result import QueryResult
-    from omnigraph.operations.references import Reference
-    from omnigraph.operations.schema_contract import SchemaContract
-    from omnigraph.operations.status import GraphStatus, TableStatus
-    from omnigraph.operations.stored_queries import StoredQueries, StoredQuery
-    from omnigraph.operations.write import TableCounts, WriteResult
-    from omnigraph.rules.merging import ConflictKind
-    from omnigraph.rules.modes import WriteMode
-    from omnigraph.rules.violations import Violation, ViolationReport
+    from omnigraph.runner.session import SparkTarget
     from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-    from omnigraph.schema.evolution.planning import Evolution
-    from omnigraph.spark.session import SparkTarget
-    from omnigraph.storage.history import Recovery
-    from omnigraph.storage.holds import Hold
+    from omnigraph.storage.manifest.history import Recovery
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
+    from omnigraph.storage.refs.holding import LiveHold
+    from omnigraph.storage.refs.holds import Hold
+    from omnigraph.storage.refs.references import Reference
+    from omnigraph.storage.refs.tags import Tag
     from omnigraph.storage.snapshot import Snapshot, TableEntry
-    from omnigraph.storage.tags import Tag
-    from omnigraph.syntax import Diagnostic
+    from omnigraph.validation.check import CheckReport, Finding, Problem
+    from omnigraph.validation.modes import WriteMode
+    from omnigraph.validation.schema_contract import SchemaContract
+    from omnigraph.validation.violations import Violation, ViolationReport
 
 __version__ = "0.1.0"
 
@@ -303,9 +303,23 @@ _HOMES = {
     "omnigraph.api.schema": ("Schema", "SchemaView"),
     "omnigraph.api.tags": ("Tags",),
     "omnigraph.commit.orphans": ("Fate", "ListedFork", "Reconciled"),
-    "omnigraph.commit.recover": ("Swept",),
+    "omnigraph.commit.outcome": ("OperationStatus",),
+    "omnigraph.commit.recovery": ("Swept",),
+    "omnigraph.commit.refs": ("BranchInfo",),
     "omnigraph.copies": ("VerifyReport", "backup", "clone", "restore", "verify"),
+    "omnigraph.creation.copying": ("CopyKind", "CopyReport"),
+    "omnigraph.diff.change_feed": (
+        "Baseline",
+        "BaselineEnd",
+        "BaselineTable",
+        "ChangeFeed",
+        "CommitChanges",
+        "TableChanges",
+    ),
+    "omnigraph.diff.diff": ("GraphDiff", "TypeDiff"),
     "omnigraph.display.pages": ("Listing",),
+    "omnigraph.engine.query_result": ("QueryResult",),
+    "omnigraph.engine.stored_queries": ("StoredQueries", "StoredQuery"),
     "omnigraph.errors": (
         "AlreadyInitialisedError",
         "BranchGoneError",
@@ -348,57 +362,43 @@ _HOMES = {
         "ValidationFailedError",
         "WrongClockError",
     ),
+    "omnigraph.evolution.apply_schema": ("SchemaResult",),
+    "omnigraph.evolution.diverged_branches": ("Parting",),
+    "omnigraph.evolution.plan.planning": ("Evolution",),
     "omnigraph.graph": ("Graph", "GraphView"),
-    "omnigraph.load.ledger": ("Engine", "LoadReport", "RejectedRecord"),
+    "omnigraph.language.diagnostics": ("Diagnostic",),
+    "omnigraph.load.export": ("ExportReport",),
     "omnigraph.load.progress": ("Progress",),
+    "omnigraph.load.report": ("Engine", "LoadReport", "RejectedRecord"),
+    "omnigraph.load.write": ("TableCounts", "WriteResult"),
     "omnigraph.maintenance.cleanup": ("CleanupReport", "TableCleanupStats"),
-    "omnigraph.maintenance.copying": ("CopyKind", "CopyReport"),
     "omnigraph.maintenance.indexing": ("PendingIndex",),
     "omnigraph.maintenance.maintain": ("MaintainReport", "Step", "StepOutcome", "StepReport"),
     "omnigraph.maintenance.optimize": ("SkipReason", "TableOptimizeStats"),
     "omnigraph.maintenance.policy": ("Policy", "parse_policy"),
-    "omnigraph.maintenance.rebuild": ("RebuildReport",),
-    "omnigraph.maintenance.rebuild_tables": ("RebuiltTable", "SkippedVersion"),
+    "omnigraph.maintenance.rebuild.rebuild": ("RebuildReport",),
+    "omnigraph.maintenance.rebuild.tables": ("RebuiltTable", "SkippedVersion"),
     "omnigraph.maintenance.repair": ("Remedy", "RepairAction", "RepairReport", "TableRepair"),
     "omnigraph.maintenance.scrub": ("ScrubReport",),
+    "omnigraph.maintenance.status": ("GraphStatus", "TableStatus"),
+    "omnigraph.merge.conflicts": ("ConflictKind",),
+    "omnigraph.merge.merge": ("MergeResult",),
+    "omnigraph.merge.plan": ("MergeOutcome",),
+    "omnigraph.mutate.mutate": ("MutationResult",),
     "omnigraph.opening": ("init", "open", "rebuild_manifest", "recover"),
-    "omnigraph.operations.apply_schema": ("SchemaResult",),
-    "omnigraph.operations.branches": ("BranchInfo",),
-    "omnigraph.operations.changes": (
-        "Baseline",
-        "BaselineEnd",
-        "BaselineTable",
-        "ChangeFeed",
-        "CommitChanges",
-        "TableChanges",
-    ),
-    "omnigraph.operations.check": ("CheckReport", "Finding", "Problem"),
-    "omnigraph.operations.diff": ("GraphDiff", "TypeDiff"),
-    "omnigraph.operations.export": ("ExportReport",),
-    "omnigraph.operations.holding": ("LiveHold",),
-    "omnigraph.operations.merge": ("MergeResult",),
-    "omnigraph.operations.merge_plan": ("MergeOutcome",),
-    "omnigraph.operations.mutate": ("MutationResult",),
-    "omnigraph.operations.outcome": ("OperationStatus",),
-    "omnigraph.operations.parting": ("Parting",),
-    "omnigraph.operations.query_result": ("QueryResult",),
-    "omnigraph.operations.references": ("Reference",),
-    "omnigraph.operations.schema_contract": ("SchemaContract",),
-    "omnigraph.operations.status": ("GraphStatus", "TableStatus"),
-    "omnigraph.operations.stored_queries": ("StoredQueries", "StoredQuery"),
-    "omnigraph.operations.write": ("TableCounts", "WriteResult"),
-    "omnigraph.rules.merging": ("ConflictKind",),
-    "omnigraph.rules.modes": ("WriteMode",),
-    "omnigraph.rules.violations": ("Violation", "ViolationReport"),
+    "omnigraph.runner.session": ("SparkTarget",),
     "omnigraph.schema.catalog": ("Catalog", "EdgeType", "NodeType"),
-    "omnigraph.schema.evolution.planning": ("Evolution",),
-    "omnigraph.spark.session": ("SparkTarget",),
-    "omnigraph.storage.history": ("Recovery",),
-    "omnigraph.storage.holds": ("Hold",),
+    "omnigraph.storage.manifest.history": ("Recovery",),
     "omnigraph.storage.manifest_rows": ("GraphCommit", "GraphHead"),
+    "omnigraph.storage.refs.holding": ("LiveHold",),
+    "omnigraph.storage.refs.holds": ("Hold",),
+    "omnigraph.storage.refs.references": ("Reference",),
+    "omnigraph.storage.refs.tags": ("Tag",),
     "omnigraph.storage.snapshot": ("Snapshot", "TableEntry"),
-    "omnigraph.storage.tags": ("Tag",),
-    "omnigraph.syntax": ("Diagnostic",),
+    "omnigraph.validation.check": ("CheckReport", "Finding", "Problem"),
+    "omnigraph.validation.modes": ("WriteMode",),
+    "omnigraph.validation.schema_contract": ("SchemaContract",),
+    "omnigraph.validation.violations": ("Violation", "ViolationReport"),
 }
 """Where the public names are, by module; they are imported when they are first used."""
 

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph import names
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.arguments import text_or_none
+from omnigraph.creation.copy_records import is_claimed, last_record
+from omnigraph.creation.copying import CopyKind, CopyReport, copy_graph, require_apart
+from omnigraph.creation.initialise import stored_at
 from omnigraph.display.cells import Cell, counted
 from omnigraph.display.pages import Displayed, Page
-from omnigraph.maintenance.copy_records import is_claimed, last_record
-from omnigraph.maintenance.copying import CopyKind, CopyReport, copy_graph, require_apart
 from omnigraph.opening import open as open_graph
-from omnigraph.operations.arguments import text_or_none
-from omnigraph.operations.initialise import stored_at
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from omnigraph.operations.check import Finding
+    from omnigraph.validation.check import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from omnigraph.syntax import Diagnostic, render_all, shown
+from omnigraph.language.diagnostics import Diagnostic, render_all, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

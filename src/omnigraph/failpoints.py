@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.syntax import did_you_mean
+from omnigraph.language.diagnostics import did_you_mean
 
 POINTS: Final = frozenset(
     {

@@ -15,10 +15,9 @@ from omnigraph.api.maintenance import Maintenance
 from omnigraph.api.options import LoadOptions
 from omnigraph.api.reads import Reads
 from omnigraph.api.schema import Schema, SchemaView
+from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.api.tags import Tags
-from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.operations.arguments import (
+from omnigraph.arguments import (
     acting,
     checked_id,
     flag,
@@ -26,13 +25,14 @@ from omnigraph.operations.arguments import (
     plain_text,
     text_or_none,
 )
-from omnigraph.operations.commits import list_commits
-from omnigraph.operations.outcome import OperationStatus, operation_status
-from omnigraph.operations.references import branch_ref
-from omnigraph.rules.modes import WriteMode
-from omnigraph.storage.processes import use_storage
-from omnigraph.syntax import shown
-from omnigraph.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.commit.outcome import OperationStatus, operation_status
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.language.diagnostics import shown
+from omnigraph.storage.manifest.commits import list_commits
+from omnigraph.storage.objects.processes import use_storage
+from omnigraph.storage.refs.references import branch_ref
+from omnigraph.validation.modes import WriteMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,25 +45,25 @@ if TYPE_CHECKING:
 
     from omnigraph.api.options import Mode, Resolve, Rows, Source, Spark
     from omnigraph.api.spark_graph import SparkGraph
+    from omnigraph.diff.change_feed import Baseline, ChangeFeed
+    from omnigraph.diff.diff import GraphDiff, OnSpark, Pairs
+    from omnigraph.diff.table_diff import ChangeCounts
     from omnigraph.display.pages import Listing
-    from omnigraph.load.ledger import LoadReport
+    from omnigraph.engine.query_text import ChosenQuery
+    from omnigraph.load.export import ExportReport
+    from omnigraph.load.load import LoadRequest
     from omnigraph.load.progress import Progress
-    from omnigraph.local.table_diff import ChangeCounts
-    from omnigraph.operations.changes import Baseline, ChangeFeed
-    from omnigraph.operations.diff import GraphDiff, OnSpark, Pairs
-    from omnigraph.operations.export import ExportReport
-    from omnigraph.operations.holding import Holding, LiveHold
-    from omnigraph.operations.load import LoadRequest
-    from omnigraph.operations.merge import MergeRequest, MergeResult
-    from omnigraph.operations.mutate import MutationResult
-    from omnigraph.operations.query_text import ChosenQuery
-    from omnigraph.operations.references import Reference
-    from omnigraph.operations.schema_contract import SchemaContract
-    from omnigraph.operations.write import WriteResult
-    from omnigraph.storage.branch_identity import BranchRef
+    from omnigraph.load.report import LoadReport
+    from omnigraph.load.write import WriteResult
+    from omnigraph.merge.merge import MergeRequest, MergeResult
+    from omnigraph.mutate.mutate import MutationResult
+    from omnigraph.storage.manifest.branch_identity import BranchRef
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.refs.holding import Holding, LiveHold
+    from omnigraph.storage.refs.references import Reference
     from omnigraph.storage.snapshot import Snapshot, TableEntry
+    from omnigraph.validation.schema_contract import SchemaContract
 
 
 class Graph(Reads):
@@ -231,7 +231,7 @@ class Graph(Reads):
             LoadRefusedError: more records are invalid than allowed; nothing was written.
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
-        from omnigraph.operations.load import LoadRequest  # parsers and Parquet: 150 ms
+        from omnigraph.load.load import LoadRequest  # parsers and Parquet: 150 ms
 
         if not flag(dry_run, argument="dry_run"):
             self._handle.require_writable("load")
@@ -256,7 +256,7 @@ class Graph(Reads):
         return self._load(request, chosen)
 
     def _load(self, request: LoadRequest, options: LoadOptions) -> LoadReport:
-        from omnigraph.operations.audited_load import Route, load_through_branch  # as in `load`
+        from omnigraph.api.audited_load import Route, load_through_branch  # as in `load`
 
         def load(contract: SchemaContract) -> LoadReport:
             checks = _checks(options.audit, contract)
@@ -296,8 +296,8 @@ class Graph(Reads):
             ConflictError: the branch is at another commit than expected.
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
-        from omnigraph.operations.mutate import MutationRequest, mutate_graph  # DuckDB
-        from omnigraph.operations.query_text import all_parameters, choose_query, query_text
+        from omnigraph.engine.query_text import all_parameters, choose_query, query_text
+        from omnigraph.mutate.mutate import MutationRequest, mutate_graph  # DuckDB
 
         self._handle.require_writable("mutate")
         given = all_parameters(params, parameters)
@@ -346,8 +346,8 @@ class Graph(Reads):
             MergeConflictError: `conflicts` has every unresolved conflict and every violation;
                 nothing was written.
         """
-        from omnigraph.operations.merge import MergeRequest, merge_graph  # DuckDB
-        from omnigraph.rules.merging import parse_resolution
+        from omnigraph.merge.conflicts import parse_resolution
+        from omnigraph.merge.merge import MergeRequest, merge_graph  # DuckDB
 
         if not flag(dry_run, argument="dry_run"):
             self._handle.require_writable("merge")
@@ -379,7 +379,7 @@ class Graph(Reads):
     def _preview_merge(
         self, request: Callable[[SchemaContract], MergeRequest], target: BranchRef | None
     ) -> MergeResult:
-        from omnigraph.operations.merge import preview_merge  # DuckDB
+        from omnigraph.merge.merge import preview_merge  # DuckDB
 
         onto = self._handle.on_branch(None if target is None else target.branch)
         state = onto.manifest()
@@ -399,7 +399,7 @@ class Graph(Reads):
         Counts are available immediately; rows with their images before and after are streamed on
         demand. With a Spark session its tasks compare, and write the files of `to_parquet`.
         """
-        from omnigraph.operations.diff import diff_snapshots  # DuckDB
+        from omnigraph.diff.diff import diff_snapshots  # DuckDB
 
         sides = [
             self._handle.resolve(before).snapshot,
@@ -412,10 +412,10 @@ class Graph(Reads):
             return diff_snapshots(self._objects.root, *sides, types=types, on_spark=tasks)
 
     def _diff_tasks(self, spark: SparkSession) -> OnSpark:
-        from omnigraph.spark.session import require_session  # few diffs run on Spark
+        from omnigraph.runner.session import require_session  # few diffs run on Spark
 
         session = require_session(spark)
-        from omnigraph.spark.diff_job import diff_on_spark  # needs pyspark
+        from omnigraph.diff.diff_job import diff_on_spark  # needs pyspark
 
         def compare(pairs: Pairs, directory: Path | None) -> dict[str, ChangeCounts]:
             compared = diff_on_spark(
@@ -440,7 +440,7 @@ class Graph(Reads):
         writing, what the feed still has to read is held while it is in use, until its end or
         `close()`.
         """
-        from omnigraph.operations.changes import changes  # DuckDB
+        from omnigraph.diff.change_feed import changes  # DuckDB
 
         return changes(
             self._objects,
@@ -458,7 +458,7 @@ class Graph(Reads):
 
         They are held until then, as for a feed.
         """
-        from omnigraph.operations.changes import baseline  # DuckDB
+        from omnigraph.diff.change_feed import baseline  # DuckDB
 
         catalog, holding = self._handle.view()[1].catalog, self._handle.holding()
         branch = self._handle.branch
@@ -553,7 +553,7 @@ class Graph(Reads):
         actor: str | None,
         operation_id: str | None,
     ) -> WriteResult:
-        from omnigraph.operations.write import Write, write_graph  # DuckDB
+        from omnigraph.load.write import Write, write_graph  # DuckDB
 
         self._handle.require_writable(kind.value)
         write = Write(
@@ -707,6 +707,6 @@ def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, Progress]:
 def _checks(audit: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:
     if audit is None:
         return ()
-    from omnigraph.operations.audit_queries import audit_checks  # the compiler
+    from omnigraph.api.audit_queries import audit_checks  # the compiler
 
     return audit_checks(audit, contract)

@@ -12,39 +12,39 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.api.handle import Handle, OpenMode
-from omnigraph.commit.recover import Swept, sweep
-from omnigraph.errors import InvalidInputError
-from omnigraph.graph import Graph
-from omnigraph.maintenance.migrate import migrate
-from omnigraph.maintenance.migrations.context import MigrationContext
-from omnigraph.operations.arguments import checked_actor, flag
-from omnigraph.operations.initialise import (
+from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.arguments import checked_actor, flag
+from omnigraph.commit.recovery import Swept, sweep
+from omnigraph.creation.initialise import (
     apply_initialise,
     existing_graph,
     plan_initialise,
     stored_at,
 )
-from omnigraph.operations.lost_manifest import require_newest
-from omnigraph.operations.schema_contract import Contracts, contract_for, read_contract
-from omnigraph.storage.branch_identity import BranchRef
-from omnigraph.storage.branch_refs import claim_branch
-from omnigraph.storage.history import Recovery, record_recovery
-from omnigraph.storage.location import is_durability_given, parse_root
-from omnigraph.storage.manifest import is_whole
-from omnigraph.storage.objects import Objects, StoredObjects
-from omnigraph.storage.paths import checked_path
-from omnigraph.storage.power_cuts import SetAside, mark_boot, set_aside_torn_files
-from omnigraph.storage.processes import use_storage
-from omnigraph.syntax import shown
-from omnigraph.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.creation.lost_manifest import require_newest
+from omnigraph.errors import InvalidInputError
+from omnigraph.graph import Graph
+from omnigraph.language.diagnostics import shown
+from omnigraph.maintenance.context import MigrationContext
+from omnigraph.maintenance.migrations import migrate
+from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.manifest.history import Recovery, record_recovery
+from omnigraph.storage.manifest.swap import is_whole
+from omnigraph.storage.objects.location import is_durability_given, parse_root
+from omnigraph.storage.objects.paths import checked_path
+from omnigraph.storage.objects.power_cuts import SetAside, mark_boot, set_aside_torn_files
+from omnigraph.storage.objects.processes import use_storage
+from omnigraph.storage.objects.store import Objects, StoredObjects
+from omnigraph.storage.refs.branches import claim_branch
+from omnigraph.validation.schema_contract import Contracts, contract_for, read_contract
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.api.options import Durability, Verify
-    from omnigraph.maintenance.rebuild import RebuildReport
-    from omnigraph.operations.schema_contract import SchemaContract
-    from omnigraph.storage.manifest_state import ManifestState
+    from omnigraph.maintenance.rebuild.rebuild import RebuildReport
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.validation.schema_contract import SchemaContract
 
 SCHEMA_SUFFIX: Final = ".pg"
 
@@ -190,7 +190,7 @@ def rebuild_manifest(
         DamagedGraphError: a table or the schema cannot be recovered.
         NotFoundError: there is no graph.
     """
-    from omnigraph.maintenance.rebuild import rebuild  # opening a graph does not need it
+    from omnigraph.maintenance.rebuild.rebuild import rebuild  # opening a graph does not need it
 
     flag(dry_run, argument="dry_run")
     objects = stored_at(parse_root(root, storage_options=storage_options))

@@ -14,7 +14,7 @@ import typer
 import omnigraph
 from omnigraph.cli.main import app
 from omnigraph.errors import InputTooLargeError
-from omnigraph.operations.load import LOCAL_BYTES_MAX
+from omnigraph.load.load import LOCAL_BYTES_MAX
 from tests.adversary.plain_install import LARGE_BYTES, SCHEMA, STEPS
 from tests.adversary.test_every_verb import leaves
 from tests.adversary.verbs import WORDS_OF_GROUPS
@@ -50,9 +50,9 @@ import sys
 from tests.adversary.plain_process import hide_optional_packages
 if "packages" in sys.argv[2]:
     hide_optional_packages()
-from omnigraph.load.ledger import Engine
-from omnigraph.load.records import FileFormat, SourceFile
-from omnigraph.operations.load import engine_for
+from omnigraph.load.report import Engine
+from omnigraph.load.formats.records import FileFormat, SourceFile
+from omnigraph.load.load import engine_for
 file = SourceFile(path="x.jsonl", format=FileFormat.JSONL, size=int(sys.argv[1]), gzipped=False,
     type_name=None, columns={})
 print(engine_for(Engine.AUTO, [file], spark=None).value)

@@ -16,7 +16,7 @@ from typing import Final
 
 import omnigraph
 from omnigraph import names
-from omnigraph.storage.durability import boot_id
+from omnigraph.storage.objects.durability import boot_id
 from tests.crash.copies import is_made, link_root
 from tests.forking.programs import run_module, start_module
 from tests.maintenance.old_graphs import old_graph

@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.local.merge_oracle import Conflict, Row, Rules, merge_graphs, spelt
+from tests.merge.oracle import Conflict, Row, Rules, merge_graphs, spelt
 
 SCHEMA = """
 node A { name: String @key  x: I32?  y: String?  tag: String? @unique }

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import omnigraph
+from omnigraph.diff.change_feed import BaselineTable, CommitChanges
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError, ReadOnlyError
 from omnigraph.graph import Graph, GraphView
-from omnigraph.operations.changes import BaselineTable, CommitChanges
 from tests.behind import meanwhile
 from tests.stores import folder_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import omnigraph
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
 from tests.behaviours.histories import SCHEMA, content, people, person, put, small_graph
 from tests.behind import FailpointReached, failing_at, small_limits
 from tests.stores import files_of, folder_of

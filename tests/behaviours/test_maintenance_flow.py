@@ -13,7 +13,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import NotFoundError
 from omnigraph.graph import Graph, GraphView
-from omnigraph.operations.merge_plan import MergeOutcome
+from omnigraph.merge.plan import MergeOutcome
 from tests.behaviours.documents import (
     CITES,
     DOC,

@@ -22,8 +22,8 @@ from omnigraph.errors import (
     NotFoundError,
 )
 from omnigraph.graph import Graph
-from omnigraph.operations.merge import MergeResult
-from omnigraph.operations.merge_plan import MergeOutcome
+from omnigraph.merge.merge import MergeResult
+from omnigraph.merge.plan import MergeOutcome
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import (
     Row,
@@ -563,7 +563,7 @@ RESOLUTIONS: list[ParameterSet] = [
     ),
     pytest.param(json.dumps({"default": "theirs"}), THEIRS, {"default": "theirs"}, id="text"),
 ]
-"""What the forms of a resolution mean is proven in tests/rules/test_merging.py."""
+"""What the forms of a resolution mean is proven in tests/merge/test_conflicts.py."""
 
 
 CHOSEN_RESOLUTIONS = for_gate(RESOLUTIONS, lambda case: case.id in ("ours", "newest", "column"))

@@ -311,7 +311,7 @@ def do_to_pets(graph: Graph, before: dict[str, str | None], after: dict[str, str
         graph.delete({"Pet": gone})
 
 
-# Rows that are merged whole are a case above; tests/rules and tests/local have every line of it.
+# Rows that are merged whole are a case above; tests/merge has every line of it.
 @pytest.mark.parametrize("column_level", for_gate([True, False], bool))
 @pytest.mark.parametrize("clashing", [False, True], ids=["going together", "in conflict"])
 def test_the_three_way_table(graph_root: str, clashing: bool, column_level: bool) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import omnigraph
 from omnigraph.errors import MergeConflictError
 from omnigraph.graph import Graph, GraphView
-from omnigraph.operations.merge import MergeResult
-from omnigraph.operations.merge_plan import MergeOutcome
-from omnigraph.rules.merging import ConflictKind
+from omnigraph.merge.conflicts import ConflictKind
+from omnigraph.merge.merge import MergeResult
+from omnigraph.merge.plan import MergeOutcome
 from tests.behaviours.random_histories import (
     COLUMNS,
     NOTHING,

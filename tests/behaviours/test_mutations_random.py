@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import omnigraph
 from omnigraph.errors import QueryFailedError, ValidationFailedError
 from omnigraph.graph import Graph
-from omnigraph.operations.mutate import MutationResult
+from omnigraph.mutate.mutate import MutationResult
 from tests.behaviours.random_mutations import (
     GIVEN,
     PARAMETERS,

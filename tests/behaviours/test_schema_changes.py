@@ -13,6 +13,8 @@ import pytest
 from ulid import ULID
 
 import omnigraph
+from omnigraph.commit.outcome import OperationStatus
+from omnigraph.diff.change_feed import CommitChanges
 from omnigraph.errors import (
     ConflictError,
     InvalidInputError,
@@ -24,8 +26,6 @@ from omnigraph.errors import (
     ValidationFailedError,
 )
 from omnigraph.graph import Graph, GraphView
-from omnigraph.operations.changes import CommitChanges
-from omnigraph.operations.outcome import OperationStatus
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import Row, content
 from tests.behind import calling_at, data_files, small_limits

@@ -16,9 +16,9 @@ from omnigraph.errors import (
     SchemaRefusedError,
     ValidationFailedError,
 )
+from omnigraph.evolution.plan.step_kinds import StepKind
 from omnigraph.graph import Graph, GraphView
 from omnigraph.schema.catalog import EnumType
-from omnigraph.schema.evolution.step_kinds import StepKind
 from tests.behaviours.repeating import repeatable
 from tests.behaviours.schema_histories import (
     Batch,

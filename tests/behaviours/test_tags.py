@@ -10,7 +10,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import ConflictError, NotFoundError
 from omnigraph.graph import Graph
-from omnigraph.storage.tags import Tag
+from omnigraph.storage.refs.tags import Tag
 from tests.behaviours.histories import content, people, person, put, small_graph
 from tests.behind import (
     FailpointReached,

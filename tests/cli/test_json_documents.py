@@ -204,8 +204,8 @@ def test_a_query_that_fails_after_its_first_rows_still_ends_its_document(folder:
 
     import pyarrow as pa
 
+    from omnigraph.engine.query_output import OutputFormat, write_rows
     from omnigraph.errors import QueryBudgetError
-    from omnigraph.operations.query_output import OutputFormat, write_rows
 
     class Failing:
         schema = pa.schema([pa.field("n", pa.int64())])

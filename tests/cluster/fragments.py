@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.storage.tables import table_health
+from omnigraph.storage.lance.tables import table_health
 from tests.behaviours.histories import row_ids
 
 SCHEMA = """

@@ -7,13 +7,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import omnigraph
+from omnigraph.engine.spark.execute import query_frame
+from omnigraph.engine.spark.refusals import query_errors
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import plan_query
-from omnigraph.spark.queries.execute import query_frame
-from omnigraph.spark.queries.refusals import query_errors
 from tests.query.evaluator import EPOCH
 
 SCHEMA = """

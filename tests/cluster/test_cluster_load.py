@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 HOME = Path(__file__).parent.parent.parent
 DRIVER = """
 import json, sys, omnigraph
-from omnigraph.spark.session import SparkTarget
+from omnigraph.runner.session import SparkTarget
 root, files, master, settings = sys.argv[1:]
 report = omnigraph.open(root).load(
     files, spark=SparkTarget(master=master, settings=json.loads(settings)),
@@ -133,7 +133,7 @@ def test_a_load_whose_tasks_keep_dying_fails_and_leaves_nothing(
     assert graph.maintenance.check().ok
 
 
-# In the gate tests/operations/test_load_crash.py kills loads in one process at the other points.
+# In the gate tests/load/test_load_crash.py kills loads in one process at the other points.
 @pytest.mark.cost("starts a driver with a JVM of its own", 25)
 @pytest.mark.parametrize("point", for_gate(DRIVER_POINTS, lambda point: point == GATE_POINT))
 def test_a_load_whose_driver_is_killed_is_there_whole_or_not_at_all(

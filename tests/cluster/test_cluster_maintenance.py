@@ -34,7 +34,7 @@ PIECES = 2 * FRAGMENTS * ROWS // TARGET
 PATIENCE_SECONDS = 900
 DRIVER = """
 import json, sys, omnigraph
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from omnigraph.runner.session import SparkTarget, spark_for_a_while
 root, master, target, settings = sys.argv[1:]
 with spark_for_a_while(target=SparkTarget(master=master, settings=json.loads(settings))) as spark:
     graph = omnigraph.open(root)

@@ -19,13 +19,13 @@ import pytest
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
-from omnigraph.datasource import OmnigraphDataSource
 from omnigraph.errors import QueryFailedError
-from omnigraph.local.evolving.data_checks import failed_checks
-from omnigraph.local.evolving.table_changes import table_changes
-from omnigraph.schema.evolution.planning import evolve
-from omnigraph.spark.evolve_job import failed_checks_on_spark, stage_columns_on_spark
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from omnigraph.evolution.plan.planning import evolve
+from omnigraph.evolution.run_checks import failed_checks
+from omnigraph.evolution.spark_values import failed_checks_on_spark, stage_columns_on_spark
+from omnigraph.evolution.table_changes import table_changes
+from omnigraph.runner.session import SparkTarget, spark_for_a_while
+from omnigraph.spark.datasource import OmnigraphDataSource
 from tests.cluster import fragments, inputs, ring
 from tests.cluster.servers import (
     EXECUTOR_SETTINGS,
@@ -33,7 +33,7 @@ from tests.cluster.servers import (
     executors,
     standalone_cluster,
 )
-from tests.local.evolving.stored import stored
+from tests.evolution.stored import stored
 from tests.schema.compiling import compiled
 from tests.spark.test_evolve_job import ASKING, CHECKED, random_rows
 from tests.stores import folder_of
@@ -41,7 +41,7 @@ from tests.stores import folder_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.load.ledger import LoadReport
+    from omnigraph.load.report import LoadReport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 

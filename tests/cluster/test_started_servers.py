@@ -27,7 +27,7 @@ edge Knows: Person -> Person
 ON_A_CLUSTER = """
 import json, sys
 import omnigraph
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from omnigraph.runner.session import SparkTarget, spark_for_a_while
 
 graph = omnigraph.open(sys.argv[1], storage_options={"allow_http": "true"})
 target = SparkTarget(master="local-cluster[2,1,1024]", settings=json.loads(sys.argv[2]))
@@ -38,8 +38,8 @@ with spark_for_a_while(target=target) as spark:
 THROUGH_CONNECT = """
 import json, sys
 import omnigraph
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
-from omnigraph.datasource import OmnigraphDataSource
+from omnigraph.runner.session import SparkTarget, spark_for_a_while
+from omnigraph.spark.datasource import OmnigraphDataSource
 
 graph = omnigraph.open(sys.argv[1])
 settings = json.loads(sys.argv[2])

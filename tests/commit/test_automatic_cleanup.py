@@ -12,9 +12,9 @@ import omnigraph
 from omnigraph import names
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph, GraphView
-from omnigraph.operations.check import Problem
-from omnigraph.storage.history import HISTORY
-from omnigraph.storage.table_versions import Role
+from omnigraph.storage.manifest.history import HISTORY
+from omnigraph.storage.staging.table_versions import Role
+from omnigraph.validation.check import Problem
 from tests.maintenance.old_graphs import AUTO_CLEANUP, SCHEMA, old_graph
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("makes tables with bare Lance")]

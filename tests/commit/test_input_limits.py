@@ -14,11 +14,11 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import OmnigraphError
-from omnigraph.commit.fold import fold
+from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import InvalidInputError, NotFoundError, ValidationFailedError
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
 from tests.commit import hostile_inputs as hostile
 from tests.stores import folder_of, root_at
 

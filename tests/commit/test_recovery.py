@@ -10,10 +10,10 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import RecoveryRequiredError
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.forking.programs import start_code, wait_until
 from tests.stores import folder_of
@@ -189,6 +189,6 @@ def test_a_sidecar_that_vanishes_while_it_is_listed_is_skipped(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = names.sidecar(str(ULID()))
-    monkeypatch.setattr("omnigraph.commit.recover.pending_sidecars", lambda _: (gone,))
+    monkeypatch.setattr("omnigraph.commit.recovery.pending_sidecars", lambda _: (gone,))
 
     assert graph.maintenance.recover().settled == ()

@@ -9,7 +9,8 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit import fold
+from omnigraph.commit import history_compaction
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import (
     DriftNeedsRepairError,
     InvalidInputError,
@@ -18,10 +19,9 @@ from omnigraph.errors import (
     ValidationFailedError,
 )
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
-from omnigraph.storage.location import parse_root
+from omnigraph.storage.lance.tables import scan
 from omnigraph.storage.manifest_rows import Operation, Outcome
-from omnigraph.storage.tables import scan
+from omnigraph.storage.objects.location import parse_root
 from tests.commit.small_graphs import account, accounts, pay, small_graph
 
 pytestmark = pytest.mark.unit
@@ -190,7 +190,7 @@ def test_the_same_operation_id_writes_once_and_answers_the_same(graph: Graph) ->
 def test_an_operation_id_survives_the_fold_into_history(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "FOLD_EVERY", 10)
+    monkeypatch.setattr(history_compaction, "FOLD_EVERY", 10)
     operation_id = str(ULID())
     first = graph.write({"Account": [account("a", 1)]}, operation_id=operation_id)
     for number in range(15):

@@ -18,17 +18,19 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import SchemaInvalidError
+from omnigraph.evolution.plan.plan_json import plan_json
+from omnigraph.evolution.plan.plan_text import plan_text
+from omnigraph.evolution.plan.planning import evolve
 from omnigraph.query.lint import lint_queries
 from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import plan_query
 from omnigraph.schema.compile import lint_schema
-from omnigraph.schema.evolution.plan_json import plan_json
-from omnigraph.schema.evolution.plan_text import plan_text
-from omnigraph.schema.evolution.planning import evolve
 from tests.drawing import drawn, seed_hypothesis
+from tests.engine.typed_expressions import expressions, rows
+from tests.evolution.plan.pairs import pair, shuffled
+from tests.evolution.plan.rows import rows_of
 from tests.load.broken_records import line_texts
 from tests.load.random_loads import loads
-from tests.local.queries.typed_expressions import expressions, rows
 from tests.query import fuzz as query_fuzz
 from tests.query import random_queries
 from tests.query.people import CATALOG
@@ -36,8 +38,6 @@ from tests.query.random_graphs import random_graph
 from tests.query.random_texts import random_query
 from tests.schema import fuzz as schema_fuzz
 from tests.schema.compiling import compiled
-from tests.schema.evolution.pairs import pair, shuffled
-from tests.schema.evolution.rows import rows_of
 from tests.schema.schemas import texts
 
 Cases: TypeAlias = Callable[[str], Iterator[object]]

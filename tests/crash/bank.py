@@ -17,16 +17,21 @@ import pyarrow as pa
 from ulid import ULID
 
 import omnigraph
-from omnigraph.commit.fold import fold_if_due
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.protocol import Committed, Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.lance.tables import open_pinned, scan
+from omnigraph.storage.manifest.state import ManifestState
 from omnigraph.storage.snapshot import Snapshot, take_snapshot
-from omnigraph.storage.staging import StagedChange, restage_append, stage_append, stage_merge
-from omnigraph.storage.tables import open_pinned, scan
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.staging.changes import (
+    StagedChange,
+    restage_append,
+    stage_append,
+    stage_merge,
+)
 
 SCHEMA = """
 node Account { name: String @key  balance: I64 }

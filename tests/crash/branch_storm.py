@@ -20,7 +20,7 @@ from omnigraph.commit.orphans import Fate, listed_forks, reconcile_forks
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.storage.branch_refs import find_branch, read_branch_log
+from omnigraph.storage.refs.branches import find_branch, read_branch_log
 from tests.crash.branch_storm_roles import POOL, Claim, read_claims
 from tests.crash.branch_world import (
     MAIN,

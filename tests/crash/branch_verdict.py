@@ -15,10 +15,10 @@ from ulid import ULID
 import omnigraph
 from omnigraph import names
 from omnigraph.commit.orphans import Fate, ListedFork, listed_forks, reconcile_forks
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import ConflictError, NotFoundError, OperationRolledBackError
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
 from tests.crash.branch_world import Errand, Picture, Verb, done, look_at, run_errand
 from tests.crash.small_world import Content
 from tests.crash.soundness import findings

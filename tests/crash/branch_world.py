@@ -14,13 +14,13 @@ from typing import assert_never
 
 from ulid import ULID
 
-from omnigraph.commit.fold import fold
+from omnigraph.commit.history_compaction import fold
 from omnigraph.commit.orphans import reconcile_forks
 from omnigraph.errors import BranchGoneError, NothingWrittenError, OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.operations.references import branch_ref
-from omnigraph.storage.branch_refs import living_branches
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.refs.branches import living_branches
+from omnigraph.storage.refs.references import branch_ref
 from tests.crash.small_world import Content, Job, Kind, after, carry_out, content_of
 
 MAIN = "main"

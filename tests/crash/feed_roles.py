@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
+from omnigraph.diff.change_feed import CommitChanges, changes
 from omnigraph.graph import Graph
-from omnigraph.operations.changes import CommitChanges, changes
 
 PEOPLE = 12
 SIDES = ("before", "after")

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 import omnigraph
+from omnigraph.diff.change_feed import BaselineTable, ChangeFeed
 from omnigraph.errors import ConflictError, NoLongerKeptError, OmnigraphError
 from omnigraph.graph import Graph, GraphView
-from omnigraph.operations.changes import BaselineTable, ChangeFeed
 
 SCHEMA: Final = """
 node Left { name: String @key  n: I64 }

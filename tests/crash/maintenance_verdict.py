@@ -14,10 +14,10 @@ from lance import LanceDataset
 import omnigraph
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.graph import Graph
-from omnigraph.operations.check import Problem
-from omnigraph.storage.drift import DriftClass, table_drift
-from omnigraph.storage.table_versions import head_version
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.staging.drift import DriftClass, table_drift
+from omnigraph.storage.staging.table_versions import head_version
+from omnigraph.validation.check import Problem
 from tests.crash.branch_world import MAIN
 from tests.crash.maintenance_world import Contents, Maintenance, keep_up, look
 from tests.crash.soundness import findings

@@ -15,7 +15,7 @@ import omnigraph
 from omnigraph.commit.orphans import reconcile_forks
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.storage.branch_refs import living_branches
+from omnigraph.storage.refs.branches import living_branches
 from tests.crash.branch_world import DEV, MAIN, Errand, Verb, job_of, told
 from tests.crash.small_world import Content, after, content_of
 

@@ -30,24 +30,24 @@ from omnigraph.commit.effects import (
     own_versions,
     roll_forward,
 )
-from omnigraph.commit.fold import _without, fold
+from omnigraph.commit.history_compaction import _without, fold
 from omnigraph.commit.maintenance import _publish as publish_maintenance
 from omnigraph.commit.orphans import survey_forks
 from omnigraph.commit.protocol import _Attempts
 from omnigraph.commit.publish import _require_pins, publish
-from omnigraph.commit.put_back import _publish as publish_restored
-from omnigraph.commit.put_back import put_pins_back
-from omnigraph.commit.recover import _decide
+from omnigraph.commit.recovery import _decide
+from omnigraph.commit.rollback import _publish as publish_restored
+from omnigraph.commit.rollback import put_pins_back
 from omnigraph.commit.schema_follow_up import follow_up_schema
 from omnigraph.commit.table_moves import _Move, _standing, require_no_foreign
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.protection import _Manifests, read_protection
-from omnigraph.operations.holding import LiveHold
-from omnigraph.operations.retained import require_versions_retained
-from omnigraph.operations.schema_contract import read_contract
-from omnigraph.storage.branch_refs import require_living
-from omnigraph.storage.manifest import _read_whole
-from omnigraph.storage.retention import raise_floors
+from omnigraph.storage.manifest.retention import raise_floors
+from omnigraph.storage.manifest.swap import _read_whole
+from omnigraph.storage.refs.branches import require_living
+from omnigraph.storage.refs.holding import LiveHold
+from omnigraph.storage.refs.retained import require_versions_retained
+from omnigraph.validation.schema_contract import read_contract
 
 
 @dataclass(frozen=True, slots=True)

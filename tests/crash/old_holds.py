@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast
 
-from omnigraph.commit.clock import Clock
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.clock import Clock
 from omnigraph.graph import Graph
-from omnigraph.operations.holding import LiveHold, hold_versions
-from omnigraph.storage.objects import Objects
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.objects.store import Objects
+from omnigraph.storage.refs.holding import LiveHold, hold_versions
 from tests.crash.maintenance_world import Laid
 
 

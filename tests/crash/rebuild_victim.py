@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import omnigraph
-import omnigraph.maintenance.rebuild  # every victim finds it loaded
+import omnigraph.maintenance.rebuild.rebuild  # every victim finds it loaded
 
 
 def main(_verb: str, root: str) -> None:

@@ -7,8 +7,8 @@ from typing import assert_never
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.fold import fold
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.commit.history_compaction import fold
+from omnigraph.storage.manifest.swap import read_manifest
 from tests.crash.cases import Rival
 from tests.crash.small_world import Content, Job, Kind, carry_out, content_of
 from tests.crash.worlds import earlier_id

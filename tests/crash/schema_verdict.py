@@ -10,15 +10,15 @@ from __future__ import annotations
 import pytest
 
 import omnigraph
-from omnigraph.commit.schema_lock import schema_change_under_way
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.schema_commit import schema_change_under_way
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import OperationRolledBackError
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
-from omnigraph.storage.branch_refs import living_branches
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Table
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.refs.branches import living_branches
 from tests.crash.schema_processes import run
 from tests.crash.schema_world import (
     CHANGES,

@@ -10,11 +10,11 @@ import sys
 from dataclasses import asdict
 
 import omnigraph
+import omnigraph.api.audited_load
+import omnigraph.engine.query_text  # all five: every victim finds them loaded
+import omnigraph.evolution.apply_schema
 import omnigraph.maintenance.optimize
-import omnigraph.operations.apply_schema
-import omnigraph.operations.audited_load
-import omnigraph.operations.mutate
-import omnigraph.operations.query_text  # all five: every victim finds them loaded
+import omnigraph.mutate.mutate
 from omnigraph.errors import NothingWrittenError, OmnigraphError
 from omnigraph.graph import Graph
 from tests.crash.schema_world import Apply, apply, look

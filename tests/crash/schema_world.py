@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import omnigraph
 from omnigraph import names
+from omnigraph.evolution.apply_schema import SchemaResult
 from omnigraph.graph import Graph, GraphView
-from omnigraph.operations.apply_schema import SchemaResult
 from omnigraph.schema.arrow import table_schema
-from omnigraph.storage.tables import scan
+from omnigraph.storage.lance.tables import scan
 from tests.crash.small_world import CITY, PERSON, VISITED, Content
 
 MAIN, SIDE = "main", "side"

@@ -11,9 +11,9 @@ from typing import Any, assert_never
 import omnigraph
 from omnigraph import Rows
 from omnigraph.graph import Graph
-from omnigraph.operations.write import WriteResult
+from omnigraph.load.write import WriteResult
+from omnigraph.storage.lance.tables import scan
 from omnigraph.storage.snapshot import Snapshot
-from omnigraph.storage.tables import scan
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from omnigraph.graph import Graph
-from omnigraph.operations import check
-from omnigraph.operations.check import Finding
+from omnigraph.validation import check
+from omnigraph.validation.check import Finding
 from tests.gate.selection import is_nightly
 
 _judged: set[str] = set()

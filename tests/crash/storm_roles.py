@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 import omnigraph
-from omnigraph.commit.fold import fold
+from omnigraph.commit.history_compaction import fold
 from omnigraph.errors import NothingWrittenError, OmnigraphError
-from omnigraph.storage.manifest import forget_old_versions, read_manifest
+from omnigraph.storage.manifest.swap import forget_old_versions, read_manifest
 from tests.crash.bank import any_transfer, carry_out
 from tests.gate.seeds import run_seed
 

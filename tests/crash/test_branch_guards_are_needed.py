@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.operations.check import Problem
+from omnigraph.validation.check import Problem
 from tests.crash.branch_world import (
     DEV,
     FRESH,

@@ -12,9 +12,9 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import AlreadyInitialisedError, OmnigraphError
-from omnigraph.operations.check import Problem
-from omnigraph.operations.outcome import OperationStatus
+from omnigraph.validation.check import Problem
 from tests.crash.cases import (
     DRIFTS,
     FOLDS,

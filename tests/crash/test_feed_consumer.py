@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.operations.changes import changes
+from omnigraph.diff.change_feed import changes
 from tests.crash.feed_roles import Line, store
 from tests.crash.processes import Victim, start
 from tests.gate.seeds import case_seeds

@@ -28,7 +28,7 @@ from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.mutants import GUARDS
 from tests.crash.small_world import KINDS, Kind
 from tests.crash.verdict import kinds_that_follow
-from tests.operations import test_load_crash
+from tests.load import test_load_crash
 
 pytestmark = pytest.mark.crash
 

@@ -17,13 +17,13 @@ import pytest
 from ulid import ULID
 
 import omnigraph
-from omnigraph.commit.fold import fold
+from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.graph import Graph
-from omnigraph.operations.check import Problem
-from omnigraph.operations.outcome import OperationStatus
-from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.tables import scan
+from omnigraph.storage.lance.tables import scan
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.validation.check import Problem
 from tests.crash.mutants import without_guards
 from tests.crash.processes import start
 from tests.crash.small_world import PERSON, Content, Job, Kind, after, carry_out
@@ -328,7 +328,7 @@ def test_a_roll_back_restores_the_pin_of_today_not_the_one_the_dead_writer_saw(
 def test_undone_operations_are_forgotten_only_behind_a_mark(
     worlds: Worlds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.commit.fold._UNPUBLISHED_KEPT_MAX", 0)
+    monkeypatch.setattr("omnigraph.commit.history_compaction._UNPUBLISHED_KEPT_MAX", 0)
 
     def told_before_and_after(guard: str) -> tuple[OperationStatus, OperationStatus]:
         root = root_at(tmp_path / f"graph-{guard}")

@@ -11,11 +11,11 @@ import pytest
 
 import omnigraph
 from omnigraph import failpoints
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.commit.sidecar import pending_sidecars, read_sidecar
 from omnigraph.failpoints import Action, Armed, FailpointReached
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
-from omnigraph.storage.table_versions import data_files_at
+from omnigraph.storage.staging.table_versions import data_files_at
 from tests.crash.branch_world import MAIN, write
 from tests.crash.maintenance_world import Maintenance, take, with_steps
 from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds

@@ -13,8 +13,8 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import failpoints
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.failpoints import Action, Armed
-from omnigraph.operations.outcome import OperationStatus
 from tests.crash.schema_cases import (
     DEATHS,
     ROUTES,

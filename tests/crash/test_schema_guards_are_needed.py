@@ -11,9 +11,9 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.graph import Graph
-from omnigraph.operations.check import Problem
-from omnigraph.operations.outcome import OperationStatus
+from omnigraph.validation.check import Problem
 from tests.crash.mutants import without_guards
 from tests.crash.processes import Victim
 from tests.crash.schema_processes import start

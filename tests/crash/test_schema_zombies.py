@@ -13,9 +13,9 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import ConflictError
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
 from tests.crash.processes import Victim
 from tests.crash.schema_processes import start
 from tests.crash.schema_sleeps import (

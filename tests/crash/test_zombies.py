@@ -14,9 +14,9 @@ import pytest
 from ulid import ULID
 
 import omnigraph
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
 from tests.crash.cases import init_deaths
 from tests.crash.processes import start
 from tests.crash.small_world import SCHEMA, Content, Job, Kind, carry_out, content_of

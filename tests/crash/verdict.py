@@ -12,12 +12,12 @@ import pytest
 from ulid import ULID
 
 import omnigraph
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import OperationRolledBackError
 from omnigraph.graph import Graph
-from omnigraph.operations.check import Problem
-from omnigraph.operations.outcome import OperationStatus
-from omnigraph.storage.table_versions import head_version, version_records
+from omnigraph.storage.staging.table_versions import head_version, version_records
+from omnigraph.validation.check import Problem
 from tests.crash.small_world import KINDS, Content, Job, Kind, after, carry_out, content_of
 from tests.crash.soundness import findings
 from tests.gate.selection import is_nightly

@@ -13,10 +13,10 @@ import omnigraph
 import omnigraph.maintenance.cleanup
 import omnigraph.maintenance.optimize
 import omnigraph.maintenance.repair  # all three: every victim finds them loaded
-from omnigraph.commit.fold import fold
+from omnigraph.commit.history_compaction import fold
 from omnigraph.errors import NothingWrittenError, OmnigraphError, OutcomeUnknownError
 from omnigraph.graph import Graph
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.swap import read_manifest
 from tests.crash.maintenance_world import Maintenance, keep_up
 from tests.crash.small_world import SCHEMA, Job, carry_out
 
@@ -51,7 +51,7 @@ def _do(verb: str, root: str, job: str) -> dict[str, object]:
             result = carry_out(omnigraph.open(root), Job.decoded(job))
             return {"said": "acknowledged", "commit_id": result.commit_id}
         case "write_and_fold":
-            with patch("omnigraph.commit.fold.FOLD_EVERY", 1):
+            with patch("omnigraph.commit.history_compaction.FOLD_EVERY", 1):
                 return _do("write", root, job)
         case "maintenance":
             return {"said": "acknowledged", **keep_up(omnigraph.open(root), Maintenance(job))}

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ulid import ULID
 
 import omnigraph
-from omnigraph.commit.fold import FOLD_EVERY
+from omnigraph.commit.history_compaction import FOLD_EVERY
 from tests.crash.copies import is_made, link_root, move_root
 from tests.crash.processes import run, start
 from tests.crash.small_world import (

@@ -14,16 +14,16 @@ from typing import Final
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.fold import fold
+from omnigraph.commit.history_compaction import fold
 from omnigraph.failpoints import POINTS
 from omnigraph.graph import Graph
-from omnigraph.storage.location import Root
-from omnigraph.storage.manifest import (
+from omnigraph.storage.manifest.swap import (
     SwapAnswer,
     forget_old_versions,
     read_manifest,
     swap_manifest,
 )
+from omnigraph.storage.objects.location import Root
 from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.small_world import KINDS, TOUCHED, Content, Job, Kind, after, carry_out
 from tests.crash.worlds import Stage, World, earlier_id

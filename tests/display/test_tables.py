@@ -23,7 +23,7 @@ from omnigraph.display.cells import (
     value,
 )
 from omnigraph.display.tables import TableView
-from omnigraph.syntax import display_width
+from omnigraph.language.diagnostics import display_width
 
 pytestmark = pytest.mark.unit
 

@@ -81,8 +81,8 @@ def set_clock() -> None:
     """Give this process its clock, before anything takes the one of the machine."""
     for name in [name for name in os.environ if name.startswith("OMNIGRAPH_")]:
         del os.environ[name]
-    from omnigraph import system_clock
-    from omnigraph.commit.clock import Clock
+    from omnigraph.api import system_clock
+    from omnigraph.clock import Clock
 
     clock: Any = system_clock
     clock.new_id = next_id

@@ -44,7 +44,23 @@ import typer
 _STDOUT_LOST = 120
 """The exit code of a Python process that could not write the last of its output."""
 COMMAND = str(Path(sys.executable).parent / "omnigraph")
-_NEEDS_SPARK = ("omnigraph.spark", "omnigraph.datasource", "omnigraph.change_source")
+_NEEDS_SPARK = (
+    "omnigraph.api.spark_graph",
+    "omnigraph.diff.diff_job",
+    "omnigraph.engine.spark",
+    "omnigraph.evolution.spark_values",
+    "omnigraph.load.spark.frame_job",
+    "omnigraph.load.spark.load_job",
+    "omnigraph.maintenance.spark_job",
+    "omnigraph.merge.spark_merge",
+    "omnigraph.merge.would_be",
+    "omnigraph.runner.failures",
+    "omnigraph.runner.row_stream",
+    "omnigraph.runner.scan",
+    "omnigraph.runner.types",
+    "omnigraph.spark",
+    "omnigraph.validation.integrity_job",
+)
 _USED_BY_COMMANDS = ("rich.console", "rich.table", "pyarrow.csv", "pyarrow.parquet")
 """Modules of others that are imported when a command runs."""
 

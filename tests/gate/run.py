@@ -35,7 +35,7 @@ from tests.gate.environment import (
 )
 from tests.gate.shards import SUITES
 
-SMOKE_ON_S3 = ("tests/operations/test_initialise.py", "tests/operations/test_open.py")
+SMOKE_ON_S3 = ("tests/creation/test_initialise.py", "tests/api/test_opening.py")
 """Suites that also run on S3; tests/s3 has every verb, and the nightly every suite."""
 FAST_FOLDERS = tuple(
     folder for suite in ("behaviours", "crash", "model", "units") for folder in SUITES[suite][1]

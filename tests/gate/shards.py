@@ -39,28 +39,30 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 """What pytest is given, and the number of shards it is cut into."""
 
 SUITES_ON_S3 = (
-    *("tests/behaviours", "tests/operations", "tests/maintenance", "tests/commit"),
-    *("tests/cli", "tests/local", "tests/query", "tests/storage"),
+    *("tests/api", "tests/behaviours", "tests/cli", "tests/commit", "tests/creation"),
+    *("tests/diff", "tests/engine"),
+    *("tests/evolution", "tests/load", "tests/maintenance", "tests/merge", "tests/mutate"),
+    *("tests/query", "tests/runner", "tests/storage", "tests/validation"),
 )
 RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "table-diff": (2000, ("tests/local/test_table_diff.py",)),
+    "table-diff": (2000, ("tests/diff/test_table_diff.py",)),
     "row-changes": (2500, ("tests/storage/test_row_changes.py",)),
-    "settle": (1500, ("tests/local/test_settle.py",)),
-    "writes": (3000, ("tests/local/test_random_writes.py",)),
-    "casts": (5000, ("tests/local/test_casts.py",)),
-    "evolving": (4000, ("tests/local/evolving",)),
-    "sql-expressions": (4000, ("tests/local/queries/test_sql_expressions.py",)),
+    "settle": (1500, ("tests/validation/test_resolve_keys.py",)),
+    "writes": (3000, ("tests/validation/test_random_writes.py",)),
+    "casts": (5000, ("tests/validation/test_casts.py",)),
+    "evolving": (4000, ("tests/evolution", "--ignore=tests/evolution/plan")),
+    "sql-expressions": (4000, ("tests/engine/test_sql_expressions.py",)),
     "query-parts": (
         10_000,
         tuple(
-            f"tests/local/queries/test_{about}.py"
+            f"tests/engine/test_{about}.py"
             for about in ("text", "vector_distances", "frames", "adjacency", "id_lookup")
         ),
     ),
-    "search-indexes": (20_000, ("tests/local/queries/test_search_indexes.py",)),
-    "loads": (1500, ("tests/operations/test_load_random.py",)),
+    "search-indexes": (20_000, ("tests/engine/test_search_indexes.py",)),
+    "loads": (1500, ("tests/load/test_load_random.py",)),
     "load-formats": (5000, ("tests/load",)),
-    "schema-changes": (5000, ("tests/schema/evolution",)),
+    "schema-changes": (5000, ("tests/evolution/plan",)),
     "identity": (20_000, ("tests/schema/test_identity.py",)),
     "edits": (4000, ("tests/storage/test_edits.py",)),
     "manifest": (
@@ -70,7 +72,7 @@ RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
             for about in ("manifest_rows", "snapshot", "commit_graph")
         ),
     ),
-    "feed": (200, ("tests/operations/test_changes.py", "tests/operations/test_cursors.py")),
+    "feed": (200, ("tests/diff/test_change_feed.py", "tests/diff/test_cursors.py")),
     "indexing": (200, ("tests/maintenance/test_indexing.py",)),
     "rewrites": (30_000, ("tests/query/test_rewrites.py",)),
     "plans": (
@@ -176,7 +178,7 @@ def _differential() -> Iterator[Shard]:
 
 def _random_histories() -> Iterator[Shard]:
     yield from _drawn("histories", 12, 250, "tests/behaviours/test_merge_random.py")
-    yield from _drawn("three-way", 1, 3000, "tests/local/test_three_way.py")
+    yield from _drawn("three-way", 1, 3000, "tests/merge/test_three_way.py")
     yield from _drawn("cleanups", 5, 100, "tests/behaviours/test_cleanup_random.py", workers=2)
     yield from _drawn("schemas", 5, 200, "tests/behaviours/test_schema_random.py")
     yield from _drawn("mutations", 2, 1500, "tests/behaviours/test_mutations_random.py")
@@ -292,7 +294,7 @@ def _fuzzing() -> Iterator[Shard]:
     for number, calls in enumerate((("5000", "{seed}"), ("every",))):
         yield Shard(
             name=f"fuzz-calls {number}/2",
-            command=("python", "-m", "tests.operations.wrong_calls", *calls),
+            command=("python", "-m", "tests.api.wrong_calls", *calls),
         )
     yield from _drawn("schema-texts", 1, 10_000, "tests/schema/test_roundtrip.py")
     for number in range(4):

@@ -24,7 +24,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 def test_the_name_of_a_data_file_is_one_name_whatever_is_in_it(
     folders: tuple[Path, Path], spelling: str
 ) -> None:
-    """Relied on by: storage/containment.py, which looks at folders and base paths alone."""
+    """Relied on by: storage/objects/containment.py, which looks at folders and base paths alone."""
     mine, theirs = folders
     (file,) = (theirs / "data").iterdir()
     path = spelling.format(file.name if "data" in spelling else file)

@@ -14,8 +14,8 @@ import pytest
 from lance import LanceDataset
 from lance.query import MatchQuery, PhraseQuery
 
-from omnigraph.storage import text_tokens
-from omnigraph.storage.text_tokens import PARAMETERS, TRUSTED_MAX
+from omnigraph.storage.indexes import text_tokens
+from omnigraph.storage.indexes.text_tokens import PARAMETERS, TRUSTED_MAX
 
 pytestmark = pytest.mark.unit
 
@@ -57,7 +57,7 @@ def characters(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
 def test_lance_cuts_a_text_where_python_does_but_at_characters_that_are_doubted(
     characters: LanceDataset,
 ) -> None:
-    """Relied on by: which texts no index is built over (storage/text_tokens.py)."""
+    """Relied on by: which texts no index is built over (storage/indexes/text_tokens.py)."""
     cut = found(characters, MatchQuery("q", "text"), fast_search=True)
 
     different = {each for each in LOOKED_AT if (each in cut) == bool(LETTER.match(chr(each)))}
@@ -70,7 +70,7 @@ def test_lance_cuts_a_text_where_python_does_but_at_characters_that_are_doubted(
 
 
 def test_lance_writes_trusted_tokens_small_as_python_does(characters: LanceDataset) -> None:
-    """Relied on by: which tokens an index is asked for (storage/text_tokens.py)."""
+    """Relied on by: which tokens an index is asked for (storage/indexes/text_tokens.py)."""
     by_small: dict[str, set[int]] = defaultdict(set)
     for each in LOOKED_AT:
         small = chr(each).lower()
@@ -133,7 +133,7 @@ def test_words_near_a_word_are_all_found_only_if_lance_may_expand_it(tmp_path: P
 
 
 def test_a_long_word_cannot_be_searched_for_with_edits(tmp_path: Path) -> None:
-    """Relied on by: how long words are asked for (storage/search.py)."""
+    """Relied on by: how long words are asked for (storage/indexes/search.py)."""
     dataset = with_text_index(texts(tmp_path / "texts", ["a" * 32]))
 
     assert found(dataset, MatchQuery("a" * 32, "text", fuzziness=2)) == {0}
@@ -193,7 +193,7 @@ def test_l2_is_told_as_its_square(tmp_path: Path) -> None:
 
 
 def test_a_filter_starves_a_fixed_number_of_probes_but_no_minimum(tmp_path: Path) -> None:
-    """Relied on by: `nearest` with a filter that few rows pass (storage/search.py)."""
+    """Relied on by: `nearest` with a filter that few rows pass (storage/indexes/search.py)."""
     vectors = np.random.default_rng(1).random((4000, 8))
     dataset = with_vector_index(tmp_path / "places", vectors, "l2", 20)
     few = "n % 333 = 0"

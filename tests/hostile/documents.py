@@ -22,12 +22,12 @@ from omnigraph.commit.sidecar import (
     WriterKind,
     this_host,
 )
-from omnigraph.maintenance.copy_records import CopyRecord
-from omnigraph.maintenance.rebuild_lock import RebuildEntry
-from omnigraph.storage.branch_identity import BranchRef
-from omnigraph.storage.digests import digest_of_values
-from omnigraph.storage.holds import HeldVersions, Hold
-from omnigraph.storage.tags import Tag
+from omnigraph.creation.copy_records import CopyRecord
+from omnigraph.creation.rebuild_lock import RebuildEntry
+from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.storage.refs.holds import HeldVersions, Hold
+from omnigraph.storage.refs.tags import Tag
 from tests.adversary.world import DEV, EARLY
 
 if TYPE_CHECKING:

@@ -31,11 +31,8 @@ from omnigraph.commit.sidecar import (
     put_sidecar,
     this_host,
 )
-from omnigraph.storage.checksums import ChecksumList, FileChecksum
-from omnigraph.storage.digests import digest_of, digest_of_values
-from omnigraph.storage.durability import boot_id
-from omnigraph.storage.history import record_commits
-from omnigraph.storage.location import parse_root
+from omnigraph.storage.lance.checksums import ChecksumList, FileChecksum
+from omnigraph.storage.manifest.history import record_commits
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
@@ -50,7 +47,10 @@ from omnigraph.storage.manifest_rows import (
     encode,
     facts_of,
 )
-from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.objects.digests import digest_of, digest_of_values
+from omnigraph.storage.objects.durability import boot_id
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.snapshot import ChecksumRef, Pin
 from tests.adversary.world import DEV, EARLY
 from tests.hostile.documents import COPY_RECORD, DOCUMENTS, HOLD, changes, place_file

@@ -12,20 +12,20 @@ import pytest
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.schema_lock import schema_change_under_way
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.commit.schema_commit import schema_change_under_way
 from omnigraph.commit.sidecar import is_abandoned, read_sidecar
+from omnigraph.creation.copy_records import finish_decided, is_claimed, last_record
+from omnigraph.creation.rebuild_lock import rebuilding
 from omnigraph.errors import OmnigraphError
-from omnigraph.maintenance.copy_records import finish_decided, is_claimed, last_record
-from omnigraph.maintenance.rebuild_lock import rebuilding
 from omnigraph.maintenance.scrub import _read_progress
-from omnigraph.operations.schema_contract import read_contract
-from omnigraph.storage.branch_refs import branch_logs
-from omnigraph.storage.holds import readable_holds, stored_holds
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.retention import read_retention
-from omnigraph.storage.tags import all_tags
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.manifest.retention import read_retention
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.refs.branches import branch_logs
+from omnigraph.storage.refs.holds import readable_holds, stored_holds
+from omnigraph.storage.refs.tags import all_tags
+from omnigraph.validation.schema_contract import read_contract
 from tests.adversary.world import DEV, EARLY
 from tests.hostile.documents import DOCUMENTS, HOLD, Document, changes
 

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from omnigraph.load.parse import parse_split
-from omnigraph.load.records import (
+from omnigraph.load.formats.parse import parse_split
+from omnigraph.load.formats.records import (
     FileFormat,
     Parsed,
     ParsedRows,
@@ -21,10 +21,10 @@ from omnigraph.load.records import (
     Split,
     SplitEnd,
 )
-from omnigraph.load.splits import plan_splits
-from omnigraph.local.intake import one_by_one
+from omnigraph.load.formats.splits import plan_splits
 from omnigraph.schema.catalog import Catalog
-from tests.local.graphs import counting_ids
+from omnigraph.validation.input.intake import one_by_one
+from tests.validation.graphs import counting_ids
 
 
 @dataclass(slots=True)

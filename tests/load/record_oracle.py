@@ -12,13 +12,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.local.intake import one_by_one, take_in
-from omnigraph.local.row_checks import check_rows
-from omnigraph.rules.constraints import rules_of
 from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.validation.constraints import rules_of
+from omnigraph.validation.input.intake import one_by_one, take_in
+from omnigraph.validation.row_checks import check_rows
 from tests.load.broken_records import CATALOG
 from tests.load.inputs import plain_rows
-from tests.local.graphs import counting_ids
+from tests.validation.graphs import counting_ids
 
 
 class Beyond:

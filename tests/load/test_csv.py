@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.load import csv_records
-from omnigraph.load.parse import parse_split
-from omnigraph.local.intake import one_by_one
+from omnigraph.load.formats import csv_records
+from omnigraph.load.formats.parse import parse_split
+from omnigraph.validation.input.intake import one_by_one
 from tests.drawing import drawn
 from tests.load.broken_records import CATALOG, FITTING, anything
 from tests.load.inputs import Outcome, loaded, outcome, whole, written
-from tests.local.graphs import counting_ids
+from tests.validation.graphs import counting_ids
 
 pytestmark = pytest.mark.unit
 

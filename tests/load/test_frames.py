@@ -11,17 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.load.frames import BATCH_ROWS_MAX, parse_batches
-from omnigraph.load.parse import parse_split
-from omnigraph.load.records import FileFormat, ParsedRows, SourceFile
-from omnigraph.load.splits import plan_splits
-from omnigraph.local.intake import one_by_one
-from omnigraph.rules.constraints import rules_of
+from omnigraph.load.formats.frames import BATCH_ROWS_MAX, parse_batches
+from omnigraph.load.formats.parse import parse_split
+from omnigraph.load.formats.records import FileFormat, ParsedRows, SourceFile
+from omnigraph.load.formats.splits import plan_splits
 from omnigraph.schema.arrow import node_schema
 from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.validation.constraints import rules_of
+from omnigraph.validation.input.intake import one_by_one
 from tests.load.inputs import Outcome, outcome
-from tests.local.graphs import counting_ids
 from tests.schema.compiling import compiled
+from tests.validation.graphs import counting_ids
 
 pytestmark = pytest.mark.unit
 

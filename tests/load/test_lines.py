@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
-from omnigraph.load.lines import HEAD_BYTES, LineBlock, LongLine, read_lines
-from omnigraph.load.records import FileFormat, SourceFile, Split
-from omnigraph.load.splits import plan_splits
+from omnigraph.load.formats.lines import HEAD_BYTES, LineBlock, LongLine, read_lines
+from omnigraph.load.formats.records import FileFormat, SourceFile, Split
+from omnigraph.load.formats.splits import plan_splits
 from tests.drawing import drawn
 from tests.load.inputs import whole, written
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.load.fresh_ids import FreshIds
-from omnigraph.load.lines import HEAD_BYTES, LINE_BYTES_MAX
-from omnigraph.load.parse import parse_split
-from omnigraph.load.records import ParsedRows, RefusedRecords, SplitEnd
-from omnigraph.load.splits import plan_splits
-from omnigraph.local.intake import one_by_one
+from omnigraph.fresh_ids import FreshIds
+from omnigraph.load.formats.lines import HEAD_BYTES, LINE_BYTES_MAX
+from omnigraph.load.formats.parse import parse_split
+from omnigraph.load.formats.records import ParsedRows, RefusedRecords, SplitEnd
+from omnigraph.load.formats.splits import plan_splits
 from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph.validation.input.intake import one_by_one
 from tests.load.inputs import loaded, outcome, whole, written
-from tests.local.graphs import counting_ids
 from tests.schema.compiling import compiled
+from tests.validation.graphs import counting_ids
 
 pytestmark = pytest.mark.unit
 

@@ -14,7 +14,7 @@ from omnigraph.load.quarantine import (
     quarantine_place,
     remove_parts,
 )
-from omnigraph.storage.location import parse_root
+from omnigraph.storage.objects.location import parse_root
 
 pytestmark = pytest.mark.unit
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.load.ledger import Engine, FaultPolicy, LoadReport, RejectedRecord
+from omnigraph.load.load import LOCAL_BYTES_MAX
 from omnigraph.load.quarantine import QUARANTINE_SCHEMA
-from omnigraph.operations.load import LOCAL_BYTES_MAX
-from omnigraph.rules.modes import WriteMode
-from omnigraph.rules.reasons import Reason
+from omnigraph.load.report import Engine, FaultPolicy, LoadReport, RejectedRecord
+from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.reasons import Reason
 
 pytestmark = pytest.mark.unit
 

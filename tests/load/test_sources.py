@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.load.records import FileFormat
+from omnigraph.load.formats.records import FileFormat
 from omnigraph.load.sources import Named, find_sources
 from tests.schema.compiling import compiled
 

@@ -15,13 +15,13 @@ import pytest
 from lance import LanceDataset
 
 import omnigraph
-from omnigraph.commit.begin import new_sidecar
-from omnigraph.commit.schema_lock import take_schema_lock
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.commit.schema_commit import take_schema_lock
 from omnigraph.commit.sidecar import WriterKind, put_sidecar
+from omnigraph.commit.start import new_sidecar
 from omnigraph.failpoints import Action, Armed, arm, disarm_all
 from omnigraph.graph import Graph, GraphView
 from omnigraph.maintenance.optimize import TableOptimizeStats
-from omnigraph.system_clock import SYSTEM_CLOCK
 from tests.stores import folder_of, place_copy
 
 Row = dict[str, Any]

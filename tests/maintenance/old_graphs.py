@@ -19,10 +19,10 @@ from lance.fragment import write_fragments
 import omnigraph
 from omnigraph import names
 from omnigraph.graph import Graph
-from omnigraph.storage.digests import digest_of_values
-from omnigraph.storage.history import HISTORY
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.history import HISTORY
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import ManifestFacts, TableVersion, encode
+from omnigraph.storage.objects.digests import digest_of_values
 from tests.stores import folder_of
 
 SCHEMA = """

@@ -7,15 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from omnigraph.commit.clock import Clock
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.clock import Clock
+from omnigraph.commit.refs import abandoned_branches, delete_branch, list_branches
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.maintenance.maintain import Step, StepReport, maintain_graph
 from omnigraph.maintenance.policy import Policy, parse_policy
 from omnigraph.maintenance.workers import in_process
-from omnigraph.operations.branches import abandoned_branches, delete_branch, list_branches
-from omnigraph.storage.branch_refs import find_branch
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.refs.branches import find_branch
 from tests.behaviours.histories import put
 from tests.maintenance.maintenance_graphs import doc, scattered_graph
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 
 from omnigraph import names
-from omnigraph.commit.clock import Clock
+from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.clock import Clock
 from omnigraph.errors import DamagedGraphError, NoLongerKeptError
 from omnigraph.graph import Graph
 from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
-from omnigraph.operations.holding import LiveHold, hold_versions
-from omnigraph.storage.holds import CLOCK_MARGIN, HOLD_MAX
-from omnigraph.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.storage.refs.holding import LiveHold, hold_versions
+from omnigraph.storage.refs.holds import CLOCK_MARGIN, HOLD_MAX
 from tests.behaviours.histories import put
 from tests.maintenance.maintenance_graphs import doc, scattered_graph
 

@@ -8,17 +8,17 @@ import pytest
 
 import omnigraph
 from omnigraph import names
+from omnigraph.commit import tagging
 from omnigraph.errors import FormatTooNewError
-from omnigraph.maintenance.migrate import STEPS, migrate
-from omnigraph.maintenance.migrations.context import MigrationContext
-from omnigraph.operations import tagging
-from omnigraph.storage.branch_identity import BranchRef
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import manifest_branches, read_manifest, swap_manifest
+from omnigraph.maintenance.context import MigrationContext
+from omnigraph.maintenance.migrations import STEPS, migrate
+from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.manifest.swap import manifest_branches, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.ref_logs import RefState
-from omnigraph.storage.tags import append_tag_entry, confirm_tags, read_tag_log
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.refs.logs import RefState
+from omnigraph.storage.refs.tags import append_tag_entry, confirm_tags, read_tag_log
 from tests.forking.programs import start_code
 from tests.maintenance.old_graphs import OLD_COMMIT, TABLE_KEYS, old_graph
 from tests.stores import files_of, folder_of

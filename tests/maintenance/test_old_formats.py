@@ -13,9 +13,9 @@ import pytest
 
 import omnigraph
 from omnigraph import names
-from omnigraph.operations.check import Problem
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import manifest_branches
+from omnigraph.storage.manifest.swap import manifest_branches
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.validation.check import Problem
 from tests.forking.programs import run_module
 from tests.gate.seeds import run_seed
 from tests.gate.selection import for_gate

@@ -16,6 +16,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.commit.sidecar import (
     pending_operations,
     pending_sidecars,
@@ -33,9 +34,8 @@ from omnigraph.errors import (
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph
 from omnigraph.maintenance.optimize import SkipReason, TableOptimizeStats
-from omnigraph.operations.outcome import OperationStatus
-from omnigraph.storage import compaction
-from omnigraph.storage.compaction import SUPPORTS_BLOBS
+from omnigraph.storage.lance import compaction
+from omnigraph.storage.lance.compaction import SUPPORTS_BLOBS
 from tests.behaviours.histories import content, put, row_ids
 from tests.maintenance.maintenance_graphs import (
     CITES,

@@ -14,18 +14,18 @@ import pytest
 
 import omnigraph
 from omnigraph import names
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.creation.rebuild_lock import rebuilding
 from omnigraph.errors import ConflictError, DamagedGraphError
 from omnigraph.graph import Graph
-from omnigraph.maintenance.rebuild import RebuildReport, apply_rebuild, plan_rebuild
-from omnigraph.maintenance.rebuild_lock import rebuilding
-from omnigraph.maintenance.rebuild_tables import RebuiltTable
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import SwapAnswer, read_manifest, stored_version, swap_manifest
+from omnigraph.maintenance.rebuild.rebuild import RebuildReport, apply_rebuild, plan_rebuild
+from omnigraph.maintenance.rebuild.tables import RebuiltTable
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.survey import stored_versions
+from omnigraph.storage.manifest.swap import SwapAnswer, read_manifest, stored_version, swap_manifest
 from omnigraph.storage.manifest_rows import ManifestRow, Operation, Outcome
-from omnigraph.storage.manifest_state import ManifestState
-from omnigraph.storage.manifest_survey import stored_versions
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
 from tests.behind import FailpointReached, failing_at
 from tests.stores import folder_of
 

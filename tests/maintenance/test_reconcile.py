@@ -9,12 +9,12 @@ import pytest
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit import first_write, orphans
+from omnigraph.commit import fork_on_write, orphans
 from omnigraph.commit.orphans import Fate, Reconciled, listed_forks
 from omnigraph.errors import ReadOnlyError
 from omnigraph.failpoints import FailpointReached, disarm_all
 from omnigraph.graph import Graph
-from omnigraph.storage.forks import forks_of
+from omnigraph.storage.lance.forks import forks_of
 from tests.behaviours.histories import content, put
 from tests.maintenance.maintenance_graphs import (
     DOC,
@@ -103,7 +103,7 @@ def test_the_fork_of_a_writer_at_work_stays(graph: Graph, monkeypatch: pytest.Mo
 
     looked: list[set[str]] = []
     branch = graph.branches.create("side")
-    act_at(monkeypatch, first_write, "branch.post_fork", rival)
+    act_at(monkeypatch, fork_on_write, "branch.post_fork", rival)
     put(branch, Doc=[doc(2, 200)])
 
     assert [len(each) for each in looked] == [1]

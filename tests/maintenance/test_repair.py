@@ -32,9 +32,9 @@ from omnigraph.errors import DriftNeedsRepairError, ReadOnlyError, RecoveryRequi
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph
 from omnigraph.maintenance.repair import Remedy, RepairAction, RepairReport, TableRepair
-from omnigraph.storage.drift import DriftClass
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.staging.drift import DriftClass
 from tests.behind import meanwhile
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.stores import folder_of

@@ -11,7 +11,13 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError, NotFoundError
 from omnigraph.failpoints import disarm_all
 from omnigraph.graph import Graph
-from omnigraph.storage.retention import Line, Retention, line_of, raise_floors, read_retention
+from omnigraph.storage.manifest.retention import (
+    Line,
+    Retention,
+    line_of,
+    raise_floors,
+    read_retention,
+)
 from tests.behaviours.histories import content, put
 from tests.maintenance.maintenance_graphs import DOC, TAG, doc, scattered_graph
 

@@ -11,10 +11,10 @@ import omnigraph
 from omnigraph import names
 from omnigraph.graph import Graph
 from omnigraph.maintenance import scrub
-from omnigraph.storage.digests import digest_of_values
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
+from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.storage.objects.location import parse_root
 from tests.forking.programs import run_command
 from tests.maintenance.old_graphs import old_graph
 
@@ -140,7 +140,7 @@ def test_a_rate_slows_it_down(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> 
 def _clock(slept: list[float]) -> object:
     from dataclasses import replace
 
-    from omnigraph.system_clock import SYSTEM_CLOCK
+    from omnigraph.api.system_clock import SYSTEM_CLOCK
 
     return replace(SYSTEM_CLOCK, sleep=slept.append)
 

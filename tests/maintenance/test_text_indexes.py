@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.graph import Graph
-from omnigraph.storage import text_tokens
-from omnigraph.storage.text_tokens import first_doubtful, is_built_for_tokens
+from omnigraph.storage.indexes import text_tokens
+from omnigraph.storage.indexes.text_tokens import first_doubtful, is_built_for_tokens
 from tests.maintenance.maintenance_graphs import (
     DOC,
     by_key,

@@ -9,8 +9,8 @@ import pytest
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.maintenance.workers import in_process, maintenance_concurrency
-from omnigraph.storage.compaction import CompactionWork, plan_compaction
-from omnigraph.storage.index_segments import IndexTask, IndexWish, Organisation
+from omnigraph.storage.indexes.segments import IndexTask, IndexWish, Organisation
+from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction
 from tests.maintenance.maintenance_graphs import CITES, DOC, data_files, fragments, scattered_graph
 
 pytestmark = pytest.mark.unit

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import omnigraph
-import omnigraph.maintenance.rebuild  # every process finds it loaded
+import omnigraph.maintenance.rebuild.rebuild  # every process finds it loaded
 from omnigraph.errors import ConflictError, DamagedGraphError
 from tests.power.boots import pretend_boot
 

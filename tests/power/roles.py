@@ -118,7 +118,7 @@ class Worker:
 
     def start_spark(self) -> None:
         """Start the session that loads find and use; the storm waits for the line."""
-        from omnigraph.spark.session import spark_session
+        from omnigraph.runner.session import spark_session
 
         # A session that is killed leaves its files.
         scratch = self._log.with_suffix(".spark")

@@ -23,15 +23,15 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.engine.execute import run_query
+from omnigraph.engine.run import Limits
 from omnigraph.errors import QueryFailedError
 from omnigraph.graph import Graph as StoredGraph
-from omnigraph.local.queries.execute import run_query
-from omnigraph.local.queries.run import Limits
 from omnigraph.query.binding import BoundParameters, bind
 from omnigraph.query.plan import Mutation, Plan
 from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
-from omnigraph.storage.location import parse_root
+from omnigraph.storage.objects.location import parse_root
 from tests.corpus.lines import Line, Suite
 from tests.query.answers import disagreement
 from tests.query.evaluator import EPOCH, Answer, TooManyChoices, evaluate

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from omnigraph.ids import node_id
 from omnigraph.query.expressions import ROW
 from omnigraph.query.typed import (
     DeleteStatement,
@@ -24,7 +25,6 @@ from omnigraph.query.typed import (
 )
 from omnigraph.query.types import INTEGER_LIMITS, scalar_of
 from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, NodeType
-from omnigraph.schema.identity import node_id
 from tests.query.evaluator import EPOCH
 from tests.query.expression_values import EvaluationError, Graph, Held, Run, value_of
 

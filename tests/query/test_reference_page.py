@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.language.diagnostics import render_all
 from omnigraph.query.checks.functions import FUNCTIONS
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.diagnostics import Rule
@@ -14,7 +15,6 @@ from omnigraph.query.lint import lint_queries
 from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import plan_query
 from omnigraph.schema.format import format_schema
-from omnigraph.syntax import render_all
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

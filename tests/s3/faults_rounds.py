@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import omnigraph
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import (
     InitialisationClaimedError,
     MaintenanceIncompleteError,
@@ -22,7 +23,6 @@ from omnigraph.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
-from omnigraph.operations.outcome import OperationStatus
 from tests.s3.fault_spot import MARKS, SCHEMA, Handle, Spot, Writer, content
 from tests.s3.faults import (
     LONGEST,

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
-from omnigraph.datasource import OmnigraphDataSource
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from omnigraph.runner.session import SparkTarget, spark_for_a_while
+from omnigraph.spark.datasource import OmnigraphDataSource
 
 _PAGES = ("environment/", "jobs/", "stages/", "executors/", "SQL/", "storage/")
 

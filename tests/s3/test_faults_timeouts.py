@@ -15,8 +15,8 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.graph import Graph
-from omnigraph.storage.request_counts import RequestKind
-from omnigraph.storage.s3_options import for_one_request, s3_options, seconds
+from omnigraph.storage.objects.request_counts import RequestKind
+from omnigraph.storage.objects.s3_options import for_one_request, s3_options, seconds
 from tests.s3.relay import Asked, Relay, Treatment, forward, relay_before
 from tests.s3.server import S3Server
 from tests.s3.toxiproxy import Toxic, Toxiproxy, toxiproxy_before

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pytest
 
 import omnigraph
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.errors import ConflictError, NothingWrittenError, OutcomeUnknownError
 from omnigraph.graph import Graph
-from omnigraph.operations.outcome import OperationStatus
-from omnigraph.storage.request_counts import RequestKind
+from omnigraph.storage.objects.request_counts import RequestKind
 from tests.gate.selection import for_gate
 from tests.s3.faults import TIMEOUT_SECONDS
 from tests.s3.relay import Asked, Relay, Treatment, forward, relay_before

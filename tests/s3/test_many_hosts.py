@@ -14,8 +14,8 @@ import pytest
 
 import omnigraph
 from benchmarks.storm import HOME, Plan, Storm
+from omnigraph.commit.outcome import OperationStatus
 from omnigraph.commit.sidecar import pending_sidecars, read_sidecar
-from omnigraph.operations.outcome import OperationStatus
 from tests.crash.bank import found_bank, read_books, replay
 from tests.crash.storm_roles import read_claims
 from tests.gate.seeds import run_seed

@@ -9,10 +9,10 @@ import pytest
 
 import omnigraph
 from omnigraph.api.handle import Handle, OpenMode
+from omnigraph.commit.outcome import OperationStatus
+from omnigraph.diff.change_feed import BaselineTable
 from omnigraph.errors import OmnigraphError, ReadOnlyError, StorageUnavailableError
 from omnigraph.graph import Graph
-from omnigraph.operations.changes import BaselineTable
-from omnigraph.operations.outcome import OperationStatus
 from tests.stores import BUCKET, files_of
 
 pytestmark = pytest.mark.s3

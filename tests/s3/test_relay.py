@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from omnigraph.errors import StorageUnavailableError
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import Objects, Put, StoredObjects
-from omnigraph.storage.request_counts import RequestKind
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.request_counts import RequestKind
+from omnigraph.storage.objects.store import Objects, Put, StoredObjects
 from tests.s3.relay import (
     Asked,
     Relay,

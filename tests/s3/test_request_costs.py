@@ -26,9 +26,9 @@ from benchmarks.s3_cost import (
     measure_writes,
     placed,
 )
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.request_counts import RequestCounts, start_counting
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.request_counts import RequestCounts, start_counting
+from omnigraph.storage.objects.store import StoredObjects
 from tests.gate.selection import for_gate
 from tests.s3.relay import Relay, Treatment, forward, relay_before
 from tests.s3.request_bounds import BOUNDS

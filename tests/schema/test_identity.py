@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import NodeType, Property
-from omnigraph.schema.identity import (
+from omnigraph.ids import (
     canonical_column,
     canonical_tuples,
     canonical_value,
     node_id,
     node_ids,
 )
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.catalog import NodeType, Property
 from tests.drawing import drawn
 from tests.schema.compiling import compiled
 

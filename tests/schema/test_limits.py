@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.schema.compile import lint_schema
 from omnigraph.schema.format import format_schema
 from omnigraph.schema.parser import SCHEMA_BYTES_MAX
-from omnigraph.syntax import Diagnostic
 from tests.schema.compiling import compiled, rules
 
 pytestmark = pytest.mark.unit

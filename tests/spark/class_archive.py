@@ -27,8 +27,8 @@ _CHEAP: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _WARM_UP: Final = """
 import json, sys
 import omnigraph
-from omnigraph.datasource import OmnigraphDataSource
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from omnigraph.spark.datasource import OmnigraphDataSource
+from omnigraph.runner.session import SparkTarget, spark_for_a_while
 
 folder, settings = sys.argv[1], json.loads(sys.argv[2])
 schema = "node Person { name: String @key  age: I64? } edge Knows: Person -> Person"

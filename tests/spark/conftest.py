@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from omnigraph.spark.session import SparkTarget, spark_for_a_while, without_noise
+from omnigraph.runner.session import SparkTarget, spark_for_a_while, without_noise
 from tests.gate.selection import is_nightly
 from tests.spark.class_archive import java_options
 
@@ -56,7 +56,7 @@ def _warm_up(session: SparkSession) -> None:
     """Load most classes and start Python workers, or the first test would be charged for them."""
 
     def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import omnigraph.spark.load_job  # noqa: F401 - what many tasks import
+        import omnigraph.load.spark.load_job  # noqa: F401 - what many tasks import
 
         yield from batches
 

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import omnigraph
+from omnigraph.engine.spark.execute import query_frame
 from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.plan import Mutation
@@ -19,7 +20,6 @@ from omnigraph.query.planning import ALL_STEPS, Steps, plan_query
 from omnigraph.query.typed import TypedQuery
 from omnigraph.schema.catalog import Catalog
 from omnigraph.spark import SparkGraph
-from omnigraph.spark.queries.execute import query_frame
 from tests.query.evaluator import EPOCH, evaluate
 from tests.query.expression_values import Graph as PlainGraph
 from tests.query.expression_values import order_key

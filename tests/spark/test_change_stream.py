@@ -18,18 +18,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.streaming.query import StreamingQuery
 
 import omnigraph
-from omnigraph.change_source import ChangeStreamReader
-from omnigraph.datasource import OmnigraphDataSource, planned_stream
+from omnigraph.diff.change_feed import changes
+from omnigraph.diff.table_diff import diff_table
 from omnigraph.errors import InvalidInputError, NotFoundError, OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.local.table_diff import diff_table
-from omnigraph.operations.changes import changes
+from omnigraph.spark.change_source import ChangeStreamReader
 from omnigraph.spark.change_stream import ChangePart, carried_changes, change_parts, read_part
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.row_changes import plan_row_changes
+from omnigraph.spark.datasource import OmnigraphDataSource, planned_stream
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.staging.row_changes import plan_row_changes
+from tests.diff.test_change_feed import publish_versions, table_of
 from tests.gate.seeds import case_seeds
 from tests.gate.selection import for_gate
-from tests.operations.test_changes import publish_versions, table_of
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
 
 pytestmark = pytest.mark.spark
@@ -217,7 +217,7 @@ def test_a_batch_has_so_many_commits_at_most(
 
 
 @pytest.mark.nightly(
-    "two runs of a stream; the gate refuses such a cursor in tests/operations/test_changes.py"
+    "two runs of a stream; the gate refuses such a cursor in tests/diff/test_change_feed.py"
 )
 def test_a_branch_that_was_made_anew_is_refused(
     graph: Graph, spark: SparkSession, tmp_path: Path

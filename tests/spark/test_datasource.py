@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import omnigraph
 from omnigraph import names
-from omnigraph.datasource import OmnigraphDataSource
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
+from omnigraph.spark.datasource import OmnigraphDataSource
 from tests.gate.selection import for_gate
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
 from tests.stores import folder_of

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import omnigraph
+from omnigraph.api.system_clock import new_id
+from omnigraph.diff import spark_diff
+from omnigraph.diff.diff_job import TableChanges, diff_on_spark
+from omnigraph.diff.table_diff import count_changes, diff_table
 from omnigraph.errors import ConflictError
 from omnigraph.graph import Graph
-from omnigraph.local.table_diff import count_changes, diff_table
-from omnigraph.spark import merge_buckets
-from omnigraph.spark.diff_job import TableChanges, diff_on_spark
 from omnigraph.storage.snapshot import Snapshot, TableEntry
-from omnigraph.system_clock import new_id
 from tests.gate.seeds import case_seeds
 from tests.gate.selection import for_gate
 from tests.stores import folder_of
@@ -84,7 +84,7 @@ def on_spark(
 def test_counts_and_files_are_those_of_one_process(
     seed: int, graph: Graph, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_buckets, "ROWS_PER_BUCKET", 7)
+    monkeypatch.setattr(spark_diff, "ROWS_PER_BUCKET", 7)
     before = graph.snapshot().pinned
     change_something(graph, random.Random(case_seeds("diff", 3)[seed]))
     pairs = pairs_of(before, graph.snapshot().pinned)
@@ -108,7 +108,7 @@ def test_counts_and_files_are_those_of_one_process(
 
 @pytest.mark.nightly(
     "two more diffs; counts of one direction are those of one process in the gate, where "
-    "tests/local/test_table_diff.py compares both directions"
+    "tests/diff/test_table_diff.py compares both directions"
 )
 def test_a_branch_is_compared_with_another_and_back(graph: Graph, spark: SparkSession) -> None:
     dev = graph.branches.create("dev")

@@ -12,19 +12,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import DamagedGraphError, InvalidInputError, NotFoundError
-from omnigraph.local.evolving.data_checks import failed_checks
-from omnigraph.local.evolving.table_changes import TableChange, table_changes
-from omnigraph.schema.evolution.data_checks import CheckKind, TableIsEmpty
-from omnigraph.schema.evolution.planning import Evolution, evolve
-from omnigraph.spark import evolve_job
-from omnigraph.spark.evolve_job import failed_checks_on_spark, stage_columns_on_spark
-from omnigraph.storage.location import Root
+from omnigraph.evolution import spark_values
+from omnigraph.evolution.plan.data_checks import CheckKind, TableIsEmpty
+from omnigraph.evolution.plan.planning import Evolution, evolve
+from omnigraph.evolution.run_checks import failed_checks
+from omnigraph.evolution.spark_values import failed_checks_on_spark, stage_columns_on_spark
+from omnigraph.evolution.table_changes import TableChange, table_changes
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.objects.location import Root
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.tables import open_pinned
+from tests.evolution.plan.rows import Row, migrated
+from tests.evolution.stored import as_stored_in, changed, committed, rows_in, stored
 from tests.gate.selection import for_gate
-from tests.local.evolving.stored import as_stored_in, changed, committed, rows_in, stored
 from tests.schema.compiling import compiled
-from tests.schema.evolution.rows import Row, migrated
 
 pytestmark = pytest.mark.spark
 
@@ -92,7 +92,7 @@ def test_columns_of_many_fragments_with_deletions_are_staged_as_in_one_process(
     monkeypatch: pytest.MonkeyPatch,
     rows_per_task: int,
 ) -> None:
-    monkeypatch.setattr(evolve_job, "ROWS_PER_TASK", rows_per_task)
+    monkeypatch.setattr(spark_values, "ROWS_PER_TASK", rows_per_task)
     given = {"node:A": people(23), "edge:E": [{"src": "r0001", "dst": "r0002", "w": None}] * 4}
     graphs = [
         stored(str(tmp_path / each), evolution.accepted, given, parts=5) for each in ("a", "b")
@@ -180,7 +180,7 @@ def test_what_a_task_refuses_is_refused_in_the_same_words(
 
 
 @pytest.mark.nightly(
-    "as what a task refuses in the gate; the rule itself is one of tests/local/evolving"
+    "as what a task refuses in the gate; the rule itself is one of tests/evolution"
 )
 def test_a_required_copy_of_nothing_is_refused(graph_root: str, spark: SparkSession) -> None:
     evolution = evolve(
@@ -250,7 +250,7 @@ def test_random_rows_are_judged_as_in_one_process(
     seed: int,
     count: int,
 ) -> None:
-    monkeypatch.setattr(evolve_job, "ROWS_PER_TASK", 1)
+    monkeypatch.setattr(spark_values, "ROWS_PER_TASK", 1)
     evolution = evolve(compiled(CHECKED), ASKING)
     checks = evolution.plan.needs
     assert {each.kind for each in checks} == set(CheckKind)

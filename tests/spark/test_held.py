@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import omnigraph
-from omnigraph.change_source import ChangeStreamReader
-from omnigraph.datasource import planned_stream
 from omnigraph.errors import InvalidInputError, NoLongerKeptError
 from omnigraph.graph import Graph
 from omnigraph.maintenance.policy import Policy
+from omnigraph.spark.change_source import ChangeStreamReader
+from omnigraph.spark.datasource import planned_stream
 from tests.behind import meanwhile
 
 pytestmark = pytest.mark.spark

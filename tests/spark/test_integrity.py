@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.local.integrity import BrokenRule, broken_rules
-from omnigraph.operations.check import Problem
-from omnigraph.rules.constraints import table_rules
-from omnigraph.spark.integrity import broken_rules_on_spark
-from omnigraph.storage.location import parse_root
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.validation.check import Problem
+from omnigraph.validation.constraints import table_rules
+from omnigraph.validation.integrity import BrokenRule, broken_rules
+from omnigraph.validation.integrity_job import broken_rules_on_spark
 from tests.gate.seeds import case_seeds
 from tests.gate.selection import for_gate
 from tests.spark.behind_the_back import publish_unchecked

@@ -19,8 +19,8 @@ from omnigraph.api.options import LoadOptions
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
-from omnigraph.spark import load_job
-from omnigraph.storage.tables import open_pinned
+from omnigraph.load.spark import load_job
+from omnigraph.storage.lance.tables import open_pinned
 from tests.spark.twice import TwiceSession
 from tests.stores import folder_of
 
@@ -314,7 +314,7 @@ def test_a_file_that_cannot_be_read_fails_the_load_by_its_name(
 
 
 @pytest.mark.nightly(
-    "tests/operations/test_load_crash.py ends loads at this point in the gate, and tests/cluster "
+    "tests/load/test_load_crash.py ends loads at this point in the gate, and tests/cluster "
     "kills the driver of one"
 )
 def test_rows_of_a_load_that_died_after_its_publish_are_kept(

@@ -19,11 +19,11 @@ from omnigraph.graph import Graph
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case
 from tests.load.random_loads import loads
-from tests.operations.test_load_random import any_records, spelt
+from tests.load.test_load_random import any_records, spelt
 from tests.stores import place_copy, root_at
 
 if TYPE_CHECKING:
-    from omnigraph.load.ledger import LoadReport
+    from omnigraph.load.report import LoadReport
 
 pytestmark = [
     pytest.mark.spark,

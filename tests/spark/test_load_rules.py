@@ -16,7 +16,7 @@ import omnigraph
 from omnigraph.api.options import LoadOptions
 from omnigraph.errors import LoadRefusedError
 from omnigraph.graph import Graph
-from omnigraph.load.ledger import LoadReport
+from omnigraph.load.report import LoadReport
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case, Table, expect
 from tests.load.random_loads import loads

@@ -19,13 +19,13 @@ from omnigraph.errors import (
     SparkJobFailedError,
 )
 from omnigraph.graph import Graph
+from omnigraph.maintenance import spark_job
 from omnigraph.maintenance.indexing import wished_indexes
 from omnigraph.maintenance.optimize import TableOptimizeStats
-from omnigraph.spark import maintenance_job
-from omnigraph.spark.maintenance_job import build_segments, run_compactions
-from omnigraph.storage.compaction import CompactionWork, plan_compaction
-from omnigraph.storage.index_segments import IndexTask, Organisation, Segment, plan_indexes
-from omnigraph.storage.tables import IndexCoverage, open_pinned, table_health
+from omnigraph.maintenance.spark_job import build_segments, run_compactions
+from omnigraph.storage.indexes.segments import IndexTask, Organisation, Segment, plan_indexes
+from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction
+from omnigraph.storage.lance.tables import IndexCoverage, open_pinned, table_health
 from tests.behaviours.histories import content, row_ids
 from tests.gate.selection import for_gate
 from tests.stores import folder_of, place_copy, root_at
@@ -124,7 +124,7 @@ def found(graph: Graph) -> list[list[str]]:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few rows make several parts of an index."""
     parts = dict.fromkeys(Organisation, 60)
-    monkeypatch.setattr(maintenance_job, "ROWS_PER_PART", parts)
+    monkeypatch.setattr(spark_job, "ROWS_PER_PART", parts)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -285,7 +285,7 @@ def test_a_job_that_spark_gives_up_is_the_answer_of_its_pieces(
     def dies(*_: object) -> str:
         raise SystemExit(3)
 
-    monkeypatch.setattr(maintenance_job, "execute_task", dies)
+    monkeypatch.setattr(spark_job, "execute_task", dies)
     graph = pair[1]
     before = content(graph)
 

@@ -16,16 +16,15 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph import failpoints
+from omnigraph.diff import spark_diff
 from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
-from omnigraph.local import table_merge
-from omnigraph.operations import merge_rows
-from omnigraph.operations.merge_plan import MergeOutcome
-from omnigraph.rules.merging import ConflictKind
-from omnigraph.spark import merge_buckets, merge_tasks
-from omnigraph.spark.merge_tasks import by_bucket
-from omnigraph.storage.tables import open_pinned
+from omnigraph.merge import merge_rows, spark_tasks, table_merge
+from omnigraph.merge.conflicts import ConflictKind
+from omnigraph.merge.plan import MergeOutcome
+from omnigraph.merge.spark_tasks import by_bucket
+from omnigraph.storage.lance.tables import open_pinned
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
 from tests.behaviours.random_histories import SCHEMA
@@ -47,7 +46,7 @@ IDS = {
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few rows fill many buckets."""
-    monkeypatch.setattr(merge_buckets, "ROWS_PER_BUCKET", 3)
+    monkeypatch.setattr(spark_diff, "ROWS_PER_BUCKET", 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +344,7 @@ def test_a_node_that_stays_without_the_edge_it_needs_fails_the_merge(
 
 
 def test_both_engines_keep_as_many_conflicts() -> None:
-    assert merge_tasks.CONFLICTS_KEPT == table_merge._CONFLICTS_KEPT
+    assert spark_tasks.CONFLICTS_KEPT == table_merge._CONFLICTS_KEPT
 
 
 def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: SparkSession) -> None:
@@ -451,7 +450,7 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
         folder_of(graph.root, known[0].path).unlink()
         return by_bucket(known)
 
-    monkeypatch.setattr("omnigraph.spark.merge_job.by_bucket", and_lose_one)
+    monkeypatch.setattr("omnigraph.merge.spark_merge.by_bucket", and_lose_one)
 
     with pytest.raises(
         StorageUnavailableError, match="was removed while its operation was running"
@@ -506,7 +505,7 @@ def test_tasks_that_run_twice_change_nothing_about_the_result(
 FAILING_ONCE = """
 import os, sys
 import omnigraph
-from omnigraph.spark.session import SparkTarget, spark_for_a_while
+from omnigraph.runner.session import SparkTarget, spark_for_a_while
 
 root, marks = sys.argv[1:]
 

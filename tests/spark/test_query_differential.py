@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.spark.execute import query_frame
+from omnigraph.engine.spark.refusals import query_errors
 from omnigraph.query.columns import arrow_type
 from omnigraph.query.planning import NO_STEPS
-from omnigraph.spark.queries.execute import query_frame
-from omnigraph.spark.queries.refusals import query_errors
-from omnigraph.spark.row_stream import FrameRows
+from omnigraph.runner.row_stream import FrameRows
 from tests.gate.seeds import case_seeds, examples
 from tests.query.differential import Asked, Executor, State, Variant, run
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.spark import joins
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS
-from omnigraph.spark.queries import joins
 from tests.gate.selection import for_gate
 from tests.query.people import edge, person, small_graph
 from tests.spark.query_answers import World, world

@@ -13,10 +13,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.spark.refusals import is_refusal, query_errors
 from omnigraph.errors import QueryFailedError
 from omnigraph.query.checks.literals import as_f32
 from omnigraph.query.typed import TypedQuery
-from omnigraph.spark.queries.refusals import is_refusal, query_errors
 from tests.gate.selection import for_gate
 from tests.query.evaluator import evaluate
 from tests.query.expression_values import EvaluationError

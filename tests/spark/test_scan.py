@@ -16,9 +16,9 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.graph import Graph
-from omnigraph.spark.scan import data_frame, read_group, scan_plan, scan_task
-from omnigraph.spark.types import from_spark
-from omnigraph.storage.location import parse_root
+from omnigraph.runner.scan import data_frame, read_group, scan_plan, scan_task
+from omnigraph.runner.types import from_spark
+from omnigraph.storage.objects.location import parse_root
 from tests.s3.server import WRITER
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
 from tests.stores import root_at

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.errors import SchemaRefusedError
+from omnigraph.evolution import schema_work
 from omnigraph.graph import Graph
-from omnigraph.operations import schema_work
 from tests.behaviours.schema_histories import plain
 from tests.behaviours.test_schema_random import content, live
 from tests.drawing import seeds

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.spark.session import SparkTarget, spark_for_a_while, spark_session
+from omnigraph.runner.session import SparkTarget, spark_for_a_while, spark_session
 from tests.spark.conftest import TEST_TARGET
 
 pytestmark = pytest.mark.spark
@@ -54,7 +54,7 @@ def test_a_target_is_a_master_or_a_remote_but_not_both() -> None:
 MISSING = """
 import os, socket, sys
 from omnigraph.errors import SparkUnavailableError
-from omnigraph.spark.session import SparkTarget, spark_session
+from omnigraph.runner.session import SparkTarget, spark_session
 
 without_java, broken_java = sys.argv[1:]
 
@@ -110,7 +110,7 @@ def test_a_session_started_here_says_nothing_and_leaves_no_trace(
 ) -> None:
     script = f"""
 import os, lance, omnigraph
-from omnigraph.spark.session import spark_for_a_while, SparkTarget
+from omnigraph.runner.session import spark_for_a_while, SparkTarget
 before = dict(os.environ)
 os.chdir({str(tmp_path)!r})
 graph = omnigraph.init({graph_root!r}, schema={people_schema!r})

@@ -12,10 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from omnigraph.schema.arrow import arrow_type, node_schema
-from omnigraph.schema.catalog import ListType, PropertyType, Scalar, ScalarType, VectorType
-from omnigraph.spark.session import without_noise
-from omnigraph.spark.types import (
+from omnigraph.runner.session import without_noise
+from omnigraph.runner.types import (
     carried_schema,
     carried_type,
     from_spark,
@@ -24,6 +22,8 @@ from omnigraph.spark.types import (
     spark_schema,
     to_spark,
 )
+from omnigraph.schema.arrow import arrow_type, node_schema
+from omnigraph.schema.catalog import ListType, PropertyType, Scalar, ScalarType, VectorType
 from tests.gate.selection import for_gate
 from tests.schema.compiling import compiled
 

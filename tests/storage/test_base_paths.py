@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.datasets import open_dataset
-from omnigraph.storage.location import parse_root
+from omnigraph.storage.lance.datasets import open_dataset
+from omnigraph.storage.objects.location import parse_root
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,10 @@ import pytest
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.storage.bulk_staging import (
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.staging.bulk import (
     StagedFragment,
     gather_append,
     gather_merge,
@@ -18,11 +21,8 @@ from omnigraph.storage.bulk_staging import (
     write_replacements,
     write_rows,
 )
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging import StagedChange
-from omnigraph.storage.table_versions import commit_staged
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.staging.changes import StagedChange
+from omnigraph.storage.staging.table_versions import commit_staged
 
 pytestmark = pytest.mark.unit
 

@@ -16,26 +16,26 @@ import pytest
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.fold import fold
+from omnigraph.commit.history_compaction import fold
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
-from omnigraph.operations import deep_check
-from omnigraph.operations.check import Problem
-from omnigraph.operations.deep_check import (
+from omnigraph.storage.lance.checksums import BLOCK
+from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.manifest.retention import Line, raise_floors
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.manifest_rows import TableVersion
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.refs.stored_files import compare, manifest_states, stored_files
+from omnigraph.storage.staging.checksum_recording import record_version
+from omnigraph.validation import deep_check
+from omnigraph.validation.check import Problem
+from omnigraph.validation.deep_check import (
     file_findings,
     index_findings,
     list_findings,
     unexplained,
 )
-from omnigraph.storage.checksum_recording import record_version
-from omnigraph.storage.checksums import BLOCK
-from omnigraph.storage.kept_open import kept_open
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.manifest_rows import TableVersion
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.retention import Line, raise_floors
-from omnigraph.storage.stored_files import compare, manifest_states, stored_files
 from tests.forking.programs import run_code, start_code
 from tests.forking.waiting import wait_for_stop
 

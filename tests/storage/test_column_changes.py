@@ -18,40 +18,40 @@ import omnigraph
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import BLOB_KEY, PRIMARY_KEY_KEY, PROPERTY_ID_KEY
 from omnigraph.schema.arrow import table_schema
-from omnigraph.storage.column_changes import (
-    ColumnFiles,
-    Compute,
-    column_files,
-    fragments_to_compute,
-    staged_from,
-)
-from omnigraph.storage.compaction import (
+from omnigraph.storage.lance.compaction import (
     CompactionWork,
     StagedRewrite,
     commit_rewrite,
     execute_task,
     plan_compaction,
 )
-from omnigraph.storage.datasets import Made
-from omnigraph.storage.forks import fork_table
-from omnigraph.storage.kept_open import kept_open, look_up
-from omnigraph.storage.location import Root, parse_root
+from omnigraph.storage.lance.dataset_cache import kept_open, look_up
+from omnigraph.storage.lance.datasets import Made
+from omnigraph.storage.lance.forks import fork_table
+from omnigraph.storage.lance.tables import create_table, open_pinned
+from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging import (
+from omnigraph.storage.staging.changes import (
     StagedChange,
     stage_append,
     stage_delete,
     stage_merge,
 )
-from omnigraph.storage.table_versions import commit_staged, head_version, restore_pin
-from omnigraph.storage.tables import create_table, open_pinned
-from omnigraph.storage.wanted_columns import (
+from omnigraph.storage.staging.column_changes import (
+    ColumnFiles,
+    Compute,
+    column_files,
+    fragments_to_compute,
+    staged_from,
+)
+from omnigraph.storage.staging.column_layout import (
     ColumnChange,
     ComputedColumn,
     KeptColumn,
     NullColumn,
     WantedColumn,
 )
+from omnigraph.storage.staging.table_versions import commit_staged, head_version, restore_pin
 from tests.forking.programs import run_code
 from tests.storage.whole_changes import stage_columns
 
@@ -734,8 +734,8 @@ def test_blobs_that_would_have_to_be_written_again_are_refused(
 def test_a_fragment_is_computed_batch_by_batch(
     empty: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.storage.column_changes._BATCH_ROWS_MAX", 7)
-    monkeypatch.setattr("omnigraph.storage.column_changes._WAITING_BYTES", 100)
+    monkeypatch.setattr("omnigraph.storage.staging.column_changes._BATCH_ROWS_MAX", 7)
+    monkeypatch.setattr("omnigraph.storage.staging.column_changes._WAITING_BYTES", 100)
     names = [f"p{number:03}" for number in range(60)]
     empty.commit(stage_append(empty.root, empty.entry, people(*names)))
     empty.commit(stage_delete(empty.root, empty.entry, pa.table({"id": names[:30]})))
@@ -767,7 +767,7 @@ def test_fragments_may_be_computed_in_other_processes_and_in_any_order(
     task.write_bytes(pickle.dumps((table.root, table.entry, pending, change)))
     code = (
         "import pickle, sys, pyarrow as pa\n"
-        "from omnigraph.storage.column_changes import column_files\n"
+        "from omnigraph.storage.staging.column_changes import column_files\n"
         "root, entry, pending, change = pickle.load(open(sys.argv[1], 'rb'))\n"
         "wide = lambda b: pa.record_batch([b['age'].cast('int64')], names=['age'])\n"
         "done = [column_files(root, entry, each, change, wide) for each in reversed(pending)]\n"

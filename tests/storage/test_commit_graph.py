@@ -10,11 +10,11 @@ from collections.abc import Mapping
 import pytest
 
 import omnigraph
-from omnigraph.storage.commit_graph import CommitGraph, base_of, commit_graph
-from omnigraph.storage.history import record_commits
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.commit_graph import CommitGraph, base_of, commit_graph
+from omnigraph.storage.manifest.history import record_commits
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit
+from omnigraph.storage.objects.location import parse_root
 from tests.gate.seeds import case_seeds, examples
 
 pytestmark = pytest.mark.unit

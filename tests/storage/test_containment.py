@@ -15,10 +15,14 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
-from omnigraph.storage import containment
-from omnigraph.storage.containment import require_bases_inside, require_inside, require_tree_inside
-from omnigraph.storage.location import Root, Scheme, parse_root
-from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.objects import containment
+from omnigraph.storage.objects.containment import (
+    require_bases_inside,
+    require_inside,
+    require_tree_inside,
+)
+from omnigraph.storage.objects.location import Root, Scheme, parse_root
+from omnigraph.storage.objects.store import StoredObjects
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("links are things of a disk")]
 

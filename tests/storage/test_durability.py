@@ -10,8 +10,8 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import InvalidInputError, OutcomeUnknownError
-from omnigraph.storage import durability
-from omnigraph.storage.location import DURABILITY_VARIABLE, Durability, parse_root
+from omnigraph.storage.objects import durability
+from omnigraph.storage.objects.location import DURABILITY_VARIABLE, Durability, parse_root
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("an object store syncs by itself")]
 

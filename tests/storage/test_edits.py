@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.storage import edits
-from omnigraph.storage.edits import locate, stage_edits
+from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging import Change, StagedChange
-from omnigraph.storage.table_versions import commit_staged
-from omnigraph.storage.tables import open_pinned
+from omnigraph.storage.staging import edits
+from omnigraph.storage.staging.changes import Change, StagedChange
+from omnigraph.storage.staging.edits import locate, stage_edits
+from omnigraph.storage.staging.table_versions import commit_staged
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit

@@ -7,7 +7,7 @@ from threading import Event, Thread
 import pytest
 
 import omnigraph
-from omnigraph.storage.forks import drop_fork, fork_table, forks_of
+from omnigraph.storage.lance.forks import drop_fork, fork_table, forks_of
 
 pytestmark = pytest.mark.unit
 

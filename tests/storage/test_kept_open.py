@@ -11,11 +11,11 @@ import pytest
 import omnigraph
 from omnigraph.errors import DamagedGraphError, OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.storage import kept_open as module
-from omnigraph.storage.kept_open import kept_open, look_up
-from omnigraph.storage.location import Root, parse_root
+from omnigraph.storage.lance import dataset_cache as module
+from omnigraph.storage.lance.dataset_cache import kept_open, look_up
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.tables import open_pinned
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.storage.location import Scheme, parse_root
+from omnigraph.storage.objects.location import Scheme, parse_root
 
 pytestmark = pytest.mark.unit
 

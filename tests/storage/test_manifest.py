@@ -6,10 +6,10 @@ import pytest
 
 from omnigraph import names
 from omnigraph.errors import NotFoundError
-from omnigraph.storage.branch_identity import BranchRef
-from omnigraph.storage.datasets import open_dataset
-from omnigraph.storage.location import Root, parse_root
-from omnigraph.storage.manifest import (
+from omnigraph.storage.lance.datasets import open_dataset
+from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import (
     SwapAnswer,
     create_manifest,
     drop_manifest_branch,
@@ -20,7 +20,7 @@ from omnigraph.storage.manifest import (
     swap_manifest,
 )
 from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
-from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.objects.location import Root, parse_root
 
 pytestmark = pytest.mark.unit
 
@@ -144,7 +144,7 @@ def test_a_version_that_falls_out_of_the_kept_ones_while_being_read_is_read_agai
                 )
         return handle
 
-    monkeypatch.setattr("omnigraph.storage.manifest.open_dataset", open_then_move_on)
+    monkeypatch.setattr("omnigraph.storage.manifest.swap.open_dataset", open_then_move_on)
 
     state = read_manifest(root)
 

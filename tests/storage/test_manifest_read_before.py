@@ -14,11 +14,11 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
-from omnigraph.storage import known_manifests, manifest
-from omnigraph.storage.datasets import open_dataset
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import create_manifest, is_whole, read_manifest, swap_manifest
+from omnigraph.storage.lance.datasets import open_dataset
+from omnigraph.storage.manifest import known_manifests, swap
+from omnigraph.storage.manifest.swap import create_manifest, is_whole, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphHead
+from omnigraph.storage.objects.location import parse_root
 from tests.forking.programs import run_code
 from tests.stores import folder_of
 
@@ -61,7 +61,7 @@ def test_a_manifest_that_did_not_change_is_opened_twice_and_no_more(
         opened.append(given[1])
         return open_dataset(*given, **options)
 
-    monkeypatch.setattr(manifest, "open_dataset", noted)
+    monkeypatch.setattr(swap, "open_dataset", noted)
 
     states = [read_manifest(root) for _ in range(5)]
 

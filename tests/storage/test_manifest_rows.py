@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.location import Durability
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
@@ -25,6 +24,7 @@ from omnigraph.storage.manifest_rows import (
     encode,
     facts_of,
 )
+from omnigraph.storage.objects.location import Durability
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from omnigraph.errors import DamagedGraphError, StorageUnavailableError, UnsafeStoreError
-from omnigraph.storage.location import Root, parse_root
-from omnigraph.storage.objects import Objects, Put, StoredObjects, claim
+from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.storage.objects.store import Objects, Put, StoredObjects, claim
 
 pytestmark = pytest.mark.unit
 

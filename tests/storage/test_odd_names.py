@@ -10,9 +10,9 @@ import pytest
 import omnigraph
 from omnigraph import names
 from omnigraph.graph import Graph
-from omnigraph.storage.branch_refs import broken_branch_entries
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import stored_objects
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import stored_objects
+from omnigraph.storage.refs.branches import broken_branch_entries
 from tests.stores import folder_of
 
 pytestmark = [

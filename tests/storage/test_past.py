@@ -10,14 +10,14 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.graph import Graph
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import (
+from omnigraph.storage.manifest.swap import (
     SwapAnswer,
     read_manifest,
     read_manifest_version,
     swap_manifest,
 )
-from omnigraph.storage.past import moment_of, snapshot_at_commit, snapshot_at_time
+from omnigraph.storage.manifest.time_travel import moment_of, snapshot_at_commit, snapshot_at_time
+from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.snapshot import Snapshot
 
 pytestmark = pytest.mark.unit

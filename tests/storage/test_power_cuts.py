@@ -10,11 +10,12 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.storage import accepted_schemas, durability, manifest, power_cuts
-from omnigraph.storage.known_manifests import KNOWN
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.power_cuts import version_file
+from omnigraph.storage.manifest import accepted_schemas, swap
+from omnigraph.storage.manifest.known_manifests import KNOWN
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.objects import durability, power_cuts
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.power_cuts import version_file
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("an object store has no torn files")]
 
@@ -32,7 +33,7 @@ def graph(graph_root: str) -> Graph:
 def restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the machine had been started again: no process knows anything."""
     KNOWN.clear()
-    for module in (durability, manifest, power_cuts):
+    for module in (durability, swap, power_cuts):
         monkeypatch.setattr(module, "boot_id", lambda: "another boot")
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.branch_identity import BranchRef
-from omnigraph.storage.branch_refs import (
+from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import Objects, Put, StoredObjects
+from omnigraph.storage.refs.branches import (
     BranchLog,
     BranchState,
     append_entry,
@@ -20,10 +22,8 @@ from omnigraph.storage.branch_refs import (
     living_branches,
     read_branch_log,
 )
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import Objects, Put, StoredObjects
-from omnigraph.storage.ref_logs import RefState
-from omnigraph.storage.tags import (
+from omnigraph.storage.refs.logs import RefState
+from omnigraph.storage.refs.tags import (
     Tag,
     all_tags,
     append_tag_entry,

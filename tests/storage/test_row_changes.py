@@ -18,12 +18,17 @@ from hypothesis import strategies as st
 from lance import LanceDataset, LanceOperation, Transaction
 
 from omnigraph.names import BLOB_KEY, OPERATION_PROPERTY, PRIMARY_KEY_KEY
-from omnigraph.storage.location import Root, parse_root
-from omnigraph.storage.row_changes import RowChanges, plan_row_changes, read_gone, read_new
+from omnigraph.storage.lance.tables import create_table
+from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging import stage_append, stage_delete, stage_merge, stage_overwrite
-from omnigraph.storage.table_versions import commit_staged, restore_pin
-from omnigraph.storage.tables import create_table
+from omnigraph.storage.staging.changes import (
+    stage_append,
+    stage_delete,
+    stage_merge,
+    stage_overwrite,
+)
+from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes, read_gone, read_new
+from omnigraph.storage.staging.table_versions import commit_staged, restore_pin
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.behaviour

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from omnigraph.errors import InvalidInputError, OmnigraphError, StorageUnavailableError
-from omnigraph.storage.location import parse_root
-from omnigraph.storage.objects import StoredObjects
-from omnigraph.storage.s3_options import s3_options, seconds, without_secrets
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.s3_options import s3_options, seconds, without_secrets
+from omnigraph.storage.objects.store import StoredObjects
 
 pytestmark = pytest.mark.unit
 

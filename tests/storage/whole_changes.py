@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from omnigraph.storage.column_changes import (
+from omnigraph.storage.objects.location import Root
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.staging.changes import StagedChange
+from omnigraph.storage.staging.column_changes import (
     Compute,
     column_files,
     fragments_to_compute,
     staged_from,
 )
-from omnigraph.storage.location import Root
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging import StagedChange
-from omnigraph.storage.wanted_columns import ColumnChange
+from omnigraph.storage.staging.column_layout import ColumnChange
 
 
 def stage_columns(

@@ -27,16 +27,16 @@ PUBLIC: Mapping[str, frozenset[str]] = {
     "omnigraph.graph": frozenset({"Graph", "GraphView"}),
     "omnigraph.api.options": frozenset({"LoadOptions"}),
     # Types of results and of what they hold, by the module that they are in today.
-    "omnigraph.operations.changes": frozenset({"BaselineTable", "CommitChanges"}),
-    "omnigraph.operations.merge": frozenset({"MergeResult"}),
-    "omnigraph.operations.merge_plan": frozenset({"MergeOutcome"}),
-    "omnigraph.operations.mutate": frozenset({"MutationResult"}),
-    "omnigraph.operations.outcome": frozenset({"OperationStatus"}),
-    "omnigraph.rules.merging": frozenset({"ConflictKind"}),
+    "omnigraph.diff.change_feed": frozenset({"BaselineTable", "CommitChanges"}),
+    "omnigraph.merge.merge": frozenset({"MergeResult"}),
+    "omnigraph.merge.plan": frozenset({"MergeOutcome"}),
+    "omnigraph.mutate.mutate": frozenset({"MutationResult"}),
+    "omnigraph.commit.outcome": frozenset({"OperationStatus"}),
+    "omnigraph.merge.conflicts": frozenset({"ConflictKind"}),
     "omnigraph.schema.catalog": EVERYTHING,
-    "omnigraph.schema.evolution.step_kinds": frozenset({"StepKind"}),
+    "omnigraph.evolution.plan.step_kinds": frozenset({"StepKind"}),
     "omnigraph.storage.manifest_rows": frozenset({"GraphCommit"}),
-    "omnigraph.storage.tags": frozenset({"Tag"}),
+    "omnigraph.storage.refs.tags": frozenset({"Tag"}),
 }
 """Names that a user may write, by module."""
 
@@ -49,7 +49,7 @@ OTHER_TESTS: Mapping[str, str] = {
     "tests.stores": "where roots and their files are",
     "tests.commit.small_graphs": "a graph made through the public API",
     "tests.crash.processes": "processes that are stopped and killed",
-    "tests.local.merge_oracle": "an oracle in plain Python",
+    "tests.merge.oracle": "an oracle in plain Python",
     "tests.query": "the definition of queries and mutations, which works on typed queries",
 }
 """What else they may import from the tests, and what it is."""
@@ -114,8 +114,8 @@ def test_tests_of_promises_use_the_public_api_only() -> None:
         ("from omnigraph.errors import NotFoundError", True),
         ("from omnigraph.graph import Graph", True),
         ("from omnigraph.graph import Contracts", False),
-        ("import omnigraph.commit.fold", False),
-        ("from omnigraph.storage.tables import open_pinned", False),
+        ("import omnigraph.commit.history_compaction", False),
+        ("from omnigraph.storage.lance.tables import open_pinned", False),
         ("from tests.behind import row_ids", True),
         ("from tests.behaviours.histories import put", True),
         ("from tests.maintenance.maintenance_graphs import doc", False),
@@ -124,7 +124,7 @@ def test_tests_of_promises_use_the_public_api_only() -> None:
         ("graph._objects.list('nodes')", False),
         ("self._objects", True),
         ("type(graph).__name__", True),
-        ("patch('omnigraph.commit.fold.FOLD_EVERY', 8)", False),
+        ("patch('omnigraph.commit.history_compaction.FOLD_EVERY', 8)", False),
     ],
 )
 def test_what_looks_behind_the_api_is_recognised(text: str, is_allowed: bool) -> None:

@@ -1,1 +1,1 @@
-"""The namespaces and options of a graph, each a thin layer over operations."""
+"""The namespaces and options of a graph, each a thin layer over the rooms below."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from omnigraph.operations.branches import (
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.commit.refs import (
     BranchInfo,
     checked_lifetime,
     create_branch,
     delete_branch,
     list_branches,
 )
-from omnigraph.operations.parting import Parting, partings
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.evolution.diverged_branches import Parting, partings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from omnigraph.api.handle import Handle
     from omnigraph.display.pages import Listing
-    from omnigraph.operations.references import Reference
+    from omnigraph.storage.refs.references import Reference
 
 
 _Graph = TypeVar("_Graph")

@@ -11,27 +11,27 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph import names
+from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.arguments import acting, checked_id
 from omnigraph.errors import (
     InvalidInputError,
     NoLongerKeptError,
     ReadOnlyError,
     SchemaChangedError,
 )
-from omnigraph.operations.arguments import acting, checked_id
-from omnigraph.operations.holding import Holding, LiveHold, checked_time, hold_versions
-from omnigraph.operations.references import Reference, Resolved, branch_ref, branch_state, resolve
-from omnigraph.operations.schema_contract import Contracts, SchemaContract
-from omnigraph.storage.processes import use_storage
-from omnigraph.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.storage.objects.processes import use_storage
+from omnigraph.storage.refs.holding import Holding, LiveHold, checked_time, hold_versions
+from omnigraph.storage.refs.references import Reference, Resolved, branch_ref, branch_state, resolve
+from omnigraph.validation.schema_contract import Contracts, SchemaContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from datetime import timedelta
 
-    from omnigraph.storage.branch_identity import BranchRef
-    from omnigraph.storage.manifest_state import ManifestState
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot
 
 _T = TypeVar("_T")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.operations.arguments import plain_text
-from omnigraph.operations.holding import list_holds, release_hold
+from omnigraph.arguments import plain_text
+from omnigraph.storage.refs.holding import list_holds, release_hold
 
 if TYPE_CHECKING:
     from omnigraph.api.handle import Handle
     from omnigraph.display.pages import Listing
-    from omnigraph.storage.holds import Hold
+    from omnigraph.storage.refs.holds import Hold
 
 
 class Holds:

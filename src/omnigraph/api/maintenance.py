@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.arguments import acting, flag
 from omnigraph.commit.orphans import Reconciled, preview_reconcile, reconcile_forks
-from omnigraph.commit.recover import Swept, sweep
+from omnigraph.commit.recovery import Swept, sweep
 from omnigraph.errors import InvalidInputError
-from omnigraph.operations.arguments import acting, flag
-from omnigraph.operations.status import GraphStatus, graph_status
-from omnigraph.storage.history import Recovery, recorded_recoveries
-from omnigraph.syntax import shown
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.language.diagnostics import shown
+from omnigraph.maintenance.status import GraphStatus, graph_status
+from omnigraph.storage.manifest.history import Recovery, recorded_recoveries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.repair import RepairReport
     from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.maintenance.workers import Workers
-    from omnigraph.operations.check import CheckReport
+    from omnigraph.validation.check import CheckReport
 
 _RATE_LEAST: Final = 1000
 """With fewer bytes per second a scrub would never end."""
@@ -62,7 +62,7 @@ class Maintenance:
             spark: A Spark session whose tasks read the rows; without one, this process does. If the
                 graph was opened for writing, what they read is held meanwhile.
         """
-        from omnigraph.operations.check import check_graph  # DuckDB: 100 ms few readers need
+        from omnigraph.validation.check import check_graph  # DuckDB: 100 ms few readers need
 
         flag(deep, argument="deep")
         objects, state = self._handle.objects, self._handle.manifest()
@@ -72,7 +72,7 @@ class Maintenance:
             report = check_graph(objects, catalog, state, spark=spark)
         if not deep:
             return report
-        from omnigraph.operations.deep_check import deep_findings
+        from omnigraph.validation.deep_check import deep_findings
 
         stored, findings = deep_findings(objects, SYSTEM_CLOCK.now())
         return replace(
@@ -260,7 +260,7 @@ class Maintenance:
         if spark is None:
             yield in_process(root, at_once=maintenance_concurrency()), None
             return
-        from omnigraph.spark.session import given_spark  # needs pyspark
+        from omnigraph.runner.session import given_spark  # needs pyspark
 
         with given_spark(spark) as session:
             yield on_spark(session, root), session

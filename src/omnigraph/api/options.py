@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from omnigraph.load.progress import Progress
-    from omnigraph.spark.session import SparkTarget
+    from omnigraph.runner.session import SparkTarget
 
 Mode: TypeAlias = Literal["append", "merge", "overwrite"]
 """What a write does with rows that exist."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from omnigraph import names
 from omnigraph.api.handle import Reading
+from omnigraph.api.read import Scan, read_entity, read_rows, table_key_of
+from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.display.cells import Cell
 from omnigraph.display.pages import Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError
-from omnigraph.local.named_types import declared_types
-from omnigraph.operations.read import Scan, read_entity, read_rows, table_key_of
-from omnigraph.storage.tables import find_entry
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.storage.lance.tables import find_entry
+from omnigraph.validation.input.named_types import declared_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from omnigraph.api.options import Key
     from omnigraph.api.schema import SchemaView
     from omnigraph.api.spark_graph import SparkGraph
-    from omnigraph.load.ledger import LoadReport
-    from omnigraph.operations.export import ExportReport
-    from omnigraph.operations.holding import Holding
-    from omnigraph.operations.query_result import QueryResult
-    from omnigraph.operations.query_text import ChosenQuery
-    from omnigraph.operations.schema_contract import SchemaContract
-    from omnigraph.operations.stored_queries import StoredQueries, StoredQuery
+    from omnigraph.engine.query_result import QueryResult
+    from omnigraph.engine.query_text import ChosenQuery
+    from omnigraph.engine.stored_queries import StoredQueries, StoredQuery
+    from omnigraph.load.export import ExportReport
+    from omnigraph.load.report import LoadReport
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.refs.holding import Holding
     from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.validation.schema_contract import SchemaContract
 
 _OPTIONS: Final = frozenset({"engine", "spark", "memory", "timeout"})
 
@@ -248,7 +248,7 @@ class Reads:
 
             return explain(chosen.plan(snapshot))
         # DuckDB: a plan as text needs none.
-        from omnigraph.operations.query import explain_query, query_limits
+        from omnigraph.engine.query import explain_query, query_limits
 
         return explain_query(
             self._objects.root,
@@ -267,14 +267,14 @@ class Reads:
             InvalidInputError: two files have a query of the same name.
         """
         # The query compiler: readers of tables need none.
-        from omnigraph.operations.stored_queries import StoredQueries, stored_queries
+        from omnigraph.engine.stored_queries import StoredQueries, stored_queries
 
         by_name = stored_queries(directory, self._view()[1])
         return StoredQueries(Path(directory), by_name, self._run_stored)
 
     def _run_stored(self, stored: StoredQuery, params: object, arguments: Mapping[str, Any]) -> Any:
         # The query compiler: readers of tables need none.
-        from omnigraph.operations.query_text import ChosenQuery, all_parameters, for_schema
+        from omnigraph.engine.query_text import ChosenQuery, all_parameters, for_schema
 
         options = {key: arguments[key] for key in _OPTIONS & set(arguments)}
         keywords = {key: value for key, value in arguments.items() if key not in options}
@@ -294,7 +294,7 @@ class Reads:
         timeout: float | timedelta | None = None,
     ) -> QueryResult | DataFrame:
         # The query compiler: readers of tables need none.
-        from omnigraph.operations.query import (
+        from omnigraph.engine.query import (
             QueryEngine,
             chosen_engine,
             query_graph,
@@ -310,14 +310,14 @@ class Reads:
                 "memory and timeout are for queries in this process, and this one runs on Spark",
                 next_step="Set limits on the Spark session, or leave them out.",
             )
-        from omnigraph.spark.session import spark_session  # few queries run on Spark
+        from omnigraph.runner.session import spark_session  # few queries run on Spark
 
         reading = self._hold_for_spark(view[0])
         try:
             session = spark_session(spark)
             # Need pyspark.
             from omnigraph.api.spark_graph import held_frame
-            from omnigraph.spark.scan import SparkTables
+            from omnigraph.runner.scan import SparkTables
 
             return held_frame(SparkTables(session, self._objects.root, view[0]), chosen, reading)
         except BaseException:
@@ -343,7 +343,7 @@ class Reads:
         contract: SchemaContract,
         load: Callable[..., LoadReport] | None = None,
     ) -> SparkGraph:
-        from omnigraph.spark.session import spark_session  # few graphs are read with Spark
+        from omnigraph.runner.session import spark_session  # few graphs are read with Spark
 
         reading = self._hold_for_spark(snapshot)
         try:
@@ -380,7 +380,7 @@ class Reads:
             type: Export only this type.
             format: `jsonl`, or `parquet`, which also supports values that JSON cannot represent.
         """
-        from omnigraph.operations.export import export_graph, plan_export  # Parquet
+        from omnigraph.load.export import export_graph, plan_export  # Parquet
 
         export = plan_export(path, type_name=type, format=format)
         snapshot, contract = self._view()
@@ -396,7 +396,7 @@ def _chosen(
     name: object,
 ) -> ChosenQuery:
     # The query compiler: readers of tables need none.
-    from omnigraph.operations.query_text import all_parameters, choose_query, query_text
+    from omnigraph.engine.query_text import all_parameters, choose_query, query_text
 
     return choose_query(query_text(text, contract), all_parameters(params, keywords), name=name)
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph.api.handle import checked_operation
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.arguments import acting, flag, plain_text
 from omnigraph.errors import OmnigraphError
-from omnigraph.operations.arguments import acting, flag, plain_text
-from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from omnigraph.api.handle import Handle
     from omnigraph.api.options import Spark
-    from omnigraph.operations.apply_schema import SchemaResult
-    from omnigraph.operations.schema_contract import SchemaContract
+    from omnigraph.evolution.apply_schema import SchemaResult
+    from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.schema.evolution.planning import Evolution
+    from omnigraph.validation.schema_contract import SchemaContract
 
 
 class SchemaView:
@@ -49,7 +49,7 @@ class SchemaView:
         Raises:
             SchemaInvalidError: the text, or a hint in it, is invalid.
         """
-        from omnigraph.schema.evolution.planning import evolve  # the compiler: 120 ms
+        from omnigraph.evolution.plan.planning import evolve  # the compiler: 120 ms
 
         plain_text(text, argument="text")
         plain_text(filename, argument="filename")
@@ -94,7 +94,7 @@ class Schema(SchemaView):
             SchemaRefusedError: a step is not supported, or rows violate it.
             ConflictError: another change is running, or branches could no longer be merged.
         """
-        from omnigraph.operations.apply_schema import SchemaRequest, apply_schema  # the compiler
+        from omnigraph.evolution.apply_schema import SchemaRequest, apply_schema  # the compiler
 
         handle = self._handle
         handle.require_writable("change the schema")

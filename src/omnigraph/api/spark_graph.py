@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from omnigraph.api.options import LoadOptions
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.engine.query import query_on_spark
+from omnigraph.engine.query_text import all_parameters, choose_query, query_text
 from omnigraph.errors import ReadOnlyError
-from omnigraph.operations.query import query_on_spark
-from omnigraph.operations.query_text import all_parameters, choose_query, query_text
-from omnigraph.spark.scan import SparkTables
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.runner.scan import SparkTables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from omnigraph.api.handle import Reading
     from omnigraph.api.options import Mode, Source
-    from omnigraph.load.ledger import LoadReport
-    from omnigraph.operations.query_text import ChosenQuery
-    from omnigraph.operations.schema_contract import SchemaContract
-    from omnigraph.storage.location import Root
+    from omnigraph.engine.query_text import ChosenQuery
+    from omnigraph.load.report import LoadReport
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.validation.schema_contract import SchemaContract
 
 
 class SparkGraph(SparkTables):

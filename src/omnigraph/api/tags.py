@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.operations.arguments import acting
-from omnigraph.operations.tagging import create_tag, remove_tag
-from omnigraph.storage.tags import Tag, all_tags
-from omnigraph.system_clock import SYSTEM_CLOCK
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.arguments import acting
+from omnigraph.commit.tagging import create_tag, remove_tag
+from omnigraph.storage.refs.tags import Tag, all_tags
 
 if TYPE_CHECKING:
     from omnigraph.api.handle import Handle
     from omnigraph.display.pages import Listing
-    from omnigraph.operations.references import Reference
+    from omnigraph.storage.refs.references import Reference
 
 
 class Tags:

@@ -15,8 +15,8 @@ from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
-    from omnigraph.operations.merge import MergeResult
-    from omnigraph.storage.tags import Tag
+    from omnigraph.merge.merge import MergeResult
+    from omnigraph.storage.refs.tags import Tag
 
 branch_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 tag_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

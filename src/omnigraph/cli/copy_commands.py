@@ -14,7 +14,7 @@ from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError
 
 if TYPE_CHECKING:
-    from omnigraph.maintenance.copying import CopyReport
+    from omnigraph.creation.copying import CopyReport
 
 BackupArgument = Annotated[
     str, typer.Argument(metavar="BACKUP", help="Location of the backup: path or s3:// URL.")

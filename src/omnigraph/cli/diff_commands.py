@@ -11,16 +11,16 @@ import typer
 
 import omnigraph
 from omnigraph import names
+from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.cli import output
 from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag
 from omnigraph.display.cells import Moment, counted, cut, element, fold, printable, spellings, value
 from omnigraph.display.pages import Page
 from omnigraph.errors import InvalidInputError
-from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from omnigraph.operations.changes import ChangeFeed, CommitChanges
-    from omnigraph.operations.diff import GraphDiff, TypeDiff
+    from omnigraph.diff.change_feed import ChangeFeed, CommitChanges
+    from omnigraph.diff.diff import GraphDiff, TypeDiff
 
 _SIGNS: Final = {"insert": "+", "update": "~", "delete": "-"}
 _IDENTITY: Final = frozenset({"id", "src", "dst"})
@@ -139,7 +139,7 @@ def _commit_page(commit: CommitChanges) -> Page:
 
 def _stream(feed: ChangeFeed) -> None:
     # Commands that do not need it start without it.
-    from omnigraph.operations.diff import json_lines
+    from omnigraph.diff.diff import json_lines
 
     with output.rows_to_stdout() as stream:
         for commit in feed:

@@ -19,7 +19,7 @@ from omnigraph.errors import (
     TextInvalidError,
     ValidationFailedError,
 )
-from omnigraph.syntax import Diagnostic
+from omnigraph.language.diagnostics import Diagnostic
 
 
 def error_object(
@@ -57,7 +57,7 @@ def details(error: OmnigraphError) -> dict[str, Any]:
             carried = {"outcome": "conflict", "conflicts": conflict_rows(error.conflicts)}
         case SchemaRefusedError():
             # Commands that do not need it start without it.
-            from omnigraph.schema.evolution.plan_json import plan_document
+            from omnigraph.evolution.plan.plan_json import plan_document
 
             carried = {
                 "applied": False,

@@ -82,9 +82,9 @@ def tell(stopped: KeyboardInterrupt, fate: str, *, written: bool | None = False)
 def _fate() -> tuple[str, bool | None]:
     """What the command wrote, in one sentence, what to do if that is not known, and whether."""
     # Commands that are not stopped do not need it.
+    from omnigraph.commit.outcome import decided_operation
     from omnigraph.commit.sidecar import begun_operations, can_be_published
-    from omnigraph.operations.outcome import decided_operation
-    from omnigraph.storage.processes import changed_root
+    from omnigraph.storage.objects.processes import changed_root
 
     commits: list[str] = []
     for objects, sidecar in begun_operations():

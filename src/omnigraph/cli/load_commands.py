@@ -22,9 +22,9 @@ from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
 
 if TYPE_CHECKING:
     from omnigraph.api.options import Mode
-    from omnigraph.load.ledger import LoadReport
+    from omnigraph.load.export import ExportReport
     from omnigraph.load.progress import Progress
-    from omnigraph.operations.export import ExportReport
+    from omnigraph.load.report import LoadReport
 
 STDOUT: Final = "-"
 OVERWRITE: Final = "overwrite"

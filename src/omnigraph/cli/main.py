@@ -246,7 +246,7 @@ def commit_list(
         output.json_object({"commits": [output.commit_json(commit) for commit in listed]})
     else:
         # Commands that do not need it start without it.
-        from omnigraph.operations.commits import commit_page
+        from omnigraph.storage.manifest.commits import commit_page
 
         output.show(commit_page(listed, [commit.commit_id for commit in commits]))
 

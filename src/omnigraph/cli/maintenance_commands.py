@@ -108,7 +108,7 @@ def cleanup(  # noqa: PLR0913 - each is an option
     if confirm:
         require_confirmation(graph, "remove old versions and their files", yes=yes)
     # Commands that do not need it start without it.
-    from omnigraph.operations.ages import parse_age
+    from omnigraph.ages import parse_age
 
     opened = omnigraph.open(graph, read_only=not confirm)
     report = opened.maintenance.cleanup(

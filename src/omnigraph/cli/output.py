@@ -21,13 +21,13 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import typer
 
+from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.cli.failures import details, error_json, error_object
 from omnigraph.cli.terminal import VisibleBytes, visible
 from omnigraph.display.cells import counted, fold
 from omnigraph.display.pages import Displayed, Page, page_of
 from omnigraph.errors import OmnigraphError, StorageUnavailableError
 from omnigraph.names import MAIN
-from omnigraph.system_clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from omnigraph.graph import Graph
-    from omnigraph.operations.check import CheckReport
-    from omnigraph.operations.status import GraphStatus
+    from omnigraph.maintenance.status import GraphStatus
     from omnigraph.storage.manifest_rows import GraphCommit
+    from omnigraph.validation.check import CheckReport
 
 
 def line(message: str) -> None:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from omnigraph.engine.query_output import OutputFormat, Rows
+    from omnigraph.engine.query_result import QueryResult
+    from omnigraph.engine.stored_queries import StoredQuery
     from omnigraph.graph import Graph, GraphView
-    from omnigraph.operations.mutate import MutationResult
-    from omnigraph.operations.query_output import OutputFormat, Rows
-    from omnigraph.operations.query_result import QueryResult
-    from omnigraph.operations.stored_queries import StoredQuery
+    from omnigraph.mutate.mutate import MutationResult
     from omnigraph.query.typed import TypedQuery
 
 QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
@@ -118,7 +118,7 @@ def query(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run a query and stream its rows."""
     # Commands that do not need it start without it.
-    from omnigraph.operations.query_output import OutputFormat, about_query, write_rows
+    from omnigraph.engine.query_output import OutputFormat, about_query, write_rows
 
     chosen = _format("json" if as_json else format_name)
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
@@ -208,8 +208,8 @@ def _asked(
 ) -> _Asked:
     # Commands that do not need it start without it.
     from omnigraph.cli.query_parameters import given_parameters
-    from omnigraph.operations.query_text import compiled, find_query, query_text
-    from omnigraph.operations.schema_contract import contract_for
+    from omnigraph.engine.query_text import compiled, find_query, query_text
+    from omnigraph.validation.schema_contract import contract_for
 
     file, text, stored, name = place
     if file is not None and text is not None:
@@ -240,21 +240,21 @@ def _stored(readable: Graph | GraphView, directory: str | None, name: str | None
 
 def _format(given: str) -> OutputFormat:
     # Commands that do not need it start without it.
-    from omnigraph.operations.arguments import one_of
-    from omnigraph.operations.query_output import OutputFormat
+    from omnigraph.arguments import one_of
+    from omnigraph.engine.query_output import OutputFormat
 
     return one_of(OutputFormat, given, argument="format")
 
 
 def _session(engine: str, master: str | None, remote: str | None) -> SparkSession | None:
     # Commands that do not need it start without it.
-    from omnigraph.operations.query import QueryEngine, chosen_engine
+    from omnigraph.engine.query import QueryEngine, chosen_engine
 
     target = spark_target(master, remote, wanted=engine == QueryEngine.SPARK)
     if chosen_engine(engine, spark=target) is QueryEngine.LOCAL:
         return None
     # needs pyspark
-    from omnigraph.spark.session import SparkTarget, spark_session
+    from omnigraph.runner.session import SparkTarget, spark_session
 
     assert isinstance(target, SparkTarget)
     return spark_session(target=target)
@@ -262,13 +262,13 @@ def _session(engine: str, master: str | None, remote: str | None) -> SparkSessio
 
 def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Graph | GraphView) -> Rows:
     # Commands that do not need it start without it.
-    from omnigraph.operations.query_result import QueryResult
+    from omnigraph.engine.query_result import QueryResult
 
     if isinstance(found, QueryResult):
         return found
     # The query compiler: only what Spark answered needs it here.
     from omnigraph.query.columns import arrow_schema
-    from omnigraph.spark.row_stream import FrameRows
+    from omnigraph.runner.row_stream import FrameRows
 
     return FrameRows(found, arrow_schema(typed.columns, readable.schema.catalog))
 

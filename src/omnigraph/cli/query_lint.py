@@ -11,9 +11,9 @@ import omnigraph
 from omnigraph.cli import output
 from omnigraph.cli.failures import finding
 from omnigraph.cli.schema_output import finding_counts
+from omnigraph.language.diagnostics import Severity, render_all
 from omnigraph.query.lint import lint_queries
 from omnigraph.schema.compile import compile_schema
-from omnigraph.syntax import Severity, render_all
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog

@@ -12,8 +12,8 @@ from omnigraph.errors import DamagedGraphError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from omnigraph.maintenance.rebuild import RebuildReport
-    from omnigraph.maintenance.rebuild_tables import RebuiltTable
+    from omnigraph.maintenance.rebuild.rebuild import RebuildReport
+    from omnigraph.maintenance.rebuild.tables import RebuiltTable
 
 
 def rebuild(graph: str, *, confirm: bool, as_json: bool) -> None:

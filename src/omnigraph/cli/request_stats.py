@@ -19,7 +19,7 @@ from omnigraph.cli import output
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from omnigraph.storage.request_counts import RequestCounts
+    from omnigraph.storage.objects.request_counts import RequestCounts
 
 StatsFlag = Annotated[
     bool, typer.Option("--stats", help="Print the requests to the store to stderr.")
@@ -61,7 +61,7 @@ def _with_stats(command: Callable[..., Any]) -> Callable[..., Any]:
 def _shown() -> Iterator[None]:
     """Count while the body runs, and show the requests even if it fails."""
     # Commands that do not need it start without it.
-    from omnigraph.storage.request_counts import counted, start_counting
+    from omnigraph.storage.objects.request_counts import counted, start_counting
 
     start_counting()
     before = counted()

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 from omnigraph.cli import output
 from omnigraph.cli.failures import finding
+from omnigraph.evolution.plan.plan import Plan
+from omnigraph.evolution.plan.plan_json import plan_document
+from omnigraph.evolution.plan.plan_text import plan_text
+from omnigraph.evolution.plan.step_kinds import CostClass
+from omnigraph.language.diagnostics import Diagnostic, Severity, render_all
 from omnigraph.schema.compile import lint_schema
-from omnigraph.schema.evolution.plan import Plan
-from omnigraph.schema.evolution.plan_json import plan_document
-from omnigraph.schema.evolution.plan_text import plan_text
-from omnigraph.schema.evolution.step_kinds import CostClass
 from omnigraph.schema.model import encode_model
 from omnigraph.schema.show import show_catalog
-from omnigraph.syntax import Diagnostic, Severity, render_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from omnigraph.operations.apply_schema import SchemaResult
-    from omnigraph.operations.parting import Parting
+    from omnigraph.evolution.apply_schema import SchemaResult
+    from omnigraph.evolution.diverged_branches import Parting
+    from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.schema.evolution.planning import Evolution
     from omnigraph.storage.snapshot import Snapshot
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from omnigraph.spark.session import SparkTarget
+    from omnigraph.runner.session import SparkTarget
 
 SparkFlag = Annotated[
     bool,
@@ -23,6 +23,6 @@ def spark_target(
     """The Spark that the options name; None if they name none."""
     if not wanted and master is None and remote is None:
         return None
-    from omnigraph.spark.session import SparkTarget  # needs pyspark
+    from omnigraph.runner.session import SparkTarget  # needs pyspark
 
     return SparkTarget(master=master, remote=remote)

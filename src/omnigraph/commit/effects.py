@@ -12,10 +12,10 @@ from omnigraph import names
 from omnigraph.commit.publish import Decision
 from omnigraph.commit.schema_move import all_created
 from omnigraph.commit.sidecar import PlannedTable, Sidecar, SidecarState
-from omnigraph.storage.commit_graph import commit_graph
+from omnigraph.storage.manifest.commit_graph import commit_graph
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_versions import (
+from omnigraph.storage.staging.table_versions import (
     Role,
     VersionRecord,
     data_files_at,
@@ -26,9 +26,9 @@ from omnigraph.storage.table_versions import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from omnigraph.commit.clock import Clock
-    from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest_state import ManifestState
+    from omnigraph.clock import Clock
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
 
 RECOVERY_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}recovery"
 

@@ -17,8 +17,8 @@ from omnigraph.errors import OmnigraphError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from omnigraph.commit.clock import Clock
-    from omnigraph.storage.objects import Objects
+    from omnigraph.clock import Clock
+    from omnigraph.storage.objects.store import Objects
 
 BEAT_SECONDS: Final = 15.0
 

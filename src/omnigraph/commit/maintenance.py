@@ -20,11 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.commit.begin import begin, new_sidecar
 from omnigraph.commit.effects import commit_of, moved_by
 from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.publish import Decided, Decision, publish
-from omnigraph.commit.put_back import put_maintenance_back
+from omnigraph.commit.rollback import put_maintenance_back
 from omnigraph.commit.sidecar import (
     PlannedTable,
     Sidecar,
@@ -34,17 +33,18 @@ from omnigraph.commit.sidecar import (
     delete_sidecar,
     replace_sidecar,
 )
+from omnigraph.commit.start import begin, new_sidecar
 from omnigraph.errors import ExpectedVersionMismatchError, OmnigraphError, SchemaChangedError
 from omnigraph.failpoints import reach
-from omnigraph.storage.compaction import StagedRewrite, commit_rewrite
+from omnigraph.storage.lance.compaction import StagedRewrite, commit_rewrite
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 
 if TYPE_CHECKING:
-    from omnigraph.commit.clock import Clock
-    from omnigraph.storage.datasets import Made
-    from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest_state import ManifestState
-    from omnigraph.storage.objects import Objects
+    from omnigraph.clock import Clock
+    from omnigraph.storage.lance.datasets import Made
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
 
 MAINTENANCE_ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}maintenance"
 

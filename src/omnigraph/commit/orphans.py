@@ -31,27 +31,27 @@ from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
-from omnigraph.storage.branch_identity import BranchRef
-from omnigraph.storage.branch_refs import BranchLog, BranchState, branch_logs
-from omnigraph.storage.commit_graph import CommitGraph, commit_graph
-from omnigraph.storage.forks import drop_fork, forks_of
-from omnigraph.storage.history import record_commits
-from omnigraph.storage.holds import stored_holds
-from omnigraph.storage.manifest import (
+from omnigraph.storage.lance.forks import drop_fork, forks_of
+from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
+from omnigraph.storage.manifest.history import record_commits
+from omnigraph.storage.manifest.retention import WHOLE_LINE, Line, forget_lines, raise_floors
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import (
     commits_of_fork,
     drop_manifest_branch,
     manifest_branches,
     read_manifest,
 )
 from omnigraph.storage.manifest_rows import Table
-from omnigraph.storage.manifest_state import ManifestState
 from omnigraph.storage.pinned_tables import entries
-from omnigraph.storage.retention import WHOLE_LINE, Line, forget_lines, raise_floors
+from omnigraph.storage.refs.branches import BranchLog, BranchState, branch_logs
+from omnigraph.storage.refs.holds import stored_holds
+from omnigraph.storage.refs.tags import claimed_tags
 from omnigraph.storage.snapshot import locations_of
-from omnigraph.storage.tags import claimed_tags
 
 if TYPE_CHECKING:
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
 
 _FEW_BRANCHES: Final = 20
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 from ulid import ULID
 
 from omnigraph import names
-from omnigraph.commit.schema_lock import schema_change_under_way
+from omnigraph.commit.schema_commit import schema_change_under_way
 from omnigraph.commit.sidecar import pending_sidecars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from omnigraph.commit.clock import Clock
+    from omnigraph.clock import Clock
     from omnigraph.commit.sidecar import Sidecar
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
 
 FRESH_SECONDS: Final = 2.0
 _SCHEMA_CHANGE_SECONDS: Final = 30.0

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.commit.begin import begin_and_look, new_sidecar
 from omnigraph.commit.effects import commit_of, pointed_rows
 from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.politeness import back_off, wait_for_older
@@ -35,7 +34,7 @@ from omnigraph.commit.publish import (
     publish,
     require_schema,
 )
-from omnigraph.commit.recover import sweep
+from omnigraph.commit.recovery import sweep
 from omnigraph.commit.schema_follow_up import follow_up_schema
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.commit.sidecar import (
@@ -50,6 +49,7 @@ from omnigraph.commit.sidecar import (
     read_sidecar,
     replace_sidecar,
 )
+from omnigraph.commit.start import begin_and_look, new_sidecar
 from omnigraph.commit.table_moves import Contended, move_tables, see_heads
 from omnigraph.errors import (
     BranchGoneError,
@@ -64,18 +64,18 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.failpoints import reach
-from omnigraph.storage.branch_refs import is_living
-from omnigraph.storage.durability import make_durable
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
-from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.objects.durability import make_durable
+from omnigraph.storage.refs.branches import is_living
 
 if TYPE_CHECKING:
-    from omnigraph.commit.begin import Begun
-    from omnigraph.commit.clock import Clock
-    from omnigraph.storage.branch_identity import BranchRef
-    from omnigraph.storage.objects import Objects
-    from omnigraph.storage.staging import StagedChange
+    from omnigraph.clock import Clock
+    from omnigraph.commit.start import Begun
+    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.staging.changes import StagedChange
 
 _ATTEMPTS_MAX: Final = 40
 

@@ -24,10 +24,10 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.failpoints import reach
-from omnigraph.storage.commit_graph import commit_graph
-from omnigraph.storage.durability import make_durable
-from omnigraph.storage.history import find_published
-from omnigraph.storage.manifest import SwapAnswer, read_manifest, swap_manifest
+from omnigraph.storage.manifest.commit_graph import commit_graph
+from omnigraph.storage.manifest.history import find_published
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import (
     GraphCommit,
     ManifestRow,
@@ -35,13 +35,13 @@ from omnigraph.storage.manifest_rows import (
     Outcome,
     TableVersion,
 )
-from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.objects.durability import make_durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from omnigraph.storage.branch_identity import BranchRef
-    from omnigraph.storage.location import Root
+    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Pin
 
 _SWAPS_MAX: Final = 200

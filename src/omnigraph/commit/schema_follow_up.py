@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph.failpoints import reach
-from omnigraph.storage.accepted_schemas import promote_schema
-from omnigraph.storage.datasets import remove_unless_foreign
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.lance.datasets import remove_unless_foreign
+from omnigraph.storage.manifest.accepted_schemas import promote_schema
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
 
 if TYPE_CHECKING:
     from omnigraph.commit.sidecar import Sidecar
     from omnigraph.storage.manifest_rows import Operation
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
 
 
 def follow_up_schema(objects: Objects, sidecar: Sidecar, decided: Operation | None) -> None:

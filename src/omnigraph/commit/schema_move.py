@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.storage.datasets import creator_of, open_dataset
+from omnigraph.storage.lance.datasets import creator_of, open_dataset
 from omnigraph.storage.manifest_rows import (
     ManifestRow,
     SchemaChange,
@@ -22,8 +22,8 @@ from omnigraph.storage.manifest_rows import (
 from omnigraph.storage.snapshot import TableEntry, take_snapshot
 
 if TYPE_CHECKING:
-    from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest_state import ManifestState
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import RecoveryRequiredError
-from omnigraph.storage.documents import MALFORMED, moment, parsed, typed
-from omnigraph.storage.location import stored_path
-from omnigraph.storage.objects import Objects, Put
+from omnigraph.storage.objects.documents import MALFORMED, moment, parsed, typed
+from omnigraph.storage.objects.location import stored_path
+from omnigraph.storage.objects.store import Objects, Put
 from omnigraph.storage.snapshot import Pin
 
 if TYPE_CHECKING:

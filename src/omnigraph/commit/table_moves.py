@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 from omnigraph.commit.publish import pins_of
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.failpoints import reach
-from omnigraph.storage.checksum_recording import record_change
-from omnigraph.storage.datasets import cleans_by_itself, open_dataset
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.lance.datasets import cleans_by_itself, open_dataset
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
-from omnigraph.storage.table_versions import (
+from omnigraph.storage.staging.checksum_recording import record_change
+from omnigraph.storage.staging.table_versions import (
     commit_staged,
     head_version,
     latest_version,
@@ -32,11 +32,11 @@ from omnigraph.storage.table_versions import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from omnigraph.storage.branch_identity import BranchRef
-    from omnigraph.storage.datasets import Made
-    from omnigraph.storage.location import Root
+    from omnigraph.storage.lance.datasets import Made
+    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Pin, TableEntry
-    from omnigraph.storage.staging import StagedChange
+    from omnigraph.storage.staging.changes import StagedChange
 
 _TABLES_AT_ONCE: Final = 8
 

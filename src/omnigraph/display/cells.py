@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from omnigraph.syntax import display_width
+from omnigraph.language.diagnostics import display_width
 
 ELLIPSIS: Final = "…"
 _SOURCE: Final = re.compile(r" *\d* \| ")

@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.display.cells import Cell, counted, cut, fold, printable, spellings
-from omnigraph.syntax import display_width
+from omnigraph.language.diagnostics import display_width
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -1,1 +1,1 @@
-"""FILES AND FRAMES -> ROWS OF TYPES: what is read, how it is cut, decoded and sorted out."""
+"""Files, frames and rows to one commit: sources, formats, staging, report."""

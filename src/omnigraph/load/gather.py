@@ -16,21 +16,27 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.errors import InputTooLargeError
-from omnigraph.load.frames import parse_batches
-from omnigraph.load.ledger import frame_name
-from omnigraph.load.parse import parse_split
+from omnigraph.load.formats.frames import parse_batches
+from omnigraph.load.formats.parse import parse_split
+from omnigraph.load.formats.raw import raw_records, shown_at
+from omnigraph.load.formats.records import (
+    REFUSED_SCHEMA,
+    Parsed,
+    ParsedRows,
+    RefusedRecords,
+    SplitEnd,
+)
 from omnigraph.load.quarantine import QUARANTINE_SCHEMA
-from omnigraph.load.raw import raw_records, shown_at
-from omnigraph.load.records import REFUSED_SCHEMA, Parsed, ParsedRows, RefusedRecords, SplitEnd
-from omnigraph.local.memory import COPIES_OF_A_LOAD, rows_bytes_max
-from omnigraph.local.named_types import declared_types
-from omnigraph.local.sources import read_table, without_views
-from omnigraph.rules.constraints import rules_of
+from omnigraph.load.report import frame_name
+from omnigraph.runner.memory import COPIES_OF_A_LOAD, rows_bytes_max
+from omnigraph.validation.constraints import rules_of
+from omnigraph.validation.input.named_types import declared_types
+from omnigraph.validation.input.sources import read_table, without_views
 
 if TYPE_CHECKING:
-    from omnigraph.load.ledger import LoadJob
-    from omnigraph.load.records import Split
-    from omnigraph.local.intake import NewIds
+    from omnigraph.load.formats.records import Split
+    from omnigraph.load.report import LoadJob
+    from omnigraph.validation.input.intake import NewIds
 
 _LISTED: Final = pa.schema([pa.field("part", pa.int32(), nullable=False), *REFUSED_SCHEMA])
 

@@ -19,15 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.first_write import writable_entry
-from omnigraph.commit.fold import fold_if_due
+from omnigraph.commit.fork_on_write import writable_entry
+from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import OmnigraphError
 from omnigraph.failpoints import reach
-from omnigraph.load.fresh_ids import FreshIds
+from omnigraph.fresh_ids import FreshIds
 from omnigraph.load.gather import Gathered, gather
-from omnigraph.load.ledger import (
+from omnigraph.load.quarantine import put_part, remove_parts
+from omnigraph.load.report import (
     NO_FAULTS,
     OFFENDERS_MAX,
     Engine,
@@ -37,28 +38,27 @@ from omnigraph.load.ledger import (
     require_acceptable,
     type_labels,
 )
-from omnigraph.load.quarantine import put_part, remove_parts
-from omnigraph.local.named_types import declared_types
-from omnigraph.local.pinned import SnapshotTables
-from omnigraph.local.settle import ProposedLoad, Settled, settle
-from omnigraph.rules.constraints import table_rules
-from omnigraph.rules.modes import WriteMode
-from omnigraph.rules.reasons import Reason
-from omnigraph.rules.violations import report_of
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
-from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.staging import (
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.staging.changes import (
     StagedChange,
     restage_append,
     stage_append,
     stage_merge,
     stage_overwrite,
 )
+from omnigraph.validation.constraints import table_rules
+from omnigraph.validation.input.named_types import declared_types
+from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.pinned import SnapshotTables
+from omnigraph.validation.reasons import Reason
+from omnigraph.validation.resolve_keys import ProposedLoad, Settled, settle
+from omnigraph.validation.violations import report_of
 
 if TYPE_CHECKING:
-    from omnigraph.load.ledger import LoadJob
-    from omnigraph.storage.manifest_state import ManifestState
+    from omnigraph.load.report import LoadJob
+    from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph import names
-from omnigraph.storage.location import Root, Scheme, parse_root
-from omnigraph.storage.objects import StoredObjects
+from omnigraph.storage.objects.location import Root, Scheme, parse_root
+from omnigraph.storage.objects.store import StoredObjects
 
 if TYPE_CHECKING:
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
 
 QUARANTINE_SCHEMA: Final = pa.schema(
     [

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.load.records import FileFormat, SourceFile
-from omnigraph.load.type_names import TypeNames, type_names
-from omnigraph.local.named_types import type_named
+from omnigraph.load.formats.records import FileFormat, SourceFile
+from omnigraph.load.formats.type_names import TypeNames, type_names
 from omnigraph.names import EDGE_PREFIX, NODE_PREFIX
-from omnigraph.rules.violations import shown
 from omnigraph.schema.catalog import Catalog
-from omnigraph.storage.paths import require_path
+from omnigraph.storage.objects.paths import require_path
+from omnigraph.validation.input.named_types import type_named
+from omnigraph.validation.violations import shown
 
 _ENDINGS: Final = {
     ".jsonl": FileFormat.JSONL,

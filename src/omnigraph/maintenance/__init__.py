@@ -1,1 +1,1 @@
-"""Maintenance of existing graphs."""
+"""Keeping a graph in shape: optimize, indexes, cleanup, repair, the nightly run."""

@@ -24,6 +24,7 @@ from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
+from omnigraph.language.diagnostics import shown
 from omnigraph.maintenance.leftovers import (
     Leftovers,
     abandon_stale_creations,
@@ -36,12 +37,11 @@ from omnigraph.maintenance.preconditions import require_ready
 from omnigraph.maintenance.protection import Protection, read_protection
 from omnigraph.maintenance.registered import registered_tables, remove_table
 from omnigraph.maintenance.workers import by_table, maintenance_concurrency
-from omnigraph.storage.branch_refs import living_branches
-from omnigraph.storage.forks import drop_fork, forks_of
-from omnigraph.storage.history import HISTORY, forget_old_history
-from omnigraph.storage.manifest import forget_old_versions, read_manifest
-from omnigraph.storage.retention import Line, raise_floors
-from omnigraph.storage.version_gc import (
+from omnigraph.storage.lance.forks import drop_fork, forks_of
+from omnigraph.storage.manifest.history import HISTORY, forget_old_history
+from omnigraph.storage.manifest.retention import Line, raise_floors
+from omnigraph.storage.manifest.swap import forget_old_versions, read_manifest
+from omnigraph.storage.manifest.version_gc import (
     Removal,
     older_than,
     preview_removal,
@@ -49,13 +49,13 @@ from omnigraph.storage.version_gc import (
     remove_versions,
     versions_of,
 )
-from omnigraph.syntax import shown
+from omnigraph.storage.refs.branches import living_branches
 
 if TYPE_CHECKING:
-    from omnigraph.commit.clock import Clock
-    from omnigraph.storage.holds import Hold
-    from omnigraph.storage.location import Root
-    from omnigraph.storage.objects import Objects
+    from omnigraph.clock import Clock
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.refs.holds import Hold
     from omnigraph.storage.snapshot import TableEntry
 
 VERB: Final = "cleanup"

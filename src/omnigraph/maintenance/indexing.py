@@ -22,7 +22,7 @@ from omnigraph.errors import (
 )
 from omnigraph.maintenance.workers import Workers, by_table
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
-from omnigraph.storage.index_segments import (
+from omnigraph.storage.indexes.segments import (
     IndexPlan,
     IndexTask,
     IndexWish,
@@ -31,13 +31,13 @@ from omnigraph.storage.index_segments import (
     plan_indexes,
     stage_indexes,
 )
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.swap import read_manifest
 
 if TYPE_CHECKING:
-    from omnigraph.commit.clock import Clock
+    from omnigraph.clock import Clock
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.manifest_state import ManifestState
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
 
 _UNTRAINABLE = "no vectors to train on yet"

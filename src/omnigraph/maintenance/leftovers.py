@@ -18,23 +18,23 @@ from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.maintenance.registered import registered_tables
-from omnigraph.storage.branch_refs import append_entry, branch_logs
-from omnigraph.storage.forks import forks_of
-from omnigraph.storage.holds import (
+from omnigraph.storage.lance.forks import forks_of
+from omnigraph.storage.manifest.swap import manifest_branches, read_manifest
+from omnigraph.storage.manifest_rows import Table
+from omnigraph.storage.refs.branches import append_entry, branch_logs
+from omnigraph.storage.refs.holds import (
     CLOCK_MARGIN,
     HOLD_MAX,
     readable_holds,
     remove_hold,
     stored_holds,
 )
-from omnigraph.storage.manifest import manifest_branches, read_manifest
-from omnigraph.storage.manifest_rows import Table
-from omnigraph.storage.ref_logs import RefState
-from omnigraph.storage.tags import append_tag_entry, claimed_tags, tag_logs
+from omnigraph.storage.refs.logs import RefState
+from omnigraph.storage.refs.tags import append_tag_entry, claimed_tags, tag_logs
 
 if TYPE_CHECKING:
-    from omnigraph.commit.clock import Clock
-    from omnigraph.storage.objects import Objects
+    from omnigraph.clock import Clock
+    from omnigraph.storage.objects.store import Objects
 
 _GRACE: Final = timedelta(days=1)
 _CREATION_MAX: Final = timedelta(hours=1)

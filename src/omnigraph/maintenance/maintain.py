@@ -15,27 +15,27 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from omnigraph import names
+from omnigraph.arguments import acting
 from omnigraph.commit.orphans import reconcile_forks
+from omnigraph.commit.refs import abandoned_branches, delete_branch
 from omnigraph.commit.sidecar import pending_sidecars
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError, OmnigraphError
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.optimize import SkipReason, optimize_graph
-from omnigraph.operations.arguments import acting
-from omnigraph.operations.branches import abandoned_branches, delete_branch
-from omnigraph.operations.check import Problem, check_graph, findings_elsewhere
-from omnigraph.operations.holding import Holding
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.refs.holding import Holding
+from omnigraph.validation.check import Problem, check_graph, findings_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.commit.clock import Clock
+    from omnigraph.clock import Clock
     from omnigraph.maintenance.policy import Policy
     from omnigraph.maintenance.workers import Workers
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
 
 
 class Step(StrEnum):

@@ -18,9 +18,9 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from omnigraph.commit.fold import fold
+from omnigraph.commit.history_compaction import fold
 from omnigraph.commit.maintenance import NOTHING_DONE, MaintenanceResult, commit_maintenance
-from omnigraph.commit.put_back import put_pins_back
+from omnigraph.commit.rollback import put_pins_back
 from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
 from omnigraph.errors import (
@@ -29,6 +29,7 @@ from omnigraph.errors import (
     MaintenanceIncompleteError,
     OmnigraphError,
 )
+from omnigraph.language.diagnostics import shown
 from omnigraph.maintenance.indexing import (
     Indexed,
     PendingIndex,
@@ -40,27 +41,26 @@ from omnigraph.maintenance.indexing import (
 from omnigraph.maintenance.preconditions import require_ready
 from omnigraph.maintenance.workers import Workers, by_table, maintenance_concurrency
 from omnigraph.schema.catalog import Scalar, ScalarType
-from omnigraph.storage.compaction import (
+from omnigraph.storage.lance.compaction import (
     SUPPORTS_BLOBS,
     CompactionPlan,
     CompactionWork,
     StagedRewrite,
     plan_compaction,
 )
-from omnigraph.storage.drift import DriftClass, TableDrift, table_drift
-from omnigraph.storage.history import compact_history
-from omnigraph.storage.manifest import read_manifest
+from omnigraph.storage.manifest.history import compact_history
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit
-from omnigraph.storage.manifest_state import ManifestState
-from omnigraph.storage.table_versions import switch_off_cleanup
-from omnigraph.syntax import shown
+from omnigraph.storage.staging.drift import DriftClass, TableDrift, table_drift
+from omnigraph.storage.staging.table_versions import switch_off_cleanup
 
 if TYPE_CHECKING:
-    from omnigraph.commit.clock import Clock
+    from omnigraph.clock import Clock
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.index_segments import IndexWish
-    from omnigraph.storage.location import Root
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.indexes.segments import IndexWish
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Pin, TableEntry
 
 VERB: Final = "optimize"

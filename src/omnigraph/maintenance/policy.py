@@ -26,13 +26,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+from omnigraph.ages import parse_age
+from omnigraph.arguments import plain_text
 from omnigraph.errors import InvalidInputError
+from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.language.diagnostics import shown as shown_value
 from omnigraph.maintenance.cleanup import CleanupPolicy
 from omnigraph.maintenance.optimize import OptimizeOptions
-from omnigraph.operations.ages import parse_age
-from omnigraph.operations.arguments import plain_text
-from omnigraph.syntax import did_you_mean
-from omnigraph.syntax import shown as shown_value
 
 _WORDS: Final[Mapping[str, Mapping[str, type]]] = {
     "check": {"enabled": bool},

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.commit.schema_lock import schema_change_under_way
+from omnigraph.commit.schema_commit import schema_change_under_way
 from omnigraph.commit.sidecar import is_abandoned, pending_sidecars, read_sidecar
 from omnigraph.errors import ConflictError, RecoveryRequiredError
-from omnigraph.operations.schema_contract import SchemaContract, read_contract
+from omnigraph.validation.schema_contract import SchemaContract, read_contract
 
 if TYPE_CHECKING:
-    from omnigraph.commit.clock import Clock
-    from omnigraph.storage.manifest_state import ManifestState
-    from omnigraph.storage.objects import Objects
+    from omnigraph.clock import Clock
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.store import Objects
 
 
 def require_ready(

@@ -17,20 +17,20 @@ from omnigraph import names
 from omnigraph.commit.sidecar import Sidecar, pending_sidecars, read_sidecar
 from omnigraph.errors import NotFoundError
 from omnigraph.failpoints import reach
-from omnigraph.storage.branch_identity import BranchRef
-from omnigraph.storage.branch_refs import BranchLog, BranchState, branch_logs
-from omnigraph.storage.commit_graph import CommitGraph, commit_graph
-from omnigraph.storage.holds import Hold, stored_holds
-from omnigraph.storage.manifest import read_manifest, read_manifest_version
-from omnigraph.storage.manifest_state import ManifestState
-from omnigraph.storage.past import moves_up_to
+from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
+from omnigraph.storage.manifest.retention import Line, line_of
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import read_manifest, read_manifest_version
+from omnigraph.storage.manifest.time_travel import moves_up_to
 from omnigraph.storage.pinned_tables import entries
-from omnigraph.storage.retention import Line, line_of
+from omnigraph.storage.refs.branches import BranchLog, BranchState, branch_logs
+from omnigraph.storage.refs.holds import Hold, stored_holds
+from omnigraph.storage.refs.tags import claimed_tags
 from omnigraph.storage.snapshot import locations_of
-from omnigraph.storage.tags import claimed_tags
 
 if TYPE_CHECKING:
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
 
 _PAIRS_OF_BRANCHES_MAX: Final = 30

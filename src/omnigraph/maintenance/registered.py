@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import NotFoundError
-from omnigraph.storage.branch_refs import living_branches
-from omnigraph.storage.manifest import read_manifest
-from omnigraph.storage.manifest_state import ManifestState
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.manifest.version_gc import Removal
+from omnigraph.storage.refs.branches import living_branches
 from omnigraph.storage.snapshot import TableEntry, locations_of
-from omnigraph.storage.version_gc import Removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.objects.store import Objects
 
 
 def registered_tables(objects: Objects) -> tuple[TableEntry, ...]:

@@ -22,30 +22,30 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
-from omnigraph.commit.first_write import belongs_to
-from omnigraph.commit.fold import fold_if_due
+from omnigraph.commit.fork_on_write import belongs_to
+from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind, pending_operations
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import OmnigraphError
-from omnigraph.local.named_types import declared_types
 from omnigraph.maintenance.misfits import misfit_of
 from omnigraph.maintenance.preconditions import require_ready
 from omnigraph.schema.arrow import table_schema
-from omnigraph.storage.drift import DriftClass, ForeignVersion, table_drift
-from omnigraph.storage.history import Recovery, record_recovery
+from omnigraph.storage.manifest.history import Recovery, record_recovery
+from omnigraph.storage.staging.drift import DriftClass, ForeignVersion, table_drift
+from omnigraph.validation.input.named_types import declared_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from omnigraph.commit.clock import Clock
+    from omnigraph.clock import Clock
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.drift import TableDrift
-    from omnigraph.storage.manifest_state import ManifestState
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.staging.drift import TableDrift
 
 REPAIRED: Final = "repaired"
 REPAIRED_BY_FORCE: Final = "repaired_by_force"

@@ -22,25 +22,25 @@ from omnigraph.commit.sidecar import PointedTable, WriterKind
 from omnigraph.display.cells import Cell, counted, file_size
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import DamagedGraphError
-from omnigraph.operations.check import Finding
-from omnigraph.operations.deep_check import file_findings, list_findings
-from omnigraph.storage.checksum_recording import record_version
-from omnigraph.storage.digests import digest_of_values
-from omnigraph.storage.documents import MALFORMED, parsed, typed
-from omnigraph.storage.stored_files import (
+from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.storage.objects.documents import MALFORMED, parsed, typed
+from omnigraph.storage.refs.stored_files import (
     StoredFile,
     StoredFiles,
     manifest_states,
     pinned_entries,
     stored_files,
 )
+from omnigraph.storage.staging.checksum_recording import record_version
+from omnigraph.validation.check import Finding
+from omnigraph.validation.deep_check import file_findings, list_findings
 
 if TYPE_CHECKING:
-    from omnigraph.commit.clock import Clock
+    from omnigraph.clock import Clock
     from omnigraph.maintenance.workers import Workers
-    from omnigraph.storage.location import Root
-    from omnigraph.storage.manifest_state import ManifestState
-    from omnigraph.storage.objects import Objects
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
 
 _DIGEST: Final = "digest"

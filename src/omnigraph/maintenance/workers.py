@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.storage.compaction import CompactionWork, execute_task
-from omnigraph.storage.index_segments import IndexTask, Segment, build_segment
-from omnigraph.storage.stored_files import StoredFile, compare
+from omnigraph.storage.indexes.segments import IndexTask, Segment, build_segment
+from omnigraph.storage.lance.compaction import CompactionWork, execute_task
+from omnigraph.storage.refs.stored_files import StoredFile, compare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.storage.location import Root
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
 _CONCURRENCY_VARIABLE: Final = "OMNIGRAPH_MAINTENANCE_CONCURRENCY"
@@ -80,7 +80,7 @@ def by_table(
 
 def on_spark(spark: SparkSession, root: Root) -> Workers:
     """The tasks of a Spark session: all pieces of all tables as one job."""
-    from omnigraph.spark.maintenance_job import (  # need pyspark
+    from omnigraph.maintenance.spark_job import (  # need pyspark
         build_segments,
         compare_files,
         run_compactions,

@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from omnigraph.syntax import Span
+from omnigraph.language.diagnostics import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

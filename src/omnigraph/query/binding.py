@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias, TypeGuard, assert_never
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.query.checks.literals import as_f32
 from omnigraph.query.expressions import (
     Constant,
@@ -41,7 +42,6 @@ from omnigraph.schema.catalog import (
     ScalarType,
     VectorType,
 )
-from omnigraph.syntax import did_you_mean, shown
 
 BoundValue: TypeAlias = (
     str | int | float | bool | bytes | dt.date | dt.datetime | tuple["BoundValue", ...] | None

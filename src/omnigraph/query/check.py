@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph.language.diagnostics import Diagnostic, Severity, Suggestions
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.query import ast
 from omnigraph.query.checks.literals import number_constant, string_constant
@@ -29,7 +30,6 @@ from omnigraph.query.types import BLOB
 from omnigraph.schema.catalog import Catalog, ListType, PropertyType, Scalar, ScalarType, VectorType
 from omnigraph.schema.explain import type_hint
 from omnigraph.schema.resolve import VECTOR, VECTOR_SIZE_MAX
-from omnigraph.syntax import Diagnostic, Severity, Suggestions
 
 NAME_CHARACTERS_MAX: Final = 255
 _NOTES: Final = ("description", "instruction")

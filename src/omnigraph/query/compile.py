@@ -6,11 +6,11 @@ Invariant: both entry points accept any text; a query is only ever typed without
 from __future__ import annotations
 
 from omnigraph.errors import QueryInvalidError
+from omnigraph.language.diagnostics import Diagnostic, Severity
 from omnigraph.query.check import check_queries
 from omnigraph.query.parser import parse_queries
 from omnigraph.query.typed import TypedQuery
 from omnigraph.schema.catalog import ByName, Catalog
-from omnigraph.syntax import Diagnostic, Severity
 
 
 def compile_queries(text: str, *, catalog: Catalog, filename: str) -> ByName[TypedQuery]:

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from omnigraph.language.diagnostics import Diagnostic, Severity
 from omnigraph.query import ast
 from omnigraph.query.check import CheckedQuery, check_queries
 from omnigraph.query.diagnostics import Rule, warning
-from omnigraph.query.emptiness import can_have_rows
 from omnigraph.query.parser import parse_queries
 from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import plan_query
+from omnigraph.query.prune_empty import can_have_rows
 from omnigraph.query.typed import Column, TypedQuery, UpdateStatement
 from omnigraph.query.types import EdgeOf, NodeOf, show
 from omnigraph.schema.catalog import (
@@ -26,7 +27,6 @@ from omnigraph.schema.catalog import (
     ScalarType,
     VectorType,
 )
-from omnigraph.syntax import Diagnostic, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

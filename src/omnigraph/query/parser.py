@@ -15,13 +15,13 @@ from typing import Any, Final
 from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 
-from omnigraph.grammars import refused_at
+from omnigraph.language.diagnostics import REFUSED_CHARACTER, Diagnostic, Span, span_at
+from omnigraph.language.grammars import refused_at
 from omnigraph.query.ast import Clause, ListLiteral, Name, QueryFile
 from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.refusals import explain_character, explain_refusal
 from omnigraph.query.tokens import WordSorter
 from omnigraph.query.tree_building import TreeBuilder
-from omnigraph.syntax import REFUSED_CHARACTER, Diagnostic, Span, span_at
 
 QUERY_BYTES_MAX: Final = 256 * 1024
 NESTING_MAX: Final = 64

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from omnigraph.query.arrange import (
+from omnigraph.query.checks.scope import ANONYMOUS
+from omnigraph.query.expressions import Aggregate as AggregateExpression
+from omnigraph.query.fold import fold, fold_block, fold_projection, fold_statement
+from omnigraph.query.join_order import (
     ChooseStart,
     arrange,
     fewest_rows,
@@ -17,10 +20,6 @@ from omnigraph.query.arrange import (
     merge_bindings,
     most_selective,
 )
-from omnigraph.query.checks.scope import ANONYMOUS
-from omnigraph.query.emptiness import drop_empty
-from omnigraph.query.expressions import Aggregate as AggregateExpression
-from omnigraph.query.fold import fold, fold_block, fold_projection, fold_statement
 from omnigraph.query.plan import (
     Aggregate,
     Distinct,
@@ -31,6 +30,7 @@ from omnigraph.query.plan import (
     Project,
     Rank,
 )
+from omnigraph.query.prune_empty import drop_empty
 from omnigraph.query.rewrites import prune_columns, push_filters
 from omnigraph.query.typed import Block, OrderKey, TypedQuery, TypedRead, TypedWrite
 from omnigraph.schema.catalog import Catalog

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph.language.diagnostics import Diagnostic, did_you_mean, span_at
 from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.tokens import KEYWORDS
-from omnigraph.syntax import Diagnostic, did_you_mean, span_at
 
 _IN_WORDS: Final = {
     "NAME": "a name",

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lark import Token, Transformer
 
+from omnigraph.language.diagnostics import Span
 from omnigraph.query.ast import (
     Annotation,
     Assignment,
@@ -51,7 +52,6 @@ from omnigraph.query.ast import (
     Word,
     WriteBody,
 )
-from omnigraph.syntax import Span
 
 _UNDIRECTED: Final = "undirected"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from omnigraph.syntax import Span
+from omnigraph.language.diagnostics import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

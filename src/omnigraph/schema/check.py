@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from omnigraph.language.diagnostics import Diagnostic, Suggestions
 from omnigraph.schema.ast import (
     Annotation,
     Declaration,
@@ -42,7 +43,6 @@ from omnigraph.schema.resolve import (
     property_constraints,
     resolve_type,
 )
-from omnigraph.syntax import Diagnostic, Suggestions
 
 
 def check_schema(schema: Schema) -> tuple[Diagnostic, ...]:

@@ -6,12 +6,12 @@ Invariant: every entry point accepts any text; a catalog is only ever built with
 from __future__ import annotations
 
 from omnigraph.errors import SchemaInvalidError
+from omnigraph.language.diagnostics import Diagnostic, Severity
 from omnigraph.schema.ast import Schema
 from omnigraph.schema.build import build_catalog
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.check import check_schema
 from omnigraph.schema.parser import parse_schema
-from omnigraph.syntax import Diagnostic, Severity
 
 
 def compile_schema(text: str, *, filename: str, identity_domain: str) -> Catalog:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 
-from omnigraph.syntax import Diagnostic, Severity, Span
+from omnigraph.language.diagnostics import Diagnostic, Severity, Span
 
 
 class Rule(enum.StrEnum):

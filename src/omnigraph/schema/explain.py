@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph.language.diagnostics import Diagnostic, did_you_mean, span_at
 from omnigraph.schema.catalog import VectorMetric
 from omnigraph.schema.diagnostics import Rule, error
-from omnigraph.syntax import Diagnostic, did_you_mean, span_at
 
 DECLARATION_WORDS: Final = ("interface", "node", "edge")
 BASE_TYPE_NAMES: Final = (

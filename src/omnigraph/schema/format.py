@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from omnigraph.errors import SchemaInvalidError
+from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.schema.parser import CONSTRAINT_WORDS, INDEX_WORD, Lexeme, lexemes
-from omnigraph.syntax import Diagnostic
 
 _INDENT: Final = "    "
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")

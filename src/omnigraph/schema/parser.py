@@ -14,7 +14,8 @@ from typing import Any, Final
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput
 
-from omnigraph.grammars import refused_at
+from omnigraph.language.diagnostics import REFUSED_CHARACTER, Diagnostic, Span, span_at
+from omnigraph.language.grammars import refused_at
 from omnigraph.schema.ast import (
     Annotation,
     BaseType,
@@ -36,7 +37,6 @@ from omnigraph.schema.ast import (
 )
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.explain import explain_refusal
-from omnigraph.syntax import REFUSED_CHARACTER, Diagnostic, Span, span_at
 
 SCHEMA_BYTES_MAX: Final = 16 * 1024 * 1024
 

@@ -14,6 +14,7 @@ from decimal import Decimal
 from itertools import takewhile
 from typing import Final, assert_never
 
+from omnigraph.language.diagnostics import Diagnostic, Span, did_you_mean
 from omnigraph.schema.ast import (
     Annotation,
     Argument,
@@ -44,7 +45,6 @@ from omnigraph.schema.catalog import (
     VectorType,
 )
 from omnigraph.schema.diagnostics import Rule, error
-from omnigraph.syntax import Diagnostic, Span, did_you_mean
 
 VECTOR_SIZE_MAX: Final = 65_536
 """A row needs room for all numbers of a vector, also for a null."""

@@ -1,4 +1,4 @@
-"""THE DATA PLANE: graph data on Spark executors, through DataFrames and nothing below them.
+"""What Spark users touch: the data source, the change source, analytics.
 
 What users of Spark name themselves is importable from here: `OmnigraphDataSource` for
 `spark.dataSource.register`, and the types `SparkGraph` and `SparkTarget`.
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from omnigraph.api.spark_graph import SparkGraph
-    from omnigraph.datasource import OmnigraphDataSource
-    from omnigraph.spark.session import SparkTarget
+    from omnigraph.runner.session import SparkTarget
+    from omnigraph.spark.datasource import OmnigraphDataSource
 
 __all__ = ["OmnigraphDataSource", "SparkGraph", "SparkTarget"]
 
 _HOMES = {
-    "OmnigraphDataSource": "omnigraph.datasource",
+    "OmnigraphDataSource": "omnigraph.spark.datasource",
     "SparkGraph": "omnigraph.api.spark_graph",
-    "SparkTarget": "omnigraph.spark.session",
+    "SparkTarget": "omnigraph.runner.session",
 }
 """Imported when they are first used: most of them need pyspark."""
 

@@ -21,7 +21,7 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from omnigraph.spark.scan import SparkTables
+    from omnigraph.runner.scan import SparkTables
 
 _ROUNDS_MAX: Final = 1000
 

@@ -24,13 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark_types
 
+from omnigraph.diff.one_sided import is_one_sided, one_sided_parts, one_sided_rows
+from omnigraph.diff.table_diff import TableDiff
 from omnigraph.errors import InvalidInputError
-from omnigraph.local.one_sided import is_one_sided, one_sided_parts, one_sided_rows
-from omnigraph.local.table_diff import TableDiff
 from omnigraph.names import ID_COLUMN
-from omnigraph.spark.types import carried_type, spark_type
-from omnigraph.storage.kept import streamed_unless_removed
-from omnigraph.storage.row_changes import Part
+from omnigraph.runner.types import carried_type, spark_type
+from omnigraph.storage.refs.kept import streamed_unless_removed
+from omnigraph.storage.staging.row_changes import Part
 
 if TYPE_CHECKING:
     from omnigraph.storage.manifest_rows import GraphCommit

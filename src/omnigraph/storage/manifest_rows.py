@@ -20,9 +20,9 @@ from omnigraph.display.cells import Moment, short_id
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.digests import digest_of_values
-from omnigraph.storage.documents import MALFORMED, parsed
-from omnigraph.storage.location import Durability, stored_path
+from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.storage.objects.documents import MALFORMED, parsed
+from omnigraph.storage.objects.location import Durability, stored_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+from omnigraph.language.diagnostics import Span
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import ast
 from omnigraph.query.ast import BinaryOperator
@@ -56,7 +57,6 @@ from omnigraph.query.types import (
     show,
 )
 from omnigraph.schema.catalog import EdgeType, NodeType
-from omnigraph.syntax import Span
 
 _ARITHMETIC: Final = frozenset(
     {

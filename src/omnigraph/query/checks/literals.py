@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from omnigraph.language.diagnostics import Span
 from omnigraph.query.ast import NumberLiteral, StringLiteral
 from omnigraph.query.checks.scope import Findings
 from omnigraph.query.diagnostics import Rule
@@ -46,7 +47,6 @@ from omnigraph.schema.catalog import (
     VectorType,
 )
 from omnigraph.schema.resolve import number_value, string_value, unknown_escapes
-from omnigraph.syntax import Span
 
 EMPTY_LIST = Constant(value=(), type=NullType())
 

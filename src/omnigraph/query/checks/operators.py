@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from omnigraph.language.diagnostics import Span
 from omnigraph.query import ast
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.checks.literals import EMPTY_LIST, beside, is_enum_value
@@ -36,7 +37,6 @@ from omnigraph.query.types import (
     show,
 )
 from omnigraph.schema.catalog import EnumType, ListType, Scalar, ScalarType
-from omnigraph.syntax import Span
 
 _EQUALITY: Final = frozenset({BinaryOperator.EQUAL, BinaryOperator.NOT_EQUAL})
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from omnigraph.query import ast
 from omnigraph.query.checks.infer import infer
+from omnigraph.query.checks.printing import column_text
 from omnigraph.query.checks.scope import Place, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import (
@@ -23,7 +24,6 @@ from omnigraph.query.expressions import (
     Ranking,
     TextScore,
 )
-from omnigraph.query.printing import column_text
 from omnigraph.query.typed import Column, OrderKey, TypedProjection
 from omnigraph.query.types import (
     BLOB,

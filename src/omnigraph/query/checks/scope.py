@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from omnigraph.language.diagnostics import Diagnostic, Span, Suggestions
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.diagnostics import Rule, error, warning
 from omnigraph.query.typed import TypedParameter
@@ -22,7 +23,6 @@ from omnigraph.schema.catalog import (
     Property,
     PropertyType,
 )
-from omnigraph.syntax import Diagnostic, Span, Suggestions
 
 ANONYMOUS: Final = "_"
 

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from omnigraph.language.diagnostics import Diagnostic, Suggestions, did_you_mean
 from omnigraph.schema.ast import (
     Annotation,
     Argument,
@@ -34,7 +35,6 @@ from omnigraph.schema.resolve import (
     unknown_escapes,
     written_metric,
 )
-from omnigraph.syntax import Diagnostic, Suggestions, did_you_mean
 
 CARDINALITY_MAX: Final = 2**63 - 1
 # With a lower value, valid names such as `@unit` would be taken for mistakes.

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.language.diagnostics import Diagnostic, Span, Suggestions
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema.ast import Name, StringLiteral
 from omnigraph.schema.catalog import (
@@ -33,7 +34,6 @@ from omnigraph.schema.resolve import (
     number_value,
     string_value,
 )
-from omnigraph.syntax import Diagnostic, Span, Suggestions
 
 _ENDPOINT_COLUMNS: Final = (SOURCE_COLUMN, TARGET_COLUMN)
 _ENDPOINT_TYPE: Final = ScalarType(scalar=Scalar.STRING)

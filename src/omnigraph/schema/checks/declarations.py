@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, assert_never
 
+from omnigraph.language.diagnostics import Diagnostic, Suggestions
 from omnigraph.schema.ast import (
     Declaration,
     EdgeDeclaration,
@@ -20,7 +21,6 @@ from omnigraph.schema.ast import (
 )
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.resolve import resolve_type
-from omnigraph.syntax import Diagnostic, Suggestions
 
 NAME_CHARACTERS_MAX: Final = 255
 

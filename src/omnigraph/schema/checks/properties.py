@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, assert_never
 
+from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.names import LANCE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema.ast import (
     BaseType,
@@ -29,7 +30,6 @@ from omnigraph.schema.resolve import (
     number_value,
     resolve_type,
 )
-from omnigraph.syntax import Diagnostic
 
 _RESERVED: Final = frozenset(LANCE_COLUMNS)
 _SYSTEM: Final = frozenset(SYSTEM_COLUMNS)

@@ -1,0 +1,88 @@
+"""Checks written as queries: each must return no rows on a branch before it is merged.
+
+Invariant: a file of checks is compiled before anything is loaded. All checks run on one snapshot,
+and a check that finds a row, or cannot run, keeps the branch from being merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from omnigraph.display.cells import value
+from omnigraph.engine.query import query_graph, query_limits
+from omnigraph.engine.query_text import ChosenQuery, compiled, query_text
+from omnigraph.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.validation.schema_contract import SchemaContract
+
+_ROWS_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCheck:
+    """A check that found something: its first rows, and whether there are more."""
+
+    name: str
+    description: str | None
+    rows: tuple[dict[str, Any], ...]
+    more: bool
+
+    def __str__(self) -> str:
+        title = f"{self.name}: {self.description}" if self.description else self.name
+        lines = [
+            "  " + ", ".join(f"{name} = {value(content)}" for name, content in row.items())
+            for row in self.rows
+        ]
+        return "\n".join([title, *lines, *(["  ... and more"] if self.more else [])])
+
+
+def audit_checks(given: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:
+    """The checks of a file, or of a text.
+
+    Raises:
+        QueryInvalidError: the text has errors.
+        InvalidInputError: there is no check in it, one is a mutation, or one needs a parameter.
+    """
+    source = query_text(given, contract)
+    checks = tuple(
+        ChosenQuery(source=source, typed=each, given={}) for each in compiled(source).values()
+    )
+    if not checks:
+        raise InvalidInputError(f"{source.filename} contains no check")
+    for each in checks:
+        needed = [f"${one.name}" for one in each.typed.parameters if not one.nullable]
+        if each.typed.is_mutation or needed:
+            wrong = "is a mutation" if each.typed.is_mutation else f"needs {', '.join(needed)}"
+            raise InvalidInputError(
+                f"check {each.typed.name} of {source.filename} {wrong}",
+                next_step="A check is a query without parameters that returns what is wrong.",
+            )
+    return checks
+
+
+def failed_checks(
+    root: Root, snapshot: Snapshot, checks: Sequence[ChosenQuery], *, now: datetime
+) -> tuple[FailedCheck, ...]:
+    """The checks that find a row; only the first rows are read."""
+    failed = []
+    for each in checks:
+        result = query_graph(root, snapshot, each, limits=query_limits(None, None), now=now)
+        rows = result.first(_ROWS_SHOWN + 1)
+        result.cancel()
+        if rows:
+            failed.append(
+                FailedCheck(
+                    name=each.typed.name,
+                    description=each.typed.description,
+                    rows=tuple(rows[:_ROWS_SHOWN]),
+                    more=len(rows) > _ROWS_SHOWN,
+                )
+            )
+    return tuple(failed)

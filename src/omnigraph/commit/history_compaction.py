@@ -1,0 +1,92 @@
+"""Moving old commits out of the manifest, so that the cost of publishing stays constant.
+
+Invariant: a commit is in the history before it leaves the manifest, and exactly the rows that were
+added there leave, by an ordinary swap of the state they were read from. A process that looks for a
+decision looks in the manifest first, then in the history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.failpoints import reach
+from omnigraph.storage.manifest.history import record_commits
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import SwapAnswer, forget_old_versions, swap_manifest
+from omnigraph.storage.manifest_rows import GraphCommit, ManifestRow, Operation, Outcome
+from omnigraph.storage.objects.durability import sync
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.location import Root
+
+FOLD_EVERY: Final = 100
+_UNPUBLISHED_KEPT_MAX: Final = 500
+
+
+def fold_if_due(root: Root, state: ManifestState) -> bool:
+    """Fold once enough commits have gathered; True if rows left the manifest."""
+    if sum(isinstance(row, GraphCommit) for row in state.rows) <= FOLD_EVERY:
+        return False
+    return fold(root, state)
+
+
+def fold(root: Root, state: ManifestState) -> bool:
+    """Fold the commits of this state, all but the newest, and forget old manifest versions."""
+    head = state.head
+    commits = [
+        row
+        for row in state.rows
+        if isinstance(row, GraphCommit) and row.commit_id != head.commit_id
+    ]
+    reach("fold.post_read")
+    record_commits(root, commits)
+    reach("fold.post_history")
+    sync(root)  # no power cut may take the history and leave the manifest without the commits
+    reach("fold.pre_drop")
+    answer = swap_manifest(state, _without(state, commits), operation_id=f"fold:{head.sequence}")
+    reach("fold.post_drop")
+    if answer is not SwapAnswer.ACCEPTED:
+        return False
+    forget_old_versions(root, branch=state.ref)
+    reach("manifest.post_clean")
+    return True
+
+
+def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestRow]:
+    head = state.head
+    folded = {commit.commit_id for commit in commits}
+    operations = {commit.operation_id for commit in commits}
+    pruned = _prunable(state)
+    kept = [row for row in state.rows if row is not head and not _leaves(row, folded, pruned)]
+    return [
+        *kept,
+        replace(
+            head,
+            sequence=head.sequence + 1,
+            folded_operation=max(filter(None, [head.folded_operation, *operations]), default=None),
+            pruned_operation=max(filter(None, [head.pruned_operation, *pruned]), default=None),
+        ),
+    ]
+
+
+def _leaves(row: ManifestRow, folded: set[str], pruned: set[str]) -> bool:
+    match row:
+        case GraphCommit():
+            return row.commit_id in folded
+        case Operation(outcome=Outcome.PUBLISHED):
+            return row.commit_id in folded
+        case Operation():
+            return row.operation_id in pruned
+        case _:
+            return False
+
+
+def _prunable(state: ManifestState) -> set[str]:
+    """Rolled-back operations beyond those to keep: all up to a mark, so the mark covers them."""
+    undone = sorted(
+        row.operation_id
+        for row in state.rows
+        if isinstance(row, Operation) and row.outcome is not Outcome.PUBLISHED
+    )
+    return set(undone[: max(0, len(undone) - _UNPUBLISHED_KEPT_MAX)])

@@ -1,0 +1,320 @@
+"""Creating, listing and deleting branches.
+
+Invariant: one put-if-absent decides each step of a creation and each deletion. No process finishes
+a creation for another: it takes the place of one that does not end. The data of a deleted branch is
+removed by the process that deleted it, or later by `cleanup`, once nothing names it.
+
+A parent that is deleted while a branch is forked from it: the creator looks at the parent after the
+branch's manifest exists, and only then makes the branch live.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import names
+from omnigraph.ages import parse_age
+from omnigraph.arguments import checked_owner
+from omnigraph.commit.fork_on_write import belongs_to
+from omnigraph.commit.orphans import reconcile_if_few
+from omnigraph.display.cells import Moment, short_id
+from omnigraph.display.pages import Displayed, Listing, Page, page_of
+from omnigraph.display.tables import TableView
+from omnigraph.errors import ConflictError, InvalidInputError, NotFoundError, OmnigraphError
+from omnigraph.failpoints import reach
+from omnigraph.language.diagnostics import shown
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.manifest.branch_identity import BranchRef, ForkPoint
+from omnigraph.storage.manifest.history import record_commits
+from omnigraph.storage.manifest.swap import fork_manifest, read_manifest
+from omnigraph.storage.manifest_rows import GraphCommit
+from omnigraph.storage.pinned_tables import written_down
+from omnigraph.storage.refs.branches import (
+    BranchState,
+    append_entry,
+    free_branch_log,
+    living_branches,
+    read_branch_log,
+)
+from omnigraph.storage.refs.holds import CLOCK_MARGIN
+from omnigraph.storage.refs.reference_names import checked_branch
+from omnigraph.storage.refs.references import (
+    Resolved,
+    branch_ref,
+    branch_state,
+    require_source_lives,
+)
+from omnigraph.storage.refs.retained import require_retained
+from omnigraph.storage.refs.tags import free_tag_log, read_tag
+from omnigraph.storage.snapshot import lineage_of
+
+if TYPE_CHECKING:
+    from omnigraph.clock import Clock
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.store import Objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchInfo(Displayed):
+    """An existing branch, as listed."""
+
+    name: str
+    parent: str | None
+    created_at: str | None
+    commit_id: str
+    tables_written: int
+    owner: str | None = None
+    expires_at: str | None = None
+    abandoned: bool = False
+    """Whether it has expired and was not written to since."""
+
+    def _page(self) -> Page:
+        summary = f"branch {self.name} at commit {short_id(self.commit_id)}"
+        return replace(page_of(BranchListing([self])), summary=summary)
+
+
+class BranchListing(Listing[BranchInfo]):
+    """Branches, as a table."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                info.name,
+                short_id(info.commit_id),
+                info.parent or "",
+                Moment(info.created_at),
+                str(info.tables_written),
+                info.owner or "",
+                "abandoned" if info.abandoned else Moment(info.expires_at),
+            )
+            for info in self
+        ]
+        header = ("branch", "commit", "made from", "created", "types", "owner", "expires")
+        return Page(tables=[TableView(header=header, rows=rows, numbers=(4,), whole=(0, 1))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """The owner and the expiry of a branch; None if not given."""
+
+    owner: str | None = None
+    time: timedelta | None = None
+
+    def ends_at(self, clock: Clock) -> str | None:
+        if self.time is None:
+            return None
+        return (clock.now() + self.time).isoformat(timespec="microseconds")
+
+
+FOR_EVER: Final = Lifetime()
+
+
+def checked_lifetime(owner: str | None, expires: object) -> Lifetime:
+    """The validated owner and expiry of a branch."""
+    time = parse_age(expires) if isinstance(expires, str) else expires
+    if time is not None and not (isinstance(time, timedelta) and time > timedelta(0)):
+        raise InvalidInputError(
+            f"expires is {shown(expires)}, expected a time such as 12h, 7d or 4w",
+            next_step="Leave it out for a branch without expiry.",
+        )
+    return Lifetime(owner=None if owner is None else checked_owner(owner), time=time)
+
+
+def create_branch(
+    objects: Objects, name: str, source: Resolved, clock: Clock, lifetime: Lifetime = FOR_EVER
+) -> BranchRef:
+    """Create a branch from the current state of the source.
+
+    Raises:
+        ConflictError: the name is taken, or its source was deleted concurrently.
+        NotFoundError: its starting point is no longer kept.
+    """
+    branch = checked_branch(name)
+    if branch in lineage_of(source.state.rows, source.state.branch):
+        raise ConflictError(
+            f"{source.name} descends from an earlier branch {branch!r}",
+            next_step="Choose another name.",
+        )
+    if "/" not in branch and read_tag(objects, branch) is not None:
+        raise _tag_has_it(objects, branch)
+    reach("branch.begin")
+    log = free_branch_log(objects, branch)
+    ref = BranchRef(
+        branch=branch,
+        incarnation=clock.new_id(),
+        claimed_at=clock.timestamp(),
+        forked_from=_fork_point(source),
+        owner=lifetime.owner,
+        expires_at=lifetime.ends_at(clock),
+    )
+    if log is None or not append_entry(objects, log, ref, BranchState.CREATING):
+        raise _taken(objects, branch)
+    reach("branch.post_claim")
+    claimed = replace(log, last=log.last + 1)
+    try:
+        fork_manifest(objects.root, ref)
+        reach("branch.post_manifest")
+        _require_source(objects, source)
+        reach("branch.post_parent")
+        # A tag looks for branches after its claim was put, so one of the two sees the other.
+        if "/" not in branch and free_tag_log(objects, branch) is None:
+            raise _tag_has_it(objects, branch)
+    except OmnigraphError:
+        with suppress(OmnigraphError):
+            append_entry(objects, claimed, ref, BranchState.ABANDONED)
+        require_source_lives(objects, source)
+        raise
+    if not append_entry(objects, claimed, ref, BranchState.READY):
+        raise _taken(objects, branch)
+    reach("branch.post_ready")
+    return ref
+
+
+def list_branches(objects: Objects, clock: Clock) -> Listing[BranchInfo]:
+    """Main, then every living branch by name.
+
+    Raises:
+        DamagedGraphError: the manifest of a branch is missing, or damaged.
+    """
+    main, now = branch_state(objects, None), clock.now()
+    found = [_info(main, now)]
+    for ref in living_branches(objects).values():
+        if names.is_system_name(ref.branch):
+            continue
+        with suppress(NotFoundError):
+            # Deleted concurrently. A manifest that is missing or damaged is an error.
+            found.append(_info(branch_state(objects, ref), now))
+    return BranchListing(found)
+
+
+def abandoned_branches(objects: Objects, clock: Clock) -> tuple[tuple[BranchRef, BranchInfo], ...]:
+    """The branches that have expired and were not written to since."""
+    found: list[tuple[BranchRef, BranchInfo]] = []
+    for ref in living_branches(objects).values():
+        if ref.expires_at is not None:
+            with suppress(NotFoundError):
+                found.append((ref, _info(branch_state(objects, ref), clock.now())))
+    return tuple((ref, info) for ref, info in found if info.abandoned)
+
+
+def delete_branch(objects: Objects, name: str, *, incarnation: str | None = None) -> None:
+    """Delete a branch and what only it uses; commits that merged it are unaffected.
+
+    With an incarnation only that one: a later branch of the same name is another.
+
+    Raises:
+        NotFoundError: there is no such branch.
+        ConflictError: branches that were created from it still exist.
+    """
+    branch = checked_branch(name)
+    ref = branch_ref(objects, branch)
+    assert ref is not None
+    if incarnation not in (None, ref.incarnation):
+        raise NotFoundError(f"branch {branch!r} was deleted concurrently, and created again")
+    children = _children(objects, ref)
+    if children:
+        raise ConflictError(
+            f"branch {branch!r} cannot be deleted: {', '.join(children)} were created from it",
+            next_step=f"Delete {children[0]!r} first.",
+        )
+    _keep_commits(objects, ref)
+    reach("branch.pre_delete")
+    log = read_branch_log(objects, branch)
+    if log.living is not None and log.living.incarnation == ref.incarnation:
+        append_entry(objects, log, ref, BranchState.DELETED)
+    reach("branch.post_delete")
+    with suppress(OmnigraphError):
+        # It is deleted; its remaining data is unreferenced and is removed by `cleanup`.
+        reconcile_if_few(objects)
+
+
+def _taken(objects: Objects, branch: str) -> ConflictError:
+    return ConflictError(
+        f"{objects.root} already has a branch {branch!r} or is creating one",
+        next_step=f"Choose another name, or `omnigraph branch delete {objects.root} {branch}`.",
+    )
+
+
+def _fork_point(source: Resolved) -> ForkPoint:
+    state, snapshot = source.state, source.snapshot
+    commit_id = snapshot.commit_id or state.head.commit_id
+    at_head = snapshot.manifest_version == state.version and snapshot.branch == state.branch
+    # A branch that has not written yet is in no manifest: a fork of it could not find what it was
+    # itself forked from.
+    at_head = at_head and state.head.sequence > 0
+    return ForkPoint(
+        branch=state.branch,
+        lance_branch=None if state.ref is None else state.ref.lance_branch,
+        manifest_version=state.version,
+        commit_id=commit_id,
+        tables=None if at_head else written_down(snapshot),
+        schema_hash=None if at_head else snapshot.schema_hash or state.head.first_schema,
+    )
+
+
+def _tag_has_it(objects: Objects, branch: str) -> ConflictError:
+    return ConflictError(f"{objects.root} has a tag {branch!r}", next_step="Choose another name.")
+
+
+def _require_source(objects: Objects, source: Resolved) -> None:
+    """The starting point must not have been removed before the branch protected it."""
+    require_source_lives(objects, source)
+    require_retained(objects, source.snapshot, thing=source.name)
+    if source.snapshot.commit_id != source.state.head.commit_id:
+        for entry in source.snapshot.tables.values():
+            open_pinned(objects.root, entry)
+
+
+def _children(objects: Objects, ref: BranchRef) -> tuple[str, ...]:
+    return tuple(
+        each.branch
+        for each in living_branches(objects).values()
+        if each.forked_from is not None and each.forked_from.lance_branch == ref.lance_branch
+    )
+
+
+def _keep_commits(objects: Objects, ref: BranchRef) -> None:
+    """Keep the commits of a branch to be deleted, for branches that merged it."""
+    with suppress(NotFoundError):
+        # Without its manifest, too: deleting the branch is what the error about that advises.
+        state = read_manifest(objects.root, branch=ref)
+        commits = [
+            row for row in state.rows if isinstance(row, GraphCommit) and row.branch == ref.branch
+        ]
+        if commits:
+            record_commits(objects.root, commits)
+
+
+def _is_abandoned(state: ManifestState, now: datetime) -> bool:
+    """Whether it has expired, with a margin for clock differences, and has no later commit."""
+    if state.ref is None or state.ref.expires_at is None:
+        return False
+    ends = datetime.fromisoformat(state.ref.expires_at)
+    written = [
+        datetime.fromisoformat(row.created_at)
+        for row in state.rows
+        if isinstance(row, GraphCommit) and row.branch == state.branch
+    ]
+    return now - CLOCK_MARGIN > ends and all(moment <= ends for moment in written)
+
+
+def _info(state: ManifestState, now: datetime) -> BranchInfo:
+    snapshot = state.snapshot()
+    own = [entry for entry in snapshot.tables.values() if belongs_to(entry, state.ref)]
+    origin = None if state.ref is None else state.ref.forked_from
+    parent = None if state.ref is None else names.MAIN
+    return BranchInfo(
+        name=snapshot.branch_name,
+        parent=origin.branch or names.MAIN if origin is not None else parent,
+        created_at=None if state.ref is None else state.ref.claimed_at,
+        commit_id=state.head.commit_id,
+        tables_written=len(own),
+        owner=None if state.ref is None else state.ref.owner,
+        expires_at=None if state.ref is None else state.ref.expires_at,
+        abandoned=_is_abandoned(state, now),
+    )

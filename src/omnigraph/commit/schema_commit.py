@@ -1,0 +1,87 @@
+"""The advisory lock of schema changes: one object.
+
+Invariant: nothing is safe because of it. A change publishes only on the schema it was planned for,
+with or without the lock; the lock spares a second one the work. It holds while its operation has a
+sidecar and its writer seems alive: settling the operation also frees the lock.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.sidecar import is_abandoned, pending_sidecars, read_sidecar
+from omnigraph.errors import ConflictError
+from omnigraph.failpoints import reach
+from omnigraph.storage.objects.documents import parsed, typed
+from omnigraph.storage.objects.store import Put
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from omnigraph.storage.objects.store import Objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaLock:
+    """The operation that changes the schema; an impatient one has lost a race."""
+
+    operation_id: str
+    is_impatient: bool = False
+
+
+def take_schema_lock(
+    objects: Objects, operation_id: str, *, now: datetime, impatient: bool = False
+) -> None:
+    """Record that an operation, whose sidecar exists, changes the schema.
+
+    Raises:
+        ConflictError: another one does.
+    """
+    lock = SchemaLock(operation_id=operation_id, is_impatient=impatient)
+    content = json.dumps(asdict(lock)).encode()
+    if objects.put_if_absent(names.schema_lock(), content) is Put.EXISTED:
+        held = schema_change_under_way(objects, now=now)
+        if held is not None and held.operation_id != operation_id:
+            raise ConflictError(
+                f"operation {held.operation_id} is already changing the schema of {objects.root}",
+                next_step="Run it again when that has ended; see `omnigraph status "
+                f"{objects.root}`.",
+            )
+        objects.replace(names.schema_lock(), content)
+    reach("schema.post_lock")
+
+
+def free_schema_lock(objects: Objects, operation_id: str) -> None:
+    """Release the lock, unless another process has it by now."""
+    held = _held(objects)
+    if held is not None and held.operation_id == operation_id:
+        objects.delete(names.schema_lock())
+    reach("schema.post_unlock")
+
+
+def schema_change_under_way(objects: Objects, *, now: datetime) -> SchemaLock | None:
+    """The running schema change, if any."""
+    held = _held(objects)
+    return held if held is not None and _is_working(objects, held.operation_id, now) else None
+
+
+def _is_working(objects: Objects, operation_id: str, now: datetime) -> bool:
+    for path in pending_sidecars(objects):
+        if names.sidecar_owner(path)[0] == operation_id:
+            sidecar = read_sidecar(objects, path)
+            if sidecar is not None and not is_abandoned(sidecar, now=now):
+                return True
+    return False
+
+
+def _held(objects: Objects) -> SchemaLock | None:
+    content = objects.read(names.schema_lock())
+    if content is None:
+        return None
+    try:
+        return typed(SchemaLock, parsed(content))
+    except ValueError:
+        return None

@@ -1,0 +1,348 @@
+"""The first-parent history of a branch: its commits in order, and what each did to every table.
+
+Invariant: captured once; whatever is published later does not exist here. Versions of tables are
+rolled forward from commit to commit, from one state that is known for certain. What is no longer
+known raises an error that names the first commit concerned.
+
+The manifest of the branch knows the newest commits. The history, which grows with the graph's age,
+is read only for older ones, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.diff.cursors import Cursor, mark_of, require_same_choice
+from omnigraph.errors import (
+    DamagedGraphError,
+    InvalidInputError,
+    NoLongerKeptError,
+    NotFoundError,
+)
+from omnigraph.language.diagnostics import shown
+from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
+from omnigraph.storage.manifest.swap import read_manifest_version
+from omnigraph.storage.manifest.time_travel import last_schema_change, tables_under
+from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange
+from omnigraph.storage.refs.reference_names import is_commit_id
+from omnigraph.storage.refs.references import branch_ref, branch_state
+from omnigraph.storage.snapshot import Pin, TableEntry
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.store import Objects
+
+NOW, BEGINNING = "now", "beginning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMove:
+    """A table that a commit moved; `before` is None if there was no such type until then."""
+
+    before: TableEntry | None
+    after: TableEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMoves:
+    """A commit and the chosen tables it moved, nodes before edges, then by name."""
+
+    commit: GraphCommit
+    moves: tuple[TableMove, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pins:
+    """Versions of tables at a commit; if they are `whole`, a table that is absent did not exist."""
+
+    tables: Mapping[str, TableEntry]
+    whole: bool
+
+
+class BranchLine:
+    """The commits of a branch up to its current head, for the chosen types."""
+
+    def __init__(
+        self, objects: Objects, branch: str | None, table_keys: Sequence[str] | None
+    ) -> None:
+        ref = branch_ref(objects, branch)
+        self.root = objects.root
+        self.state = branch_state(objects, ref)
+        self.branch = self.state.branch or names.MAIN
+        self.head = self.state.head.commit_id
+        self._incarnation = self.state.head.incarnation if ref is None else ref.incarnation
+        self._chosen = None if table_keys is None else frozenset(table_keys)
+        self._chosen_places = {entry.location for entry in self.tables.values()}
+        self._commits = CommitGraph(
+            {row.commit_id: row for row in self.state.rows if isinstance(row, GraphCommit)}
+        )
+        self._history_read = False
+        self._locations: dict[str, Mapping[str, str]] = {}
+
+    @property
+    def tables(self) -> Mapping[str, TableEntry]:
+        """The chosen tables as the head has them, nodes before edges, then by name."""
+        tables = self.state.snapshot().tables
+        return {key: tables[key] for key in sorted(tables, key=nodes_first) if self._chooses(key)}
+
+    def cursor(self, commit_id: str | None, *, graph: str | None = None) -> Cursor:
+        """The position after a commit of this line; `graph` saves a lookup of the first commit."""
+        return Cursor(
+            graph=graph or self._first(),
+            branch=self.branch,
+            incarnation=self._incarnation,
+            types=mark_of(self._chosen),
+            commit_id=commit_id,
+        )
+
+    def start(self, given: object) -> Cursor:
+        """The position that a caller names: now, the beginning, or after a commit of this line."""
+        if given == NOW:
+            return self.cursor(self.head)
+        if given == BEGINNING:
+            return self.cursor(None)
+        if not isinstance(given, str) or not is_commit_id(given.strip()):
+            raise InvalidInputError(
+                f'start is {shown(given)}, expected "{NOW}", "{BEGINNING}" or the id of a commit',
+                next_step=f"Run `omnigraph commit list {self.root}` to see the commits.",
+            )
+        commit_id = given.strip().upper()
+        if self._back_to(commit_id) is None:
+            raise NotFoundError(
+                f"commit {commit_id} is not on the line of {self.branch}",
+                next_step=f"Run `omnigraph commit list {self.root}` to see the commits.",
+            )
+        return self.cursor(commit_id)
+
+    def after(self, cursor: Cursor) -> tuple[GraphCommit, ...]:
+        """The commits after a cursor, oldest first.
+
+        Raises:
+            InvalidInputError: the cursor is for another graph, branch or choice of types.
+            NotFoundError: the branch was created again, or its history does not have the commit.
+        """
+        require_same_choice(cursor, branch=self.branch, types=mark_of(self._chosen))
+        if cursor.incarnation != self._incarnation:
+            self._require_this_graph(cursor)
+            raise NotFoundError(
+                f"the branch {self.branch!r} that the cursor is for was deleted; the branch of "
+                "that name is another one",
+                next_step="Take a baseline of it, or start over.",
+            )
+        commits = self._back_to(cursor.commit_id)
+        if commits is None:
+            self._require_this_graph(cursor)
+            raise NoLongerKeptError(
+                f"commit {cursor.commit_id or 'the first'} of the cursor is no longer in the "
+                f"history of {self.branch}",
+                next_step="Take a baseline and continue from its cursor.",
+            )
+        return commits
+
+    def moves(self, commits: Sequence[GraphCommit]) -> Iterator[CommitMoves]:
+        """What commits that `after` returned, or the first of them, did to the chosen tables.
+
+        Raises:
+            NotFoundError: the first commit for which this is no longer known.
+        """
+        if not commits:
+            return
+        self._require_leads_to_head(commits)
+        pins = self._pins_at(commits[0].parent_id, self._moved_first(commits))
+        known = dict(pins.tables)
+        for commit in commits:
+            if _is_unrecorded(commit):
+                raise self.unreadable(commit, "it is older than the recorded changes")
+            if commit.schema_change is not None:
+                pins = self._left_by(commit, commit.schema_change)
+                known = dict(pins.tables)
+                yield CommitMoves(commit=commit, moves=())
+                continue
+            moves = []
+            for key, version, fork in sorted(commit.tables, key=lambda each: nodes_first(each[0])):
+                if not self._chooses_of(commit, key):
+                    continue
+                before = known.get(key)
+                if before is None and version > 1 and not pins.whole:
+                    raise self.unreadable(commit, f"what {key} was before it is not known")
+                known[key] = self._entry(commit, key, version, fork)
+                moves.append(TableMove(before=before, after=known[key]))
+            yield CommitMoves(commit=commit, moves=tuple(moves))
+
+    def unreadable(self, commit: GraphCommit, why: str) -> NoLongerKeptError:
+        return NoLongerKeptError(
+            f"the changes of commit {commit.commit_id} on {self.branch} can no longer be read: "
+            f"{why}",
+            next_step="Take a baseline with `graph.baseline()` and continue from its cursor.",
+        )
+
+    def _chooses(self, table_key: str) -> bool:
+        return self._chosen is None or table_key in self._chosen
+
+    def _chooses_of(self, commit: GraphCommit, table_key: str) -> bool:
+        """Whether a table of a commit was chosen, perhaps under a name that it has got since."""
+        if self._chosen is None:
+            return True
+        return self._locations_at(commit).get(table_key) in self._chosen_places
+
+    def _moved_first(self, commits: Sequence[GraphCommit]) -> set[str]:
+        """The chosen tables that commits move until one of them records all tables."""
+        moved: set[str] = set()
+        for commit in commits:
+            if commit.schema_change is not None:
+                break
+            moved |= {key for key, _, _ in commit.tables if self._chooses_of(commit, key)}
+        return moved
+
+    def _back_to(self, stop: str | None) -> tuple[GraphCommit, ...] | None:
+        """The commits after `stop`, oldest first; None if the line does not lead there."""
+        line: list[GraphCommit] = []
+        at: str | None = self.head
+        while at != stop:
+            commit = None if at is None else self._known(at)
+            if commit is None:
+                return None
+            line.append(commit)
+            at = commit.parent_id
+        return tuple(reversed(line))
+
+    def _known(self, commit_id: str) -> GraphCommit | None:
+        if self._commits.get(commit_id) is None:
+            self._read_history()
+        return self._commits.get(commit_id)
+
+    def _read_history(self) -> None:
+        if not self._history_read:
+            self._commits = commit_graph(self.root, self.state)
+            self._history_read = True
+
+    def _first(self) -> str:
+        """The first commit of the graph, or of what is known of it."""
+        at = self.head
+        while (commit := self._known(at)) is not None and commit.parent_id is not None:
+            if self._known(commit.parent_id) is None:
+                break
+            at = commit.parent_id
+        return at
+
+    def _require_this_graph(self, cursor: Cursor) -> None:
+        if cursor.graph != self._first():
+            raise InvalidInputError(
+                f"the cursor is for another graph than {self.root}",
+                next_step="Use the graph it was created for, or start over.",
+            )
+
+    def _require_leads_to_head(self, commits: Sequence[GraphCommit]) -> None:
+        """Commits up to the head must lead to what the head publishes."""
+        if commits[-1].commit_id != self.head:
+            return
+        last: dict[str, Pin] = {}
+        for each in commits:
+            if each.schema_change is not None:
+                tables = each.schema_change.tables
+                last = {key: Pin(version, fork) for key, _, version, fork in tables}
+            else:
+                last |= {key: Pin(version, fork) for key, version, fork in each.tables}
+        for key, entry in self.tables.items():
+            if last.get(key, entry.pin) != entry.pin:
+                raise DamagedGraphError(
+                    f"the commits of {self.branch} lead to version {last[key]} of {key}, but it is "
+                    f"published at version {entry.pin}",
+                    next_step=f"Run `omnigraph check {self.root}`.",
+                )
+
+    def _pins_at(self, commit_id: str | None, wanted: set[str]) -> _Pins:
+        """The versions of the wanted tables after a commit; None is before the first."""
+        if commit_id is None or not wanted:
+            return _Pins(tables={}, whole=True)
+        found = self._rolled_back(commit_id, wanted)
+        if wanted <= found.tables.keys():
+            return found
+        kept = self._kept(commit_id)
+        if kept is not None:
+            return kept
+        self._read_history()
+        return self._rolled_back(commit_id, wanted)
+
+    def _rolled_back(self, commit_id: str, wanted: set[str]) -> _Pins:
+        """The newest move of each wanted table at or before a commit, as far as they are known."""
+        found: dict[str, TableEntry] = {}
+        for commit in self._commits.line(commit_id):
+            if _is_unrecorded(commit):
+                break
+            if commit.schema_change is not None:
+                known = self._left_by(commit, commit.schema_change).tables
+                return _Pins(tables={**known, **found}, whole=True)
+            for key, version, fork in commit.tables:
+                if key in wanted and key not in found:
+                    found[key] = self._entry(commit, key, version, fork)
+            if commit.parent_id is None:
+                return _Pins(tables=found, whole=True)
+            if len(found) == len(wanted):
+                break
+        return _Pins(tables=found, whole=False)
+
+    def _kept(self, commit_id: str) -> _Pins | None:
+        """What the manifest version says that the commit made, if this branch still keeps it."""
+        commit = self._commits.get(commit_id)
+        if commit is None or commit.branch != self.state.branch:
+            return None
+        try:
+            left = read_manifest_version(self.root, commit.manifest_version, branch=self.state.ref)
+        except NotFoundError:
+            return None
+        if left.head.commit_id != commit_id:
+            return None
+        return _Pins(tables=left.snapshot().tables, whole=True)
+
+    def _left_by(self, commit: GraphCommit, change: SchemaChange) -> _Pins:
+        """All tables as a schema change left them."""
+        return _Pins(
+            tables={
+                key: TableEntry(
+                    table_key=key,
+                    location=location,
+                    version=version,
+                    fork=fork,
+                    branch=commit.branch,
+                    row_count=0,
+                )
+                for key, location, version, fork in change.tables
+            },
+            whole=True,
+        )
+
+    def _locations_at(self, commit: GraphCommit) -> Mapping[str, str]:
+        """Where the tables of a commit lie; only a schema change gives a key another path."""
+        found = self._locations.get(commit.commit_id)
+        if found is None:
+            change = last_schema_change(self._commits, commit.commit_id)
+            tables = tables_under(self.state, change)
+            found = {table.table_key: table.location for table in tables}
+            self._locations[commit.commit_id] = found
+        return found
+
+    def _entry(self, commit: GraphCommit, key: str, version: int, fork: str | None) -> TableEntry:
+        locations = self._locations_at(commit)
+        if key not in locations:
+            raise self.unreadable(commit, f"the graph has no {key} any more")
+        return TableEntry(
+            table_key=key,
+            location=locations[key],
+            version=version,
+            fork=fork,
+            branch=commit.branch,
+            row_count=0,
+        )
+
+
+def nodes_first(table_key: str) -> tuple[bool, str]:
+    """Sorts nodes before edges, then by name."""
+    return not table_key.startswith(names.NODE_PREFIX), table_key
+
+
+def _is_unrecorded(commit: GraphCommit) -> bool:
+    """Commits of earlier formats have neither an operation nor the tables they moved."""
+    return not commit.operation_id

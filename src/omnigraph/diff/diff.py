@@ -1,0 +1,305 @@
+"""What changed between two snapshots of a graph, table by table and row by row.
+
+Invariant: the order is deterministic: nodes before edges, by the name of the type, then by id. A
+table that both snapshots pin alike is not opened. Rows are streamed, never held.
+
+A table is the same table if it lies in the same place, so a type that was renamed shows only what
+else changed in it. A type that was dropped and created again is compared by the ids of its rows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from omnigraph import names
+from omnigraph.arguments import binary_stream, count_from, plain_text
+from omnigraph.diff.table_diff import (
+    BATCH_ROWS,
+    ChangeCounts,
+    DiffColumn,
+    TableDiff,
+    count_changes,
+    diff_table,
+)
+from omnigraph.display.pages import Displayed, Page, change_table, change_words
+from omnigraph.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+)
+from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.storage.objects.paths import cannot_write, checked_path
+from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
+from omnigraph.validation.json_values import json_values
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import Pin, Snapshot, TableEntry
+
+Pairs = Mapping[str, tuple["TableEntry | None", "TableEntry | None"]]
+OnSpark = Callable[[Pairs, "Path | None"], Mapping[str, ChangeCounts]]
+"""Compares pairs of entries in tasks; with a directory, these write the changes there too."""
+
+_GROUP_BYTES: Final = 32 << 20
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeDiff(Displayed):
+    """What changed in one type: how many rows, and which columns there are on either side."""
+
+    table_key: str
+    renamed_from: str | None
+    counts: ChangeCounts
+    columns: tuple[DiffColumn, ...]
+    _diff: TableDiff = field(repr=False)
+
+    @property
+    def columns_changed(self) -> bool:
+        """Whether the type is new or gone, or a column came, went or got another type."""
+        return any(each.before != each.after for each in self.columns)
+
+    def rows(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """Stream the rows that changed, in the order of ids, as they were and as they are."""
+        at_once = count_from(1, batch_rows, argument="batch_rows")
+        rows = self._diff.reader(batch_rows=at_once)
+        batches = streamed_unless_removed(rows, self._diff.root, *self._diff.entries)
+        return pa.RecordBatchReader.from_batches(rows.schema, batches)
+
+    def _page(self) -> Page:
+        changes = {self.table_key: self.counts}
+        summary = f"{self.table_key}  {change_words(changes, of_types=False)}"
+        return Page(summary=summary, tables=[change_table(changes)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphDiff(Displayed):
+    """The types in which something changed, by table key; cheap to hold, read as needed."""
+
+    before: Snapshot = field(repr=False)
+    after: Snapshot = field(repr=False)
+    tables: Mapping[str, TypeDiff]
+    _write: Callable[[Path], object] | None = field(default=None, repr=False)
+
+    @property
+    def counts(self) -> ChangeCounts:
+        found = [each.counts for each in self.tables.values()]
+        return ChangeCounts(
+            inserted=sum(each.inserted for each in found),
+            updated=sum(each.updated for each in found),
+            deleted=sum(each.deleted for each in found),
+        )
+
+    def rows(self, table_key: str, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """Stream the changed rows of one type: op, id, changed, before, after.
+
+        Raises:
+            NotFoundError: nothing changed in a type of this key.
+        """
+        if plain_text(table_key, argument="table_key") not in self.tables:
+            raise NotFoundError(
+                f"nothing changed in {shown(table_key)}",
+                next_step=f"Changed are {', '.join(self.tables) or 'no types'}.",
+            )
+        return self.tables[table_key].rows(batch_rows=batch_rows)
+
+    def to_json_lines(self, stream: IO[bytes]) -> int:
+        """Write one line per row that changed; returns how many.
+
+        Blobs are spelt as a load reads them; floats that JSON lacks, as `"NaN"`, `"Infinity"` and
+        `"-Infinity"`.
+        """
+        target = binary_stream(stream, argument="stream")
+        lines = 0
+        for key, table in self.tables.items():
+            for batch in table.rows():
+                target.write(json_lines(key, batch))
+                lines += len(batch)
+        target.flush()
+        return lines
+
+    def to_parquet(self, directory: str | os.PathLike[str]) -> tuple[Path, ...]:
+        """Write files of changes into a directory: one per type, complete or not there.
+
+        Tasks of Spark write several per type, into a directory that all of them reach.
+
+        Raises:
+            ConflictError: the directory exists and is not empty.
+        """
+        target = checked_path(directory, argument="directory").absolute()
+        if self._write is not None:
+            self._write(target)
+            return tuple(sorted(target.rglob("*.parquet")))
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise ConflictError(
+                f"{target} exists and is not an empty directory",
+                next_step="Name a directory that does not exist yet.",
+            )
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            unfinished.mkdir(parents=True)
+            written = [_write_parquet(table, unfinished) for table in self.tables.values()]
+            if target.is_dir():
+                target.rmdir()
+            unfinished.replace(target)
+        except OSError as error:
+            raise cannot_write(target, error) from error
+        finally:
+            with suppress(OSError):
+                shutil.rmtree(unfinished)
+        return tuple(target / each.relative_to(unfinished) for each in written)
+
+    def _page(self) -> Page:
+        if not self.tables:
+            return Page(summary="no differences", lines=["no differences"])
+        changes = {table_key: table.counts for table_key, table in self.tables.items()}
+        return Page(summary=change_words(changes), tables=[change_table(changes)])
+
+
+def json_lines(table_key: str, batch: pa.RecordBatch) -> bytes:
+    """Changes of one type, one line each."""
+    kind, _, type_name = table_key.partition(":")
+    changes = json_values(batch.to_struct_array())
+    return _ENCODER.encode_lines(
+        [{"type": type_name, "kind": kind, **_said(each)} for each in changes]
+    )
+
+
+def diff_snapshots(
+    root: Root,
+    before: Snapshot,
+    after: Snapshot,
+    *,
+    types: Sequence[str] | None = None,
+    on_spark: OnSpark | None = None,
+) -> GraphDiff:
+    """Find the types that changed and count their rows; the rows themselves are read on demand.
+
+    Args:
+        root: Where the graph lives.
+        before: The snapshot to start from.
+        after: The snapshot to arrive at, of the same branch or another.
+        types: Types to look at, by name or table key; all if left out.
+        on_spark: Who compares instead of this process, in tasks; rows of a type still stream here.
+
+    Raises:
+        InvalidInputError: a type that neither snapshot has.
+    """
+    paired = _pairs(before.tables, after.tables)
+    pairs = {
+        key: paired[key]
+        for key in _chosen(types, sorted(paired, key=_rank))
+        if not _is_pinned_alike(*paired[key])
+    }
+    counted = None if on_spark is None else on_spark(pairs, None)
+    found = {}
+    for key, (old, new) in pairs.items():
+        with gone_if_removed(root, old, new):
+            diff = diff_table(root, old, new)
+            counts = count_changes(diff) if counted is None else counted.get(key, ChangeCounts())
+        table = TypeDiff(
+            table_key=key,
+            renamed_from=old.table_key if old is not None and old.table_key != key else None,
+            counts=counts,
+            columns=diff.columns,
+            _diff=diff,
+        )
+        if table.counts.total or table.columns_changed or table.renamed_from:
+            found[key] = table
+    return GraphDiff(
+        before=before,
+        after=after,
+        tables=MappingProxyType(found),
+        _write=None if on_spark is None else partial(on_spark, pairs),
+    )
+
+
+def _is_pinned_alike(old: TableEntry | None, new: TableEntry | None) -> bool:
+    return old is not None and new is not None and _place(old) == _place(new)
+
+
+_Pairs = dict[str, tuple["TableEntry | None", "TableEntry | None"]]
+
+
+def _pairs(before: Mapping[str, TableEntry], after: Mapping[str, TableEntry]) -> _Pairs:
+    """The two entries of every table, by its key in `after`, or in `before` if it is gone."""
+    placed = {entry.location: entry for entry in before.values()}
+    pairs: _Pairs = {key: (placed.get(entry.location), entry) for key, entry in after.items()}
+    met = {old.table_key for old, _ in pairs.values() if old is not None}
+    for key, entry in before.items():
+        if key in met:
+            continue
+        old, new = pairs.get(key, (None, None))
+        if old is not None:
+            # Its name went to another table, and it is gone itself: only names tell what is what.
+            return {each: (before.get(each), after.get(each)) for each in {**before, **after}}
+        pairs[key] = (entry, new)
+    return pairs
+
+
+def _place(entry: TableEntry) -> tuple[str, str, Pin]:
+    return entry.table_key, entry.location, entry.pin
+
+
+def _rank(table_key: str) -> tuple[bool, str]:
+    return not table_key.startswith(names.NODE_PREFIX), table_key
+
+
+def _chosen(types: Sequence[str] | None, keys: Sequence[str]) -> Iterable[str]:
+    if types is None:
+        return keys
+    if isinstance(types, str) or not isinstance(types, Sequence):
+        raise InvalidInputError(f"types are {shown(types)}, expected a list of names")
+    chosen = set()
+    for name in types:
+        matches = [key for key in keys if name in (key, key.partition(":")[2])]
+        if len(matches) != 1:
+            hint = did_you_mean(shown(name).strip("'"), [key.partition(":")[2] for key in keys])
+            raise InvalidInputError(
+                f"{shown(name)} is {'two types' if matches else 'no type'} of these snapshots"
+                + (f" ({hint})" if hint and not matches else ""),
+                next_step=f"The types are {', '.join(keys)}.",
+            )
+        chosen.update(matches)
+    return [key for key in keys if key in chosen]
+
+
+def _write_parquet(table: TypeDiff, home: Path) -> Path:
+    kind, _, type_name = table.table_key.partition(":")
+    path = home / f"{kind}s" / type_name / names.export_part(0)
+    path.parent.mkdir(parents=True)
+    reader = table.rows()
+    with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
+        for group in _groups(reader):
+            writer.write_table(group)
+    return path
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Row groups that a reader can hold."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _said(change: object) -> dict[str, object]:
+    """What is null is left out of a change, but never out of a row."""
+    assert isinstance(change, dict)
+    return {name: value for name, value in change.items() if value is not None}

@@ -1,0 +1,399 @@
+"""What changed between two versions of one table, row by row and in the order of ids.
+
+Invariant: a row is reported exactly if its content differs between the two versions, once, with
+everything in it. Memory use is constant: rows that may differ are joined in a database on disk.
+
+`before` and `after` are `TableEntry` values; None is a version without the table. Columns are
+
+    op       string        "insert", "update" or "delete", see `Op`
+    id       string        ascending by its UTF-8 bytes, unique over all batches
+    changed  list<string>  for updates the columns that differ, in the order of `columns`; else null
+    before   struct        the row as it was; null for an insert
+    after    struct        the row as it is; null for a delete
+
+Both structs have the same fields: `id`, the columns of `after`, then what only `before` has. A
+column that one version lacks is null there. Where its type differs, each struct has its own, and it
+counts as changed unless it is null in both.
+
+Equality looks at every column: null differs from empty, NaN equals NaN whatever its bits, 0.0
+differs from -0.0; lists, vectors and blobs are equal if all their items are. Blobs are bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
+from omnigraph.names import ID_COLUMN
+from omnigraph.runner.databases import open_database
+from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes, read_gone, read_new
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+Side: TypeAlias = tuple[str, pa.Schema, Iterator[pa.RecordBatch]]
+
+BATCH_ROWS: Final = 4_096
+_BATCH_BYTES: Final = 16 << 20
+_LOOKED_UP_MAX: Final = 100_000
+_PLACES: Final = """
+    coalesce(b.id, a.id) AS id, b.place AS before, a.place AS after,
+    coalesce(b.size, 0) + coalesce(a.size, 0) AS size
+"""
+_NOTED: Final = pa.schema([("id", pa.string()), ("place", pa.int64()), ("size", pa.int64())])
+_SETTINGS: Final = {"memory_limit": "256MB", "threads": str(min(4, os.cpu_count() or 1))}
+
+
+class Op(StrEnum):
+    """What happened to a row."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeCounts:
+    """How many rows differ, by what happened to them."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffColumn:
+    """A column of either version, and its type in each; None where a version lacks it."""
+
+    name: str
+    before: pa.DataType | None
+    after: pa.DataType | None
+
+    @property
+    def types(self) -> tuple[pa.DataType, pa.DataType]:
+        """The types in the two structs."""
+        return self.before or self.after, self.after or self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDiff:
+    """The difference between two versions of one table; cheap to create, readable repeatedly."""
+
+    root: Root
+    plan: RowChanges
+    columns: tuple[DiffColumn, ...]
+
+    @property
+    def entries(self) -> tuple[TableEntry | None, TableEntry | None]:
+        """The two versions."""
+        return self.plan.before, self.plan.after
+
+    @property
+    def table_key(self) -> str:
+        entry = self.plan.after or self.plan.before
+        return entry.table_key if entry else ""
+
+    @property
+    def unchanged(self) -> bool:
+        """Metadata alone shows that no row differs."""
+        return self.plan.unchanged
+
+    @property
+    def schema(self) -> pa.Schema:
+        before, after = (
+            pa.struct([(each.name, each.types[side]) for each in self.columns]) for side in (0, 1)
+        )
+        return pa.schema(
+            [
+                pa.field("op", pa.string(), nullable=False),
+                pa.field("id", pa.string(), nullable=False),
+                pa.field("changed", pa.list_(pa.string())),
+                pa.field("before", before),
+                pa.field("after", after),
+            ]
+        )
+
+    def reader(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """Stream the rows that differ; batches have at most so many rows, fewer with blobs."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches(batch_rows))
+
+    def gone(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Stream the rows of `before` that may differ, or some columns of them."""
+        for part in self.plan.gone:
+            yield from read_gone(self.root, self.plan, part, columns=columns)
+
+    def new(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Stream the rows of `after` that may differ, or some columns of them."""
+        for part in self.plan.new:
+            yield from read_new(self.root, self.plan, part, columns=columns)
+
+    def _batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        if not self.unchanged:
+            with _meeting(self) as meeting:
+                meeting.bring_rows()
+                yield from meeting.changes(batch_rows)
+
+
+def diff_table(
+    root: Root,
+    before: TableEntry | None,
+    after: TableEntry | None,
+    *,
+    columns: Sequence[str] | None = None,
+) -> TableDiff:
+    """Plan the comparison of two versions of a table, of whatever forks; reads metadata only.
+
+    `columns` are the columns to compare besides `id`; all by default.
+
+    Raises:
+        InvalidInputError: a column that neither version has.
+    """
+    plan = plan_row_changes(root, before, after, columns=columns)
+    before_types, after_types = (
+        dict(zip(side.names, side.types, strict=True))
+        for side in (plan.stored_before, plan.stored_after)
+    )
+    known = {**after_types, **before_types}
+    for column in columns or ():
+        if column not in known and known:
+            raise InvalidInputError(f"neither version has a column {column!r:.80}")
+    found = [
+        DiffColumn(name=name, before=before_types.get(name), after=after_types.get(name))
+        for name in dict.fromkeys([ID_COLUMN, *known])
+    ]
+    return TableDiff(root=root, plan=plan, columns=tuple(found))
+
+
+def count_changes(diff: TableDiff) -> ChangeCounts:
+    """Count the rows that differ, without making images of them.
+
+    Only ids are read, except for rows in both versions that may differ; nothing is read if
+    rows were only added or only deleted.
+    """
+    if not diff.plan.gone or not diff.plan.new:
+        return ChangeCounts(inserted=diff.plan.new_rows, deleted=diff.plan.gone_rows)
+    with _meeting(diff) as meeting:
+        gone, new, both = meeting.bring_ids()
+        updated = meeting.updated(both) if both else 0
+        return ChangeCounts(inserted=new - both, updated=updated, deleted=gone - both)
+
+
+@contextmanager
+def _meeting(diff: TableDiff) -> Iterator[_Meeting]:
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="omnigraph-diff-") as home,
+            open_database(Path(home, "ids"), _SETTINGS) as database,
+        ):
+            yield _Meeting(diff, Path(home), database)
+    except (duckdb.Error, OSError) as error:
+        raise StorageUnavailableError(
+            f"could not compare the rows of {diff.table_key}: {str(error).splitlines()[0]}",
+            next_step=f"Check the space in {tempfile.gettempdir()}, or set TMPDIR.",
+        ) from error
+
+
+class _Spool:
+    """Rows in a file, written in sequence and read in any order."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
+        self._writer = pa.ipc.new_file(path, schema)
+        self._starts = [0]
+
+    def add(self, rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """Append rows; returns their positions, and about how many bytes each of them has."""
+        self._writer.write_batch(rows)
+        self._starts.append(self._starts[-1] + len(rows))
+        sizes = np.full(len(rows), rows.nbytes // len(rows))
+        for column in rows.columns:
+            if pat.is_large_binary(column.type):
+                sizes += pc.binary_length(column).fill_null(0).to_numpy()
+        return pa.array(np.arange(*self._starts[-2:])), pa.array(sizes)
+
+    def close(self) -> None:
+        self._writer.close()
+        with self._path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        reader = pa.ipc.open_file(pa.py_buffer(self._map))
+        self._batches = [reader.get_batch(number) for number in range(len(self._starts) - 1)]
+        self._none = pa.RecordBatch.from_pylist([], schema=reader.schema)
+
+    def take(self, positions: pa.Array) -> pa.RecordBatch:
+        """A copy of the rows at these positions; a row of nulls where a position is null."""
+        wanted = positions.drop_null().to_numpy()
+        order = np.argsort(wanted)
+        owners = np.searchsorted(self._starts, wanted[order], "right") - 1
+        taken = []
+        for owner in np.unique(owners):
+            mine = wanted[order[owners == owner]] - self._starts[owner]
+            taken.append(self._batches[owner].take(pa.array(mine)))
+        places = np.zeros(len(positions), np.int64)
+        places[positions.is_valid().to_numpy(zero_copy_only=False)] = np.argsort(order)
+        rows = pa.concat_batches(taken or [self._none])
+        # The kernel may keep these pages, but they no longer count as memory of this process.
+        self._map.madvise(mmap.MADV_DONTNEED)
+        return rows.take(pa.array(places, mask=positions.is_null().to_numpy(zero_copy_only=False)))
+
+
+def _spooled(
+    spool: _Spool, batches: Iterator[pa.RecordBatch], only: pa.Array | None
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        ids = batch.column(ID_COLUMN)
+        rows = batch if only is None else batch.filter(pc.is_in(ids, value_set=only))
+        if len(rows):
+            noted = [rows.column(ID_COLUMN), *spool.add(rows)]
+            yield pa.RecordBatch.from_arrays(noted, schema=_NOTED)
+
+
+class _Meeting:
+    """A join of the rows of both versions: their ids in a database, their contents in files."""
+
+    def __init__(self, diff: TableDiff, home: Path, database: duckdb.DuckDBPyConnection) -> None:
+        self._diff, self._home, self._database = diff, home, database
+        self._spools: list[_Spool] = []
+
+    def bring_ids(self) -> tuple[int, int, int]:
+        """Read the ids of all candidates; how many there are in either version, and in both."""
+        for side, _, batches in self._sides([ID_COLUMN]):
+            self._fill(f"{side}_ids", pa.schema([_NOTED.field(ID_COLUMN)]), batches)
+        self._database.sql("CREATE TABLE met AS FROM gone_ids SEMI JOIN new_ids USING (id)")
+        gone, new, both = (self._count(each) for each in ("gone_ids", "new_ids", "met"))
+        return gone, new, both
+
+    def bring_rows(self, *, only: pa.Array | None = None) -> None:
+        """Read all candidates, or only those with these ids."""
+        for side, schema, batches in self._sides():
+            spool = _Spool(self._home / side, schema)
+            self._fill(side, _NOTED, _spooled(spool, batches, only))
+            spool.close()
+            self._spools.append(spool)
+
+    def updated(self, both: int) -> int:
+        """How many of the rows whose ids were found in both versions differ."""
+        few = both <= _LOOKED_UP_MAX
+        self.bring_rows(only=self._database.sql("FROM met").to_arrow_table()[0] if few else None)
+        pieces = self._pieces("JOIN", BATCH_ROWS)
+        return sum(int(self._compared(each)[0].any(0).sum()) for each in pieces)
+
+    def changes(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows that differ, in the order of ids."""
+        schema = self._diff.schema
+        names = pa.array([each.name for each in self._diff.columns], pa.string())
+        for few in self._pieces("FULL JOIN", batch_rows):
+            differs, sides = self._compared(few)
+            was, now = (few.column(name).is_valid() for name in ("before", "after"))
+            rows, which = np.nonzero(differs.T)
+            changed = pa.ListArray.from_arrays(
+                np.searchsorted(rows, np.arange(len(few) + 1)),
+                names.take(pa.array(which)),
+                mask=pc.invert(pc.and_(was, now)),
+            )
+            images = [
+                pa.StructArray.from_arrays(
+                    columns, fields=list(schema.field(name).type), mask=few.column(name).is_null()
+                )
+                for name, columns in zip(("before", "after"), sides, strict=True)
+            ]
+            op = pc.if_else(was, pc.if_else(now, Op.UPDATE, Op.DELETE), Op.INSERT)
+            found = [op, few.column(ID_COLUMN), changed, *images]
+            batch = pa.RecordBatch.from_arrays(found, schema=schema)
+            if differs.any():
+                yield batch.filter(pa.array(differs.any(0)))
+
+    def _sides(self, columns: Sequence[str] | None = None) -> Iterator[Side]:
+        yield "gone", self._diff.plan.stored_before, self._diff.gone(columns)
+        yield "new", self._diff.plan.stored_after, self._diff.new(columns)
+
+    def _fill(self, table: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
+        self._database.register("incoming", schema.empty_table())
+        self._database.sql(f"CREATE TABLE {table} AS FROM incoming")
+        for each in rows:
+            self._database.register("incoming", each)
+            self._database.sql(f"INSERT INTO {table} FROM incoming")
+        once = f"(SELECT DISTINCT id FROM {table})"  # noqa: S608
+        if repeated := self._count(table) - self._count(once):
+            raise DamagedGraphError(
+                f"{self._diff.table_key} has {repeated} rows with duplicate ids",
+                next_step=f"Run `omnigraph check {self._diff.root}`.",
+            )
+
+    def _count(self, table: str) -> int:
+        [(count,)] = self._database.sql(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608
+        return int(count)
+
+    def _pieces(self, join: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The positions of the rows of each id, ordered by id, in parts that fit into memory."""
+        pairs = f"SELECT {_PLACES} FROM gone AS b {join} new AS a ON b.id = a.id ORDER BY 1"  # noqa: S608
+        for batch in self._database.sql(pairs).to_arrow_reader(batch_rows):
+            piece = np.cumsum(batch.column("size").to_numpy()) // _BATCH_BYTES
+            starts = np.flatnonzero(np.diff(piece, prepend=-1))
+            for start, stop in pairwise([*starts, len(batch)]):
+                yield batch.slice(start, stop - start)
+
+    def _compared(self, few: pa.RecordBatch) -> tuple[Mask, list[list[pa.Array]]]:
+        """Which columns of which rows differ, and the columns of both versions."""
+        sides = []
+        for side, (name, spool) in enumerate(zip(("before", "after"), self._spools, strict=True)):
+            rows = spool.take(few.column(name))
+            kinds = [(each.name, each.types[side]) for each in self._diff.columns]
+            sides.append(
+                [
+                    rows.column(name) if name in rows.schema.names else pa.nulls(len(few), kind)
+                    for name, kind in kinds
+                ]
+            )
+        return np.array([*map(_differ, *sides)]), sides
+
+
+def _differ(left: pa.Array, right: pa.Array) -> Mask:
+    """Where two columns differ; values of different types always do, unless both are null."""
+    if left.type != right.type:
+        return _mask(pc.or_(left.is_valid(), right.is_valid()))
+    return _mask(pc.xor(left.is_valid(), right.is_valid())) | (
+        _lists_differ(left, right) if pat.is_nested(left.type) else _values_differ(left, right)
+    )
+
+
+def _values_differ(left: pa.Array, right: pa.Array) -> Mask:
+    if not pat.is_floating(left.type):
+        return _mask(pc.not_equal(left, right))
+    bits = {32: pa.int32(), 64: pa.int64()}[left.type.bit_width]
+    numbers = pc.invert(pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    return _mask(pc.and_(pc.not_equal(left.view(bits), right.view(bits)), numbers))
+
+
+def _lists_differ(left: pa.Array, right: pa.Array) -> Mask:
+    differ = _mask(pc.not_equal(pc.list_value_length(left), pc.list_value_length(right)))
+    alike = np.flatnonzero(~differ & _mask(pc.and_(left.is_valid(), right.is_valid())))
+    left, right = left.take(pa.array(alike)), right.take(pa.array(alike))
+    items = _differ(pc.list_flatten(left), pc.list_flatten(right))
+    differ[alike[pc.list_parent_indices(left).to_numpy()[items]]] = True
+    return differ
+
+
+def _mask(values: pa.BooleanArray) -> Mask:
+    found: Mask = values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    return found

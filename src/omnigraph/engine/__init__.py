@@ -1,0 +1,1 @@
+"""Plans to rows: queries run in this process, or on Spark."""

@@ -1,0 +1,1 @@
+"""Typed expressions over frames: Arrow kernels, SQL, search scores."""

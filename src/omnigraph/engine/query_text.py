@@ -1,0 +1,216 @@
+"""Preparation of queries: compiled, chosen by name, bound and planned.
+
+Invariant: a text is compiled once per schema, however often it runs; a mistake in it is found again
+every time. A query is chosen or refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.language.diagnostics import shown as shown_value
+from omnigraph.names import node_table_key
+from omnigraph.query.binding import BoundParameters, bind
+from omnigraph.query.compile import compile_queries
+from omnigraph.query.parser import QUERY_BYTES_MAX
+from omnigraph.query.planning import plan_query
+from omnigraph.storage.objects.paths import checked_path
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from omnigraph.query.plan import Mutation, Plan
+    from omnigraph.query.typed import TypedQuery
+    from omnigraph.schema.catalog import ByName, Catalog
+    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.validation.schema_contract import SchemaContract
+
+QUERY_SUFFIX: Final = ".gq"
+_TEXTS_KEPT: Final = 128
+_PLANS_KEPT: Final = 512
+
+_NAME: Final = "name"
+_NAMES_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryText:
+    """A text and the schema it is about; two that are equal compile to the same queries."""
+
+    text: str
+    schema_hash: str
+    filename: str = field(compare=False)
+    catalog: Catalog = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenQuery:
+    """The query that a caller means, and the values given for its parameters, not yet checked."""
+
+    source: QueryText
+    typed: TypedQuery
+    given: Mapping[str, object]
+
+    def bound(self, now: datetime) -> BoundParameters:
+        return bind(self.typed, self.given, now=now)
+
+    def plan(self, snapshot: Snapshot | None = None) -> Plan | Mutation:
+        """What the query does; a plan made for the size of one graph is right for every other."""
+        known = {} if snapshot is None else snapshot.tables
+        sizes = tuple(
+            (name, _magnitude(entry.row_count))
+            for name in self.source.catalog.nodes
+            if (entry := known.get(node_table_key(name))) is not None
+        )
+        return _planned(self.source, self.typed.name, sizes)
+
+
+def query_text(given: object, contract: SchemaContract) -> QueryText:
+    """A text as it is, or what the file holds that a path names."""
+    text, filename = _read(given)
+    return QueryText(
+        text=text,
+        schema_hash=contract.model_hash,
+        filename=filename,
+        catalog=contract.catalog,
+    )
+
+
+@lru_cache(maxsize=_TEXTS_KEPT)
+def compiled(source: QueryText) -> ByName[TypedQuery]:
+    """All queries of a text.
+
+    Raises:
+        QueryInvalidError: with every finding, if one of them is an error.
+    """
+    return compile_queries(source.text, catalog=source.catalog, filename=source.filename)
+
+
+@lru_cache(maxsize=_PLANS_KEPT)
+def _planned(source: QueryText, name: str, sizes: tuple[tuple[str, int], ...]) -> Plan | Mutation:
+    return plan_query(compiled(source)[name], source.catalog, sizes=dict(sizes) or None)
+
+
+def _magnitude(rows: int) -> int:
+    """A number of rows to its power of two: a plan need not change with every row."""
+    return 1 << rows.bit_length()
+
+
+def choose_query(
+    source: QueryText, given: Mapping[str, object], *, name: object = None
+) -> ChosenQuery:
+    """The query of that name, or the only one.
+
+    `name` is the parameter `$name` instead if the only query has one that is not given otherwise.
+
+    Raises:
+        QueryInvalidError: the text has errors.
+        InvalidInputError: there are several queries and none was named, or there is no such query.
+    """
+    queries = compiled(source)
+    if name is not None and _NAME not in given and len(queries) == 1:
+        (only,) = queries.values()
+        if any(each.name == _NAME for each in only.parameters):
+            return ChosenQuery(source=source, typed=only, given={**given, _NAME: name})
+    return ChosenQuery(source=source, typed=find_query(source, name), given=given)
+
+
+def for_schema(chosen: ChosenQuery, contract: SchemaContract) -> ChosenQuery:
+    """The same query of the same text under another schema, if that is another one.
+
+    Raises:
+        QueryInvalidError: the text does not fit the schema any more.
+    """
+    if chosen.source.schema_hash == contract.model_hash:
+        return chosen
+    source = replace(chosen.source, schema_hash=contract.model_hash, catalog=contract.catalog)
+    return replace(chosen, source=source, typed=find_query(source, chosen.typed.name))
+
+
+def find_query(source: QueryText, name: object) -> TypedQuery:
+    """The query of that name, or the only one if the name is None."""
+    queries = compiled(source)
+    if name is None and len(queries) == 1:
+        return next(iter(queries.values()))
+    if isinstance(name, str) and name in queries:
+        return queries[name]
+    raise _not_found(source, tuple(queries), name)
+
+
+def all_parameters(params: object, keywords: Mapping[str, object]) -> dict[str, object]:
+    """The values of a mapping and of keyword arguments together; none may be given twice."""
+    if params is not None and not isinstance(params, Mapping):
+        raise InvalidInputError(
+            f"params is {type(params).__name__}, expected a mapping from names to values",
+            next_step='Give params={"name": value}, without the $.',
+        )
+    given = dict(params or {})
+    for name, value in keywords.items():
+        if name in given:
+            raise InvalidInputError(
+                f"parameter ${name} is given twice, in params and as a keyword argument"
+            )
+        given[name] = value
+    return given
+
+
+def _not_found(source: QueryText, known: tuple[str, ...], name: object) -> InvalidInputError:
+    if not known:
+        return InvalidInputError(
+            f"{source.filename} contains no query",
+            next_step="Write one: `query people() { match { $p: Person } return { $p.id } }`.",
+        )
+    shown = ", ".join(known[:_NAMES_SHOWN])
+    if len(known) > _NAMES_SHOWN:
+        shown = f"{shown} and {len(known) - _NAMES_SHOWN} more"
+    if name is None:
+        return InvalidInputError(
+            f"{source.filename} contains {len(known)} queries, and none was named",
+            next_step=f"Name one of them: {shown}.",
+        )
+    hint = did_you_mean(name, known) if isinstance(name, str) else ""
+    return InvalidInputError(
+        f"{source.filename} contains no query {shown_value(name)}" + (f"; {hint}" if hint else ""),
+        next_step=f"It holds {shown}.",
+    )
+
+
+def _read(given: object) -> tuple[str, str]:
+    if isinstance(given, str):
+        if given.endswith(QUERY_SUFFIX):
+            raise InvalidInputError(
+                f"the query is {shown_value(given)}, the path of a file, expected a text",
+                next_step=f"Give `pathlib.Path({shown_value(given)})`.",
+            )
+        return given, "query"
+    if isinstance(given, os.PathLike):
+        path = checked_path(given, argument="the query")
+        return read_query_file(path), str(path)
+    raise InvalidInputError(
+        f"the query is {type(given).__name__}, expected its text or the path of a file",
+        next_step='Give the text, or `pathlib.Path("people.gq")`.',
+    )
+
+
+def read_query_file(path: Path) -> str:
+    """The text of a file; one that no query text can be is not read to its end."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(QUERY_BYTES_MAX + 1)
+        if len(content) > QUERY_BYTES_MAX:
+            raise InvalidInputError(
+                f"{path} has more than {QUERY_BYTES_MAX:,} bytes",
+                next_step="Spread its queries over several files.",
+            )
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", next_step="Give the path of a UTF-8 text file."
+        ) from error

@@ -1,0 +1,129 @@
+"""Rows that have a rank: with a distance, or with a matching word.
+
+Invariant: all conditions of the pattern are applied first. A fusion ranks entities, not rows: its
+scores depend on all rows, so it holds their positions until the last row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph import names
+from omnigraph.engine.access.access import GraphAccess
+from omnigraph.engine.access.gathering import gathered
+from omnigraph.engine.chunks import Column, whole
+from omnigraph.engine.frames import EntityColumn, Frame, Mask, Positions, different
+from omnigraph.engine.wanted import Best, Wanted, fewer
+from omnigraph.query.binding import known_count
+from omnigraph.query.expressions import Distance, Expression, Fusion, TextScore
+from omnigraph.query.plan import Plan, Rank, Scan, vector_arm_depth
+
+if TYPE_CHECKING:
+    from omnigraph.engine.expressions.scores import Scores
+    from omnigraph.engine.expressions.values import Values
+    from omnigraph.engine.run import Run
+
+PatternFrames: TypeAlias = Callable[[Plan, Wanted, Best | None], Iterator[Frame]]
+_EVERYTHING: Final = 1 << 62
+
+
+class Ranker:
+    """Ranks the rows of one run."""
+
+    def __init__(self, run: Run, access: GraphAccess, values: Values, scores: Scores) -> None:
+        self._run = run
+        self._access = access
+        self._values = values
+        self._scores = scores
+
+    def ranked(self, plan: Rank, wanted: Wanted, below: PatternFrames) -> Iterator[Frame]:
+        """The rows of a pattern that have a rank."""
+        variable = ranked_variable(plan)
+        read = replace(wanted, variables=wanted.variables | {variable})
+        frames = below(plan.input, read, self._best_of(plan))
+        match plan.by:
+            case Distance() | TextScore():
+                for frame in frames:
+                    yield fewer(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
+            case Fusion():
+                held: list[Frame] = []
+                for frame in frames:
+                    self._run.hold(frame.nbytes, "the rows that are ranked together")
+                    held.append(frame)
+                self._fuse(plan.by, [each.entities[variable] for each in held], plan)
+                for frame in held:
+                    yield fewer(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
+            case _:
+                assert_never(plan.by)
+
+    def _best_of(self, plan: Rank) -> Best | None:
+        """What a scan right below may skip, because it cannot be among the best rows."""
+        if not isinstance(plan.input, Scan):
+            return None
+        rows = None
+        if plan.limit is not None:
+            rows = self._number(plan.limit, 0) + self._number(plan.offset, 0)
+        return Best(by=plan.by, rows=rows)
+
+    def _fuse(self, by: Fusion, columns: list[EntityColumn], plan: Rank) -> None:
+        entities = _different(columns)
+        asked = self._number(plan.limit, _EVERYTHING) + self._number(plan.offset, 0)
+        k = self._number(by.k, 0)
+        fused: dict[str, dict[int, float]] = {}
+        for arm in (by.first, by.second):
+            depth = vector_arm_depth(asked) if isinstance(arm, Distance) else _EVERYTHING
+            for rank, (table, position) in enumerate(self._best(arm, entities), start=1):
+                if rank > depth:
+                    break
+                ranks = fused.setdefault(table, {})
+                ranks[position] = ranks.get(position, 0.0) + 1 / (k + rank)
+        self._scores.set_fused(by, fused)
+
+    def _best(
+        self, arm: Distance | TextScore, entities: list[EntityColumn]
+    ) -> list[tuple[str, int]]:
+        """The entities that one ranking ranks, best first."""
+        listed: list[tuple[float, str, str, int]] = []
+        sign = 1 if isinstance(arm, Distance) else -1
+        for column in entities:
+            found = self._scores.score(arm, column)
+            there = np.flatnonzero(_present(found))
+            held = column.take(there)
+            ids = gathered(self._access, held, names.ID_COLUMN).to_pylist()
+            scores = found.take(pa.array(there)).to_pylist()
+            table = held.tables[0]
+            listed += [
+                (sign * score, each, table, int(position))
+                for score, each, position in zip(scores, ids, held.positions, strict=True)
+            ]
+        listed.sort()
+        return [(table, position) for _, _, table, position in listed]
+
+    def _number(self, each: Expression | None, otherwise: int) -> int:
+        return otherwise if each is None else known_count(each, self._run.parameters)
+
+
+def ranked_variable(plan: Rank) -> str:
+    by = plan.by.first if isinstance(plan.by, Fusion) else plan.by
+    return by.field.variable
+
+
+def _different(columns: list[EntityColumn]) -> list[EntityColumn]:
+    """Every entity of the columns once, table by table."""
+    found: dict[str, list[Positions]] = {}
+    for column in columns:
+        for table in column.tables:
+            found.setdefault(table, []).append(column.positions[column.of_table(table)])
+    return [
+        EntityColumn(tables=(table,), positions=different(np.concatenate(parts)))
+        for table, parts in found.items()
+    ]
+
+
+def _present(column: Column) -> Mask:
+    return np.asarray(whole(column.is_valid()).to_numpy(zero_copy_only=False), dtype=np.bool_)

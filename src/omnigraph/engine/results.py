@@ -1,0 +1,341 @@
+"""From the rows of a pattern to the columns of the result.
+
+Invariant: columns have the types that the compiler determined. Order, groups and distinct rows are
+one SQL statement over numbers and keys; texts and structs are read for the resulting rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph import names
+from omnigraph.engine.carried import Carried
+from omnigraph.engine.chunks import whole
+from omnigraph.engine.counting import counters_of
+from omnigraph.engine.expressions.sql import aggregate_sql, sql_of
+from omnigraph.engine.shapes import Shape, ShapeKind, variables_read
+from omnigraph.engine.variables import EntityOf, origins
+from omnigraph.engine.wanted import Wanted
+from omnigraph.query.binding import known_count
+from omnigraph.query.expressions import (
+    Aggregate,
+    AggregateFunction,
+    Distance,
+    Entity,
+    Expression,
+    PropertyOf,
+    TypeName,
+)
+from omnigraph.query.types import STRING
+from omnigraph.schema.catalog import ListType
+
+if TYPE_CHECKING:
+    from omnigraph.engine.expressions.statements import Statements
+    from omnigraph.engine.frames import Frame
+    from omnigraph.engine.patterns import Patterns
+    from omnigraph.query.typed import TypedProjection
+
+_INPUT = "rows_of_the_pattern"
+
+
+class Results:
+    """The result of one run."""
+
+    def __init__(
+        self, shape: Shape, schema: pa.Schema, patterns: Patterns, statements: Statements
+    ) -> None:
+        self._shape = shape
+        self._patterns = patterns
+        self._statements = statements
+        self._known = origins(shape.pattern)
+        self._carried = Carried(patterns.values, self._known)
+        self.schema = schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The result, portion by portion; no portion if it has no rows."""
+        if self._number(self._shape.limit) == 0:
+            return
+        match self._shape.kind:
+            case ShapeKind.ROWS if self._shape.order is None:
+                yield from self._rows()
+            case ShapeKind.ROWS:
+                yield from self._ordered_rows()
+            case ShapeKind.DISTINCT:
+                yield from self._grouped(self._distinct_sql())
+            case ShapeKind.GROUPS:
+                counted = self._counts()
+                if counted is None:
+                    yield from self._grouped(self._group_sql())
+                elif counted.num_rows:
+                    yield counted
+            case _:
+                assert_never(self._shape.kind)
+
+    def _frames(self) -> Iterator[Frame]:
+        shape = replace(self._shape, projections=self._simplified())
+        wanted = Wanted(
+            variables=self._wanted(), counted=shape.counts_only, weighed=shape.asks_how_many
+        )
+        return self._patterns.frames(self._shape.pattern, wanted)
+
+    def _wanted(self) -> frozenset[str]:
+        read = variables_read(replace(self._shape, projections=self._simplified()))
+        return read & frozenset(self._known)
+
+    def _simplified(self) -> tuple[TypedProjection, ...]:
+        """Counting something that is never null is counting rows."""
+        return tuple(
+            replace(each, expression=_counting_rows(each.expression))
+            for each in self._shape.projections
+        )
+
+    # Rows without an order
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        skipped = self._number(self._shape.offset) or 0
+        left = self._number(self._shape.limit)
+        for frame in self._frames():
+            if skipped >= frame.rows:
+                skipped -= frame.rows
+                continue
+            stop = frame.rows if left is None else min(frame.rows, skipped + left)
+            if skipped or stop < frame.rows:
+                frame = frame.take(np.arange(skipped, stop))  # noqa: PLW2901 - a part of it
+            skipped = 0
+            yield self._projected(frame)
+            if left is not None:
+                left -= frame.rows
+                if left == 0:
+                    return
+
+    def _projected(self, frame: Frame) -> pa.RecordBatch:
+        expressions = [each.expression for each in self._shape.projections]
+        return self._typed(self._patterns.values.columns(expressions, frame))
+
+    # Rows in order
+
+    def _ordered_rows(self) -> Iterator[pa.RecordBatch]:
+        order = self._shape.order
+        assert order is not None
+        keys: list[str] = []
+        if order.ranking is not None:
+            direction = _direction(descending=not isinstance(order.ranking, Distance))
+            keys.append(f"{self._carried.column(order.ranking)} {direction}")
+        for key in order.keys:
+            text = self._sql(key.expression)
+            keys.append(f"{text} {_direction(descending=key.descending)}")
+        for tie in order.ties:
+            keys += self._tie(tie)
+        wanted = sorted(self._wanted())
+        selected = ", ".join(self._carried.variables(wanted)) or "none"
+        text = f"SELECT {selected} FROM {_INPUT} ORDER BY {', '.join(keys)}{self._limit_sql()}"  # noqa: S608
+        frames = self._frames()
+        for batch in self._answered(text, next(frames, None), frames):
+            if batch.num_rows:
+                yield self._projected(self._carried.frame_of(wanted, batch))
+
+    def _tie(self, variable: str) -> list[str]:
+        """By id, then type."""
+        origin = self._known[variable]
+        assert isinstance(origin, EntityOf)
+        key = self._carried.column(_id_of(variable))
+        found = [f"{key} ASC NULLS FIRST"]
+        if len(origin.tables) > 1:
+            kind = self._carried.column(TypeName(variable=variable, nullable=True))
+            found.append(f"{kind} ASC NULLS FIRST")
+        return found
+
+    # Groups and distinct rows
+
+    def _distinct_sql(self) -> str:
+        selected = [text for each in self._shape.projections for text in self._key_columns(each)]
+        return f"SELECT DISTINCT {', '.join(selected)} FROM {_INPUT}"  # noqa: S608
+
+    def _group_sql(self) -> str:
+        self._carried.weighted = self._shape.counts_only
+        selected: list[str] = []
+        grouped: list[str] = []
+        for at, each in enumerate(self._simplified()):
+            if isinstance(each.expression, Aggregate):
+                text = aggregate_sql(
+                    each.expression,
+                    column=self._carried.column,
+                    parameters=self._patterns.run.parameters,
+                    identity=self._carried.identity,
+                    weight="weight" if self._carried.weighted else None,
+                )
+                selected.append(f"{text} AS v{at}")
+            else:
+                columns = self._key_columns(self._shape.projections[at])
+                selected += columns
+                grouped += [each.rpartition(" AS ")[0] for each in columns]
+        by = f" GROUP BY {', '.join(grouped)}" if grouped else ""
+        return f"SELECT {', '.join(selected)} FROM {_INPUT}{by}"  # noqa: S608
+
+    def _key_columns(self, projection: TypedProjection) -> list[str]:
+        """A key as selected columns; an entity as what identifies it, and its order."""
+        at = self._shape.projections.index(projection)
+        expression = projection.expression
+        if not isinstance(expression, Entity):
+            return [f"{self._sql(expression)} AS v{at}"]
+        which, position = self._carried.identity(expression)
+        found = [f"{which} AS v{at}_which", f"{position} AS v{at}"]
+        if self._shape.order is not None:
+            key = self._carried.column(_id_of(expression.variable))
+            kind = self._carried.column(TypeName(variable=expression.variable, nullable=True))
+            found += [f"{key} AS v{at}_id", f"{kind} AS v{at}_type"]
+        return found
+
+    def _grouped(self, text: str) -> Iterator[pa.RecordBatch]:
+        ordered = ""
+        if self._shape.order is not None:
+            ordered = f" ORDER BY {', '.join(self._column_keys())}"
+        whole = f"SELECT * FROM ({text}){ordered}{self._limit_sql()}"  # noqa: S608
+        frames = self._frames()
+        first = next(frames, None)
+        if first is None and not self._shape.keys:
+            yield self._of_nothing()
+        for batch in self._answered(whole, first, frames):
+            columns = [
+                self._key_of(at, each, batch)
+                if isinstance(each.expression, Entity)
+                else batch.column(f"v{at}")
+                for at, each in enumerate(self._shape.projections)
+            ]
+            yield self._typed(columns)
+
+    def _key_of(self, at: int, projection: TypedProjection, batch: pa.RecordBatch) -> pa.Array:
+        assert isinstance(projection.expression, Entity)
+        variable = projection.expression.variable
+        which, position = self._carried.entity(variable)
+        renamed = pa.RecordBatch.from_arrays(
+            [batch.column(f"v{at}_which"), batch.column(f"v{at}")], names=[which, position]
+        )
+        frame = self._carried.frame_of((variable,), renamed)
+        return self._patterns.values.leaf(projection.expression, frame)
+
+    def _column_keys(self) -> list[str]:
+        """The order of groups and distinct rows, by their columns."""
+        order = self._shape.order
+        assert order is not None
+        places = {each.column.name: at for at, each in enumerate(self._shape.projections)}
+        found: list[str] = []
+        if order.ranking is not None:
+            at = next(
+                at
+                for at, each in enumerate(self._shape.projections)
+                if each.expression == order.ranking
+            )
+            direction = _direction(descending=not isinstance(order.ranking, Distance))
+            found.append(f"v{at} {direction}")
+        for key in order.keys:
+            assert key.column is not None
+            found += self._column_key(places[key.column], descending=key.descending)
+        for tie in order.ties:
+            found += self._column_key(places[tie], descending=False)
+        return found
+
+    def _column_key(self, at: int, *, descending: bool) -> list[str]:
+        direction = _direction(descending=descending)
+        if isinstance(self._shape.projections[at].expression, Entity):
+            return [f"v{at}_id {direction}", f"v{at}_type {direction}"]
+        if isinstance(self._shape.projections[at].column.type, ListType):
+            # Nulls inside of a list come first too; DuckDB alone puts them last.
+            return [f"list_transform(v{at}, lambda x: row(x IS NOT NULL, x)) {direction}"]
+        return [f"v{at} {direction}"]
+
+    def _counts(self) -> pa.RecordBatch | None:
+        """The result if it consists of counts only, computed without SQL."""
+        expressions = [each.expression for each in self._simplified()]
+        counters = counters_of(expressions, self._known)
+        if counters is None:
+            return None
+        for frame in self._frames():
+            for each in counters:
+                each.add(frame)
+        columns = [pa.array([each.total()], pa.int64()) for each in counters]
+        return self._limited(self._typed(columns))
+
+    # Statements
+
+    def _answered(
+        self, text: str, first: Frame | None, frames: Iterator[Frame]
+    ) -> Iterator[pa.RecordBatch]:
+        """Runs a statement over the rows; a single frame is passed as a table."""
+        second = next(frames, None)
+        if first is None:
+            return
+        batch = self._carried.batch(first)
+        if second is None:
+            yield from self._statements.batches(text, pa.Table.from_batches([batch]))
+            return
+
+        def all_batches() -> Iterator[pa.RecordBatch]:
+            assert second is not None
+            yield batch
+            yield self._carried.batch(second).cast(batch.schema)
+            for frame in frames:
+                yield self._carried.batch(frame).cast(batch.schema)
+
+        reader = self._statements.streamed(batch.schema, all_batches())
+        yield from self._statements.batches(text, reader)
+
+    def _typed(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        cast = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays([whole(each) for each in cast], schema=self.schema)
+
+    def _limited(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.slice(self._number(self._shape.offset) or 0, self._number(self._shape.limit))
+
+    def _of_nothing(self) -> pa.RecordBatch:
+        """The one group of no rows."""
+        values: list[pa.Array] = []
+        for each, field in zip(self._shape.projections, self.schema, strict=True):
+            assert isinstance(each.expression, Aggregate)
+            none = {AggregateFunction.COUNT: 0, AggregateFunction.COLLECT: []}
+            values.append(pa.array([none.get(each.expression.function)], field.type))
+        return self._limited(pa.RecordBatch.from_arrays(values, schema=self.schema))
+
+    def _sql(self, expression: Expression) -> str:
+        return sql_of(
+            expression,
+            column=self._carried.column,
+            parameters=self._patterns.run.parameters,
+        )
+
+    def _limit_sql(self) -> str:
+        limit, offset = self._number(self._shape.limit), self._number(self._shape.offset)
+        return ("" if limit is None else f" LIMIT {limit}") + (
+            f" OFFSET {offset}" if offset else ""
+        )
+
+    def _number(self, each: Expression | None) -> int | None:
+        return None if each is None else known_count(each, self._patterns.run.parameters)
+
+
+def _direction(*, descending: bool) -> str:
+    return "DESC NULLS LAST" if descending else "ASC NULLS FIRST"
+
+
+def _id_of(variable: str) -> PropertyOf:
+    return PropertyOf(variable=variable, name=names.ID_COLUMN, type=STRING, nullable=True)
+
+
+def _counting_rows(each: Expression) -> Expression:
+    if (
+        isinstance(each, Aggregate)
+        and each.function is AggregateFunction.COUNT
+        and not each.distinct
+        and each.argument is not None
+        and not each.argument.nullable
+    ):
+        return replace(each, argument=None)
+    return each

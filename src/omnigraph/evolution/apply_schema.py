@@ -1,0 +1,309 @@
+"""Changing the schema of a branch: plan, check the rows, stage, and publish as one commit.
+
+Invariant: what is published was planned for exactly the current schema, and its checks were made on
+exactly the pins it was published on; or nothing is. The new schema is kept under its hash before
+any manifest names it, and new tables are at paths of their own.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.fork_on_write import writable_entry
+from omnigraph.commit.history_compaction import fold_if_due
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.schema_commit import free_schema_lock, take_schema_lock
+from omnigraph.commit.schema_move import CreatedTable, SchemaMove
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.display.cells import short_id
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.errors import ConflictError, OmnigraphError, SchemaRefusedError
+from omnigraph.evolution.diverged_branches import Parting, partings
+from omnigraph.evolution.plan.plan_text import plan_text
+from omnigraph.evolution.plan.planning import Evolution, evolve
+from omnigraph.evolution.plan.property_steps import DropProperty
+from omnigraph.evolution.plan.refused import refusal_of_plan, refusal_of_rows
+from omnigraph.evolution.plan.type_steps import DropType
+from omnigraph.evolution.schema_work import SchemaWork
+from omnigraph.evolution.table_changes import TableChange, table_changes
+from omnigraph.failpoints import reach
+from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.model import model_hash
+from omnigraph.storage.lance.tables import adopt_or_create_table
+from omnigraph.storage.manifest.accepted_schemas import keep_schema
+from omnigraph.validation.schema_contract import (
+    Contracts,
+    SchemaContract,
+    contract_for,
+    stored_form,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from omnigraph.clock import Clock
+    from omnigraph.evolution.plan.plan import Plan
+    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
+    from omnigraph.storage.staging.changes import StagedChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRequest:
+    """A new schema text for a branch, and its author."""
+
+    text: str
+    filename: str
+    hard: bool
+    allow_diverged: bool
+    """Whether branches may diverge that can then no longer be merged."""
+    branch: BranchRef | None
+    actor: str
+    operation_id: str
+    spark: object | None = None
+    """A session or a `SparkTarget` to use; with None the number of rows decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaResult(Displayed):
+    """A finished change. `commit_id` is None if the text equals the current schema.
+
+    `rows_written` counts, by table, the rows that got new values. Of a change that an earlier call
+    with the same operation id had published only the commit is known.
+    """
+
+    operation_id: str
+    commit_id: str | None
+    plan: Plan | None
+    schema_hash: str
+    rows_written: Mapping[str, int]
+    diverged: tuple[Parting, ...]
+    """Branches that can no longer be merged with this one."""
+    emptied: frozenset[str] = frozenset()
+    """The paths of tables that lost columns or were dropped."""
+    bytes_removed: int | None = None
+    """What a hard change removed; None if it was not hard, or the removal failed."""
+
+    @property
+    def applied(self) -> bool:
+        return self.commit_id is not None
+
+    def _page(self) -> Page:
+        if not self.applied:
+            return Page(summary="the schema already matches; nothing was written")
+        line = f"applied the schema, commit {short_id(self.commit_id or '')}"
+        plan = [] if self.plan is None else plan_text(self.plan).splitlines()
+        return Page(summary=line, lines=[*plan, line])
+
+
+def apply_schema(
+    objects: Objects, contracts: Contracts, request: SchemaRequest, clock: Clock
+) -> SchemaResult:
+    """Apply one schema change as one commit.
+
+    Raises:
+        SchemaInvalidError: the text, or a hint in it, is invalid.
+        SchemaRefusedError: a step is not supported, or rows violate it.
+        ConflictError: another change is running, or branches could no longer be merged.
+    """
+    with ExitStack() as engines:
+        work = SchemaWork(
+            objects, spark=request.spark, operation_id=request.operation_id, engines=engines
+        )
+        applying = _Applying(objects, contracts, request, work, clock)
+        engines.callback(_free, objects, request.operation_id)
+        committed = commit_write(
+            objects,
+            WriteRequest(
+                operation_id=request.operation_id,
+                kind=WriterKind.SCHEMA,
+                actor=request.actor,
+                branch=request.branch,
+                commit_id=clock.new_id(),
+                prepare=applying.prepare,
+                is_long=True,
+            ),
+            clock,
+        )
+    if committed is None:
+        return applying.result(None)
+    with suppress(OmnigraphError):
+        # The change is published; maintenance that fails now is due again at the next write.
+        fold_if_due(objects.root, committed.state)
+    return applying.result(committed.commit_id, schema_hash=committed.state.head.schema_hash)
+
+
+def _free(objects: Objects, operation_id: str) -> None:
+    with suppress(OmnigraphError):
+        # A lock whose operation has no sidecar blocks nothing.
+        free_schema_lock(objects, operation_id)
+
+
+class _Applying:
+    """Plans and stages one schema change, again after every lost race."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        contracts: Contracts,
+        request: SchemaRequest,
+        work: SchemaWork,
+        clock: Clock,
+    ) -> None:
+        self._objects = objects
+        self._contracts = contracts
+        self._request = request
+        self._work = work
+        self._clock = clock
+        self._evolution: Evolution | None = None
+        self._target: SchemaContract | None = None
+        self._rows: dict[str, int] = {}
+        self._partings: tuple[Parting, ...] = ()
+        self._emptied: frozenset[str] = frozenset()
+
+    def prepare(self, state: ManifestState) -> Prepared:
+        take_schema_lock(
+            self._objects,
+            self._request.operation_id,
+            now=self._clock.now(),
+            impatient=self._evolution is not None,
+        )
+        accepted = self._contracts.of(state.head.schema_hash)
+        evolution = self._planned(accepted)
+        self._target = contract_for(self._request.text, evolution.target)
+        if not evolution.plan.steps:
+            return Prepared(changes=(), read_set=frozenset())
+        self._partings = partings(self._objects, state)
+        self._refuse_parting(state)
+        snapshot = state.snapshot()
+        self._refuse_rows(evolution, snapshot)
+        reach("schema.post_checks")
+        for contract in (accepted, self._target):
+            keep_schema(self._objects, contract.model_hash, stored_form(contract))
+        reach("schema.post_contract")
+        changes = table_changes(evolution)
+        staged = tuple(self._staged(snapshot, each) for each in changes if each.columns is not None)
+        names_after = {each.stored_key: each.new_key for each in changes}
+        self._rows = {
+            names_after[each.table_key]: each.rows_updated for each in staged if each.rows_updated
+        }
+        self._emptied = frozenset(
+            snapshot.tables[table].location
+            for step in evolution.plan.steps
+            if isinstance(step, DropProperty | DropType)
+            and (table := step.subject.stored_table) is not None
+        )
+        move = self._move(evolution, changes)
+        return Prepared(
+            changes=staged,
+            read_set=_read_set(evolution, move),
+            schema_move=move,
+            create_tables=lambda: self._create(evolution, move),
+        )
+
+    def result(self, commit_id: str | None, *, schema_hash: str | None = None) -> SchemaResult:
+        evolution, target = self._evolution, self._target
+        if schema_hash is None:
+            assert target is not None
+            schema_hash = target.model_hash
+        return SchemaResult(
+            operation_id=self._request.operation_id,
+            commit_id=commit_id,
+            plan=None if evolution is None else evolution.plan,
+            schema_hash=schema_hash,
+            rows_written=self._rows,
+            diverged=self._partings,
+            emptied=frozenset() if commit_id is None else self._emptied,
+        )
+
+    def _planned(self, accepted: SchemaContract) -> Evolution:
+        request = self._request
+        self._evolution = evolution = evolve(
+            accepted.catalog, request.text, filename=request.filename, hard=request.hard
+        )
+        if not evolution.plan.supported:
+            raise SchemaRefusedError(
+                *refusal_of_plan(request.filename, evolution.plan), plan=evolution.plan
+            )
+        return evolution
+
+    def _refuse_parting(self, state: ManifestState) -> None:
+        """Refuse to change main while branches have unmerged commits, unless that is allowed."""
+        left = [each for each in self._partings if each.commits]
+        if not left or self._request.allow_diverged or state.ref is not None:
+            return
+        raise ConflictError(
+            "these branches could no longer be merged into main: "
+            + ", ".join(f"{each.branch} ({each.words})" for each in left),
+            next_step="Merge or delete them first, or use --allow-diverged to apply the schema "
+            "anyway.",
+        )
+
+    def _refuse_rows(self, evolution: Evolution, snapshot: Snapshot) -> None:
+        failed = self._work.failed_checks(snapshot, evolution.plan.needs)
+        if failed:
+            raise SchemaRefusedError(
+                *refusal_of_rows(
+                    self._request.filename,
+                    [(each.check, each.rows, each.examples) for each in failed],
+                ),
+                plan=evolution.plan,
+            )
+
+    def _staged(self, snapshot: Snapshot, change: TableChange) -> StagedChange:
+        entry: TableEntry = writable_entry(
+            self._objects.root,
+            snapshot.tables[change.stored_key],
+            branch=self._request.branch,
+            operation_id=self._request.operation_id,
+        )
+        return self._work.staged(entry, change)
+
+    def _move(self, evolution: Evolution, changes: tuple[TableChange, ...]) -> SchemaMove:
+        assert self._target is not None
+        operation_id = self._request.operation_id
+        going_on = {each.stored_key for each in changes}
+        known = {each.new_key for each in changes}
+        accepted, target = evolution.accepted.tables(), evolution.target.tables()
+        created = tuple(
+            CreatedTable(
+                table_key=key,
+                location=names.table_location(key, operation_id),
+                type_number=declared.number,
+            )
+            for key, declared in target.items()
+            if key not in known
+        )
+        return SchemaMove(
+            before=model_hash(evolution.accepted),
+            after=self._target.model_hash,
+            created=created,
+            renamed=tuple(
+                (each.stored_key, each.new_key)
+                for each in changes
+                if each.stored_key != each.new_key
+            ),
+            dropped=tuple(key for key in accepted if key not in going_on),
+        )
+
+    def _create(self, evolution: Evolution, move: SchemaMove) -> None:
+        declared = evolution.target.tables()
+        for table in move.created:
+            adopt_or_create_table(
+                self._objects.root,
+                table.location,
+                table_schema(declared[table.table_key]),
+                operation_id=self._request.operation_id,
+            )
+            reach("schema.post_create")
+
+
+def _read_set(evolution: Evolution, move: SchemaMove) -> frozenset[str]:
+    """Every table whose rows were checked, and every one that is renamed or dropped."""
+    judged = {check.table for check in evolution.plan.needs}
+    return frozenset(judged | {old for old, _ in move.renamed} | set(move.dropped))

@@ -1,0 +1,64 @@
+"""Which branches can no longer be merged with one whose schema changes.
+
+Invariant: reads only. Rows of two schemas are not compared, so whatever parted before a change of
+the schema and has commits of its own stays apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.display.pages import Displayed
+from omnigraph.errors import NotFoundError
+from omnigraph.storage.manifest.commit_graph import commit_graph
+from omnigraph.storage.refs.branches import living_branches, read_branch_manifest
+
+if TYPE_CHECKING:
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.store import Objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting(Displayed):
+    """A branch that diverges, and the number of its unmerged commits."""
+
+    branch: str
+    commits: int
+
+    @property
+    def words(self) -> str:
+        match self.commits:
+            case 0:
+                return "no unmerged commits"
+            case 1:
+                return "1 unmerged commit"
+            case _:
+                return f"{self.commits} unmerged commits"
+
+
+def partings(objects: Objects, state: ManifestState) -> tuple[Parting, ...]:
+    """Every other branch, main first."""
+    others: list[ManifestState] = []
+    for ref in (None, *living_branches(objects).values()):
+        if (None if ref is None else ref.branch) == state.branch:
+            continue
+        try:
+            others.append(read_branch_manifest(objects, ref))
+        except NotFoundError:
+            # Deleted meanwhile.
+            continue
+    if not others:
+        return ()
+    graph = commit_graph(objects.root, state, *others)
+    merged = {commit.commit_id for commit in graph.reachable(state.head.commit_id)}
+    return tuple(
+        Parting(
+            branch=other.branch or names.MAIN,
+            commits=sum(
+                commit.commit_id not in merged for commit in graph.reachable(other.head.commit_id)
+            ),
+        )
+        for other in others
+    )

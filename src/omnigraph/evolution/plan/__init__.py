@@ -1,0 +1,1 @@
+"""An accepted catalog and a new text to the plan of a schema change."""

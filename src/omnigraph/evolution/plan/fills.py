@@ -1,0 +1,201 @@
+"""New values of existing rows: `@backfill` and `@rename_value`, resolved against both schemas.
+
+Invariant: a hint either applies to this change, or is reported as unused; a hint that applies and
+is invalid is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from omnigraph.evolution.plan.columns import (
+    CopyFill,
+    Declared,
+    Fill,
+    LiteralFill,
+    TypeKind,
+    ValueMapping,
+    stored_column,
+)
+from omnigraph.evolution.plan.conversions import copies
+from omnigraph.evolution.plan.findings import EvolutionRule, Findings, shown
+from omnigraph.evolution.plan.hints import (
+    BackfillHint,
+    MappingHint,
+    backfill_hint,
+    mapping_hint,
+)
+from omnigraph.evolution.plan.literals import broken_rule, literal_for
+from omnigraph.evolution.plan.matching import TypeMatch, accepted_types
+from omnigraph.language.diagnostics import Span, did_you_mean
+from omnigraph.schema.catalog import Catalog, EnumType, Property, Scalar, ScalarType
+from omnigraph.schema.show import show_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewValues:
+    """The values that hints of one type set in its existing rows, by property."""
+
+    fills: Mapping[str, Fill]
+    mappings: Mapping[str, tuple[ValueMapping, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """One property of one type that is kept, and the new form of both."""
+
+    match: TypeMatch
+    owner: Declared
+    wanted: Property
+    accepted: Property | None
+
+
+def resolve_values(
+    target: Catalog,
+    matches: Mapping[tuple[TypeKind, str], TypeMatch],
+    findings: Findings,
+) -> dict[tuple[TypeKind, str], NewValues]:
+    """The fills and mappings of every type."""
+    return {
+        key: _values_of(accepted_types(target, match.kind)[match.name], match, findings)
+        for key, match in matches.items()
+    }
+
+
+def _values_of(owner: Declared, match: TypeMatch, findings: Findings) -> NewValues:
+    fills: dict[str, Fill] = {}
+    mappings: dict[str, tuple[ValueMapping, ...]] = {}
+    for held in match.held:
+        name = held.declaration.name.text
+        place = _Place(
+            match=match,
+            owner=owner,
+            wanted=owner.properties[name],
+            accepted=match.properties[name],
+        )
+        backfill = backfill_hint(held.declaration.annotations)
+        fill = _fill(backfill, place, findings) if backfill is not None else None
+        if fill is not None:
+            fills[name] = fill
+        renaming = mapping_hint(held.declaration.annotations)
+        mapping = _mapping(renaming, place, findings) if renaming is not None else ()
+        if mapping:
+            mappings[name] = mapping
+    return NewValues(fills=fills, mappings=mappings)
+
+
+def _fill(hint: BackfillHint, place: _Place, findings: Findings) -> Fill | None:
+    if not _wants_fill(place):
+        findings.pass_over(
+            EvolutionRule.BACKFILL_UNUSED,
+            hint.span,
+            f"no row needs a value for `{place.wanted.name}`, so the hint is ignored",
+            "it is for new properties of accepted types, and for those that become required",
+        )
+        return None
+    if hint.source is not None:
+        return _copy(hint.source, hint.span, place, findings)
+    assert hint.value is not None
+    value, advice = literal_for(place.wanted, hint.value)
+    if value is None:
+        findings.refuse(
+            EvolutionRule.BACKFILL_VALUE,
+            hint.span,
+            f"`{place.wanted.name}` is of type {show_type(place.wanted.type)}; "
+            "this is not a value of it",
+            advice,
+        )
+        return None
+    broken = broken_rule(place.owner, place.wanted, value)
+    if broken is not None:
+        findings.refuse(
+            EvolutionRule.BACKFILL_VALUE,
+            hint.span,
+            f"this value breaks `{broken}`",
+            "choose a value that the constraint allows",
+        )
+        return None
+    findings.use(hint.span)
+    return LiteralFill(value=value)
+
+
+def _wants_fill(place: _Place) -> bool:
+    if place.match.accepted is None or place.match.kind is TypeKind.INTERFACE:
+        return False
+    if place.accepted is None:
+        return True
+    return place.accepted.nullable and not place.wanted.nullable
+
+
+def _copy(source: str, span: Span, place: _Place, findings: Findings) -> Fill | None:
+    match = place.match
+    assert match.accepted is not None
+    # A name of the new text comes first: a renamed source is known by its new name.
+    known = match.properties.get(source)
+    if source not in match.properties:
+        known = match.accepted.properties.get(source)
+    if known is None:
+        new = source in match.properties
+        findings.refuse(
+            EvolutionRule.BACKFILL_SOURCE,
+            span,
+            f"`{shown(source)}` is new itself and holds nothing to copy"
+            if new
+            else f"the accepted {match.kind} `{match.accepted.name}` has no `{shown(source)}`",
+            "" if new else did_you_mean(source, match.accepted.properties),
+        )
+    elif place.accepted is not None and known.number == place.accepted.number:
+        findings.refuse(
+            EvolutionRule.BACKFILL_SOURCE, span, f"`{source}` cannot be filled from itself"
+        )
+    elif not copies(known.type, place.wanted.type):
+        findings.refuse(
+            EvolutionRule.BACKFILL_SOURCE,
+            span,
+            f"`{source}` is of type {show_type(known.type)}, which is not copied "
+            f"into {show_type(place.wanted.type)}",
+            "copies go to the same type or to one that holds every value; blobs are never copied",
+        )
+    else:
+        findings.use(span)
+        return CopyFill(source=stored_column(known))
+    return None
+
+
+def _mapping(hint: MappingHint, place: _Place, findings: Findings) -> tuple[ValueMapping, ...]:
+    used: list[ValueMapping] = []
+    for pair, span in hint.pairs:
+        if not _is_mapped(pair, place):
+            findings.pass_over(
+                EvolutionRule.VALUE_MAPPING_UNUSED,
+                span,
+                f"`{shown(pair.old)}` is not a value that is removed from `{place.wanted.name}`, "
+                "so the hint is ignored",
+                "it is for values that are accepted now and missing in the new enum",
+            )
+        elif isinstance(place.wanted.type, EnumType) and pair.new in place.wanted.type.values:
+            findings.use(span)
+            used.append(pair)
+        else:
+            findings.refuse(
+                EvolutionRule.VALUE_MAPPING,
+                span,
+                f"`{shown(pair.new)}` is not a value of {show_type(place.wanted.type)}",
+                "map to a value that the new enum has",
+            )
+    return tuple(used)
+
+
+def _is_mapped(pair: ValueMapping, place: _Place) -> bool:
+    if place.match.kind is TypeKind.INTERFACE or place.accepted is None:
+        return False
+    if not isinstance(place.wanted.type, EnumType) or pair.old in place.wanted.type.values:
+        return False
+    match place.accepted.type:
+        case EnumType(values=values):
+            return pair.old in values
+        case ScalarType(scalar=Scalar.STRING):
+            return True
+        case _:
+            return False

@@ -1,0 +1,1 @@
+"""What both languages share: places in a text, diagnostics, grammars."""

@@ -1,0 +1,147 @@
+"""Arrow rows of one type, from Parquet files and frames, as rows of the type and refusals.
+
+Invariant: positions count through all batches, so a place is a row number of the input from zero;
+a refused row is shown as it came, with its own column names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from omnigraph.load.formats.input_names import choose_columns
+from omnigraph.load.formats.records import Parsed, Split, SplitEnd
+from omnigraph.load.formats.refusals import shown_row
+from omnigraph.load.formats.row_validator import Judge, Judged, in_input_order, together
+from omnigraph.load.formats.splits import not_parquet
+from omnigraph.load.formats.streams import opened
+from omnigraph.load.formats.values import dates
+from omnigraph.names import ID_COLUMN
+from omnigraph.schema.catalog import EdgeType, NodeType, Scalar, ScalarType
+from omnigraph.validation.constraints import TypeRules
+from omnigraph.validation.input.casts import unwrapped
+from omnigraph.validation.input.intake import NewIds
+
+BATCH_ROWS_MAX: Final = 65_536
+_BATCH_BYTES: Final = 64 << 20
+_SAMPLED_ROWS: Final = 16
+_TIMES: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
+
+
+def parse_batches(
+    batches: Iterable[pa.RecordBatch],
+    declared: NodeType | EdgeType,
+    rules: TypeRules,
+    *,
+    new_ids: NewIds,
+    first_place: int = 0,
+) -> Iterator[Parsed]:
+    """Read batches of a frame; their columns are called like those of the type.
+
+    Raises:
+        InvalidInputError: the frame has a column that the type does not have.
+    """
+    judge = Judge(declared=declared, rules=rules, new_ids=new_ids)
+    where = f"the frame of {declared.name}"
+    return _parse(batches, judge, columns={}, where=where, first_place=first_place)
+
+
+def parse_parquet(split: Split, judge: Judge, *, block_rows: int) -> Iterator[Parsed]:
+    """Read the row groups of a split."""
+    file = split.file
+    batches = parquet_batches(split, block_rows=block_rows)
+    return _parse(batches, judge, columns=file.columns, where=file.path, first_place=0)
+
+
+def parquet_batches(split: Split, *, block_rows: int = BATCH_ROWS_MAX) -> Iterator[pa.RecordBatch]:
+    """The rows of a split as they are stored; the first batch is empty and has the columns.
+
+    Raises:
+        InvalidInputError: the file is no Parquet file, or damaged.
+    """
+    with opened(split.file) as stream:
+        try:
+            reader = pq.ParquetFile(stream)
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema_arrow)
+            for group in range(split.start, split.end):
+                at_once = _rows_at_once(reader, group, block_rows)
+                yield from reader.iter_batches(batch_size=at_once, row_groups=[group])
+        except (pa.ArrowException, OSError) as error:
+            raise not_parquet(split.file, error) from error
+
+
+def _rows_at_once(reader: pq.ParquetFile, group: int, block_rows: int) -> int:
+    """How many rows of a group to decode together, by what its first rows need.
+
+    A file can be far smaller than its values: a long one that repeats is stored once.
+    """
+    if reader.metadata.row_group(group).num_rows <= _SAMPLED_ROWS:
+        return block_rows
+    sample = next(reader.iter_batches(batch_size=_SAMPLED_ROWS, row_groups=[group]))
+    width: int = sample.nbytes // sample.num_rows
+    return max(1, min(block_rows, _BATCH_BYTES // max(1, width)))
+
+
+def _parse(
+    batches: Iterable[pa.RecordBatch],
+    judge: Judge,
+    *,
+    columns: Mapping[str, str],
+    where: str,
+    first_place: int,
+) -> Iterator[Parsed]:
+    place = first_place
+    for batch in batches:
+        chosen = choose_columns(batch.schema.names, judge.declared, columns=columns, where=where)
+        for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
+            part = batch.slice(start, BATCH_ROWS_MAX)
+            yield from in_input_order(_judged(part, chosen, judge, place))
+            place += part.num_rows
+    yield SplitEnd(lines=place - first_place, records=place - first_place)
+
+
+def _judged(batch: pa.RecordBatch, chosen: Mapping[str, str], judge: Judge, place: int) -> Judged:
+    # The id is always there, because a table without columns has no rows.
+    columns = {ID_COLUMN: pa.nulls(batch.num_rows, pa.string())}
+    columns |= {name: batch.column(own) for name, own in chosen.items()}
+    given = pa.table(columns)
+    doubted = _doubted_times(columns, judge.declared)
+    sure = np.flatnonzero(~doubted)
+    kept = columns
+    if doubted.any():
+        mask = pa.array(~doubted)
+        kept = {name: column.filter(mask) for name, column in columns.items()}
+    passed, bad = judge.passed(kept, (sure + place).astype(np.uint32))
+    doubted[sure[bad]] = True
+    again = np.flatnonzero(doubted)
+    if not len(again):
+        return Judged(rows=(passed,))
+    raws = [
+        shown_row(batch.schema.names, [column[row] for column in batch.columns])
+        for row in again.tolist()
+    ]
+    in_words = judge.rows(given.take(pa.array(again)), (again + place).tolist(), raws)
+    return together([Judged(rows=(passed,)), in_words])
+
+
+def _doubted_times(
+    columns: dict[str, pa.Array], declared: NodeType | EdgeType
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Turn texts into dates all at once; the rows where that fails are for the slow way."""
+    doubted = np.zeros(len(columns[ID_COLUMN]), np.bool_)
+    for name, column in columns.items():
+        each = declared.properties.get(name)
+        if each is None or not isinstance(each.type, ScalarType) or each.type.scalar not in _TIMES:
+            continue
+        plain = unwrapped(column)
+        if pat.is_string(plain.type) or pat.is_large_string(plain.type):
+            found = dates(plain.cast(pa.string()), each.type.scalar)
+            columns[name] = found.values
+            if found.doubted is not None:
+                doubted |= found.doubted
+    return doubted

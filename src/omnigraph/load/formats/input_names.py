@@ -1,0 +1,70 @@
+"""Which column of a file or a frame holds which column of a type.
+
+Invariant: every column of an input is used or the input is refused as a whole, before any of its
+rows is looked at; a wrong name would be wrong in all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.names import ID_COLUMN, SYSTEM_COLUMNS
+from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.validation.violations import shown
+
+
+def choose_columns(
+    found: Sequence[str],
+    declared: NodeType | EdgeType,
+    *,
+    columns: Mapping[str, str],
+    where: str,
+) -> dict[str, str]:
+    """The input's own name for each column of the type that it has.
+
+    Args:
+        found: The names of the input's columns.
+        declared: The type of its rows.
+        columns: The input's name for the column of a property, where the two differ.
+        where: What to call the input in an error.
+
+    Raises:
+        InvalidInputError: a column occurs twice, is missing, or belongs to nothing.
+    """
+    known = column_names(declared)
+    repeated = [name for name, count in Counter(found).items() if count > 1]
+    if repeated:
+        raise _refused(where, f"has the column {shown(repeated[0])} more than once")
+    for name, own in columns.items():
+        if name not in known:
+            raise _refused(where, f"is mapped to {_no_column(declared, name, known)}")
+        if own not in found:
+            hint = did_you_mean(own, found)
+            raise _refused(
+                where, f"has no column {shown(own)} for {name}" + (f"; {hint}" if hint else "")
+            )
+    chosen = {name: columns.get(name, name) for name in known if columns.get(name, name) in found}
+    unused = [name for name in found if name not in chosen.values()]
+    if unused:
+        raise _refused(where, f"has a column for {_no_column(declared, unused[0], known)}")
+    return chosen
+
+
+def column_names(declared: NodeType | EdgeType) -> list[str]:
+    system = SYSTEM_COLUMNS if isinstance(declared, EdgeType) else (ID_COLUMN,)
+    return [*system, *declared.properties]
+
+
+def _no_column(declared: NodeType | EdgeType, name: str, known: list[str]) -> str:
+    hint = did_you_mean(name, known)
+    return f"{shown(name)}, which {declared.name} does not have" + (f"; {hint}" if hint else "")
+
+
+def _refused(where: str, what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{where} {what}",
+        next_step="Rename the column, leave it out, or map it: `columns`, or `--map prop=column`.",
+    )

@@ -1,0 +1,161 @@
+"""Validation of single rows of one type.
+
+Invariant: a verdict is what `take_in` and `check_rows` say about the row alone. Many rows are
+validated together; only doubtful ones are validated again with messages, a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.load.formats.json_record import Claim
+from omnigraph.load.formats.records import Parsed, ParsedRows
+from omnigraph.load.formats.refusals import Refusal, refusal_of, refused_records
+from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.validation.constraints import TypeRules
+from omnigraph.validation.input.intake import NewIds, take_in
+from omnigraph.validation.row_checks import check_rows
+from omnigraph.validation.violations import KEPT_MAX, BadRows, Violation
+
+TOGETHER_MAX: Final = KEPT_MAX
+"""How many rows are validated with messages at once: as many as a finding lists."""
+
+Places = npt.NDArray[np.uint32]
+Positions = npt.NDArray[np.int64]
+
+_NONE: Final = np.array([], np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Rows that passed, and refusals; both may be in any order."""
+
+    rows: tuple[ParsedRows, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Judges the rows of one type."""
+
+    declared: NodeType | EdgeType
+    rules: TypeRules
+    new_ids: NewIds
+
+    def passed(
+        self, columns: Mapping[str, pa.Array], places: Places
+    ) -> tuple[ParsedRows, Positions]:
+        """The rows without fault, and the positions of the others."""
+        table, findings = self._findings(pa.table(dict(columns)))
+        bad = np.unique(np.concatenate([_NONE, *(each.rows.to_numpy() for each in findings)]))
+        if len(bad):
+            good = np.ones(len(table), np.bool_)
+            good[bad] = False
+            table, places = table.filter(pa.array(good)), places[good]
+        return self._parsed(table, places), bad
+
+    def claims(self, claims: Sequence[Claim]) -> Judged:
+        """Judge records in words."""
+        judged = [
+            self._in_words(
+                [each.row for each in some],
+                [each.place for each in some],
+                [each.raw for each in some],
+                [each.claimed for each in some],
+            )
+            for some in _judged_together(claims)
+        ]
+        return together(judged)
+
+    def rows(self, rows: pa.Table, places: Sequence[int], raws: Sequence[bytes]) -> Judged:
+        """Judge Arrow rows in words."""
+        names = [self.declared.name] * len(places)
+        parts = [
+            slice(start, start + TOGETHER_MAX) for start in range(0, len(places), TOGETHER_MAX)
+        ]
+        return together(
+            [
+                self._in_words(
+                    rows.slice(part.start, TOGETHER_MAX), places[part], raws[part], names[part]
+                )
+                for part in parts
+            ]
+        )
+
+    def _in_words(
+        self,
+        rows: Sequence[Mapping[str, object]] | pa.Table,
+        places: Sequence[int],
+        raws: Sequence[bytes],
+        names: Sequence[str],
+    ) -> Judged:
+        table, findings = self._findings(rows)
+        first: list[Violation | None] = [None] * len(places)
+        for violation in (each for finding in findings for each in finding.kept):
+            assert violation.row is not None, "the names of columns were looked at before"
+            first[violation.row] = first[violation.row] or violation
+        good = np.array([each is None for each in first], np.bool_)
+        return Judged(
+            rows=(self._parsed(table.filter(pa.array(good)), np.array(places, np.uint32)[good]),),
+            refusals=tuple(
+                refusal_of(place, name, found, raw)
+                for place, name, found, raw in zip(places, names, first, raws, strict=True)
+                if found is not None
+            ),
+        )
+
+    def _findings(self, source: object) -> tuple[pa.Table, Sequence[BadRows]]:
+        taken = take_in(self.declared, source, new_ids=self.new_ids)
+        broken = check_rows(taken.table, self.rules, unreadable=taken.unreadable)
+        return taken.table, (*taken.findings, *broken)
+
+    def _parsed(self, table: pa.Table, places: Places) -> ParsedRows:
+        return ParsedRows(
+            table_key=self.rules.table_key, rows=table, places=pa.array(places, pa.uint32())
+        )
+
+
+def together(parts: Sequence[Judged]) -> Judged:
+    return Judged(
+        rows=tuple(rows for part in parts for rows in part.rows),
+        refusals=tuple(refusal for part in parts for refusal in part.refusals),
+    )
+
+
+def in_input_order(judged: Judged) -> Iterator[Parsed]:
+    """One table per type, by place, and then the refusals; what is empty is left out."""
+    by_type: dict[str, list[ParsedRows]] = {}
+    for each in judged.rows:
+        if len(each.rows):
+            by_type.setdefault(each.table_key, []).append(each)
+    for parts in by_type.values():
+        yield parts[0] if len(parts) == 1 else _merged(parts)
+    if judged.refusals:
+        yield refused_records(judged.refusals)
+
+
+def _merged(parts: Sequence[ParsedRows]) -> ParsedRows:
+    places = np.concatenate([each.places.to_numpy() for each in parts])
+    order = np.argsort(places)
+    rows = pa.concat_tables([each.rows for each in parts]).take(pa.array(order))
+    return ParsedRows(
+        table_key=parts[0].table_key, rows=rows, places=pa.array(places[order], pa.uint32())
+    )
+
+
+def _judged_together(claims: Sequence[Claim]) -> Iterator[Sequence[Claim]]:
+    """Few at a time, and a row with a list alone: Arrow gives lists one type for all rows."""
+    plain = []
+    for claim in claims:
+        if any(isinstance(value, list) for value in claim.row.values()):
+            yield [claim]
+        else:
+            plain.append(claim)
+    for start in range(0, len(plain), TOGETHER_MAX):
+        yield plain[start : start + TOGETHER_MAX]

@@ -1,0 +1,312 @@
+"""Loading files and frames as one commit: validate the request, find the input, choose the engine.
+
+Invariant: both engines produce the same graph, report and quarantine, so size alone decides between
+them where both are installed. A load that is not published leaves no quarantine behind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+from omnigraph.arguments import one_of
+from omnigraph.commit.outcome import OperationStatus, operation_status
+from omnigraph.commit.publish import decision_in
+from omnigraph.errors import InvalidInputError, OmnigraphError
+from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.load.formats.records import FileFormat, SourceFile
+from omnigraph.load.formats.splits import SPLIT_BYTES, plan_splits
+from omnigraph.load.quarantine import quarantine_place, remove_parts
+from omnigraph.load.report import (
+    DEFAULT_CEILING,
+    Ceiling,
+    Engine,
+    FaultPolicy,
+    LoadJob,
+    LoadReport,
+    SparkLoad,
+    parse_ceiling,
+    repeated_report,
+)
+from omnigraph.load.sources import Named, find_sources
+from omnigraph.schema.catalog import Scalar, ScalarType
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.manifest_rows import Outcome
+from omnigraph.storage.refs.references import branch_ref
+from omnigraph.validation.input.intake import table_key_of
+from omnigraph.validation.input.named_types import resolved_types, table_key_named
+from omnigraph.validation.modes import WriteMode
+
+if TYPE_CHECKING:
+    from omnigraph.clock import Clock
+    from omnigraph.load.progress import Progress
+    from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.storage.objects.store import Objects
+
+LOCAL_BYTES_MAX: Final = 64 << 20
+"""Up to this much input a load runs in this process by default.
+
+Larger ones run on Spark where that is installed.
+"""
+
+_LOCAL_SPLIT_BYTES: Final = 4 << 20
+_UNPACKED: Final = 8
+_PARQUET_UNPACKED: Final = 4
+_SPARK_PACKAGE: Final = "pyspark."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRequest:
+    """A request to load; `source` names files, or maps types to frames."""
+
+    source: object
+    type_name: str | None
+    columns: Mapping[str, str] | None
+    mode: str
+    order_by: str | None
+    on_error: str
+    max_bad: int | str | None
+    engine: str
+    spark: object | None
+    dry_run: bool
+    branch: str | None
+    actor: str
+    operation_id: str
+    quarantine: str | None
+    progress: Progress
+
+
+def load_graph(
+    objects: Objects, catalog: Catalog, request: LoadRequest, clock: Clock
+) -> LoadReport:
+    """Run one load as one commit.
+
+    Raises:
+        LoadRefusedError: more rejected records than allowed; nothing was written.
+        OutcomeUnknownError: the store stopped responding during the deciding write.
+    """
+    began = clock.now()
+    _require_texts(request)
+    mode = one_of(WriteMode, request.mode, argument="mode")
+    on_error = one_of(FaultPolicy, request.on_error, argument="on_error")
+    wanted = one_of(Engine, request.engine, argument="engine")
+    _require_order(request.order_by, mode, catalog)
+    found = _Input.of(request, catalog)
+    engine = (
+        _engine_of_frames(wanted, found.frames)
+        if found.frames
+        else engine_for(wanted, found.files, spark=request.spark)
+    )
+    job = LoadJob(
+        splits=plan_splits(found.files, split_bytes=_split_bytes(engine)),
+        frames=found.frames,
+        named=found.named,
+        catalog=catalog,
+        mode=mode,
+        order_by=request.order_by,
+        on_error=on_error,
+        ceiling=_ceiling(request.max_bad, on_error),
+        dry_run=request.dry_run,
+        branch=branch_ref(objects, request.branch),
+        actor=request.actor,
+        operation_id=request.operation_id,
+        quarantine=quarantine_place(objects.root, request.operation_id, request.quarantine),
+        objects=objects,
+        clock=clock,
+        progress=request.progress,
+    )
+    report = _earlier(job, engine)
+    if report is None:
+        with request.progress:
+            report = _carried_out(job, engine, request.spark)
+    return replace(report, seconds=round((clock.now() - began).total_seconds(), 3))
+
+
+def _carried_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadReport:
+    try:
+        if engine is Engine.SPARK:
+            from omnigraph.runner.session import require_installed  # few loads run on Spark
+
+            require_installed("pyspark", "polars")
+            from omnigraph.load.spark.load_job import load_on_spark  # needs both
+
+            fields = {name: getattr(job, name) for name in LoadJob.__dataclass_fields__}
+            return load_on_spark(SparkLoad(**fields, spark=spark))
+        from omnigraph.load.in_process import load_in_process  # DuckDB: 100 ms
+
+        return load_in_process(job)
+    except BaseException:
+        _withdraw(job)
+        raise
+
+
+def _withdraw(job: LoadJob) -> None:
+    """Remove the quarantine of a load that will never be published."""
+    with suppress(OmnigraphError):
+        known = operation_status(job.objects, job.operation_id)
+        if known not in {OperationStatus.PUBLISHED, OperationStatus.PENDING}:
+            remove_parts(job.quarantine)
+
+
+def _earlier(job: LoadJob, engine: Engine) -> LoadReport | None:
+    """The result of a load that was already published, without reading its input again."""
+    if job.dry_run:
+        return None
+    state = read_manifest(job.objects.root, branch=job.branch)
+    decided = decision_in(job.objects.root, state, job.operation_id)
+    if decided is None or decided.outcome is not Outcome.PUBLISHED:
+        return None
+    assert decided.commit_id is not None
+    return repeated_report(job, decided.commit_id, engine=engine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Input:
+    """Where the records come from, and which tables the source names as a whole."""
+
+    files: tuple[SourceFile, ...] = ()
+    frames: Mapping[str, object]
+    named: frozenset[str]
+
+    @classmethod
+    def of(cls, request: LoadRequest, catalog: Catalog) -> _Input:
+        if not isinstance(request.source, Mapping):
+            return cls._of_files(request, catalog)
+        if request.type_name is not None or request.columns:
+            raise InvalidInputError(
+                "a type or a mapping of columns was given together with frames",
+                next_step='Name the types in the source, as in {"Person": frame}.',
+            )
+        resolved = resolved_types(request.source, catalog)
+        frames = {table_key_of(declared): frame for declared, frame in resolved}
+        return cls(frames=frames, named=frozenset(frames))
+
+    @classmethod
+    def _of_files(cls, request: LoadRequest, catalog: Catalog) -> _Input:
+        if not _names_files(request.source):
+            raise InvalidInputError(
+                f"the source is {type(request.source).__name__}, expected paths or frames by type",
+                next_step='Give a path, a list of paths, or frames as in {"Person": frame}.',
+            )
+        files = find_sources(
+            request.source, catalog=catalog, type_name=request.type_name, columns=request.columns
+        )
+        named = {table_key_named(file.type_name, catalog) for file in files if file.type_name}
+        return cls(files=files, frames={}, named=frozenset(named))
+
+
+def _names_files(source: object) -> TypeGuard[Named | Iterable[Named]]:
+    if isinstance(source, str | os.PathLike):
+        return True
+    return isinstance(source, list | tuple) and all(
+        isinstance(each, str | os.PathLike) for each in source
+    )
+
+
+def _expansion(file: SourceFile) -> int:
+    if file.gzipped:
+        return _UNPACKED
+    return _PARQUET_UNPACKED if file.format is FileFormat.PARQUET else 1
+
+
+def engine_for(wanted: Engine, files: Iterable[SourceFile], *, spark: object | None) -> Engine:
+    """Where files are loaded: as wanted, or by what they hold once they are unpacked."""
+    if wanted is not Engine.AUTO:
+        return wanted
+    if spark is not None:
+        return Engine.SPARK
+    large = sum(file.size * _expansion(file) for file in files) > LOCAL_BYTES_MAX
+    return Engine.SPARK if large and _has_spark() else Engine.LOCAL
+
+
+def _has_spark() -> bool:
+    from omnigraph.runner.session import is_installed  # few loads are that large
+
+    return is_installed("pyspark", "polars")
+
+
+def _engine_of_frames(wanted: Engine, frames: Mapping[str, object]) -> Engine:
+    on_spark = [key for key, frame in frames.items() if _is_spark_frame(frame)]
+    if on_spark and len(on_spark) < len(frames):
+        raise InvalidInputError(
+            f"{', '.join(on_spark)} are Spark DataFrames, the other frames are not",
+            next_step="Pass all frames of one load as the same kind.",
+        )
+    if on_spark and wanted is Engine.LOCAL:
+        raise InvalidInputError(
+            "Spark DataFrames cannot be loaded by the engine local",
+            next_step="Leave `engine` out, or collect the frames first.",
+        )
+    if not on_spark and wanted is Engine.SPARK:
+        raise InvalidInputError(
+            "the engine spark takes files and Spark DataFrames, found frames of this process",
+            next_step="Leave `engine` out, or write the frames to Parquet files first.",
+        )
+    return Engine.SPARK if on_spark else Engine.LOCAL
+
+
+def _is_spark_frame(frame: object) -> bool:
+    return any(
+        f"{kind.__module__}.".startswith(_SPARK_PACKAGE) and kind.__name__ == "DataFrame"
+        for kind in type(frame).__mro__
+    )
+
+
+def _split_bytes(engine: Engine) -> int:
+    return SPLIT_BYTES if engine is Engine.SPARK else _LOCAL_SPLIT_BYTES
+
+
+def _require_texts(request: LoadRequest) -> None:
+    for name in ("type_name", "order_by", "branch", "quarantine"):
+        given: object = getattr(request, name)
+        if given is not None and not isinstance(given, str):
+            raise InvalidInputError(f"{name} is {shown(given)}, expected a text")
+    columns: object = request.columns
+    if columns is not None and not (
+        isinstance(columns, Mapping)
+        and all(isinstance(text, str) for pair in columns.items() for text in pair)
+    ):
+        raise InvalidInputError(
+            f"columns is {shown(columns)}, expected a mapping of names",
+            next_step='Map properties to columns, as in {"name": "full_name"}.',
+        )
+
+
+def _ceiling(max_bad: int | str | None, on_error: FaultPolicy) -> Ceiling:
+    if max_bad is None:
+        return DEFAULT_CEILING
+    if on_error is FaultPolicy.FAIL:
+        raise InvalidInputError(
+            "a limit for rejected records was given, but any rejected record fails this load",
+            next_step="Add `--on-error quarantine`, or leave `--max-rejected` out.",
+        )
+    return parse_ceiling(max_bad)
+
+
+def _require_order(column: str | None, mode: WriteMode, catalog: Catalog) -> None:
+    """An ordering column decides between records of one id, which only a merge has."""
+    if column is None:
+        return
+    if mode is not WriteMode.MERGE:
+        raise InvalidInputError(
+            f"an ordering column was given, but {mode.value} keeps the first record of an id",
+            next_step="Add `--mode merge`, or leave `--order-by` out.",
+        )
+    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    having = [each for each in types if column in each.properties]
+    if not having:
+        hint = did_you_mean(column, [name for each in types for name in each.properties])
+        raise InvalidInputError(
+            f"no type has the property {shown(column)}" + (f"; {hint}" if hint else ""),
+            next_step="Name a property to order by.",
+        )
+    for each in having:
+        kind = each.properties[column].type
+        if not isinstance(kind, ScalarType) or kind.scalar in {Scalar.BLOB, Scalar.STRING}:
+            raise InvalidInputError(
+                f"{each.name}.{column} cannot order records: it is neither a number nor a time",
+                next_step="Name a property that is a number or a time.",
+            )

@@ -1,0 +1,288 @@
+"""What a load was asked to do, and the account it gives of every record.
+
+Invariant: every record has one fate, so `read` is the sum of `written` and `quarantined`, in every
+report of either engine, whether or not the load was published. A superseded record is quarantined
+like the others, but it is no fault: it neither fails a load nor counts against a ceiling.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from omnigraph.display.cells import counted, short_id
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
+from omnigraph.errors import InvalidInputError, LoadRefusedError
+from omnigraph.language.diagnostics import shown
+from omnigraph.names import edge_table_key, node_table_key
+from omnigraph.validation.reasons import Reason
+
+if TYPE_CHECKING:
+    from omnigraph.clock import Clock
+    from omnigraph.load.formats.records import Split
+    from omnigraph.load.progress import Progress
+    from omnigraph.load.quarantine import QuarantinePlace
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.validation.modes import WriteMode
+
+OFFENDERS_MAX: Final = 20
+NO_FAULTS: Final = frozenset({Reason.SUPERSEDED})
+_COUNT: Final = re.compile(r"\d{1,18}")
+_PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*%")
+
+
+class Engine(StrEnum):
+    """Where a load runs; `auto` decides by the size of its input."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+class FaultPolicy(StrEnum):
+    """What becomes of a load whose input has faults."""
+
+    FAIL = "fail"
+    """Nothing is published."""
+    QUARANTINE = "quarantine"
+    """The rest is published, unless there are more faults than the ceiling allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """How many faults a load may have: a number of records, or a share of all that were read."""
+
+    count: int | None = None
+    percent: Decimal | None = None
+
+    def allows(self, faults: int, *, read: int) -> bool:
+        if self.percent is not None:
+            return faults * 100 <= self.percent * read
+        return faults <= (self.count or 0)
+
+    def __str__(self) -> str:
+        return f"{self.percent}%" if self.percent is not None else str(self.count or 0)
+
+
+DEFAULT_CEILING: Final = Ceiling(percent=Decimal(10))
+
+
+def parse_ceiling(text: object) -> Ceiling:
+    """Understand `20`, `"20"` or `"0.1%"`."""
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return Ceiling(count=text)
+    if isinstance(text, str):
+        share = _PERCENT.fullmatch(text.strip())
+        if share and Decimal(share[1]) <= 100:
+            return Ceiling(percent=Decimal(share[1]))
+        if _COUNT.fullmatch(text.strip()):
+            return Ceiling(count=int(text))
+    raise InvalidInputError(
+        f"max_rejected is {shown(text)}, expected a number of records or a share of them",
+        next_step='Write it as 20 or as "0.1%".',
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRecord(Displayed):
+    """One record that was invalid, as a person finds it again."""
+
+    file: str
+    line: int
+    type: str | None
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        named = f" {self.type}:" if self.type else ""
+        return f"{self.file}:{self.line}:{named} {self.message} [{self.reason}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport(Displayed):
+    """The account of one load.
+
+    `written` counts the records that the commit holds; in a dry run, and in the report of a load
+    that was refused, those that it would have held. `inserted` and `updated` say how they met
+    published rows and are known only of a commit. Types are named as in the schema, or by table
+    key where a node type and an edge type share a name. The operation fills in `seconds`.
+
+    `rejected` are the first faults in input order. `broken` says what the load would leave broken
+    among published rows, which no record can be blamed for. All counts are zero and `repeated` is
+    true if an earlier load with the same operation id had been published: nothing was read then.
+    `merged` is the commit that brought a load through a branch into another one.
+    """
+
+    read: int
+    written: Mapping[str, int]
+    inserted: Mapping[str, int] = field(default_factory=dict)
+    updated: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int]
+    quarantine: str | None = None
+    commit_id: str | None = None
+    operation_id: str
+    seconds: float = 0.0
+    engine: Engine
+    mode: WriteMode
+    dry_run: bool = False
+    repeated: bool = False
+    rejected: tuple[RejectedRecord, ...] = ()
+    broken: tuple[str, ...] = ()
+    merged: str | None = None
+
+    @property
+    def faults(self) -> int:
+        """Quarantined records that are errors."""
+        return sum(n for reason, n in self.quarantined.items() if Reason(reason) not in NO_FAULTS)
+
+    def to_json(self) -> str:
+        """The report as one JSON object; its keys are a contract."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True)
+
+    def summary(self) -> str:
+        """The report in a few lines of text."""
+        lines = [f"read {self.read:,} records"]
+        lines += [f"  {count:,} written to {name}" for name, count in self.written.items()]
+        return "\n".join([*lines, self.refusals()])
+
+    def refusals(self) -> str:
+        """What was not written and why, and the first of it."""
+        lines = [f"  {count:,} {reason}" for reason, count in self.quarantined.items()]
+        lines += [f"  {each}" for each in self.rejected]
+        if self.faults > len(self.rejected):
+            lines.append(f"  ... and {self.faults - len(self.rejected):,} more")
+        lines += [f"  left broken: {each}" for each in self.broken]
+        return "\n".join(lines)
+
+    def _page(self) -> Page:
+        if self.repeated:
+            return Page(summary=f"already loaded as commit {self.commit_id}")
+        types = dict.fromkeys([*self.written, *self.inserted])
+        counts = (self.written, self.inserted, self.updated)
+        rows = [(name, *(f"{count.get(name, 0):,}" for count in counts)) for name in types]
+        lines = [f"quarantined  {count:,} {reason}" for reason, count in self.quarantined.items()]
+        if self.quarantine:
+            lines.append(f"see          {self.quarantine}")
+        header = ("type", "written", "inserted", "updated")
+        return Page(
+            summary=self._outcome(),
+            tables=[TableView(header=header, rows=rows, numbers=(1, 2, 3))] if rows else (),
+            lines=[*lines, self._outcome()],
+        )
+
+    def _outcome(self) -> str:
+        speed = f"read {counted(self.read, 'record')} in {self.seconds:.1f} s ({self.engine.value})"
+        if self.dry_run:
+            return f"{speed}; dry run, nothing was written"
+        if self.commit_id is None:
+            return f"{speed}; nothing to write"
+        merged = f", merged as commit {short_id(self.merged)}" if self.merged else ""
+        return f"{speed}, commit {short_id(self.commit_id)}{merged}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadJob:
+    """Everything an engine needs to carry out one load as one commit.
+
+    At most one of `splits` and `frames` has content; `frames` maps table keys to rows in input
+    order: whatever a write takes, or Spark DataFrames for the cluster engine.
+    `named` holds the table keys that the source names as a whole (a frame, a typed file): an
+    overwrite replaces them even if no record of theirs arrives. Other types are overwritten if one
+    of their records passed the row checks.
+    """
+
+    splits: tuple[Split, ...]
+    frames: Mapping[str, object]
+    named: frozenset[str]
+    catalog: Catalog
+    mode: WriteMode
+    order_by: str | None
+    on_error: FaultPolicy
+    ceiling: Ceiling
+    dry_run: bool
+    branch: BranchRef | None
+    actor: str
+    operation_id: str
+    quarantine: QuarantinePlace
+    objects: Objects
+    clock: Clock
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkLoad(LoadJob):
+    """A load for the cluster engine."""
+
+    spark: object | None
+    """A session, a target to connect to, or None to start one here."""
+
+
+class SparkLoader(Protocol):
+    """The signature of `omnigraph.load.spark.load_job.load_on_spark`."""
+
+    def __call__(self, load: SparkLoad) -> LoadReport: ...
+
+
+def frame_name(type_name: str) -> str:
+    """The file name of a record that came in a frame."""
+    return f"<{type_name}>"
+
+
+def type_labels(catalog: Catalog) -> dict[str, str]:
+    """How reports name each table: by its type, or by its key where two types share a name."""
+    labels = {node_table_key(name): name for name in catalog.nodes}
+    labels |= {edge_table_key(name): name for name in catalog.edges}
+    shared = set(catalog.nodes) & set(catalog.edges)
+    return {key: key if name in shared else name for key, name in labels.items()}
+
+
+def repeated_report(job: LoadJob, commit: str, *, engine: Engine) -> LoadReport:
+    """The account of a load that an earlier one with the same operation id had published."""
+    return LoadReport(
+        read=0,
+        written={},
+        quarantined={},
+        commit_id=commit,
+        operation_id=job.operation_id,
+        engine=engine,
+        mode=job.mode,
+        repeated=True,
+    )
+
+
+def require_acceptable(report: LoadReport, *, on_error: FaultPolicy, ceiling: Ceiling) -> None:
+    """Raise unless a load with this account may be published.
+
+    Raises:
+        LoadRefusedError: with the report; nothing was written.
+    """
+    if report.broken:
+        raise LoadRefusedError(
+            "the load would make published rows invalid",
+            report=report,
+            details=report.refusals(),
+            next_step="Add the records that these rows need, then load again.",
+        )
+    found = f"{report.faults:,} of {report.read:,} records are invalid"
+    if on_error is FaultPolicy.FAIL and report.faults:
+        raise LoadRefusedError(
+            found,
+            report=report,
+            details=report.refusals(),
+            next_step="Fix them, or set them aside with `--on-error quarantine`.",
+        )
+    if on_error is FaultPolicy.QUARANTINE and not ceiling.allows(report.faults, read=report.read):
+        raise LoadRefusedError(
+            f"{found}, more than the limit of {ceiling}",
+            report=report,
+            details=report.refusals(),
+            next_step="Fix them, or raise the limit with `--max-rejected`.",
+        )

@@ -1,0 +1,1 @@
+"""The jobs and tasks of a load on Spark."""

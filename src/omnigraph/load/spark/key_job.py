@@ -1,0 +1,270 @@
+"""One pass of a load as one Spark job: work on executors, keys through one shuffle, findings back.
+
+Invariant: the driver receives descriptions, counts and refused row numbers, never rows. A task that
+runs twice sends the same keys, and the results of a split are one record, so they are of one
+attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.load.formats.parse import parse_split
+from omnigraph.load.spark.load_plan import LoadPlan, SplitReport
+from omnigraph.load.spark.stage_task import KEYS_TAG, SPLIT_TAG, SplitStager, send_again
+from omnigraph.storage.lance.fragments import grouped, plan_scan, scan_fragments
+from omnigraph.validation.keyed_bucket import Finding, KeyPlan, Replaced, Stage, check_bucket
+from omnigraph.validation.keys import KeyBuckets, Role, frames_of
+from omnigraph.validation.reasons import Reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SENT: Final = "bucket int, tag string, blob binary"
+_SENT_SCHEMA: Final = pa.schema(
+    [
+        pa.field("bucket", pa.int32()),
+        pa.field("tag", pa.string()),
+        pa.field("blob", pa.binary()),
+    ]
+)
+_FINDING_TAG: Final = "finding"
+_REPLACED_TAG: Final = "replaced"
+_PINNED_ROWS_PER_TASK: Final = 4_000_000
+ROW_ADDRESS: Final = "_rowaddr"
+ROW_ID: Final = "_rowid"
+
+Sent: TypeAlias = tuple[int, str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseSplit:
+    """Read, check and stage one split of the input."""
+
+    split: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendAgain:
+    """Send the keys of a staged split without the rows refused since."""
+
+    report: SplitReport
+    removed: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendPinned:
+    """Send keys of some pinned fragments; `gone` has addresses of rows that a merge replaces."""
+
+    table_key: str
+    fragments: tuple[int, ...]
+    gone: np.ndarray = field(repr=False, compare=False)
+
+
+Work: TypeAlias = ParseSplit | SendAgain | SendPinned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassResult:
+    """The findings of one job."""
+
+    reports: Mapping[int, SplitReport]
+    findings: tuple[Finding, ...]
+    replaced: Mapping[str, np.ndarray]
+
+
+class _Found(msgspec.Struct, frozen=True, array_like=True):
+    stage: int
+    table_key: str
+    reason: str
+    columns: tuple[str, ...]
+    rows: bytes
+    broken: int
+
+
+class _Gone(msgspec.Struct, frozen=True, array_like=True):
+    table_key: str
+    rows: bytes
+
+
+def pinned_work(
+    plan: LoadPlan, keys: KeyPlan, replaced: Mapping[str, np.ndarray]
+) -> tuple[SendPinned, ...]:
+    """Scans of every pinned table that a rule reads, in tasks of about equal size."""
+    work: list[SendPinned] = []
+    for table_key in dict.fromkeys(role.table_key for role in keys.roles if role.pinned):
+        entry = plan.entries[table_key]
+        scan = plan_scan(plan.root, entry, columns=["id"], where=None)
+        gone = replaced.get(table_key, np.empty(0, np.uint64))
+        work += [
+            SendPinned(table_key=table_key, fragments=group, gone=gone)
+            for group in grouped(scan.fragments, rows_max=_PINNED_ROWS_PER_TASK)
+        ]
+    return tuple(work)
+
+
+def run_pass(
+    spark: SparkSession, plan: LoadPlan, keys: KeyPlan, work: Sequence[Work]
+) -> PassResult:
+    """Run the work, check the keys that it sends, and return the findings."""
+    return check_sent(sent_by(spark, plan, keys, work), plan, keys)
+
+
+def sent_by(spark: SparkSession, plan: LoadPlan, keys: KeyPlan, work: Sequence[Work]) -> DataFrame:
+    """The records that some work sends, one task for each piece of it."""
+    pieces = tuple(work)
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from batches_of(carry_out(plan, keys, pieces[number]))
+
+    return spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(task, SENT)
+
+
+def check_sent(sent: DataFrame, plan: LoadPlan, keys: KeyPlan) -> PassResult:
+    """Group equal keys, check each bucket, and collect the findings."""
+
+    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches_of(_checked(batches, keys))
+
+    buckets = plan.hashing.buckets
+    rows = sent.repartitionById(buckets, "bucket").mapInArrow(check, SENT).collect()
+    return _result((row.tag, bytes(row.blob)) for row in rows)
+
+
+def carry_out(plan: LoadPlan, keys: KeyPlan, work: Work) -> Iterator[Sent]:
+    match work:
+        case ParseSplit():
+            split = plan.splits[work.split]
+            stager = SplitStager(plan, keys, work.split, source=split.file.path)
+            yield from stager.run(parse_split(split, plan.catalog, new_ids=stager.fresh_ids))
+        case SendAgain():
+            yield from send_again(plan, keys, work.report, work.removed)
+        case SendPinned():
+            yield from _send_pinned(plan, keys, work)
+        case _:
+            assert_never(work)
+
+
+def batches_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
+    """One batch per record: blobs may be large."""
+    for bucket, tag, blob in sent:
+        yield pa.RecordBatch.from_pydict(
+            {"bucket": [bucket], "tag": [tag], "blob": [blob]}, schema=_SENT_SCHEMA
+        )
+
+
+def collected(
+    batches: Iterable[pa.RecordBatch],
+) -> tuple[dict[int, list[bytes]], list[tuple[int, str, bytes]]]:
+    """The keys of the buckets in one partition, and its other records."""
+    keys: dict[int, list[bytes]] = {}
+    others: list[tuple[int, str, bytes]] = []
+    for batch in batches:
+        for bucket, tag, blob in zip(*(batch.column(n).to_pylist() for n in range(3)), strict=True):
+            if tag == KEYS_TAG:
+                keys.setdefault(bucket, []).append(blob)
+            else:
+                others.append((bucket, tag, blob))
+    return keys, others
+
+
+def pinned_keys(
+    plan: LoadPlan,
+    roles: Sequence[tuple[int, Role]],
+    work: SendPinned,
+    extras: Callable[[pa.RecordBatch, Role], tuple[np.ndarray, ...]],
+) -> Iterator[Sent]:
+    """Send the keys of pinned fragments, role by role, with the other columns of a role."""
+    entry = plan.entries[work.table_key]
+    columns = list(dict.fromkeys(name for _, role in roles for name in role.columns))
+    buckets = KeyBuckets(plan.hashing)
+    for batch in scan_fragments(
+        plan.root, entry, work.fragments, columns=[*columns, ROW_ID, ROW_ADDRESS], where=None
+    ):
+        addresses = batch.column(ROW_ADDRESS).to_numpy()
+        for number, role in roles:
+            buckets.add(
+                number,
+                [batch.column(name) for name in role.columns],
+                addresses,
+                extras=extras(batch, role),
+            )
+    for bucket, blob in buckets.buckets():
+        yield bucket, KEYS_TAG, blob
+
+
+def _send_pinned(plan: LoadPlan, keys: KeyPlan, work: SendPinned) -> Iterator[Sent]:
+    roles = [
+        (number, role)
+        for number, role in enumerate(keys.roles)
+        if role.pinned and role.table_key == work.table_key
+    ]
+
+    def whether_gone(batch: pa.RecordBatch, _: Role) -> tuple[np.ndarray, ...]:
+        if work.table_key not in keys.tracked:
+            return ()
+        return (np.isin(batch.column(ROW_ADDRESS).to_numpy(), work.gone).astype(np.uint64),)
+
+    yield from pinned_keys(plan, roles, work, whether_gone)
+
+
+def _checked(batches: Iterable[pa.RecordBatch], keys: KeyPlan) -> Iterator[Sent]:
+    by_bucket, others = collected(batches)
+    yield from others
+    for bucket, blobs in by_bucket.items():
+        for each in check_bucket(frames_of(blobs), keys):
+            match each:
+                case Finding():
+                    found = _Found(
+                        each.stage,
+                        each.table_key,
+                        each.reason.value,
+                        each.columns,
+                        each.rows.tobytes(),
+                        each.broken,
+                    )
+                    yield bucket, _FINDING_TAG, msgspec.msgpack.encode(found)
+                case Replaced():
+                    gone = _Gone(each.table_key, each.rows.tobytes())
+                    yield bucket, _REPLACED_TAG, msgspec.msgpack.encode(gone)
+                case _:
+                    assert_never(each)
+
+
+def _result(rows: Iterable[tuple[str, bytes]]) -> PassResult:
+    reports: dict[int, SplitReport] = {}
+    findings: list[Finding] = []
+    replaced: dict[str, list[np.ndarray]] = {}
+    for tag, blob in rows:
+        if tag == SPLIT_TAG:
+            report = msgspec.msgpack.decode(blob, type=SplitReport)
+            reports[report.split] = report
+        elif tag == _FINDING_TAG:
+            findings.append(_finding(msgspec.msgpack.decode(blob, type=_Found)))
+        else:
+            gone = msgspec.msgpack.decode(blob, type=_Gone)
+            replaced.setdefault(gone.table_key, []).append(np.frombuffer(gone.rows, np.uint64))
+    return PassResult(
+        reports=reports,
+        findings=tuple(findings),
+        replaced={key: np.sort(np.concatenate(parts)) for key, parts in replaced.items()},
+    )
+
+
+def _finding(found: _Found) -> Finding:
+    return Finding(
+        stage=Stage(found.stage),
+        table_key=found.table_key,
+        reason=Reason(found.reason),
+        columns=tuple(found.columns),
+        rows=np.frombuffer(found.rows, np.uint64),
+        broken=found.broken,
+    )

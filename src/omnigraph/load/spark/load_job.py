@@ -1,0 +1,350 @@
+"""A load on Spark, from splits to one commit. The driver holds descriptions, counts and findings.
+
+Invariant: one operation, one commit for all types. Files that a load staged and did not publish
+are removed, as far as the driver knows of them; files of failed tasks are referenced by no version.
+
+    stage      one job parses, checks rows, stages fragments, sends keys; buckets are checked
+    settle     more passes over staged keys, while refused rows may change later findings
+    judge      the report is complete: refuse, or quarantine rejected records
+    gather     fragments become one change per table; a merge joins the pinned rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.commit.history_compaction import fold_if_due
+from omnigraph.commit.protocol import (
+    Prepared,
+    WriteRequest,
+    commit_write,
+    is_surely_unpublished,
+)
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.errors import InvalidInputError, OmnigraphError
+from omnigraph.failpoints import reach
+from omnigraph.load.quarantine import remove_parts
+from omnigraph.load.report import (
+    Engine,
+    LoadReport,
+    repeated_report,
+    require_acceptable,
+    type_labels,
+)
+from omnigraph.load.spark.account import account_of
+from omnigraph.load.spark.branch_lines import (
+    drop_unused_forks,
+    require_same_lines,
+    writable_snapshot,
+)
+from omnigraph.load.spark.frame_job import FrameInput
+from omnigraph.load.spark.key_job import (
+    ParseSplit,
+    PassResult,
+    SendAgain,
+    Work,
+    check_sent,
+    pinned_work,
+    run_pass,
+    sent_by,
+)
+from omnigraph.load.spark.load_plan import LoadPlan, SplitReport, plan_load, with_lines_before
+from omnigraph.load.spark.rejected_rows import set_aside, split_refusals
+from omnigraph.load.spark.upsert import upsert
+from omnigraph.runner.failures import job_errors
+from omnigraph.runner.session import given_spark, without_noise
+from omnigraph.runner.staging_files import remove_all
+from omnigraph.schema.arrow import has_blob
+from omnigraph.schema.model import model_hash
+from omnigraph.storage.staging.bulk import (
+    StagedFragment,
+    discard,
+    gather_append,
+    gather_merge,
+    gather_overwrite,
+)
+from omnigraph.validation.keyed_passes import Standing, after_pass
+from omnigraph.validation.keys import split_and_position
+from omnigraph.validation.modes import WriteMode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.load.report import SparkLoad
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.staging.changes import StagedChange
+    from omnigraph.validation.keyed_bucket import KeyPlan
+
+_PASSES_MAX: Final = 50
+
+
+class _DryRunEnded(Exception):  # noqa: N818 - it ends a run, it reports no error
+    """Ends a dry run before the sidecar is armed."""
+
+
+def load_on_spark(load: SparkLoad) -> LoadReport:
+    """Carry out one load on Spark."""
+    with without_noise(), given_spark(load.spark) as spark:
+        job = _LoadJob(spark, load)
+        try:
+            return job.run()
+        except KeyboardInterrupt:
+            with suppress(Exception):
+                spark.interruptAll()
+            raise
+        finally:
+            job.clean_up()
+
+
+class _LoadJob:
+    def __init__(self, spark: SparkSession, load: SparkLoad) -> None:
+        self._spark = spark
+        self._load = load
+        self._plan: LoadPlan | None = None
+        self._reports: Mapping[int, SplitReport] = {}
+        self._account: LoadReport | None = None
+        self._written: frozenset[str] = frozenset()
+
+    def run(self) -> LoadReport:
+        load = self._load
+        request = WriteRequest(
+            operation_id=load.operation_id,
+            kind=WriterKind.LOAD,
+            actor=load.actor,
+            branch=load.branch,
+            commit_id=load.clock.new_id(),
+            prepare=self._prepare,
+            is_long=True,
+            schema_hash=model_hash(load.catalog),
+        )
+        try:
+            committed = commit_write(load.objects, request, load.clock)
+        except _DryRunEnded:
+            committed = None
+        if committed is None:
+            assert self._account is not None
+            return self._account
+        with suppress(OmnigraphError):
+            fold_if_due(load.objects.root, committed.state)
+        if self._account is None or not committed.changes:
+            return repeated_report(load, committed.commit_id, engine=Engine.SPARK)
+        labels = type_labels(load.catalog)
+        return replace(
+            self._account,
+            commit_id=committed.commit_id,
+            inserted={labels[each.table_key]: each.rows_inserted for each in committed.changes},
+            updated={labels[each.table_key]: each.rows_updated for each in committed.changes},
+        )
+
+    def clean_up(self) -> None:
+        """Remove files of this load; of staged rows only those that will never be published."""
+        if self._plan is None:
+            return
+        load = self._load
+        with suppress(OmnigraphError):
+            remove_all(self._plan.root, self._plan.operation_id)
+            if is_surely_unpublished(load.objects, load.operation_id, load.branch):
+                self._written = frozenset()
+                for table_key, entry in self._plan.entries.items():
+                    staged = [each for r in self._reports.values() for each in r.staged(table_key)]
+                    discard(load.objects, entry, staged)
+            drop_unused_forks(load, self._plan.entries, written=self._written)
+
+    def _prepare(self, state: ManifestState) -> Prepared:
+        with job_errors():
+            return self._prepared(state.snapshot())
+
+    def _prepared(self, published: Snapshot) -> Prepared:
+        snapshot = writable_snapshot(self._load, published)
+        if self._plan is None:
+            plan = self._plan = plan_load(self._load, snapshot)
+            standing = self._stage(plan)
+        else:
+            require_same_lines(self._plan.entries, snapshot)
+            plan = self._plan = self._plan.on(snapshot)
+            standing = self._settle(plan, Standing())
+        reach("load.settled")
+        self._judge(plan, standing)
+        changes = self._gather(plan, standing)
+        reach("load.gathered")
+        self._written = touched = frozenset(change.table_key for change in changes)
+        relied = plan.relies_on(self._overwritten(plan), touched)
+        return Prepared(changes=changes, read_set=relied)
+
+    def _stage(self, plan: LoadPlan) -> Standing:
+        load = self._load
+        size = sum(split.file.size for split in plan.splits if split.start == 0)
+        load.progress.phase("loading", total_bytes=size)
+        overwrites = load.mode is WriteMode.OVERWRITE
+        keys = plan.keys(overwritten=frozenset(plan.entries) if overwrites else frozenset())
+        pinned = () if overwrites else pinned_work(plan, keys, {})
+        if load.frames:
+            sent = FrameInput.of(load.frames).sent(plan, keys)
+            if pinned:
+                sent = sent.unionAll(sent_by(self._spark, plan, keys, pinned))
+            found = check_sent(sent, plan, keys)
+        else:
+            parse = [ParseSplit(split=split.number) for split in plan.splits]
+            found = run_pass(self._spark, plan, keys, [*parse, *pinned])
+        self._reports = dict(sorted(found.reports.items()))
+        load.progress.advance(
+            bytes_read=size, records=sum(each.records for each in self._reports.values())
+        )
+        reach("load.staged")
+        if overwrites and any(entry.row_count for entry in plan.entries.values()):
+            # Which types are overwritten was not known before their rows had been seen.
+            return self._settle(plan, Standing())
+        standing = self._after(plan, keys, Standing(), found)
+        return standing if standing.is_final else self._settle(plan, standing)
+
+    def _settle(self, plan: LoadPlan, standing: Standing) -> Standing:
+        """Repeat passes over the staged keys until no refused row can change a finding."""
+        for _ in range(_PASSES_MAX):
+            self._load.progress.phase("checking keys")
+            keys = plan.keys(overwritten=self._overwritten(plan))
+            pinned = pinned_work(plan, keys, standing.replaced)
+            work: list[Work] = [*self._staged_keys(standing), *pinned]
+            found = run_pass(self._spark, plan, keys, work)
+            standing = self._after(plan, keys, standing, found)
+            if standing.is_final:
+                return standing
+        raise AssertionError(f"refused rows still changed findings after {_PASSES_MAX} passes")
+
+    def _after(
+        self, plan: LoadPlan, keys: KeyPlan, standing: Standing, found: PassResult
+    ) -> Standing:
+        given = {key for r in self._reports.values() for key, n in r.given_ids.items() if n}
+        return after_pass(
+            standing,
+            found.findings,
+            found.replaced,
+            keys=keys,
+            rules=plan.rules,
+            given_ids=frozenset(given),
+        )
+
+    def _staged_keys(self, standing: Standing) -> Iterator[SendAgain]:
+        for report in self._reports.values():
+            refused = split_refusals(standing, report.split)
+            yield SendAgain(
+                report=report, removed={key: rows.rows for key, rows in refused.items()}
+            )
+
+    def _overwritten(self, plan: LoadPlan) -> frozenset[str]:
+        if self._load.mode is not WriteMode.OVERWRITE:
+            return frozenset()
+        seen = {key for report in self._reports.values() for key in report.fragments}
+        return self._load.named | frozenset(seen & set(plan.entries))
+
+    def _judge(self, plan: LoadPlan, standing: Standing) -> None:
+        load = self._load
+        self._account = account_of(load, plan, self._reports, standing)
+        require_acceptable(self._account, on_error=load.on_error, ceiling=load.ceiling)
+        if load.dry_run:
+            raise _DryRunEnded
+        self._set_aside(plan, standing)
+
+    def _set_aside(self, plan: LoadPlan, standing: Standing) -> None:
+        assert self._account is not None
+        if not self._account.quarantined:
+            return
+        spots = [
+            (report, split_refusals(standing, report.split), before)
+            for report, before in with_lines_before(self._reports.values())
+        ]
+        parts = tuple(spot for spot in spots if spot[0].refused or spot[1])
+        place, verdicts = self._load.quarantine, standing.verdicts
+
+        def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    report, refused, before = parts[number]
+                    rows = set_aside(
+                        plan, report, refused, verdicts, place=place, lines_before=before
+                    )
+                    yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
+
+        self._load.progress.phase("writing rejected records")
+        remove_parts(place, kept=[report.split for report, _, _ in parts])
+        counts = self._spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, "rows long")
+        written = sum(row.rows for row in counts.collect())
+        assert written == sum(self._account.quarantined.values()), "every refused record is kept"
+        self._account = replace(self._account, quarantine=place.uri)
+
+    def _gather(self, plan: LoadPlan, standing: Standing) -> tuple[StagedChange, ...]:
+        objects = self._load.objects
+        overwritten = self._overwritten(plan)
+        changes: list[StagedChange] = []
+        for table_key, entry in plan.entries.items():
+            by_split = {
+                report.split: _without_refused(report, table_key, standing)
+                for report in self._reports.values()
+                if report.fragments.get(table_key)
+            }
+            fragments = [each for split in by_split.values() for each in split]
+            kept = sum(each.rows_kept for each in fragments)
+            if table_key in overwritten:
+                if kept or entry.row_count:
+                    changes.append(gather_overwrite(objects, entry, fragments))
+            elif kept and self._load.mode is WriteMode.MERGE and entry.row_count:
+                changes.append(self._merged(plan, standing, table_key, by_split))
+            elif kept:
+                changes.append(gather_append(objects, entry, fragments))
+        return tuple(changes)
+
+    def _merged(
+        self,
+        plan: LoadPlan,
+        standing: Standing,
+        table_key: str,
+        by_split: Mapping[int, tuple[StagedFragment, ...]],
+    ) -> StagedChange:
+        self._load.progress.phase(f"merging {table_key.partition(':')[2]}")
+        _refuse_blobs(plan, table_key)
+        entry = plan.entries[table_key]
+        staged = [
+            replace(each, report=each.report.only(table_key))
+            for each in self._staged_keys(standing)
+            if each.report.split in by_split
+        ]
+        scans = pinned_work(plan, plan.id_keys(table_key), {})
+        merged = upsert(self._spark, plan, table_key, staged, scans, fragments_by_split=by_split)
+        return gather_merge(
+            self._load.objects,
+            entry,
+            inserted=merged.inserted,
+            replacing=merged.replacing,
+            shrunk=merged.shrunk,
+        )
+
+
+def _refuse_blobs(plan: LoadPlan, table_key: str) -> None:
+    """A merge writes staged rows again, and Lance cannot read blobs before they are committed."""
+    if any(has_blob(field) for field in plan.schema(table_key)):
+        raise InvalidInputError(
+            f"{table_key.partition(':')[2]} has Blob properties and rows already, and merging "
+            "into such a type does not run on Spark",
+            next_step="Load it in this process, with `--engine local`.",
+        )
+
+
+def _without_refused(
+    report: SplitReport, table_key: str, standing: Standing
+) -> tuple[StagedFragment, ...]:
+    """A split's fragments of one table, with the refused rows excluded."""
+    refused = standing.rows_refused(table_key).of_split(report.split)
+    _, positions = split_and_position(refused.rows)
+    found: list[StagedFragment] = []
+    first = 0
+    for fragment in report.staged(table_key):
+        inside = positions[(positions >= first) & (positions < first + fragment.rows)]
+        found.append(replace(fragment, excluded=(inside - np.uint32(first)).astype(np.uint32)))
+        first += fragment.rows
+    return tuple(found)

@@ -1,0 +1,216 @@
+"""The parameters of every task of a load: types, pins, keys to send, files to read.
+
+Invariant: picklable and read-only; two tasks with the same plan and the same input stage the same
+rows at the same positions, so a task may run twice and either result may be used.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+
+from omnigraph.load.report import FaultPolicy
+from omnigraph.names import EDGE_PREFIX, ID_COLUMN, SOURCE_COLUMN
+from omnigraph.schema.arrow import table_schema
+from omnigraph.storage.staging.bulk import StagedFragment
+from omnigraph.validation.constraints import EdgeCount, TypeRules, table_rules
+from omnigraph.validation.input.named_types import declared_types
+from omnigraph.validation.keyed_bucket import KeyPlan
+from omnigraph.validation.keys import Hashing, Role, RoleKind, roles_of
+from omnigraph.validation.modes import WriteMode
+
+if TYPE_CHECKING:
+    from omnigraph.load.formats.records import Split
+    from omnigraph.load.report import SparkLoad
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
+
+_BUCKET_BYTES: Final = 64 << 20
+_BUCKETS_MIN: Final = 8
+_BUCKETS_MAX: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """One load, as its tasks see it."""
+
+    operation_id: str
+    root: Root
+    catalog: Catalog
+    rules: Mapping[str, TypeRules]
+    entries: Mapping[str, TableEntry]
+    splits: tuple[Split, ...]
+    mode: WriteMode
+    order_by: str | None
+    keep_refused: bool
+    hashing: Hashing
+    ids_at: int
+    """Milliseconds since 1970 that generated ids carry."""
+
+    def on(self, snapshot: Snapshot) -> LoadPlan:
+        """The same load on other pins."""
+        return replace(self, entries=snapshot.tables)
+
+    def schema(self, table_key: str) -> pa.Schema:
+        return table_schema(declared_types(self.catalog)[table_key])
+
+    def relies_on(self, overwritten: frozenset[str], touched: frozenset[str]) -> frozenset[str]:
+        """The tables whose pinned rows the checks of a pass depend on, empty ones included."""
+        asked = {
+            role.table_key
+            for rules in self.rules.values()
+            for role in roles_of(rules, pinned=True)
+            if self._is_asked(role, overwritten)
+        }
+        nodes = {
+            role.node_key
+            for key in touched
+            for role in roles_of(self.rules[key], pinned=False)
+            if role.node_key is not None
+        }
+        edges = {key for key in asked if key.startswith(EDGE_PREFIX)}
+        return frozenset(touched | (nodes & asked) | (edges if overwritten else set()))
+
+    def keys(self, *, overwritten: frozenset[str]) -> KeyPlan:
+        """The roles of a pass: all incoming keys, and the pinned keys that a rule reads."""
+        incoming = [role for rules in self.rules.values() for role in roles_of(rules, pinned=False)]
+        return KeyPlan(
+            roles=(*incoming, *self._pinned_roles(overwritten)),
+            mode=self.mode,
+            counts={key: rule for key in self.rules if (rule := self.count_rule(key))},
+            overwritten=overwritten,
+            tracked=self.tracked(),
+        )
+
+    def id_keys(self, table_key: str) -> KeyPlan:
+        """The pass that joins staged and pinned rows of a table by their ids."""
+        roles = tuple(
+            Role(kind=RoleKind.ID, table_key=table_key, columns=(ID_COLUMN,), pinned=pinned)
+            for pinned in (False, True)
+        )
+        return KeyPlan(
+            roles=roles,
+            mode=self.mode,
+            counts={},
+            overwritten=frozenset(),
+            tracked=frozenset(),
+        )
+
+    def count_rule(self, table_key: str) -> EdgeCount | None:
+        rules = self.rules[table_key].keyed_rules
+        return next((rule for rule in rules if isinstance(rule, EdgeCount)), None)
+
+    def tracked(self) -> frozenset[str]:
+        """Tables whose replaced rows must be known, because a rule depends on them."""
+        if self.mode is not WriteMode.MERGE:
+            return frozenset()
+        return frozenset(
+            key
+            for key, rules in self.rules.items()
+            if self.entries[key].row_count
+            and (
+                self.count_rule(key)
+                or any(role.kind is RoleKind.TUPLE for role in roles_of(rules, pinned=False))
+            )
+        )
+
+    def _pinned_roles(self, overwritten: frozenset[str]) -> Iterable[Role]:
+        for key, rules in self.rules.items():
+            if not self.entries[key].row_count:
+                continue
+            for role in roles_of(rules, pinned=True):
+                if self._is_asked(role, overwritten):
+                    yield role
+
+    def _is_asked(self, role: Role, overwritten: frozenset[str]) -> bool:
+        gone = role.table_key in overwritten
+        if role.kind is RoleKind.ENDPOINT:
+            counted = self.count_rule(role.table_key) is not None and role.columns == (
+                SOURCE_COLUMN,
+            )
+            return counted or (not gone and role.node_key in overwritten)
+        return not gone
+
+
+def plan_load(load: SparkLoad, snapshot: Snapshot) -> LoadPlan:
+    size = sum(split.end - split.start for split in load.splits)
+    pinned = sum(entry.row_count for entry in snapshot.tables.values()) * 48
+    buckets = max(_BUCKETS_MIN, (size + pinned) // _BUCKET_BYTES)
+    return LoadPlan(
+        operation_id=load.operation_id,
+        root=load.objects.root,
+        catalog=load.catalog,
+        rules=table_rules(load.catalog),
+        entries=snapshot.tables,
+        splits=load.splits,
+        mode=load.mode,
+        order_by=load.order_by,
+        keep_refused=load.on_error is FaultPolicy.QUARANTINE and not load.dry_run,
+        hashing=Hashing(
+            seeds=(secrets.randbits(63), secrets.randbits(63)), buckets=min(buckets, _BUCKETS_MAX)
+        ),
+        ids_at=int(load.clock.now().timestamp() * 1000),
+    )
+
+
+class FirstRefused(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a refused record that a report shows."""
+
+    place: int
+    type: str | None
+    reason: str
+    message: str
+
+
+class SplitReport(msgspec.Struct, frozen=True):
+    """The result of one split, in a size that does not grow with it."""
+
+    split: int
+    source: str
+    lines: int
+    records: int
+    refused: dict[str, int]
+    first_refused: list[FirstRefused]
+    fragments: dict[str, list[tuple[str, int]]]
+    given_ids: dict[str, int]
+    """The number of rows whose id is in the input, by table."""
+    generated: str
+    """The prefix of generated ids."""
+
+    def staged(self, table_key: str) -> tuple[StagedFragment, ...]:
+        return tuple(
+            StagedFragment(description=description, rows=rows)
+            for description, rows in self.fragments.get(table_key, ())
+        )
+
+    def only(self, table_key: str) -> SplitReport:
+        """The same split, restricted to the rows of one table."""
+        return msgspec.structs.replace(self, fragments={table_key: self.fragments[table_key]})
+
+    def rows(self, table_key: str) -> int:
+        return sum(rows for _, rows in self.fragments.get(table_key, ()))
+
+
+def with_lines_before(reports: Iterable[SplitReport]) -> Iterator[tuple[SplitReport, int]]:
+    """Each split, in input order, and the lines of its file that earlier splits own."""
+    before: Counter[str] = Counter()
+    for report in reports:
+        yield report, before[report.source]
+        before[report.source] += report.lines
+
+
+def key_columns(plan: LoadPlan, table_key: str) -> tuple[str, ...]:
+    """The columns of a table that any of its roles needs, and what orders its rows."""
+    found = {ID_COLUMN: None}
+    for role in roles_of(plan.rules[table_key], pinned=False):
+        found |= dict.fromkeys(role.columns)
+    if plan.order_by is not None and plan.order_by in plan.schema(table_key).names:
+        found |= {plan.order_by: None}
+    return tuple(found)

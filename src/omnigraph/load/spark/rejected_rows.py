@@ -1,0 +1,170 @@
+"""Refused rows as input records: position, reason, message and the line itself.
+
+Invariant: reads only splits that have refused records, and of a staged split only the columns that
+a message quotes. The input is read again for the refused lines alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.load.formats.raw import raw_records
+from omnigraph.load.formats.records import REFUSED_SCHEMA
+from omnigraph.load.formats.refusals import shown_row
+from omnigraph.load.quarantine import QUARANTINE_SCHEMA, QuarantinePlace, put_part
+from omnigraph.load.report import type_labels
+from omnigraph.load.spark.load_plan import LoadPlan, SplitReport
+from omnigraph.names import ID_COLUMN
+from omnigraph.runner.staging_files import places_of, refused_of
+from omnigraph.schema.arrow import has_blob
+from omnigraph.storage.staging.bulk import take_staged
+from omnigraph.validation.constraints import EdgeCount, EndpointExists, KeyedRule, UniqueTuple
+from omnigraph.validation.keyed_passes import RefusedRows, Standing, Verdict
+from omnigraph.validation.keys import split_and_position
+from omnigraph.validation.reasons import Reason
+from omnigraph.validation.wording import keyed_message
+
+if TYPE_CHECKING:
+    from omnigraph.validation.constraints import TypeRules
+
+
+def split_refusals(standing: Standing, split: int) -> dict[str, RefusedRows]:
+    """The part of what was refused that belongs to one split."""
+    parts = {key: rows.of_split(split) for key, rows in standing.refused.items()}
+    return {key: rows for key, rows in parts.items() if len(rows.rows)}
+
+
+def keyed_refusals(
+    plan: LoadPlan,
+    report: SplitReport,
+    refused: Mapping[str, RefusedRows],
+    verdicts: tuple[Verdict, ...],
+    *,
+    with_raw: bool,
+) -> pa.Table:
+    """Rows that keyed rules refused, in the shape of refused records."""
+    places = places_of(plan.root, plan.operation_id, report.split)
+    labels = type_labels(plan.catalog)
+    found: list[dict[str, Any]] = []
+    for table_key, rows in refused.items():
+        _, positions = split_and_position(rows.rows)
+        columns = _columns(plan, table_key, rows, verdicts)
+        staged = _staged_rows(plan, report, table_key, positions, columns)
+        for number in np.unique(rows.verdicts).tolist():
+            verdict = verdicts[number]
+            rule = _rule(plan.rules[table_key], verdict)
+            mine = np.flatnonzero(rows.verdicts == number)
+            some = staged.take(pa.array(mine))
+            quoted = [some.column(name) for name in _quoted(verdict)]
+            found += [
+                {
+                    "place": place,
+                    "type": labels[table_key],
+                    "reason": verdict.reason.value,
+                    "message": keyed_message(verdict.reason, rule, values),
+                    "raw": raw,
+                }
+                for place, values, raw in zip(
+                    places[table_key][positions[mine]].tolist(),
+                    zip(*quoted, strict=True),
+                    _shown(plan, some),
+                    strict=True,
+                )
+            ]
+    found.sort(key=lambda each: each["place"])
+    if with_raw and plan.splits:
+        lines = raw_records(plan.splits[report.split], [each["place"] for each in found])
+        for each, raw in zip(found, lines, strict=True):
+            each["raw"] = raw
+    return pa.Table.from_pylist(found, schema=REFUSED_SCHEMA)
+
+
+def set_aside(
+    plan: LoadPlan,
+    report: SplitReport,
+    refused: Mapping[str, RefusedRows],
+    verdicts: tuple[Verdict, ...],
+    *,
+    place: QuarantinePlace,
+    lines_before: int,
+) -> int:
+    """Write the part of the quarantine table of one split; returns its number of rows."""
+    tables = [refused_of(plan.root, plan.operation_id, report.split)] if report.refused else []
+    if refused:
+        tables.append(keyed_refusals(plan, report, refused, verdicts, with_raw=True))
+    rows = pa.concat_tables([each for each in tables if each is not None]).sort_by("place")
+    lines = pa.array(rows.column("place").to_numpy().astype(np.int64) + lines_before + 1)
+    columns = [pa.array([report.source] * len(rows), pa.string()), lines]
+    columns += [rows.column(name) for name in ("type", "reason", "message", "raw")]
+    put_part(place, report.split, pa.Table.from_arrays(columns, schema=QUARANTINE_SCHEMA))
+    return len(rows)
+
+
+def _columns(
+    plan: LoadPlan, table_key: str, rows: RefusedRows, verdicts: tuple[Verdict, ...]
+) -> list[str]:
+    """The columns that messages quote; for rows of a frame all columns except blobs."""
+    quoted = [_quoted(verdicts[number]) for number in np.unique(rows.verdicts)]
+    names = dict.fromkeys(name for each in quoted for name in each)
+    if not plan.splits:
+        names |= dict.fromkeys(f.name for f in plan.schema(table_key) if not has_blob(f))
+    return list(names)
+
+
+def _staged_rows(
+    plan: LoadPlan,
+    report: SplitReport,
+    table_key: str,
+    positions: np.ndarray,
+    columns: list[str],
+) -> pa.Table:
+    entry = plan.entries[table_key]
+    pieces: list[pa.Table] = []
+    first = 0
+    for fragment in report.staged(table_key):
+        inside = positions[(positions >= first) & (positions < first + fragment.rows)] - first
+        if len(inside):
+            pieces.append(take_staged(plan.root, entry, fragment, columns, inside))
+        first += fragment.rows
+    return pa.concat_tables(pieces)
+
+
+def _shown(plan: LoadPlan, rows: pa.Table) -> Iterable[bytes]:
+    """A frame is not computed again: its rows are shown as they were staged."""
+    if plan.splits:
+        return itertools.repeat(b"", len(rows))
+    columns = zip(*rows.columns, strict=True)
+    return (shown_row(rows.column_names, cells) for cells in columns)
+
+
+def _quoted(verdict: Verdict) -> tuple[str, ...]:
+    match verdict.reason:
+        case Reason.DUPLICATE_ID | Reason.SUPERSEDED | Reason.ID_EXISTS:
+            return (ID_COLUMN,)
+        case _:
+            return verdict.columns
+
+
+def _rule(rules: TypeRules, verdict: Verdict) -> KeyedRule | None:
+    """The rule behind a verdict; ids have none."""
+    for rule in rules.keyed_rules:
+        if _is_behind(rule, verdict):
+            return rule
+    return None
+
+
+def _is_behind(rule: KeyedRule, verdict: Verdict) -> bool:
+    match rule:
+        case UniqueTuple():
+            return verdict.reason is Reason.NOT_UNIQUE and rule.columns == verdict.columns
+        case EndpointExists():
+            return verdict == Verdict(reason=Reason.MISSING_ENDPOINT, columns=(rule.column,))
+        case EdgeCount():
+            return verdict.reason in {Reason.TOO_FEW_EDGES, Reason.TOO_MANY_EDGES}
+        case _:
+            assert_never(rule)

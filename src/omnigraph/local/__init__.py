@@ -1,1 +1,0 @@
-"""The in-process engine: it runs the rules with Arrow kernels and DuckDB, without a cluster."""

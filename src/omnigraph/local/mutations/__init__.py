@@ -1,1 +1,0 @@
-"""Running mutations: statements in order over what the graph holds."""

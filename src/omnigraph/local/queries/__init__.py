@@ -1,1 +1,0 @@
-"""Runs logical plans of queries in this process, with Arrow and DuckDB."""

@@ -1,0 +1,1 @@
+"""Rebuilding a manifest that is lost or cannot be read."""

@@ -1,0 +1,1 @@
+"""Three-way merges of branches: plan, conflicts, rows, commit."""

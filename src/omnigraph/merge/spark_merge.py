@@ -1,0 +1,391 @@
+"""The rows of a merge on Spark: rows that may differ are shuffled, decided and written.
+
+Invariant: the same rows, counts and conflicts as in one process. The driver holds descriptions,
+counts, and the conflicts that are kept; never rows or ids. No table is written before every
+conflict of every table is decided and the rules of the schema hold for the result.
+
+    scatter    rows that may differ, and where the target's rows are, go to files by a hash of ids
+    decide     one task per bucket: the changes of both sides are combined, as in one process
+    check      keyed rules, on the target with what was decided in place of its old rows
+    write      decided rows become fragments; fragments of the target lose old rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.diff import spark_diff
+from omnigraph.diff.spark_diff import (
+    Candidates,
+    Place,
+    StagedFile,
+    bucket_count,
+    candidate_work,
+    read_files,
+    run_tasks,
+    scatter,
+)
+from omnigraph.diff.table_diff import TableDiff
+from omnigraph.errors import OmnigraphError
+from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts
+from omnigraph.merge.merge_checks import BrokenByMerge
+from omnigraph.merge.spark_tasks import (
+    CONFLICTS_KEPT,
+    GONE,
+    KEYED,
+    OPEN,
+    OURS_ROLES,
+    RESOLVED,
+    SOURCES,
+    THEIRS_ROLES,
+    UPSERTS,
+    Bucket,
+    Decided,
+    Described,
+    Lost,
+    PinnedIds,
+    TableWork,
+    Written,
+    bad_rows_of,
+    by_bucket,
+    decide,
+    scatter_pinned,
+    shrink_group,
+    write_bucket,
+)
+from omnigraph.merge.three_way import TableToMerge
+from omnigraph.merge.would_be import Altered, WouldBeGraph, broken_by_merge
+from omnigraph.names import ID_COLUMN
+from omnigraph.runner.failures import job_errors
+from omnigraph.runner.session import without_noise
+from omnigraph.schema.arrow import has_blob
+from omnigraph.storage.lance.fragments import grouped, plan_scan
+from omnigraph.storage.staging.bulk import (
+    Shrunk,
+    StagedFragment,
+    discard,
+    gather_append,
+    gather_merge,
+)
+from omnigraph.validation.integrity import BrokenRule
+from omnigraph.validation.violations import BadRows, report_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.merge.conflicts import MergePolicy
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
+    from omnigraph.storage.staging.changes import StagedChange
+    from omnigraph.validation.constraints import TypeRules
+
+_PINNED_ROWS_PER_TASK: Final = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableToDecide:
+    """A table that the source changed; `ours` is None if the target equals the base.
+
+    `rules` are None if the result cannot break one; `written` says whether the table is written,
+    or its pin alone changes.
+    """
+
+    pinned: TableEntry
+    theirs: TableDiff = field(repr=False)
+    ours: TableDiff | None = field(repr=False)
+    schema: pa.Schema = field(repr=False)
+    rules: TypeRules | None = field(repr=False)
+    written: bool
+
+    @property
+    def rows(self) -> int:
+        """Rows that may differ, according to metadata."""
+        return candidate_rows(self.theirs) + (candidate_rows(self.ours) if self.ours else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedTable:
+    """The effect of a merge on one table, in files that tasks wrote."""
+
+    work: TableWork
+    files: tuple[StagedFile, ...] = field(repr=False)
+    counts: MergeCounts
+    deleted: int
+    broken: tuple[BadRows, ...] = field(repr=False)
+
+    @property
+    def table_key(self) -> str:
+        return self.work.table_key
+
+    @property
+    def alters(self) -> bool:
+        """Whether the target's table has to change."""
+        return any(each.role in (UPSERTS, GONE) for each in self.files)
+
+    def paths(self, role: str) -> Mapping[int, tuple[str, ...]]:
+        """Files of one role by bucket; those with addresses by group of fragments."""
+        found: dict[int, tuple[str, ...]] = {}
+        for each in self.files:
+            if each.role == role:
+                found[each.bucket] = (*found.get(each.bucket, ()), each.path)
+        return dict(sorted(found.items()))
+
+
+def candidate_rows(diff: TableDiff) -> int:
+    """Rows that may differ, according to metadata."""
+    return diff.plan.gone_rows + diff.plan.new_rows
+
+
+class SparkMerge:
+    """The tables of one merge; every attempt decides again and writes at most once."""
+
+    def __init__(self, spark: SparkSession, objects: Objects, operation_id: str) -> None:
+        self._spark = spark
+        self._objects = objects
+        self._place = Place(root=objects.root, operation_id=operation_id)
+        self._staged: list[tuple[TableEntry, StagedFragment]] = []
+
+    def decide(
+        self, tables: Iterable[TableToDecide], policy: MergePolicy
+    ) -> tuple[DecidedTable, ...]:
+        """Decide every row that the source changed; writes to no table."""
+        work = [self._planned(number, each, policy) for number, each in enumerate(tables)]
+        self._place.open()
+        with self._job():
+            files = self._scattered(work)
+            return tuple(self._decided(work, by_bucket(files)))
+
+    def conflicts(self, tables: Iterable[DecidedTable], *, is_open: bool) -> pa.Table:
+        """The first open or decided conflicts of every table, in the order of ids."""
+        role = OPEN if is_open else RESOLVED
+        found = [self._first_conflicts(table.paths(role).values()) for table in tables]
+        return pa.concat_tables([CONFLICT_SCHEMA.empty_table(), *found])
+
+    def broken(
+        self,
+        tables: Sequence[DecidedTable],
+        snapshot: Snapshot,
+        rules: Mapping[str, TypeRules],
+        touched: frozenset[str],
+    ) -> BrokenByMerge:
+        """Rules that the result would violate; `snapshot` has tables whose pin alone changes."""
+        found = report_of(finding for table in tables for finding in table.broken)
+        rows = [
+            _broken_row(each.table_key, each.id, each.columns, each.message, each.reason.value)
+            for each in found.kept
+        ]
+        graph = WouldBeGraph(
+            self._spark,
+            self._place,
+            snapshot,
+            {table.table_key: _altered(table) for table in tables if table.alters},
+        )
+        sources = {
+            table.table_key: [each for each in table.files if each.role == SOURCES]
+            for table in tables
+        }
+        with self._job():
+            keyed = list(broken_by_merge(graph, rules, touched, sources))
+        rows += [row for each in keyed for row in _rows_of(each)]
+        return BrokenByMerge(
+            conflicts=pa.Table.from_pylist(rows, schema=CONFLICT_SCHEMA),
+            total=found.total + sum(each.count for each in keyed),
+        )
+
+    def stage(
+        self, tables: Iterable[DecidedTable], writable: Callable[[str], TableEntry]
+    ) -> list[StagedChange]:
+        """Write what was decided, one change per table; no HEAD moves."""
+        altered = [table for table in tables if table.alters]
+        entries = {table.table_key: writable(table.table_key) for table in altered}
+        writes = [(t, paths) for t in altered for paths in t.paths(UPSERTS).values()]
+        losses = [(t, paths) for t in altered for paths in t.paths(GONE).values()]
+        place = self._place
+        with self._job():
+            written = run_tasks(
+                self._spark,
+                [(entries[table.table_key], paths) for table, paths in writes],
+                lambda work: write_bucket(place, *work),
+                Written,
+            )
+            for (table, _), each in zip(writes, written, strict=True):
+                fragments = _fragments([*each.inserted, *each.replacing])
+                self._staged += [(entries[table.table_key], one) for one in fragments]
+            lost = run_tasks(
+                self._spark,
+                [(entries[table.table_key], paths) for table, paths in losses],
+                lambda work: shrink_group(place, *work),
+                list[Lost],
+            )
+        changes = []
+        for table in altered:
+            mine = [each for (t, _), each in zip(writes, written, strict=True) if t is table]
+            less = [each for (t, _), each in zip(losses, lost, strict=True) if t is table]
+            changes.append(self._gathered(entries[table.table_key], table, mine, less))
+        return changes
+
+    def clean_up(self, *, unpublished: bool) -> None:
+        """Remove temporary files; of written rows only those that will never be published."""
+        with suppress(OmnigraphError):
+            self._place.close()
+            for entry, fragment in self._staged if unpublished else ():
+                discard(self._objects, entry, [fragment])
+
+    def _gathered(
+        self,
+        entry: TableEntry,
+        table: DecidedTable,
+        written: Sequence[Written],
+        lost: Sequence[list[Lost]],
+    ) -> StagedChange:
+        inserted = _fragments(each for one in written for each in one.inserted)
+        if not lost:
+            return gather_append(self._objects, entry, inserted)
+        return gather_merge(
+            self._objects,
+            entry,
+            inserted=inserted,
+            replacing=_fragments(each for one in written for each in one.replacing),
+            shrunk=[
+                Shrunk(
+                    fragment_id=each.fragment_id,
+                    description=each.description,
+                    rows_lost=each.rows,
+                )
+                for one in lost
+                for each in one
+            ],
+            rows_deleted=table.deleted,
+        )
+
+    def _planned(self, number: int, table: TableToDecide, policy: MergePolicy) -> TableWork:
+        scan = plan_scan(self._place.root, table.pinned, columns=[ID_COLUMN], where=None)
+        return TableWork(
+            number=number,
+            pinned=table.pinned,
+            theirs=table.theirs,
+            ours=table.ours,
+            merge=TableToMerge(
+                table_key=table.pinned.table_key, schema=table.schema, policy=policy
+            ),
+            rules=table.rules,
+            groups=grouped(scan.fragments, rows_max=_PINNED_ROWS_PER_TASK),
+            buckets=bucket_count(table.rows, rows_per_bucket=rows_per_bucket(table.schema)),
+            written=table.written,
+        )
+
+    def _scattered(self, tables: Iterable[TableWork]) -> Iterator[StagedFile]:
+        work: list[Candidates | PinnedIds] = []
+        for table in tables:
+            for diff, roles in ((table.theirs, THEIRS_ROLES), (table.ours, OURS_ROLES)):
+                if diff is not None:
+                    work += candidate_work(
+                        diff, table=table.number, roles=roles, buckets=table.buckets
+                    )
+            if table.knows_rows:
+                work += [
+                    PinnedIds(table=table, group=number) for number in range(len(table.groups))
+                ]
+        place = self._place
+
+        def read(piece: Candidates | PinnedIds) -> list[StagedFile]:
+            if isinstance(piece, PinnedIds):
+                return scatter_pinned(place, piece)
+            return scatter(place, piece)
+
+        for files in run_tasks(self._spark, work, read, list[StagedFile]):
+            yield from files
+
+    def _decided(
+        self,
+        tables: Sequence[TableWork],
+        files: Mapping[tuple[int, int], list[StagedFile]],
+    ) -> Iterator[DecidedTable]:
+        buckets = [
+            Bucket(table=tables[table], number=number, files=tuple(found))
+            for (table, number), found in sorted(files.items())
+            if any(each.role in THEIRS_ROLES for each in found)
+        ]
+        place = self._place
+        told = run_tasks(self._spark, buckets, lambda bucket: decide(place, bucket), Decided)
+        for table in tables:
+            mine = [
+                each for bucket, each in zip(buckets, told, strict=True) if bucket.table is table
+            ]
+            yield DecidedTable(
+                work=table,
+                files=tuple(file for each in mine for file in each.files),
+                counts=sum((MergeCounts(**each.counts) for each in mine), MergeCounts()),
+                deleted=sum(each.deleted for each in mine),
+                broken=tuple(
+                    bad_rows_of(table.table_key, found) for each in mine for found in each.broken
+                ),
+            )
+
+    def _first_conflicts(self, buckets: Iterable[tuple[str, ...]]) -> pa.Table:
+        """Every bucket has its first conflicts in order, so the first of all are among them."""
+        kept = CONFLICT_SCHEMA.empty_table()
+        for paths in buckets:
+            found = pa.Table.from_batches(read_files(self._place, paths), CONFLICT_SCHEMA)
+            both = pa.concat_tables([kept, found])
+            order = pc.sort_indices(both.column(ID_COLUMN))
+            kept = both.take(order.slice(0, CONFLICTS_KEPT)).combine_chunks()
+        return kept
+
+    @contextmanager
+    def _job(self) -> Iterator[None]:
+        try:
+            with without_noise(), job_errors():
+                yield
+        except KeyboardInterrupt:
+            with suppress(Exception):
+                self._spark.interruptAll()
+            raise
+
+
+def rows_per_bucket(schema: pa.Schema) -> int:
+    if any(has_blob(each) for each in schema):
+        return min(spark_diff.BLOB_ROWS_PER_BUCKET, spark_diff.ROWS_PER_BUCKET)
+    return spark_diff.ROWS_PER_BUCKET
+
+
+def _altered(table: DecidedTable) -> Altered:
+    return Altered(
+        groups=table.work.groups,
+        gone=table.paths(GONE),
+        keyed=tuple(table.paths(KEYED).values()),
+    )
+
+
+def _fragments(described: Iterable[Described]) -> list[StagedFragment]:
+    return [StagedFragment(description=each.description, rows=each.rows) for each in described]
+
+
+def _rows_of(broken: BrokenRule) -> Iterator[Mapping[str, str | None]]:
+    """A violated rule as conflicts, one for each of its examples."""
+    more = broken.count - len(broken.examples)
+    for number, example in enumerate(broken.examples):
+        others = f", and {more} more" if more > 0 and not number else ""
+        message = f"found {broken.reason.value} at {example}{others}"
+        yield _broken_row(broken.table_key, example, (), message, broken.reason.value)
+
+
+def _broken_row(
+    table_key: str, name: str | None, columns: Sequence[str], message: str, kind: str
+) -> Mapping[str, str | None]:
+    return {
+        "type": table_key,
+        "id": name or "",
+        "column": ", ".join(columns) or None,
+        "base": None,
+        "ours": None,
+        "theirs": message,
+        "kind": kind,
+        "resolution": None,
+    }

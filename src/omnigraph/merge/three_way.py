@@ -1,0 +1,409 @@
+"""The three-way merge of one table: two streams of changes since one base become one change.
+
+Invariant: every id that either side changed is handled once, with exactly one outcome: kept as in
+the target, written, deleted, or reported as an open conflict. Memory use depends on the
+size of the batches, not on the number of changes.
+
+Both streams have the shape of a table's diff (`op`, `id`, `changed`, `before`, `after`), ascending
+by the bytes of `id`. What only the source changed is passed on as it is; what both changed is
+compared column by column. A row with an open conflict is not written at all, not even those of its
+columns that are decided.
+
+Two values are the same if both are null, both are NaN, or their content is equal, bit by bit; an
+empty text or list is not null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.errors import DamagedGraphError, InvalidInputError
+from omnigraph.merge.conflicts import (
+    CONFLICT_SCHEMA,
+    ConflictKind,
+    MergeCounts,
+    MergePolicy,
+    Side,
+    row_texts,
+    value_texts,
+)
+from omnigraph.names import ID_COLUMN
+
+_Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+DELETE_SCHEMA: Final = pa.schema([pa.field(ID_COLUMN, pa.string(), nullable=False)])
+_KINDS: Final = {
+    "delete": ConflictKind.DELETE_VS_UPDATE,
+    "insert": ConflictKind.DIVERGENT_INSERT,
+    "update": ConflictKind.DIVERGENT_UPDATE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableToMerge:
+    """Which table is merged, the columns its target has, and what the caller decided."""
+
+    table_key: str
+    schema: pa.Schema
+    policy: MergePolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStep:
+    """A range of ids, decided; steps ascend by id, and so does everything inside them."""
+
+    upserts: pa.RecordBatch
+    """Whole rows that differ from what the target has."""
+    deletes: pa.RecordBatch
+    """Ids of rows that the target has and must lose."""
+    conflicts: pa.RecordBatch
+    """Open and resolved ones; those of a row in the order of its columns."""
+    counts: MergeCounts
+
+
+def merge_changes(
+    source: Iterable[pa.RecordBatch], target: Iterable[pa.RecordBatch], table: TableToMerge
+) -> Iterator[MergeStep]:
+    """Decide every id that either side changed since the base both streams were made from.
+
+    A column that a stream does not have counts as null there. A column that only a stream has is
+    refused, because the table has no column for its values.
+
+    Raises:
+        InvalidInputError: the columns of a stream do not fit the table.
+        DamagedGraphError: ids do not ascend, or the streams cannot have one base.
+    """
+    theirs = _Stream(source, table, side="source")
+    ours = _Stream(target, table, side="target")
+    while True:
+        ends = [end for end in (theirs.end(), ours.end()) if end is not None]
+        if not ends:
+            return
+        # Both streams ascend by id, so neither can still deliver an id up to the smaller of the
+        # two ends: this range is complete on both sides.
+        yield _step(theirs.cut(min(ends)), ours.cut(min(ends)), table)
+
+
+class _Stream:
+    """The changes of one side, checked as they come and cut at ids."""
+
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], table: TableToMerge, *, side: str
+    ) -> None:
+        self._batches = iter(batches)
+        self._table = table
+        self._side = side
+        self._head: pa.RecordBatch | None = None
+        self._last: str | None = None
+
+    def end(self) -> str | None:
+        """The last id that has been read; None when all changes are consumed."""
+        while self._head is None or not self._head.num_rows:
+            self._head = next(self._batches, None)
+            if self._head is None:
+                return None
+            self._check(self._head)
+        return self._last
+
+    def cut(self, last: str) -> pa.RecordBatch | None:
+        """The changes up to this id; None if there are none."""
+        if self._head is None:
+            return None
+        count = pc.sum(pc.less_equal(self._head.column("id"), last)).as_py()
+        part, self._head = self._head.slice(0, count), self._head.slice(count)
+        return part if count else None
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        for name in ("before", "after"):
+            _require_fit(batch.schema.field(name).type, self._table, self._side)
+        if not batch.num_rows:
+            return
+        ids = batch.column("id")
+        first, last = ids[0].as_py(), ids[-1].as_py()
+        ascending = pc.all(pc.less(ids[:-1], ids[1:]), min_count=0).as_py()
+        if ids.null_count or not ascending or (self._last is not None and first <= self._last):
+            raise _contradiction(
+                self._table,
+                f"the {self._side} names an id twice, out of order or not at all, "
+                f"between {first!r:.80} and {last!r:.80}",
+            )
+        self._last = last
+
+
+def _step(
+    theirs: pa.RecordBatch | None, ours: pa.RecordBatch | None, table: TableToMerge
+) -> MergeStep:
+    if theirs is None:
+        return _nothing(table, MergeCounts(kept=ours.num_rows if ours else 0))
+    if ours is None:
+        return _taken(theirs, table)
+    # What only the target changed is in the target already: it is counted, not written.
+    in_ours = pc.is_in(theirs.column("id"), value_set=ours.column("id"))
+    in_theirs = pc.is_in(ours.column("id"), value_set=theirs.column("id"))
+    alone = theirs.select(["op", "id", "after"]).filter(pc.invert(in_ours))
+    kept = ours.num_rows - pc.sum(in_theirs).as_py()
+    both = _both(theirs.filter(in_ours), ours.filter(in_theirs), table)
+    return _joined([_nothing(table, MergeCounts(kept=kept)), _taken(alone, table), *both])
+
+
+def _taken(theirs: pa.RecordBatch, table: TableToMerge) -> MergeStep:
+    """The changes of the source, applied to a target that has the base's rows."""
+    gone = _is(theirs, "delete")
+    inserted, deleted = int(_is(theirs, "insert").sum()), int(gone.sum())
+    after = theirs.column("after")
+    updated = theirs.num_rows - inserted - deleted
+    ids = theirs.column("id").filter(pa.array(gone))
+    return replace(
+        _nothing(table, MergeCounts(inserted=inserted, updated=updated, deleted=deleted)),
+        upserts=_rows(after.filter(pa.array(~gone)) if deleted else after, table.schema),
+        deletes=pa.RecordBatch.from_arrays([ids], schema=DELETE_SCHEMA),
+    )
+
+
+def _both(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> Iterator[MergeStep]:
+    """Rows that both sides changed; the two batches hold the same ids."""
+    # A row is in the base or not, for both sides: an insert cannot meet an update or a delete.
+    if (_is(theirs, "insert") != _is(ours, "insert")).any():
+        raise _contradiction(table, "one side inserts a row that the other side finds in the base")
+    # A row that one side deleted has no columns to combine; if both did, they agree.
+    by_row = _is(theirs, "delete") != _is(ours, "delete")
+    by_column = ~_is(theirs, "delete") & ~_is(ours, "delete")
+    if not table.policy.column_level:
+        new, old = (_rows(each.column("after"), table.schema) for each in (theirs, ours))
+        by_row |= by_column & _any(~_same(*pair) for pair in zip(new, old, strict=True))
+        by_column[:] = False
+    yield _nothing(table, MergeCounts(agreed=int((~by_row & ~by_column).sum())))
+    for mask, decide in ((by_row, _by_row), (by_column, _by_column)):
+        if mask.any():
+            chosen = pa.array(mask)
+            yield decide(theirs.filter(chosen), ours.filter(chosen), table)
+
+
+def _by_row(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> MergeStep:
+    """Rows in conflict as a whole."""
+    count = theirs.num_rows
+    side = table.policy.side(table.table_key, None)
+    images = (theirs.column("before"), ours.column("after"), theirs.column("after"))
+    conflicts = _conflicts(
+        theirs.column("id"),
+        _kinds(theirs, ours),
+        [row_texts(each.is_valid(), _rows(each, table.schema)) for each in images],
+        column=None,
+        table=table,
+    )
+    if side is not Side.THEIRS:
+        return replace(_nothing(table, MergeCounts()), conflicts=conflicts)
+    step = _taken(theirs, table)
+    # Counts describe the effect on the target: a row that it had deleted is inserted again.
+    inserted, deleted = int(_is(ours, "delete").sum()), step.counts.deleted
+    effect = MergeCounts(inserted=inserted, updated=count - inserted - deleted, deleted=deleted)
+    return replace(step, conflicts=conflicts, counts=effect)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ColumnMerge:
+    """One column of rows that both sides inserted or updated; each mask has a place per row."""
+
+    values: pa.Array
+    theirs: _Mask
+    """Where the source's value replaces the target's."""
+    ours: _Mask
+    """Where a change of the target stays that the source does not have."""
+    open: _Mask
+    conflicts: pa.RecordBatch
+
+
+def _by_column(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> MergeStep:
+    """Rows that both sides inserted or updated: each column from the side that changed it."""
+    merges = [_column_merge(theirs, ours, each, table) for each in table.schema]
+    taken = _any(each.theirs for each in merges)
+    # One open conflict keeps the whole row from being written: no row is half merged.
+    written = taken & ~_any(each.open for each in merges)
+    combined = written & _any(each.ours for each in merges)
+    conflicts = pa.concat_batches([each.conflicts for each in merges])
+    contested = _mask(pc.is_in(theirs.column("id"), value_set=conflicts.column("id")))
+    counts = MergeCounts(
+        updated=int(written.sum()),
+        combined=int(combined.sum()),
+        agreed=int((~taken & ~contested).sum()),
+    )
+    rows = pa.RecordBatch.from_arrays([each.values for each in merges], schema=table.schema)
+    upserts = rows.filter(pa.array(written))
+    return replace(_nothing(table, counts), upserts=upserts, conflicts=conflicts)
+
+
+def _column_merge(
+    theirs: pa.RecordBatch, ours: pa.RecordBatch, field: pa.Field, table: TableToMerge
+) -> _ColumnMerge:
+    base, old, new = (
+        _rows(images, pa.schema([field])).column(0)
+        for images in (theirs.column("before"), ours.column("after"), theirs.column("after"))
+    )
+    # An insert has no base to compare with, so both sides count as having set every column.
+    fresh = _is(theirs, "insert")
+    by_theirs, by_ours = fresh | _changed(theirs, field.name), fresh | _changed(ours, field.name)
+    clash = by_theirs & by_ours
+    if clash.any():
+        # The same change on both sides is no conflict.
+        clash &= ~_same(new, old)
+    side = table.policy.side(table.table_key, field.name)
+    taken = (by_theirs & ~by_ours) | (clash & (side is Side.THEIRS))
+    # Positions in [new, old], so that one `take` builds the merged column.
+    places = np.arange(len(fresh)) + np.where(taken, 0, len(fresh))
+    rows = pa.array(clash)
+    texts = [value_texts(each.filter(rows)) for each in (base, old, new)]
+    # An inserted row has no base; the text of null would say that null was stored.
+    texts[0] = [
+        None if absent else text for text, absent in zip(texts[0], fresh[clash], strict=True)
+    ]
+    found = theirs.select(["op", "id"]).filter(rows)
+    return _ColumnMerge(
+        values=pa.concat_arrays([new, old]).take(pa.array(places)) if taken.any() else old,
+        theirs=taken,
+        ours=(by_ours & ~by_theirs) | (clash & (side is Side.OURS)),
+        open=clash & (side is None),
+        conflicts=_conflicts(
+            found.column("id"), _kinds(found, found), texts, column=field.name, table=table
+        ),
+    )
+
+
+def _conflicts(
+    ids: pa.StringArray,
+    kinds: Sequence[ConflictKind],
+    texts: Sequence[Sequence[str | None]],
+    *,
+    column: str | None,
+    table: TableToMerge,
+) -> pa.RecordBatch:
+    """Conflicts of one column, or of whole rows; `texts` are those of base, ours and theirs."""
+    count, side = len(ids), table.policy.side(table.table_key, column)
+    base, ours, theirs = (pa.array(each, pa.string()) for each in texts)
+    constant = [pa.array([each] * count, pa.string()) for each in (table.table_key, column, side)]
+    return pa.RecordBatch.from_arrays(
+        [constant[0], ids, constant[1], base, ours, theirs, pa.array(kinds), constant[2]],
+        schema=CONFLICT_SCHEMA,
+    )
+
+
+def _kinds(theirs: pa.RecordBatch, ours: pa.RecordBatch) -> list[ConflictKind]:
+    ops = zip(theirs.column("op").to_pylist(), ours.column("op").to_pylist(), strict=True)
+    return [_KINDS[min(pair)] for pair in ops]  # "delete" is the first in the alphabet
+
+
+def _joined(steps: Sequence[MergeStep]) -> MergeStep:
+    """Steps over the same range of ids as one, with its conflicts counted."""
+    conflicts = _sorted([each.conflicts for each in steps])
+    unsettled = conflicts.column("resolution").null_count
+    met = MergeCounts(open=unsettled, resolved=conflicts.num_rows - unsettled)
+    return MergeStep(
+        upserts=_sorted([each.upserts for each in steps]),
+        deletes=_sorted([each.deletes for each in steps]),
+        conflicts=conflicts,
+        counts=sum((each.counts for each in steps), met),
+    )
+
+
+def _sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    filled = [each for each in batches if each.num_rows]
+    if not filled:
+        return batches[0]
+    rows = pa.concat_batches(filled) if len(filled) > 1 else filled[0]
+    ids = rows.column(ID_COLUMN)
+    if pc.all(pc.less_equal(ids[:-1], ids[1:]), min_count=0).as_py():
+        return rows
+    return rows.take(pc.sort_indices(ids))
+
+
+def _nothing(table: TableToMerge, counts: MergeCounts) -> MergeStep:
+    return MergeStep(
+        upserts=_none_of(table.schema),
+        deletes=_none_of(DELETE_SCHEMA),
+        conflicts=_none_of(CONFLICT_SCHEMA),
+        counts=counts,
+    )
+
+
+def _none_of(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _is(changes: pa.RecordBatch, op: str) -> _Mask:
+    return _mask(pc.equal(changes.column("op"), op))
+
+
+def _changed(changes: pa.RecordBatch, column: str) -> _Mask:
+    """Where an update names the column among those it changed."""
+    named = changes.column("changed")
+    mask = np.zeros(len(named), np.bool_)
+    mask[pc.list_parent_indices(named).filter(pc.equal(pc.list_flatten(named), column))] = True
+    return mask
+
+
+def _rows(images: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+    """Whole rows as the table has them; columns that the images lack are null."""
+    found = dict(zip(images.type.names, images.flatten(), strict=True))
+    columns = [
+        found[each.name] if each.name in found else pa.nulls(len(images), each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _same(left: pa.Array, right: pa.Array) -> _Mask:
+    if pat.is_nested(left.type):
+        return _same_lists(left, right)
+    same = pc.equal(left, right)
+    if pat.is_floating(left.type):
+        bits = pa.int64() if left.type == pa.float64() else pa.int32()
+        nans = pc.and_(pc.is_nan(left), pc.is_nan(right))
+        same = pc.or_(pc.equal(left.view(bits), right.view(bits)), nans)
+    return _mask(same) | _mask(pc.and_(left.is_null(), right.is_null()))
+
+
+def _same_lists(left: pa.Array, right: pa.Array) -> _Mask:
+    same = _mask(pc.and_(left.is_null(), right.is_null()))
+    alike = _mask(pc.equal(pc.list_value_length(left), pc.list_value_length(right)))
+    left, right = left.filter(pa.array(alike)), right.filter(pa.array(alike))
+    items = np.ones(len(left), np.bool_)
+    differing = ~_same(pc.list_flatten(left), pc.list_flatten(right))
+    items[pc.list_parent_indices(left).to_numpy()[differing]] = False
+    same[alike] = items
+    return same
+
+
+def _any(masks: Iterable[_Mask]) -> _Mask:
+    found: _Mask = np.logical_or.reduce(list(masks))
+    return found
+
+
+def _mask(values: pa.BooleanArray) -> _Mask:
+    """Null counts as false."""
+    found: _Mask = values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _require_fit(row: pa.StructType, table: TableToMerge, side: str) -> None:
+    found = {each.name: each.type for each in row}
+    expected = dict(zip(table.schema.names, table.schema.types, strict=True))
+    for name in (ID_COLUMN, *found):
+        if name not in found or found[name] != expected.get(name):
+            raise InvalidInputError(
+                f"{table.table_key}.{name} is {found.get(name)} in the changes of the {side}, "
+                f"expected {expected.get(name, 'no such column')} as in the target of the merge",
+                next_step="Apply the same schema to both branches and merge again.",
+            )
+
+
+def _contradiction(table: TableToMerge, what: str) -> DamagedGraphError:
+    return DamagedGraphError(
+        f"the changes of {table.table_key} contradict each other: {what}",
+        next_step="Run `omnigraph check` on the graph.",
+    )

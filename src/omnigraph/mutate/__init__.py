@@ -1,0 +1,1 @@
+"""Mutations in the query language: statements to changed rows."""

@@ -1,0 +1,171 @@
+"""Mutations in the query language: all statements as one commit.
+
+Invariant: what is published was computed from and checked against exactly the pins it was
+published on. A lost race runs the statements again on the new pins, with the same parameters, the
+same instant and the same new ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.fork_on_write import writable_entry
+from omnigraph.commit.history_compaction import fold_if_due
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.display.pages import Displayed, Page, change_page
+from omnigraph.errors import HeadMovedError, InvalidInputError, OmnigraphError
+from omnigraph.load.formats.values import blob_bytes
+from omnigraph.load.write import TableCounts, counts_of
+from omnigraph.mutate.effects import TableEffect, effect_of
+from omnigraph.mutate.inserts import inserted_rows
+from omnigraph.mutate.row_values import RowValues
+from omnigraph.mutate.statements import ReadyMutation, StatementCounts
+from omnigraph.query.plan import Mutation
+from omnigraph.schema.model import model_hash
+from omnigraph.storage.staging.edits import stage_edits
+
+if TYPE_CHECKING:
+    from omnigraph.clock import Clock
+    from omnigraph.engine.query_text import ChosenQuery
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.staging.changes import StagedChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationRequest:
+    """A request: a mutation with its parameters, and its author.
+
+    `expect_head` is the expected head of the branch; None expects nothing.
+    """
+
+    chosen: ChosenQuery
+    expect_head: str | None
+    actor: str
+    branch: BranchRef | None
+    operation_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationResult(Displayed):
+    """A published mutation. `commit_id` is None if there was nothing to change.
+
+    `statements` lists what each statement did, in order. Both it and `tables` are empty when an
+    earlier call with the same operation id had published it.
+    """
+
+    operation_id: str
+    commit_id: str | None
+    tables: Mapping[str, TableCounts]
+    statements: tuple[StatementCounts, ...]
+
+    def _page(self) -> Page:
+        return change_page(self.tables, self.commit_id, otherwise="nothing to change")
+
+
+def mutate_graph(
+    objects: Objects, catalog: Catalog, request: MutationRequest, clock: Clock
+) -> MutationResult:
+    """Run one mutation as one commit."""
+    statements = _mutation(request.chosen).statements
+    values = RowValues(request.chosen.bound(clock.now()), blob_bytes=blob_bytes)
+    try:
+        mutation = ReadyMutation(
+            catalog=catalog,
+            statements=statements,
+            inserts=inserted_rows(statements, catalog, values, new_id=clock.new_id),
+            values=values,
+        )
+        preparation = _Preparation(objects, request, mutation)
+        committed = commit_write(
+            objects,
+            WriteRequest(
+                operation_id=request.operation_id,
+                kind=WriterKind.WRITE,
+                actor=request.actor,
+                branch=request.branch,
+                commit_id=clock.new_id(),
+                prepare=preparation.prepare,
+                schema_hash=model_hash(catalog),
+            ),
+            clock,
+        )
+    finally:
+        values.close()
+    if committed is None:
+        return MutationResult(
+            operation_id=request.operation_id,
+            commit_id=None,
+            tables={},
+            statements=preparation.statements,
+        )
+    with suppress(OmnigraphError):
+        # The mutation is published; maintenance that fails now is due again at the next write.
+        fold_if_due(objects.root, committed.state)
+    return MutationResult(
+        operation_id=committed.operation_id,
+        commit_id=committed.commit_id,
+        tables={change.table_key: counts_of(change) for change in committed.changes},
+        statements=preparation.statements if committed.changes else (),
+    )
+
+
+class _Preparation:
+    """Runs and stages one mutation, again after every lost race."""
+
+    def __init__(self, objects: Objects, request: MutationRequest, mutation: ReadyMutation) -> None:
+        self._objects = objects
+        self._request = request
+        self._mutation = mutation
+        self.statements: tuple[StatementCounts, ...] = ()
+
+    def prepare(self, state: ManifestState) -> Prepared:
+        self._require_head(state)
+        snapshot = state.snapshot()
+        effect = effect_of(self._mutation, self._objects.root, snapshot)
+        self.statements = effect.statements
+        changes = [self._staged(snapshot, key, table) for key, table in effect.tables.items()]
+        read_set = effect.read_set
+        if self._request.expect_head is not None:
+            # The caller expects that nothing at all has changed since this commit.
+            read_set = frozenset(snapshot.tables)
+        return Prepared(changes=tuple(changes), read_set=read_set)
+
+    def _require_head(self, state: ManifestState) -> None:
+        expected, found = self._request.expect_head, state.head.commit_id
+        if expected is None or expected == found:
+            return
+        raise HeadMovedError(state.branch or names.MAIN, expected=expected, found=found)
+
+    def _staged(self, snapshot: Snapshot, table_key: str, effect: TableEffect) -> StagedChange:
+        entry = writable_entry(
+            self._objects.root,
+            snapshot.tables[table_key],
+            branch=self._request.branch,
+            operation_id=self._request.operation_id,
+        )
+        return stage_edits(
+            self._objects,
+            entry,
+            effect.rows.to_batches(),
+            upserted=effect.ids,
+            deleted=effect.deleted,
+        )
+
+
+def _mutation(chosen: ChosenQuery) -> Mutation:
+    plan = chosen.plan()
+    if isinstance(plan, Mutation):
+        return plan
+    raise InvalidInputError(
+        f"query {chosen.typed.name} reads and changes nothing",
+        next_step="Run it with `graph.query(...)`, or `omnigraph query`.",
+    )

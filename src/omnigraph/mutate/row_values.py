@@ -1,0 +1,169 @@
+"""Conditions and values of a mutation over rows of one type, in Arrow and DuckDB.
+
+Invariant: a value depends on its own row, the parameters and the instant of the run alone. Blobs
+are copied and never read, so only Arrow handles them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.expressions.sql import refusal, sql_of
+from omnigraph.engine.expressions.sql_literals import name, quoted
+from omnigraph.engine.search import matches
+from omnigraph.errors import QueryFailedError
+from omnigraph.query.binding import BoundParameters, BoundValue
+from omnigraph.query.expressions import (
+    Constant,
+    Expression,
+    Now,
+    Parameter,
+    PropertyOf,
+    TextSearch,
+    TypeName,
+    walk,
+)
+from omnigraph.query.types import BLOB
+from omnigraph.validation.lookups import database
+
+# No property can have these names.
+_POSITION: Final = "#row"
+_FOUND: Final = "#text"
+
+_MATCHING: Final = 'SELECT "#row" FROM rows WHERE CONDITION ORDER BY 1'
+_COMPUTED: Final = 'SELECT "#row", VALUES FROM rows ORDER BY 1'
+
+
+def columns_of(*expressions: Expression) -> tuple[str, ...]:
+    """The columns that expressions read, each once."""
+    found = (
+        each.name
+        for expression in expressions
+        for each in walk(expression)
+        if isinstance(each, PropertyOf)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+class RowValues:
+    """The expressions of one run; `type_name` says whose rows they are about."""
+
+    def __init__(
+        self, parameters: BoundParameters, *, blob_bytes: Callable[[str], bytes | None]
+    ) -> None:
+        self.parameters = parameters
+        self._blob_bytes = blob_bytes
+        self._opened: duckdb.DuckDBPyConnection | None = None
+        self._searches: dict[TextSearch, str] = {}
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def known(self, each: Expression) -> tuple[BoundValue] | None:
+        """The value of an expression that is the same for every row."""
+        match each:
+            case Constant():
+                return (self._content(each, each.value),)
+            case Parameter():
+                return (self._content(each, self.parameters.values[each.name]),)
+            case Now():
+                return (self.parameters.now,)
+            case _:
+                return None
+
+    def _content(self, each: Expression, value: BoundValue) -> BoundValue:
+        """Bytes in place of a text that encodes bytes; another text is refused when stored."""
+        if each.type != BLOB or not isinstance(value, str):
+            return value
+        content = self._blob_bytes(value)
+        return value if content is None else content
+
+    def matching(self, rows: pa.Table, condition: Expression, type_name: str) -> pa.Table:
+        """The rows for which the condition is true."""
+        known = self.known(condition)
+        if known is not None:
+            return rows if known[0] is True else rows.slice(0, 0)
+        if not rows.num_rows:
+            return rows
+        text = _MATCHING.replace("CONDITION", self._sql(condition, type_name))
+        found = self._query(text, rows, (condition,))
+        return rows.take(found.column(0).combine_chunks())
+
+    def computed(
+        self, rows: pa.Table, expressions: Sequence[Expression], type_name: str
+    ) -> list[pa.ChunkedArray]:
+        """The values of expressions, row by row."""
+        listed = ", ".join(self._sql(each, type_name) for each in expressions)
+        answer = self._query(_COMPUTED.replace("VALUES", listed), rows, expressions)
+        return list(answer.columns[1:])
+
+    def _sql(self, expression: Expression, type_name: str) -> str:
+        def column(leaf: Expression) -> str:
+            match leaf:
+                case PropertyOf():
+                    return name(leaf.name)
+                case TypeName():
+                    return quoted(type_name)
+                case TextSearch():
+                    return name(self._found(leaf))
+                case _:
+                    raise AssertionError(f"no row of a mutation has {type(leaf).__name__}")
+
+        return sql_of(expression, column=column, parameters=self.parameters)
+
+    def _query(self, text: str, rows: pa.Table, expressions: Sequence[Expression]) -> pa.Table:
+        columns = {each: rows.column(each) for each in columns_of(*expressions)}
+        for expression in expressions:
+            for each in walk(expression):
+                if isinstance(each, TextSearch):
+                    columns[self._found(each)] = self._text_matches(each, rows)
+        columns[_POSITION] = pa.array(np.arange(rows.num_rows))
+        connection = self._connection()
+        connection.register("rows", pa.table(columns))
+        try:
+            with _refusals():
+                return connection.sql(text).to_arrow_table()
+        finally:
+            connection.unregister("rows")
+
+    def _text_matches(self, each: TextSearch, rows: pa.Table) -> pa.Array:
+        texts = rows.column(each.field.name)
+        query = self.known(each.query)
+        edits = None if each.edits is None else self.known(each.edits)
+        assert query is not None
+        if query[0] is None:
+            return pa.nulls(rows.num_rows, pa.bool_())
+        wanted, distance = query[0], 0 if edits is None else edits[0]
+        assert isinstance(wanted, str)
+        assert isinstance(distance, int)
+        return matches(texts, each.kind, wanted, distance)
+
+    def _found(self, each: TextSearch) -> str:
+        """The column that says where a search found something."""
+        return self._searches.setdefault(each, f"{_FOUND}{len(self._searches)}")
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        if self._opened is None:
+            self._opened = database()
+        return self._opened
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        why = refusal(error)
+        if why is None:
+            raise
+        raise QueryFailedError(
+            f"the mutation failed: {why}",
+            next_step="Narrow the condition, or compute with floats: `x * 1.0`.",
+        ) from error

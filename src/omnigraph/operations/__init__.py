@@ -1,1 +1,0 @@
-"""The operations of a graph, one module each."""

@@ -1,1 +1,0 @@
-"""Two schemas -> a plan: changes, their costs, conditions on rows, refusals."""

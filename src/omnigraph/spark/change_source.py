@@ -1,0 +1,205 @@
+"""`spark.readStream.format("omnigraph")`: the changes of one type of a branch, commit by commit.
+
+Invariant: every change between two offsets is read exactly once per batch, and the same batch read
+again has the same changes. An offset is a cursor of the change feed, so a restart resumes exactly,
+and a branch that was created again is refused.
+
+Spark asks for the initial offset again whenever it plans or repeats its first batch, so "now" would
+move. The end of every batch therefore also says where the batch began, and the first batch is made
+even if it is empty: it puts the place where the stream started into the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.arguments import acting
+from omnigraph.diff.branch_line import BEGINNING, NOW, BranchLine, CommitMoves
+from omnigraph.diff.change_feed import planned_move, versions_read
+from omnigraph.diff.cursors import Cursor, decode, encode
+from omnigraph.errors import InvalidInputError, NoLongerKeptError
+from omnigraph.spark.change_stream import ChangePart, change_parts, read_part, spark_changes
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.objects.location import Root
+from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.refs.holding import Holding, LiveHold
+from omnigraph.storage.refs.reference_names import is_commit_id
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from omnigraph.diff.table_diff import TableDiff
+    from omnigraph.storage.manifest_rows import GraphCommit
+
+COMMITS_PER_BATCH: Final = 128
+_COMMITS_MAX: Final = 1_000_000
+Offset = dict[str, Any]
+_CURSOR, _SINCE, _INITIAL = "cursor", "since", "initial"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPlan:
+    """What a stream reads. `stored` are the columns the table had when the stream was loaded."""
+
+    root: Root
+    branch: str | None
+    table_key: str
+    start: str
+    commits_per_batch: int
+    holds: bool
+    """Whether what a batch reads is held until the batch is done; that writes to the root."""
+    stored: pa.Schema = field(repr=False)
+
+    @property
+    def schema(self) -> StructType:
+        return spark_changes(self.stored)
+
+
+def checked_start(text: str) -> str:
+    """Where a stream may start: now, at the beginning, or after a commit."""
+    if text in (NOW, BEGINNING) or is_commit_id(text):
+        return text
+    raise InvalidInputError(
+        f"startingCommit is {text!r:.80}, expected {NOW!r}, {BEGINNING!r} or the id of a commit"
+    )
+
+
+def checked_commits(text: str) -> int:
+    """How many commits a batch may have."""
+    if text.isdecimal() and 0 < int(text) <= _COMMITS_MAX:
+        return int(text)
+    raise InvalidInputError(
+        f"maxCommitsPerBatch is {text!r:.80}, expected a number from 1 to {_COMMITS_MAX}"
+    )
+
+
+def checked_hold(text: str) -> bool:
+    """Whether a stream may hold what it reads."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    raise InvalidInputError(f"hold is {text!r:.80}, expected true or false")
+
+
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Turns offsets into commits, and commits into parts that tasks read."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self._plan = plan
+        self._last: str | None = None
+        self._hold: LiveHold | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get a copy that reads and holds nothing."""
+        return {**self.__dict__, "_hold": None}
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - this and others are Spark's names
+        return {_CURSOR: encode(self._line().start(self._plan.start)), _INITIAL: True}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark knows rows, bytes and files; a commit takes the place of a file here."""
+        return ReadMaxFiles(self._plan.commits_per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._last = self._line().head
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        since = decode(start[_CURSOR])
+        line = self._line()
+        commits = self._available(line.after(since))
+        if isinstance(limit, ReadMaxFiles):
+            commits = commits[: limit.max_files]
+        if not commits:
+            return {_CURSOR: start[_CURSOR], _SINCE: start[_CURSOR]} if _INITIAL in start else start
+        end = line.cursor(commits[-1].commit_id, graph=since.graph)
+        return {_CURSOR: encode(end), _SINCE: start[_CURSOR]}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        since = decode(end[_SINCE] if _INITIAL in start else start[_CURSOR])
+        until = decode(end[_CURSOR])
+        if since == until:
+            return []
+        line = self._line()
+        moved = tuple(line.moves(_up_to(line.after(since), until)))
+        self._hold_what_is_read(moved)
+        parts: list[ChangePart] = []
+        for each in moved:
+            for move in each.moves:
+                diff = planned_move(line, each.commit, move)
+                self._require_columns(line, each.commit, diff)
+                parts += change_parts(each.commit, diff)
+        return [InputPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(partition.value, self._plan.stored)
+
+    def commit(self, end: Offset) -> None:  # noqa: ARG002 - all that was planned is done
+        self._let_go()
+
+    def stop(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
+
+    def _hold_what_is_read(self, moved: Sequence[CommitMoves]) -> None:
+        """Hold the versions of a batch; what is already gone is reported at its commit."""
+        self._let_go()
+        if not self._plan.holds or not moved:
+            return
+        holding = Holding(
+            objects=StoredObjects(self._plan.root), clock=SYSTEM_CLOCK, actor=acting(None)
+        )
+        with suppress(NoLongerKeptError):
+            self._hold = holding.for_reader(
+                self, versions_read(moved), purpose="stream", commit_id=moved[-1].commit.commit_id
+            )
+
+    def _line(self) -> BranchLine:
+        plan = self._plan
+        return BranchLine(StoredObjects(plan.root), plan.branch, (plan.table_key,))
+
+    def _available(self, commits: tuple[GraphCommit, ...]) -> tuple[GraphCommit, ...]:
+        """The commits up to the last one that a query which ends by itself was started for."""
+        if self._last is None:
+            return commits
+        ids = [each.commit_id for each in commits]
+        return commits[: ids.index(self._last) + 1] if self._last in ids else ()
+
+    def _require_columns(self, line: BranchLine, commit: GraphCommit, diff: TableDiff) -> None:
+        """A column that the table has now must be in the stream; one that it lost need not be."""
+        known = set(self._plan.stored.names)
+        extra = [each.name for each in diff.columns if each.name not in known]
+        entry = line.tables.get(self._plan.table_key) if extra else None
+        if entry is None:
+            return
+        missing = set(extra) & set(open_pinned(line.root, entry).schema.names)
+        if missing:
+            raise InvalidInputError(
+                f"commit {commit.commit_id} has a column {min(missing)!r} of "
+                f"{self._plan.table_key} that the stream was loaded without",
+                next_step="Load the stream again and start it from the same checkpoint.",
+            )
+
+
+def _up_to(commits: tuple[GraphCommit, ...], until: Cursor) -> tuple[GraphCommit, ...]:
+    ids = [each.commit_id for each in commits]
+    if until.commit_id not in ids:
+        raise InvalidInputError(
+            f"the batch ends at commit {until.commit_id}, which does not follow where it began",
+            next_step="Start the query with a new checkpoint.",
+        )
+    return commits[: ids.index(until.commit_id) + 1]

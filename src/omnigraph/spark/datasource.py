@@ -1,0 +1,379 @@
+"""`spark.read.format("omnigraph")` and `df.write.format("omnigraph")`, without a jar.
+
+    spark.dataSource.register(OmnigraphDataSource)
+    people = spark.read.format("omnigraph").option("type", "Person").load(root)
+    people.write.format("omnigraph").option("type", "Person").mode("append").save(other_root)
+
+Invariant: a DataFrame reads the state that was published when it was loaded, however often it is
+evaluated. A write is one commit that went through every check, or nothing.
+
+Spark tells a source of this kind neither which columns nor which rows a query needs, so ask for
+them: by `columns` and `filter` here, or better by `graph.spark(...)`, which starts fewer processes.
+Filters that Spark offers to push down are not taken: in Spark 4.3 a source that takes them returns
+wrong rows for the next query of the same DataFrame.
+
+Changes are read as a stream that says where it starts, see `change_source`:
+
+    changes = spark.readStream.format("omnigraph").option("type", "Person")
+    changes.option("startingCommit", "now").load(root)
+
+Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where both exist),
+`columns` (separated by commas), `filter` (a condition in SQL), one of `version` (of the manifest),
+`commit` or `timestampAsOf`, and `branch`. Options of a stream: `type`, `branch`, `startingCommit`
+("now", "beginning" or the id of a commit), `maxCommitsPerBatch` and `hold`. Options of a write:
+`type`, `actor` and `branch`. All take `storage.NAME` for each option NAME of the store.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+from ulid import ULID
+
+from omnigraph import names
+from omnigraph.creation.initialise import existing_graph
+from omnigraph.errors import (
+    InvalidInputError,
+    NotFoundError,
+    OperationRolledBackError,
+)
+from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.opening import open as open_graph
+from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
+from omnigraph.spark.change_source import (
+    COMMITS_PER_BATCH,
+    ChangeStreamReader,
+    StreamPlan,
+    checked_commits,
+    checked_hold,
+    checked_start,
+)
+from omnigraph.storage.manifest.time_travel import moment_of
+from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.refs.reference_names import is_commit_id, manifest_version
+from omnigraph.storage.refs.references import branch_ref, branch_state, resolve
+from omnigraph.storage.snapshot import Snapshot
+from omnigraph.validation.modes import WriteMode
+
+_PART_BYTES: Final = 64 << 20
+_STORAGE_PREFIX: Final = "storage."
+_PAST: Final = ("version", "commit", "timestampAsOf")
+_READ_OPTIONS: Final = ("path", "type", "columns", "filter", *_PAST, "branch")
+_STREAM_ONLY: Final = ("startingCommit", "maxCommitsPerBatch", "hold")
+_STREAM_OPTIONS: Final = ("path", "type", "branch", *_STREAM_ONLY)
+_WRITE_OPTIONS: Final = ("path", "type", "actor", "branch")
+
+
+class OmnigraphDataSource(DataSource):
+    """One type of one graph as a source and a sink of Spark."""
+
+    _plan: ScanPlan | None = None
+    _stream: StreamPlan | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "omnigraph"
+
+    def schema(self) -> StructType:
+        """Pin the scan; Spark keeps this object, and with it the pin, for the DataFrame's life.
+
+        Spark does not say whether it is about to read or to stream; only options can tell.
+        """
+        if _is_stream(self.options):
+            self._stream = planned_stream(self.options)
+            return self._stream.schema
+        self._plan = planned_read(self.options)
+        return self._plan.schema
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if not _is_stream(self.options):
+            raise InvalidInputError(
+                "a stream of changes needs a starting commit",
+                next_step='Add `.option("startingCommit", "now")`, or "beginning", or a commit.',
+            )
+        plan = planned_stream(self.options) if self._stream is None else self._stream
+        if schema != plan.schema:
+            raise InvalidInputError(
+                f"changes of {plan.table_key} were to be read as {schema.simpleString()}, expected "
+                f"{plan.schema.simpleString()}",
+                next_step="Leave `.schema(...)` out.",
+            )
+        return ChangeStreamReader(plan)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if _is_stream(self.options):
+            raise InvalidInputError(
+                f"{' and '.join(_STREAM_ONLY)} are options of a stream",
+                next_step="Use `spark.readStream`, or leave them out.",
+            )
+        plan = planned_read(self.options) if self._plan is None else self._plan
+        if schema != plan.schema:
+            raise InvalidInputError(
+                f"{plan.entry.table_key} was to be read as {schema.simpleString()}, expected "
+                f"{plan.schema.simpleString()}",
+                next_step="Leave `.schema(...)` out and choose columns by the option `columns`.",
+            )
+        return GraphReader(plan)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
+        return GraphWriter(planned_write(self.options, overwrite=overwrite), schema.fieldNames())
+
+
+class GraphReader(DataSourceReader):
+    """Reads a planned scan, one group of fragments per partition."""
+
+    def __init__(self, plan: ScanPlan) -> None:
+        self._plan = plan
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(group) for group in range(len(self._plan.groups))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes up one partition without a value for a source that has none.
+        return iter(()) if partition.value is None else read_group(self._plan, partition.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWrite:
+    """Where the rows of one write go, and under which operation."""
+
+    root: Root
+    branch: str
+    table_key: str
+    mode: WriteMode
+    operation_id: str
+    actor: str | None
+
+
+@dataclass
+class WrittenParts(WriterCommitMessage):
+    """The parts one successful task left in the staging area."""
+
+    paths: tuple[str, ...]
+
+
+class GraphWriter(DataSourceArrowWriter):
+    """Tasks leave their rows in the staging area; the commit writes them as one operation.
+
+    What tasks that failed or ran twice left there is in no message, so it is never read. Tasks can
+    outlive the write, and Spark does not wait for them: the claim is deleted before the parts are,
+    so a task that finds it gone after leaving a part takes that part away itself.
+    """
+
+    def __init__(self, write: PlannedWrite, columns: Sequence[str]) -> None:
+        self._write = write
+        self._columns = tuple(columns)
+        StoredObjects(write.root).replace(names.staging_claim(write.operation_id), b"")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        objects = StoredObjects(self._write.root)
+        operation_id = self._write.operation_id
+        attempt = uuid.uuid4().hex
+        paths = []
+        for number, part in enumerate(_parts(iterator)):
+            path = names.staged_part(operation_id, f"{attempt}-{number:05}")
+            objects.replace(path, _encoded(part))
+            paths.append(path)
+            if objects.read(names.staging_claim(operation_id)) is None:
+                objects.delete(path)
+                raise OperationRolledBackError(operation_id, by="another task or its driver")
+        return WrittenParts(paths=tuple(paths))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        write = self._write
+        paths = [path for each in messages if isinstance(each, WrittenParts) for path in each.paths]
+        try:
+            graph = open_graph(write.root.uri, storage_options=write.root.storage_options)
+            graph.checkout(write.branch).write(
+                {write.table_key: self._rows(paths)},
+                mode=write.mode.value,
+                actor=write.actor,
+                operation_id=write.operation_id,
+            )
+        finally:
+            self._remove_parts()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        self._remove_parts()
+
+    def _rows(self, paths: Sequence[str]) -> pa.RecordBatchReader:
+        objects = StoredObjects(self._write.root)
+        batches = (batch for path in paths for batch in _decoded(objects, path))
+        first = next(batches, None)
+        if first is None:
+            nothing = pa.schema([pa.field(name, pa.null()) for name in self._columns])
+            return pa.RecordBatchReader.from_batches(nothing, [])
+        return pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+
+    def _remove_parts(self) -> None:
+        objects = StoredObjects(self._write.root)
+        objects.delete(names.staging_claim(self._write.operation_id))
+        for path in objects.list(names.staging(self._write.operation_id)):
+            objects.delete(path)
+
+
+def planned_read(options: Mapping[str, str]) -> ScanPlan:
+    """What a read with these options means, against what is published now."""
+    _require_known(options, _READ_OPTIONS)
+    root = _root(options)
+    snapshot = _snapshot(root, options)
+    columns = options.get("columns")
+    return scan_plan(
+        root,
+        snapshot.tables[_table_key(root, snapshot, options)],
+        columns=None if columns is None else [each.strip() for each in columns.split(",")],
+        where=options.get("filter"),
+    )
+
+
+def planned_stream(options: Mapping[str, str]) -> StreamPlan:
+    """What a stream with these options means; its columns are those of now."""
+    _require_known(options, _STREAM_OPTIONS)
+    root = _root(options)
+    snapshot = _snapshot(root, options)
+    table_key = _table_key(root, snapshot, options)
+    return StreamPlan(
+        root=root,
+        branch=options.get("branch"),
+        table_key=table_key,
+        start=checked_start(options.get("startingCommit", "now")),
+        commits_per_batch=checked_commits(
+            options.get("maxCommitsPerBatch", str(COMMITS_PER_BATCH))
+        ),
+        holds=checked_hold(options.get("hold", "false")),
+        stored=scan_plan(root, snapshot.tables[table_key]).stored,
+    )
+
+
+def planned_write(options: Mapping[str, str], *, overwrite: bool) -> PlannedWrite:
+    """What a write with these options means."""
+    _require_known(options, _WRITE_OPTIONS)
+    root = _root(options)
+    return PlannedWrite(
+        root=root,
+        branch=options.get("branch", names.MAIN),
+        table_key=_table_key(root, _snapshot(root, options), options),
+        mode=WriteMode.OVERWRITE if overwrite else WriteMode.APPEND,
+        operation_id=str(ULID()),
+        actor=options.get("actor"),
+    )
+
+
+def _is_stream(options: Mapping[str, str]) -> bool:
+    return any(name in options for name in _STREAM_ONLY)
+
+
+def _require_known(options: Mapping[str, str], known: Sequence[str]) -> None:
+    folded = {name.lower() for name in known}
+    for name in options:
+        if name.lower() not in folded and not name.lower().startswith(_STORAGE_PREFIX):
+            hint = did_you_mean(name, known)
+            raise InvalidInputError(
+                f"there is no option {name!r:.80}" + (f" ({hint})" if hint else ""),
+                next_step=f"The options are {', '.join(known)} and {_STORAGE_PREFIX}NAME.",
+            )
+
+
+def _root(options: Mapping[str, str]) -> Root:
+    path = options.get("path")
+    if path is None:
+        raise InvalidInputError(
+            "there is no graph to use",
+            next_step="Give its root to `.load(root)` or `.save(root)`.",
+        )
+    storage_options = {
+        name[len(_STORAGE_PREFIX) :]: value
+        for name, value in options.items()
+        if name.lower().startswith(_STORAGE_PREFIX)
+    }
+    return parse_root(path, storage_options=storage_options)
+
+
+def _snapshot(root: Root, options: Mapping[str, str]) -> Snapshot:
+    given = [name for name in _PAST if name in options]
+    if len(given) > 1:
+        raise InvalidInputError(
+            f"a state was chosen twice, by {' and by '.join(given)}", next_step="Choose one way."
+        )
+    existing_graph(root)
+    objects = StoredObjects(root)
+    branch = options.get("branch")
+    match given:
+        case [way]:
+            return resolve(objects, _reference(way, options[way]), branch=branch).snapshot
+        case _:
+            return branch_state(objects, branch_ref(objects, branch)).snapshot()
+
+
+def _reference(way: str, text: str) -> str:
+    fits = {"version": manifest_version(text), "commit": is_commit_id(text)}
+    if way == "timestampAsOf":
+        return moment_of(text).isoformat()
+    if not fits[way]:
+        raise InvalidInputError(f"{way} is {text!r:.80}, expected the number or id of one")
+    return text
+
+
+def _table_key(root: Root, snapshot: Snapshot, options: Mapping[str, str]) -> str:
+    wanted = options.get("type")
+    if wanted is None:
+        raise InvalidInputError(
+            f"no type of {root} was chosen", next_step='Add `.option("type", NAME)`.'
+        )
+    found = [key for key in snapshot.tables if wanted in (key, key.partition(":")[2])]
+    if not found:
+        hint = did_you_mean(wanted, [key.partition(":")[2] for key in snapshot.tables])
+        raise NotFoundError(
+            f"{root} has no type {wanted!r:.80}" + (f" ({hint})" if hint else ""),
+            next_step=f"Run `omnigraph schema show {root}` to see the types.",
+        )
+    if len(found) > 1:
+        raise InvalidInputError(
+            f"{root} has a node type and an edge type {wanted!r}",
+            next_step=f"Choose {found[0]!r} or {found[1]!r}.",
+        )
+    return found[0]
+
+
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches in lists of a bounded size, so that a task never holds all of its rows."""
+    part: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            part.append(batch)
+        if sum(each.nbytes for each in part) >= _PART_BYTES:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _encoded(part: Sequence[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, part[0].schema, options=options) as stream:
+        for batch in part:
+            stream.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _decoded(objects: StoredObjects, path: str) -> Iterator[pa.RecordBatch]:
+    content = objects.read(path)
+    if content is None:
+        raise NotFoundError(f"{objects.root.child(path)} is gone before it was committed")
+    yield from pa.ipc.open_stream(content)

@@ -1,1 +1,0 @@
-"""Plans of queries as DataFrames, for graphs that are too large for one machine."""

@@ -1,0 +1,236 @@
+"""Asking Lance's search indexes of one pinned table.
+
+Invariant: what comes back are candidates. Of a text search they are at least all rows that match,
+or the answer is that the index cannot be asked; rows that it does not know are named as such. Of a
+vector search they are near, probably the nearest, never deleted and never outside of the filter,
+and rows that the index does not know are among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, assert_never
+
+import pyarrow as pa
+from lance.query import FullTextOperator, MatchQuery, PhraseQuery
+
+from omnigraph.names import ID_COLUMN
+from omnigraph.storage.indexes.segments import PARTITIONS_MAX, partitions_of
+from omnigraph.storage.indexes.text_tokens import are_trusted, is_built_for_tokens
+from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.datasets import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lance import LanceDataset
+    from lance.lance.indices import IndexDescription
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+ROW_ID: Final = "_rowid"
+
+_TEXT_KIND: Final = "Inverted"
+_VECTOR_KIND: Final = "IVF_FLAT"
+_WORDS_MAX: Final = 100
+_FUZZY_LETTERS_MIN: Final = 3
+_FUZZY_LETTERS_MAX: Final = 32
+"""Per edit, and in all: with fewer letters almost every word is near, more are refused by Lance."""
+_ALL_EXPANSIONS: Final = 2**31
+_NUMBERS_AT_ONCE: Final = 32_000_000
+"""A smaller index is searched whole: that is exact, and faster than finding out what suffices."""
+_FIRST_SHARE: Final = 8
+_COMPARED_MIN: Final = 100
+_CHANGED_SHARE: Final = 100
+_SLACK: Final = 16
+"""More neighbours than asked for: Lance compares in 32 bits, and ties are decided elsewhere."""
+
+
+class Wanted(StrEnum):
+    """How the words of a query must be held."""
+
+    ANY = "any"
+    ALL_IN_ORDER = "all in order"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextQuestion:
+    """Words to look for; with `edits`, words that differ in so many letters count as well."""
+
+    column: str
+    words: tuple[str, ...]
+    wanted: Wanted
+    edits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextHits:
+    """Rows that may match, as `id` and `_rowid`, and the fragments that the index does not know."""
+
+    rows: pa.Table
+    unseen: tuple[int, ...]
+    unseen_rows: int
+
+
+def text_hits(
+    root: Root, entry: TableEntry, question: TextQuestion, *, most: int
+) -> TextHits | None:
+    """What the index of a text column finds; None if it cannot be asked, or knows too many.
+
+    Too many are more than `most` rows, found or unknown to the index.
+    """
+    if not _can_be_asked(question):
+        return None
+    dataset = kept_open(root, entry)
+    with translated(root, f"search {question.column} of {entry.table_key}"):
+        index = _index_of(dataset, question.column, _TEXT_KIND)
+        if index is None or not is_built_for_tokens(index.details):
+            return None
+        known = {each for segment in index.segments for each in segment.fragment_ids}
+        unseen = [each for each in dataset.get_fragments() if each.fragment_id not in known]
+        unseen_rows = sum(int(each.metadata.num_rows) for each in unseen)
+        if unseen_rows > most:
+            return None
+        rows = _found(dataset, question, most)
+        if rows is None:
+            return None
+        return TextHits(
+            rows=rows,
+            unseen=tuple(each.fragment_id for each in unseen),
+            unseen_rows=unseen_rows,
+        )
+
+
+def _can_be_asked(question: TextQuestion) -> bool:
+    if not 0 < len(question.words) <= _WORDS_MAX or not are_trusted(question.words):
+        return False
+    least = _FUZZY_LETTERS_MIN * question.edits
+    return question.edits == 0 or all(
+        least <= len(word) <= _FUZZY_LETTERS_MAX for word in question.words
+    )
+
+
+def _found(dataset: LanceDataset, question: TextQuestion, most: int) -> pa.Table | None:
+    scanner = dataset.scanner(
+        columns=[ID_COLUMN, "_score"],
+        full_text_query=_query(question),
+        with_row_id=True,
+        # Rows that the index does not know are cut into tokens by Lance, so we look ourselves.
+        fast_search=True,
+    )
+    batches, count = [], 0
+    for batch in scanner.to_batches():
+        count += len(batch)
+        if count > most:
+            return None
+        batches.append(batch.select([ID_COLUMN, ROW_ID]))
+    schema = pa.schema([pa.field(ID_COLUMN, pa.string()), pa.field(ROW_ID, pa.uint64())])
+    return pa.Table.from_batches(batches) if batches else schema.empty_table()
+
+
+def _query(question: TextQuestion) -> MatchQuery | PhraseQuery:
+    text = " ".join(question.words)
+    match question.wanted:
+        case Wanted.ALL_IN_ORDER if len(question.words) > 1:
+            return PhraseQuery(text, question.column)
+        case Wanted.ANY | Wanted.ALL_IN_ORDER:
+            return MatchQuery(
+                text,
+                question.column,
+                fuzziness=question.edits,
+                max_expansions=_ALL_EXPANSIONS,
+                operator=FullTextOperator.OR,
+            )
+        case _:
+            assert_never(question.wanted)
+
+
+def rows_of_fragments(
+    root: Root, entry: TableEntry, columns: Sequence[str], fragments: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Stream rows of some fragments, with `_rowid`."""
+    if not fragments:
+        return
+    dataset = kept_open(root, entry)
+    wanted = set(fragments)
+    with translated(root, f"read {entry.table_key}"):
+        chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
+        scanner = dataset.scanner(columns=list(columns), fragments=chosen, with_row_id=True)
+        yield from scanner.to_batches()
+
+
+def _index_of(dataset: LanceDataset, column: str, kind: str) -> IndexDescription | None:
+    for index in dataset.describe_indices():
+        if index.index_type == kind and index.field_names == [column]:
+            return index
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorQuestion:
+    """The `count` vectors nearest to a query, among the rows that meet a condition in SQL."""
+
+    column: str
+    query: tuple[float, ...]
+    metric: str
+    count: int
+    where: str | None = None
+
+
+def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table | None:
+    """`id`, `_rowid` and the vector of near rows, some more than asked for; None without an index.
+
+    Also None if fewer than asked for were found, which only a look at every row can explain.
+    """
+    dataset = kept_open(root, entry)
+    with translated(root, f"search {question.column} of {entry.table_key}"):
+        index = _index_of(dataset, question.column, _VECTOR_KIND)
+        if index is None or str(index.details.get("metric_type", "")).lower() != question.metric:
+            return None
+        probes = _probes(dataset, question, entry.row_count)
+        found = _neighbours(dataset, question, probes, columns=(ID_COLUMN, question.column))
+        return found if len(found) >= question.count else None
+
+
+def _probes(dataset: LanceDataset, question: VectorQuestion, rows: int) -> int:
+    """How many parts of the index to look into: so many that twice as many change little."""
+    partitions = partitions_of(rows)
+    if rows * len(question.query) <= _NUMBERS_AT_ONCE:
+        return PARTITIONS_MAX
+    # Few neighbours can stay the same by chance, many cannot.
+    wide = replace(question, count=max(question.count, _COMPARED_MIN))
+    probes, before = max(1, partitions // _FIRST_SHARE), set[int]()
+    while probes < partitions:
+        found = set(_neighbours(dataset, wide, probes, most=probes).column(ROW_ID).to_pylist())
+        if before and len(found - before) <= len(found) // _CHANGED_SHARE:
+            return probes
+        before, probes = found, probes * 2
+    return PARTITIONS_MAX
+
+
+def _neighbours(
+    dataset: LanceDataset,
+    question: VectorQuestion,
+    probes: int,
+    *,
+    most: int = PARTITIONS_MAX,
+    columns: Sequence[str] = (),
+) -> pa.Table:
+    scanner = dataset.scanner(
+        columns=[*columns, "_distance"],
+        nearest={
+            "column": question.column,
+            "q": pa.array(question.query, pa.float32()),
+            "k": question.count + _SLACK,
+            "metric": question.metric,
+            # With room above, a filter that few rows pass makes Lance look further.
+            "minimum_nprobes": probes,
+            "maximum_nprobes": most,
+        },
+        filter=question.where,
+        prefilter=True,
+        with_row_id=True,
+    )
+    return scanner.to_table().select([*columns, ROW_ID])

@@ -1,0 +1,1 @@
+"""Lance datasets: opened at a pin, verified, read, compacted."""

@@ -1,0 +1,105 @@
+"""Where a version of a table says that its files are, and where they are since the graph was moved.
+
+A fork shares files with what it was forked from, and Lance names those by the full address they had
+when the fork was made. Everything that it shares lies in the folder of the same dataset, so what an
+address says below that folder is true wherever the graph is now.
+
+Invariant: a handle reads files below the root that it was opened at, and no others: not even those
+of an original that is still there. Nothing is written for that; a version that is made from such a
+handle names the new address by itself, and a version that names the old one is read in the same
+way again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.lance.version_messages import field, fields_of, handle_of, message_of
+from omnigraph.storage.objects.containment import require_bases_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance import LanceDataset
+
+    from omnigraph.storage.objects.location import Root
+
+_BASE_PATHS: Final = 18
+"""The field of a version that has one message for each place with files of its own."""
+_TRANSACTION: Final = 12
+"""The field of a version with the name of the file that has its transaction."""
+_ADDRESS: Final = 4
+"""The field of such a message that names the place."""
+
+
+def below_root(root: Root, handle: LanceDataset, *, session: Any = None) -> LanceDataset:
+    """The handle, or one of the same version whose shared files are below this root.
+
+    Raises:
+        DamagedGraphError: it names files that are in no folder of its dataset.
+    """
+    moved = _moved(root, handle)
+    if moved:
+        message = _exchanged(message_of(handle), moved)
+        handle = handle_of(handle, handle.version, message, session=session)
+    require_bases_inside(root, handle)
+    return handle
+
+
+def names_former_root(root: Root, handle: LanceDataset) -> bool:
+    """Whether a version, opened by Lance itself, names an address that the graph had before."""
+    return bool(_moved(root, handle))
+
+
+def places_of_files(root: Root, handle: LanceDataset) -> Mapping[int | None, str]:
+    """The folders, relative to the root, that hold files of a version, by what its files name."""
+    bases = {number: base.path for number, base in handle.base_paths().items()}
+    places: dict[int | None, str] = {None: _relative(root, handle, handle.uri)}
+    return places | {number: _relative(root, handle, path) for number, path in bases.items()}
+
+
+def transaction_file(handle: LanceDataset) -> str | None:
+    """The name of the file with the transaction that made a version; None if it names none."""
+    fields = fields_of(message_of(handle))
+    return next((value.decode() for number, _, value in fields if number == _TRANSACTION), None)
+
+
+def _moved(root: Root, handle: LanceDataset) -> dict[str, str]:
+    """The addresses that a version names and that are not below the root, with what they are."""
+    addresses = [base.path for base in handle.base_paths().values()]
+    current = {address: root.child(_relative(root, handle, address)) for address in addresses}
+    return {old: new for old, new in current.items() if old != new}
+
+
+def _relative(root: Root, handle: LanceDataset, address: str) -> str:
+    place = str(handle.uri).removeprefix(f"{root.uri}/")
+    location = names.dataset_of_place(place)
+    if address == handle.uri:
+        return place
+    if address.endswith(f"/{location}"):
+        return location
+    _, is_fork, fork = address.rpartition(f"/{names.forks_folder(location)}/")
+    if is_fork and not {"", ".", ".."}.intersection(fork.split("/")):
+        return names.fork_location(location, fork)
+    raise DamagedGraphError(
+        f"version {handle.version} of {handle.uri} names files at {address}, which is no folder of "
+        f"{location}; nothing there was read",
+        next_step=f"Restore {location} from a backup, or run `omnigraph check {root}`.",
+    )
+
+
+def _exchanged(version: bytes, moved: dict[str, str]) -> bytes:
+    """The message of a version with other addresses, and everything else as it is."""
+    exchanged = bytearray()
+    for number, whole, content in fields_of(version):
+        if number != _BASE_PATHS:
+            exchanged += whole
+            continue
+        base = bytearray()
+        for part, whole_part, value in fields_of(content):
+            address = value.decode() if part == _ADDRESS else ""
+            base += field(part, moved[address].encode()) if address in moved else whole_part
+        exchanged += field(number, bytes(base))
+    return bytes(exchanged)

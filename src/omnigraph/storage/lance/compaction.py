@@ -1,0 +1,166 @@
+"""Compaction of one table in its three steps: plan, execute the tasks anywhere, commit.
+
+Invariant: planning and executing move nothing; a task and its result are texts that cross
+processes. A commit counts only if it lands right above the pin: Lance puts a rewrite on top of
+whatever HEAD is by then. Content stays what it was, row ids too; only files and addresses change.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from lance.blob import BlobType
+from lance.optimize import Compaction, CompactionTask, RewriteResult
+
+from omnigraph.failpoints import reach
+from omnigraph.storage.lance.datasets import (
+    Made,
+    is_lost_or_unknown,
+    made_at,
+    open_dataset,
+    translated,
+)
+from omnigraph.storage.lance.dead_entries import dead_entries
+from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.lance.verification import damaged_indexes
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance.optimize import CompactionOptions
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+SUPPORTS_BLOBS: Final = True
+"""Whether this Lance can rewrite blob columns; `tests/guards/test_blobs.py` turns red if not."""
+VERSIONS_OF_A_REWRITE: Final = 2
+"""A reservation of fragment numbers, and the rewrite itself."""
+
+_IO_BUFFER_BYTES: Final = 32 << 20
+_BATCH_BYTES: Final = 4 << 20
+_BATCH_ROWS_MAX: Final = 8192
+# What blobs weigh is written nowhere but in their rows.
+_BLOB_BATCH_ROWS: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """The tasks that make one table compact; each is a text that any process can execute.
+
+    `is_held_up` says that more could be done once indexes were rebuilt: those that are damaged or
+    have dead entries.
+    """
+
+    entry: TableEntry
+    tasks: tuple[str, ...] = field(repr=False)
+    is_held_up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionWork:
+    """One task of one table's compaction."""
+
+    entry: TableEntry
+    task: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRewrite:
+    """Rewritten files of one table, made from exactly the pinned version, not committed yet."""
+
+    entry: TableEntry
+    results: tuple[str, ...] = field(repr=False)
+
+    @property
+    def table_key(self) -> str:
+        return self.entry.table_key
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The new data files."""
+        return tuple(
+            file["path"]
+            for result in map(json.loads, self.results)
+            for fragment in result["new_fragments"]
+            for file in fragment["files"]
+        )
+
+    @property
+    def fragments_removed(self) -> int:
+        return sum(self._metric("fragments_removed"))
+
+    @property
+    def fragments_added(self) -> int:
+        return sum(self._metric("fragments_added"))
+
+    def _metric(self, name: str) -> list[int]:
+        return [json.loads(result)["metrics"][name] for result in self.results]
+
+
+def plan_compaction(
+    root: Root, entry: TableEntry, *, options: dict[str, Any] | None = None
+) -> CompactionPlan:
+    """What compaction would do at the pin; no task means that there is nothing to do.
+
+    Lance also counts rows that are only marked as deleted, so one fragment can be work. Tasks carry
+    along how much they read at once, so that one needs as little memory as another.
+    """
+    dataset = open_pinned(root, entry)
+    with translated(root, f"plan the compaction of {entry.table_key}"):
+        if damaged_indexes(root, entry):
+            return CompactionPlan(entry=entry, tasks=(), is_held_up=True)
+        tasks = _tasks(dataset, options or {})
+        spared = frozenset().union(*dead_entries(dataset).values())
+        touched = {each["id"] for task in tasks for each in json.loads(task)["task"]["fragments"]}
+        if not touched & spared:
+            return CompactionPlan(entry=entry, tasks=tasks)
+        rest = _tasks(dataset, {**(options or {}), "excluded_fragment_ids": sorted(spared)})
+        return CompactionPlan(entry=entry, tasks=rest, is_held_up=True)
+
+
+def _tasks(dataset: LanceDataset, options: dict[str, Any]) -> tuple[str, ...]:
+    bounded = {"io_buffer_size": _IO_BUFFER_BYTES, "batch_size": _batch_rows(dataset)}
+    plan = Compaction.plan(dataset, cast("CompactionOptions", bounded | options))
+    # Lance's own description of these classes does not mention their texts.
+    tasks: list[Any] = list(plan.tasks)
+    return tuple(task.json() for task in tasks)
+
+
+def execute_task(root: Root, work: CompactionWork) -> str:
+    """Write the new files of one task; returns its result."""
+    dataset = open_pinned(root, work.entry)
+    with translated(root, f"compact {work.entry.table_key}"):
+        restored: Any = cast("Any", CompactionTask).from_json(work.task)
+        return str(restored.execute(dataset).json())
+
+
+def commit_rewrite(root: Root, staged: StagedRewrite) -> Made | None:
+    """Commit on top of the pin; the version made, None if it landed elsewhere or was refused."""
+    entry = staged.entry
+    handle = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
+    if handle is None or handle.latest_version != entry.version:
+        return None
+    reach("optimize.pre_reserve")
+    with translated(root, f"commit the compaction of {entry.table_key}"):
+        try:
+            read = cast("Any", RewriteResult).from_json
+            Compaction.commit(handle, [read(each) for each in staged.results])
+        except OSError as error:
+            if is_lost_or_unknown(error):
+                return None
+            raise
+    made = Made(int(handle.version), made_at(handle))
+    reach("mutation.post_table_commit")
+    return made if made.version == entry.version + VERSIONS_OF_A_REWRITE else None
+
+
+def _batch_rows(dataset: LanceDataset) -> int:
+    """Rows that are read at once: few where they are wide."""
+    if any(isinstance(each.type, BlobType) for each in dataset.schema):
+        return _BLOB_BATCH_ROWS
+    fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+    rows = sum(each.physical_rows for each in fragments)
+    size = sum(file.file_size_bytes or 0 for each in fragments for file in each.files)
+    return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES * rows // max(1, size)))

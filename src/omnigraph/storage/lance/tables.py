@@ -1,0 +1,214 @@
+"""The tables of node and edge types: create empty, read at a pin, report health.
+
+Invariant: data is read only at the version a snapshot pins; HEAD is looked at for reports alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
+from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.storage.lance.connections import Caches
+from omnigraph.storage.lance.datasets import (
+    create_dataset,
+    creator_of,
+    made_at,
+    open_dataset,
+    translated,
+)
+from omnigraph.storage.lance.verification import verify_table
+from omnigraph.storage.objects.containment import require_tree_inside
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexCoverage:
+    """How much of a table one index knows."""
+
+    name: str
+    columns: tuple[str, ...]
+    kind: str
+    indexed_rows: int
+    unindexed_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """Physical facts about one table at its pin, and its HEAD."""
+
+    fragments: int
+    deleted_rows: int
+    head_version: int
+    indexes: tuple[IndexCoverage, ...]
+
+
+def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: str) -> int:
+    """Create an empty table as its first version, which must be ours."""
+    create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+    dataset = open_dataset(root, location)
+    if dataset is None or dataset.version != 1 or creator_of(dataset) != operation_id:
+        raise ConflictError(
+            f"{root.child(location)} was created concurrently by another process",
+            next_step="Run it again when the other writer has finished.",
+        )
+    return int(dataset.version)
+
+
+def adopt_or_create_table(
+    root: Root, location: str, schema: pa.Schema, *, operation_id: str
+) -> None:
+    """The same at a path of the operation's own, where an earlier attempt of it may have been."""
+    dataset = open_dataset(root, location)
+    if dataset is None:
+        create_table(root, location, schema, operation_id=operation_id)
+
+
+def open_pinned(root: Root, entry: TableEntry, *, with_indexes: bool = False) -> LanceDataset:
+    """The table exactly as the snapshot pins it, once it is verified.
+
+    A damaged index does not matter to a scan without a filter, so the indexes are verified only for
+    others.
+    """
+    verify_table(root, entry, with_indexes=with_indexes)
+    return open_unverified(root, entry)
+
+
+def open_unverified(root: Root, entry: TableEntry) -> LanceDataset:
+    """The same for reports, which must not fail because of a file that they do not read."""
+    dataset = open_dataset(
+        root, entry.location, fork=entry.fork, version=entry.version, caches=Caches.OF_ITS_OWN
+    )
+    if dataset is None or (entry.made_at is not None and made_at(dataset) != entry.made_at):
+        raise DamagedGraphError(
+            f"{entry.table_key} is published at version {entry.version} of {entry.location}, "
+            "but that version is gone",
+            next_step="Read it again: a cleanup may have removed it meanwhile. If the error "
+            f"persists, run `omnigraph check {root}`.",
+        )
+    return dataset
+
+
+def find_entry(root: Root, snapshot: Snapshot, table_key: str) -> TableEntry:
+    """The snapshot's entry of a type that a caller named."""
+    entry = snapshot.tables.get(table_key)
+    if entry is not None:
+        return entry
+    kind, _, type_name = table_key.partition(":")
+    known = [key.partition(":")[2] for key in snapshot.tables if key.startswith(f"{kind}:")]
+    hint = did_you_mean(type_name, known)
+    raise NotFoundError(
+        f"{root} has no {kind} type {type_name!r}" + (f" ({hint})" if hint else ""),
+        next_step=f"Run `omnigraph schema show {root}` to see the types.",
+    )
+
+
+def known_columns(
+    root: Root, entry: TableEntry, columns: Sequence[str] | None
+) -> tuple[str, ...] | None:
+    """The columns a caller asked for, each of which the table has; None asks for all."""
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InvalidInputError(f"columns are {shown(columns)}, expected a list of column names")
+    known = open_pinned(root, entry).schema.names
+    for column in columns:
+        if column not in known:
+            hint = did_you_mean(shown(column).strip("'"), known)
+            raise InvalidInputError(
+                f"{entry.table_key} has no column {shown(column)}" + (f" ({hint})" if hint else ""),
+                next_step=f"Its columns are {', '.join(known)}.",
+            )
+    if not columns:
+        raise InvalidInputError("no columns were asked for", next_step="Leave `columns` out.")
+    return tuple(columns)
+
+
+def scan(
+    root: Root, entry: TableEntry, *, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """Stream a table's rows at its pin, batch by batch."""
+    dataset = open_pinned(root, entry)
+    return streamed(root, entry, dataset, columns=list(columns) if columns else None)
+
+
+def streamed(
+    root: Root,
+    entry: TableEntry,
+    dataset: LanceDataset,
+    *,
+    columns: list[str] | None,
+    where: str | None = None,
+    blob_bytes: bool = False,
+) -> pa.RecordBatchReader:
+    """A scan whose errors are ours, also those that come while its rows are read."""
+    action = f"read {entry.table_key}"
+    with translated(root, action):
+        reader = dataset.scanner(
+            columns=columns, filter=where, blob_handling="all_binary" if blob_bytes else None
+        ).to_reader()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with translated(root, action):
+            yield from reader
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+
+def whole_rows(root: Root, entry: TableEntry, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Stream a table's rows at its pin with everything in them: blobs come as their bytes."""
+    dataset = open_pinned(root, entry)
+    with translated(root, f"read {entry.table_key}"):
+        scanner = dataset.scanner(
+            blob_handling="all_binary", batch_size=batch_rows, batch_readahead=1
+        )
+        yield from scanner.to_batches()
+
+
+def orphan_files(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
+    """Data files that no version of the table names, with their sizes."""
+    dataset = open_pinned(root, entry)
+    require_tree_inside(root, entry.location)  # Lance lists the forks as well
+    with translated(root, f"list the files of {entry.table_key}"):
+        known: set[str] = set()
+        for batch in dataset.tracked_files():
+            known.update(batch.column("path").to_pylist())
+        return tuple(
+            (file["path"], int(file["size_bytes"]))
+            for batch in dataset.all_files()
+            for file in batch.to_pylist()
+            if file["path"].startswith("data/") and file["path"] not in known
+        )
+
+
+def table_health(root: Root, entry: TableEntry) -> TableHealth:
+    dataset = open_unverified(root, entry)
+    with translated(root, f"inspect {entry.table_key}"):
+        fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+        return TableHealth(
+            fragments=len(fragments),
+            deleted_rows=sum(fragment.num_deletions for fragment in fragments),
+            head_version=dataset.latest_version,
+            indexes=tuple(_coverage(dataset, index) for index in dataset.describe_indices()),
+        )
+
+
+def _coverage(dataset: LanceDataset, index: object) -> IndexCoverage:
+    name: str = index.name  # type: ignore[attr-defined]
+    statistics = dataset.stats.index_stats(name)
+    return IndexCoverage(
+        name=name,
+        columns=tuple(index.field_names),  # type: ignore[attr-defined]
+        kind=str(index.index_type),  # type: ignore[attr-defined]
+        indexed_rows=int(statistics["num_indexed_rows"]),
+        unindexed_rows=int(statistics["num_unindexed_rows"]),
+    )

@@ -1,0 +1,1 @@
+"""`__manifest`, the only authority: its state, its swap, its history."""

@@ -1,0 +1,169 @@
+"""The commits of a graph and how they descend from each other.
+
+Invariant: a commit never changes, so it does not matter where it is found: in the manifest of any
+branch that has it, or in the history. A parent that is found nowhere ends a line; commits of
+deleted branches may be unknown.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from omnigraph.storage.manifest.history import recorded_commits
+from omnigraph.storage.manifest_rows import GraphCommit
+
+if TYPE_CHECKING:
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
+
+
+@dataclass(frozen=True, slots=True)
+class CommitGraph:
+    """Known commits by id."""
+
+    commits: Mapping[str, GraphCommit]
+
+    def get(self, commit_id: str) -> GraphCommit | None:
+        return self.commits.get(commit_id)
+
+    def line(self, commit_id: str | None) -> Iterator[GraphCommit]:
+        """A commit, its first parent, and so on, until one is unknown or comes again."""
+        passed: set[str] = set()
+        while commit_id is not None and commit_id not in passed:
+            commit = self.commits.get(commit_id)
+            if commit is None:
+                return
+            yield commit
+            passed.add(commit_id)
+            commit_id = commit.parent_id
+
+    def gap(self, commit_id: str) -> str | None:
+        """The parent at which the line of a commit ends, because it is unknown or comes again.
+
+        None if the line reaches back to a first commit.
+        """
+        line = tuple(self.line(commit_id))
+        return line[-1].parent_id if line else commit_id
+
+    def reachable(self, commit_id: str) -> tuple[GraphCommit, ...]:
+        """A commit and all it descends from, newest first; no commit comes before its children."""
+        found = self._distances(commit_id)
+        children = dict.fromkeys(found, 0)
+        for each in found:
+            for parent in self._parents(each):
+                children[parent] += 1
+        ready = [_newest_first(self.commits[commit_id])] if commit_id in self.commits else []
+        ordered: list[GraphCommit] = []
+        while ready:
+            commit = heapq.heappop(ready)[-1]
+            ordered.append(commit)
+            for parent in self._parents(commit.commit_id):
+                children[parent] -= 1
+                if not children[parent]:
+                    heapq.heappush(ready, _newest_first(self.commits[parent]))
+        return tuple(ordered)
+
+    def base(self, one: str, other: str) -> GraphCommit | None:
+        """The commit that both descend from and that no other such commit descends from.
+
+        After merges both ways there may be several; then the nearest, and of several the newest.
+        """
+        mine, theirs = self._distances(one), self._distances(other)
+        shared = mine.keys() & theirs.keys()
+        older = {parent for each in shared for parent in self._parents(each)}
+        return min(
+            (self.commits[each] for each in shared - older),
+            key=lambda commit: (
+                mine[commit.commit_id] + theirs[commit.commit_id],
+                -commit.manifest_version,
+                commit.commit_id,
+            ),
+            default=None,
+        )
+
+    def is_surely_base(self, base: str, one: str, other: str) -> bool:
+        """Whether no unknown commit could lead to a better base.
+
+        Unknown parents of the base's own ancestors are ancestors of the base.
+        """
+        below = self._distances(base).keys()
+        reached = (self._distances(one) | self._distances(other)).keys() - below
+        return all(
+            parent in self.commits
+            for each in reached
+            for parent in _named_parents(self.commits[each])
+        )
+
+    def _distances(self, commit_id: str) -> dict[str, int]:
+        distances: dict[str, int] = {}
+        wave = [commit_id] if commit_id in self.commits else []
+        steps = 0
+        while wave:
+            distances |= dict.fromkeys(wave, steps)
+            parents = {parent for each in wave for parent in self._parents(each)}
+            wave = sorted(parents - distances.keys())
+            steps += 1
+        return distances
+
+    def _parents(self, commit_id: str) -> tuple[str, ...]:
+        named = _named_parents(self.commits[commit_id])
+        return tuple(parent for parent in named if parent in self.commits)
+
+
+def commit_graph(
+    root: Root, *states: ManifestState, also: Iterable[GraphCommit] = ()
+) -> CommitGraph:
+    """Every commit that these manifests or the history know.
+
+    A commit on its way to the history may be in both. The states were read before the history is:
+    a commit that moves meanwhile is then in both, never in neither.
+    """
+    seen = {commit.commit_id: commit for commit in also} | _in_manifests(states)
+    return CommitGraph({commit.commit_id: commit for commit in recorded_commits(root)} | seen)
+
+
+def base_of(
+    root: Root,
+    one: str,
+    other: str,
+    *,
+    states: tuple[ManifestState, ...],
+    further: Callable[[], Iterable[GraphCommit]],
+) -> tuple[CommitGraph, GraphCommit | None]:
+    """The common ancestor of two commits, and the commits that lead to it.
+
+    The manifests of their branches nearly always know it. Where a commit that they do not know
+    could lead to a better one, the history is read, and then the commits of `further` manifests.
+    """
+    graph = CommitGraph(_in_manifests(states))
+    base = graph.base(one, other)
+    if base is None or not graph.is_surely_base(base.commit_id, one, other):
+        graph = commit_graph(root, *states)
+        base = graph.base(one, other)
+    if base is None or not graph.is_surely_base(base.commit_id, one, other):
+        graph = commit_graph(root, *states, also=further())
+        base = graph.base(one, other)
+    return graph, base
+
+
+def _in_manifests(states: tuple[ManifestState, ...]) -> dict[str, GraphCommit]:
+    return {
+        row.commit_id: row
+        for state in states
+        for row in state.known_rows
+        if isinstance(row, GraphCommit)
+    }
+
+
+def _named_parents(commit: GraphCommit) -> tuple[str, ...]:
+    named = dict.fromkeys((commit.parent_id, commit.merged_parent_id))
+    return tuple(parent for parent in named if parent is not None)
+
+
+def _newest_first(commit: GraphCommit) -> tuple[float, int, str, GraphCommit]:
+    moment = datetime.fromisoformat(commit.created_at).timestamp()
+    return (-moment, -commit.manifest_version, commit.commit_id, commit)

@@ -1,0 +1,370 @@
+"""The long history beside the manifest: commits, their actors, recoveries.
+
+Invariant: derived, and only ever added to. A commit arrives here from the manifest before it leaves
+the manifest; adding it twice changes nothing, and readers ignore what two writers added at once.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from lance import LanceDataset
+
+from omnigraph import names
+from omnigraph.display.cells import Moment
+from omnigraph.display.pages import Displayed, Listing, Page, page_of
+from omnigraph.display.tables import TableView
+from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.lance.datasets import (
+    cleans_by_itself,
+    create_dataset,
+    open_dataset,
+    translated,
+    without_cleanup,
+)
+from omnigraph.storage.manifest.retention import Line
+from omnigraph.storage.manifest.version_gc import Removal, remove_versions, versions_of
+from omnigraph.storage.manifest_rows import (
+    GraphCommit,
+    Operation,
+    Outcome,
+    SchemaChange,
+    paths_in,
+)
+from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.storage.objects.documents import MALFORMED, parsed
+from omnigraph.storage.objects.location import stored_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from omnigraph.storage.objects.location import Root
+
+_UTC_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+_DIGEST: Final = pa.field("digest", pa.string())
+"""Of the other columns; rows that were added before format 7 have none."""
+
+_SHAPES: Final[Mapping[str, pa.Schema]] = {
+    names.COMMITS: pa.schema(
+        [
+            pa.field("graph_commit_id", pa.string(), nullable=False),
+            pa.field("graph_branch", pa.string()),
+            pa.field("manifest_version", pa.uint64(), nullable=False),
+            pa.field("parent_commit_id", pa.string()),
+            pa.field("merged_parent_commit_id", pa.string()),
+            pa.field("created_at", _UTC_MICROSECONDS, nullable=False),
+            pa.field("operation_id", pa.string()),
+            pa.field("tables", pa.string()),
+            pa.field("resolution", pa.string()),
+            pa.field("schema_change", pa.string()),
+            _DIGEST,
+        ]
+    ),
+    names.COMMIT_ACTORS: pa.schema(
+        [
+            pa.field("graph_commit_id", pa.string(), nullable=False),
+            pa.field("actor_id", pa.string(), nullable=False),
+            _DIGEST,
+        ]
+    ),
+    names.RECOVERIES: pa.schema(
+        [
+            pa.field("operation_id", pa.string(), nullable=False),
+            pa.field("graph_commit_id", pa.string()),
+            pa.field("recovery_kind", pa.string(), nullable=False),
+            pa.field("original_actor", pa.string()),
+            pa.field("writer_kind", pa.string(), nullable=False),
+            pa.field("tables", pa.string(), nullable=False),
+            pa.field("recovered_at", _UTC_MICROSECONDS, nullable=False),
+            _DIGEST,
+        ]
+    ),
+}
+
+HISTORY: Final = tuple(_SHAPES)
+_FRAGMENTS_WORTH_COMPACTING: Final = 8
+_VERSIONS_KEPT: Final = 100
+"""An addition may be based on any of these; a decision about a later one would not be seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery(Displayed):
+    """What became of one unfinished write; `commit_id` is the commit that says so, if any."""
+
+    operation_id: str
+    commit_id: str | None
+    kind: str
+    original_actor: str
+    writer_kind: str
+    tables: tuple[str, ...]
+    recovered_at: str
+
+    def _page(self) -> Page:
+        return page_of(RecoveryListing([self]))
+
+
+class RecoveryListing(Listing[Recovery]):
+    """Recoveries, as a table."""
+
+    __slots__ = ()
+
+    def _page(self) -> Page:
+        rows = [
+            (
+                recovery.operation_id,
+                recovery.kind,
+                recovery.writer_kind,
+                recovery.original_actor,
+                Moment(recovery.recovered_at),
+                ", ".join(recovery.tables),
+            )
+            for recovery in self
+        ]
+        header = ("operation", "kind", "writer", "of", "when", "tables")
+        return Page(tables=[TableView(header=header, rows=rows, empty="no recoveries")])
+
+
+def create_history(root: Root, *, operation_id: str) -> None:
+    """Create the empty history tables."""
+    for location, schema in _SHAPES.items():
+        create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+
+
+def ensure_history(root: Root, *, operation_id: str) -> None:
+    """Give older history tables the columns of today, and create missing ones."""
+    for location, schema in _SHAPES.items():
+        dataset = open_dataset(root, location)
+        if dataset is None:
+            create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+            continue
+        missing = [field for field in schema if field.name not in dataset.schema.names]
+        if missing:
+            with translated(root, f"add columns to {location}"):
+                dataset.add_columns(pa.schema(missing))
+        if cleans_by_itself(dataset):
+            with translated(root, f"switch off the automatic cleanup of {location}"):
+                LanceDataset.commit(dataset, without_cleanup(dataset), read_version=dataset.version)
+
+
+def record_commits(root: Root, commits: Sequence[GraphCommit]) -> None:
+    """Add commits and their actors; those already there stay as they are."""
+    _add(
+        root,
+        names.COMMITS,
+        "graph_commit_id",
+        [
+            {
+                "graph_commit_id": commit.commit_id,
+                "graph_branch": commit.branch,
+                "manifest_version": commit.manifest_version,
+                "parent_commit_id": commit.parent_id,
+                "merged_parent_commit_id": commit.merged_parent_id,
+                "created_at": datetime.fromisoformat(commit.created_at),
+                "operation_id": commit.operation_id,
+                "tables": json.dumps(commit.tables),
+                "resolution": commit.resolution,
+                "schema_change": None
+                if commit.schema_change is None
+                else commit.schema_change.to_json(),
+            }
+            for commit in commits
+        ],
+    )
+    actors = [{"graph_commit_id": commit.commit_id, "actor_id": commit.actor} for commit in commits]
+    _add(root, names.COMMIT_ACTORS, "graph_commit_id", actors)
+
+
+def record_recovery(root: Root, recovery: Recovery) -> None:
+    row = {
+        "operation_id": recovery.operation_id,
+        "graph_commit_id": recovery.commit_id,
+        "recovery_kind": recovery.kind,
+        "original_actor": recovery.original_actor,
+        "writer_kind": recovery.writer_kind,
+        "tables": json.dumps(recovery.tables),
+        "recovered_at": datetime.fromisoformat(recovery.recovered_at),
+    }
+    _add(root, names.RECOVERIES, "operation_id", [row])
+
+
+def find_published(root: Root, operation_id: str) -> tuple[Operation, ...]:
+    """The decisions about an operation whose commits moved here, one per branch that made it."""
+    rows = _rows(root, names.COMMITS, where=f"operation_id = {_quoted(operation_id)}")
+    return tuple(
+        Operation(
+            operation_id=operation_id,
+            branch=row["graph_branch"],
+            outcome=Outcome.PUBLISHED,
+            decided_by=names.COMMITS,
+            decided_at=row["created_at"].isoformat(),
+            commit_id=row["graph_commit_id"],
+        )
+        for row in rows
+    )
+
+
+def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
+    """Every commit that moved here, each once, in the order of manifest versions."""
+    actors = {row["graph_commit_id"]: row["actor_id"] for row in _rows(root, names.COMMIT_ACTORS)}
+    rows = _rows(root, names.COMMITS)
+    try:
+        commits = {
+            row["graph_commit_id"]: _commit(row, actors.get(row["graph_commit_id"], ""))
+            for row in rows
+        }
+        paths = [(commit, path) for commit in commits.values() for path in paths_in(commit)]
+    except MALFORMED as error:
+        raise _not_understood(root, names.COMMITS, error) from error
+    for commit, path in paths:
+        stored_path(path, said_by=f"commit {commit.commit_id} of {names.COMMITS}")
+    return tuple(sorted(commits.values(), key=lambda commit: commit.manifest_version))
+
+
+def recorded_recoveries(root: Root) -> Listing[Recovery]:
+    """Every recovery, each once, oldest first."""
+    rows = _rows(root, names.RECOVERIES)
+    try:
+        recoveries = {row["operation_id"]: _recovery(row) for row in rows}
+    except MALFORMED as error:
+        raise _not_understood(root, names.RECOVERIES, error) from error
+    return RecoveryListing(sorted(recoveries.values(), key=lambda recovery: recovery.recovered_at))
+
+
+def _commit(row: Mapping[str, Any], actor: str) -> GraphCommit:
+    change = row.get("schema_change")
+    return GraphCommit(
+        commit_id=row["graph_commit_id"],
+        branch=row.get("graph_branch"),
+        operation_id=row.get("operation_id") or "",
+        actor=actor,
+        created_at=row["created_at"].isoformat(timespec="microseconds"),
+        parent_id=row.get("parent_commit_id"),
+        merged_parent_id=row.get("merged_parent_commit_id"),
+        resolution=row.get("resolution"),
+        manifest_version=row["manifest_version"],
+        tables=tuple(tuple(table) for table in parsed(row.get("tables") or "[]")),
+        schema_change=SchemaChange.from_json(change) if change else None,
+    )
+
+
+def _recovery(row: Mapping[str, Any]) -> Recovery:
+    return Recovery(
+        operation_id=row["operation_id"],
+        commit_id=row["graph_commit_id"],
+        kind=row["recovery_kind"],
+        original_actor=row["original_actor"],
+        writer_kind=row["writer_kind"],
+        tables=tuple(parsed(row["tables"])),
+        recovered_at=row["recovered_at"].isoformat(timespec="microseconds"),
+    )
+
+
+def _not_understood(root: Root, location: str, error: Exception) -> DamagedGraphError:
+    return DamagedGraphError(
+        f"a row of {location} of {root} cannot be understood: {error!r:.120}",
+        next_step="Restore it from a backup of the root.",
+    )
+
+
+def compact_history(root: Root) -> None:
+    """Compact the files of the history; a lost race with an addition is ignored."""
+    for location in HISTORY:
+        dataset = open_dataset(root, location)
+        if dataset is None or len(dataset.get_fragments()) < _FRAGMENTS_WORTH_COMPACTING:
+            continue
+        with suppress(OSError):
+            dataset.optimize.compact_files()
+
+
+def forget_old_history(root: Root, location: str) -> Removal:
+    """Delete old versions of a history table; its rows stay."""
+    line = Line(location, None)
+    return remove_versions(root, line, versions_of(root, line)[:-_VERSIONS_KEPT])
+
+
+def newest_commit(root: Root, *, branch: str | None) -> str | None:
+    """The commit of the branch with the highest manifest version, or None without history."""
+    wanted = "graph_branch IS NULL" if branch is None else f"graph_branch = {_quoted(branch)}"
+    rows = _rows(root, names.COMMITS, where=wanted)
+    newest = max(rows, key=lambda row: int(row["manifest_version"]), default=None)
+    return None if newest is None else str(newest["graph_commit_id"])
+
+
+def _add(root: Root, location: str, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    dataset = _existing(root, location)
+    with translated(root, f"add to {location}"):
+        (
+            dataset.merge_insert(key)
+            .when_not_matched_insert_all()
+            .execute(
+                pa.Table.from_pylist(
+                    [{**row, _DIGEST.name: _digest(row)} for row in rows], schema=_SHAPES[location]
+                )
+            )
+        )
+
+
+def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[str, Any]]:
+    dataset = open_dataset(root, location)
+    if dataset is None:
+        return []
+    _require_columns(root, location, dataset)
+    with translated(root, f"read {location}"):
+        rows: list[dict[str, Any]] = dataset.to_table(filter=where).to_pylist()
+    for row in rows:
+        _require_digest(root, location, row)
+    return rows
+
+
+def _require_columns(root: Root, location: str, dataset: LanceDataset) -> None:
+    """Refuse a version file of another table: Lance takes its columns from what the file says."""
+    required = {field.name for field in _SHAPES[location] if not field.nullable}
+    with translated(root, f"read {location}"):
+        missing = sorted(required.difference(dataset.schema.names))
+    if missing:
+        raise DamagedGraphError(
+            f"the newest version of {location} in {root} is damaged: it has no column {missing[0]}"
+            ". Commits older than the manifest are at risk, no table is",
+            next_step=f"Restore {location} from a backup of the root.",
+        )
+
+
+def _digest(row: Mapping[str, Any]) -> str:
+    return digest_of_values(
+        {
+            name: value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+            for name, value in row.items()
+            if name != _DIGEST.name and value is not None
+        }
+    )
+
+
+def _require_digest(root: Root, location: str, row: Mapping[str, Any]) -> None:
+    expected = row.get(_DIGEST.name)
+    if expected is None:
+        return
+    digest = _digest(row)
+    if digest != expected:
+        raise DamagedGraphError(
+            f"a row of {location} in {root} is damaged: its digest is {digest}, "
+            f"expected {expected}. Commits older than the manifest are at risk, no table is",
+            next_step=f"Restore {location} from a backup of the root.",
+        )
+
+
+def _existing(root: Root, location: str) -> LanceDataset:
+    dataset = open_dataset(root, location)
+    if dataset is None:
+        ensure_history(root, operation_id=location)
+        dataset = open_dataset(root, location)
+    assert dataset is not None
+    return dataset
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

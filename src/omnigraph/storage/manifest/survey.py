@@ -1,0 +1,168 @@
+"""Which versions of `__manifest` can still be read, and what the damaged ones said.
+
+Invariant: nothing is believed that is not proven. A version is whole if all of it can be read and
+its rows have their digest. The rows of a damaged one are believed if the file that holds them has
+that digest, and no other file was ever offered for the same version. Reads only.
+
+A store that does not answer, or refuses the request, is not damage: its error is passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lance.file import LanceFileReader
+
+from omnigraph import names
+from omnigraph.errors import (
+    DamagedGraphError,
+    FormatTooNewError,
+    OmnigraphError,
+    StorageUnavailableError,
+)
+from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.manifest.swap import is_whole, stored_version
+from omnigraph.storage.manifest_rows import ManifestFacts, ManifestRow, decode, facts_of
+from omnigraph.storage.objects.containment import require_inside
+from omnigraph.storage.objects.failures import Failure, failure_of
+from omnigraph.storage.objects.location import Scheme
+from omnigraph.storage.objects.s3_options import for_one_request
+
+if TYPE_CHECKING:
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
+
+_DATA_FILE: Final = re.compile(rb"([01]{24}[0-9a-f]{26}\.lance)")
+"""How Lance names data files; a transaction spells those that it brings."""
+_REASON_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedVersion:
+    """A version of the manifest that cannot be read, and why."""
+
+    version: int
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Salvaged:
+    """What a damaged version said, from the file that holds its rows."""
+
+    version: int
+    facts: ManifestFacts
+    rows: tuple[ManifestRow, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestSurvey:
+    """The newest version of main's manifest that is whole, and those above it that are damaged.
+
+    `salvaged` is the newest of the damaged ones whose rows could be read all the same.
+    """
+
+    whole: ManifestState | None
+    damaged: tuple[DamagedVersion, ...]
+    salvaged: Salvaged | None
+
+
+def survey_manifest(objects: Objects) -> ManifestSurvey:
+    """Look at versions of main's manifest, newest first, until one is whole.
+
+    Raises:
+        StorageUnavailableError: the store does not respond, or does not let us read.
+    """
+    damaged: list[DamagedVersion] = []
+    salvaged: Salvaged | None = None
+    for version, path in stored_versions(objects, names.MANIFEST):
+        try:
+            whole = _whole(objects.root, version)
+        except (DamagedGraphError, StorageUnavailableError) as error:
+            if not is_damage(error):
+                raise
+            damaged.append(DamagedVersion(version=version, path=path, reason=_reason(error)))
+            salvaged = salvaged or _salvaged(objects, version)
+        else:
+            return ManifestSurvey(whole=whole, damaged=tuple(damaged), salvaged=salvaged)
+    return ManifestSurvey(whole=None, damaged=tuple(damaged), salvaged=salvaged)
+
+
+def damaged_below(objects: Objects, version: int) -> tuple[DamagedVersion, ...]:
+    """The damaged ones among the versions of main's manifest below a whole one, newest first."""
+    damaged: list[DamagedVersion] = []
+    for number, path in stored_versions(objects, names.MANIFEST):
+        if number < version:
+            try:
+                stored_version(objects.root, number)
+            except (DamagedGraphError, StorageUnavailableError) as error:
+                if not is_damage(error):
+                    raise
+                damaged.append(DamagedVersion(version=number, path=path, reason=_reason(error)))
+    # Old versions may be removed while they are looked at.
+    stored = {number for number, _ in stored_versions(objects, names.MANIFEST)} if damaged else ()
+    return tuple(old for old in damaged if old.version in stored)
+
+
+def stored_versions(objects: Objects, place: str) -> tuple[tuple[int, str], ...]:
+    """The versions that a dataset has files of, readable or not, newest first, with their paths."""
+    paths = objects.list(names.lance_versions(place))
+    numbered = ((names.lance_version_at(path), path) for path in paths)
+    return tuple(
+        sorted(((number, path) for number, path in numbered if number is not None), reverse=True)
+    )
+
+
+def is_damage(error: OmnigraphError) -> bool:
+    """Whether the stored data is damaged, not the store or the access to it."""
+    if not isinstance(error, StorageUnavailableError):
+        return isinstance(error, DamagedGraphError)
+    return failure_of(error.__cause__ or error) is Failure.OTHER
+
+
+def _whole(root: Root, version: int) -> ManifestState:
+    if root.scheme is Scheme.LOCAL and not is_whole(root, None, version):
+        raise DamagedGraphError("it is empty or truncated, or a file that it names is missing")
+    return stored_version(root, version)
+
+
+def _salvaged(objects: Objects, version: int) -> Salvaged | None:
+    """The rows of a damaged version, if only one file was ever offered for it.
+
+    Lance writes the rows and a transaction that names their file before it makes the version.
+    Several writers may have tried to make the same version; then it is not known whose rows it had.
+    """
+    offered = {
+        file.decode()
+        for path in objects.list(names.lance_transactions(names.MANIFEST).rstrip("/"))
+        if path.startswith(names.lance_transactions(names.MANIFEST, version - 1))
+        for file in _DATA_FILE.findall(objects.read(path) or b"")
+    }
+    if len(offered) != 1:
+        return None
+    root = objects.root
+    path = names.lance_data(names.MANIFEST, offered.pop())
+    try:
+        with translated(root, f"read {path}"):
+            require_inside(root, path)
+            reader = LanceFileReader(
+                root.child(path), storage_options=for_one_request(root.storage_options) or None
+            )
+            table = reader.read_all().to_table()
+        facts = facts_of(table.schema)
+        if facts.stamp < names.STAMP_OF_DIGESTS:
+            return None
+        if facts.stamp > names.STAMP:
+            raise FormatTooNewError(root.uri, found=facts.stamp, supported=names.STAMP)
+        return Salvaged(version=version, facts=facts, rows=decode(table))
+    except (DamagedGraphError, StorageUnavailableError) as error:
+        if not is_damage(error):
+            raise
+        return None
+
+
+def _reason(error: OmnigraphError) -> str:
+    return error.what.splitlines()[0][:_REASON_MAX]

@@ -1,0 +1,607 @@
+"""Reading and replacing `__manifest`, the only authority over what is visible.
+
+Invariant: a swap is one strict overwrite. It writes all rows as the version right after the one
+they were made from, or nothing; Lance neither rebases nor retries it. No answer of a swap is
+trusted: the caller reads again.
+
+A manifest of a format that this program does not know is never decoded and never replaced.
+
+A read is believed only while its version is among the newest `MANIFEST_VERSIONS_KEPT`: older slots
+may have been cleaned and taken by a late write between finding the version and reading it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
+from lance.fragment import write_fragments
+
+from omnigraph import names
+from omnigraph.errors import (
+    DamagedGraphError,
+    FormatTooNewError,
+    NoLongerKeptError,
+    NotFoundError,
+    OmnigraphError,
+    StorageUnavailableError,
+)
+from omnigraph.failpoints import reach
+from omnigraph.storage.lance.connections import Caches
+from omnigraph.storage.lance.datasets import (
+    create_dataset,
+    is_not_found,
+    lance_branches,
+    made_at,
+    open_dataset,
+    translated,
+    without_cleanup,
+)
+from omnigraph.storage.manifest.accepted_schemas import is_schema_there
+from omnigraph.storage.manifest.known_manifests import (
+    known_at,
+    mark_before_opening,
+    remember,
+    unchanged,
+)
+from omnigraph.storage.manifest.old_formats import OldVersion, assumed_rows, schema_hash_at_root
+from omnigraph.storage.manifest.retention import Line
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.version_gc import Removal, remove_versions, versions_of
+from omnigraph.storage.manifest_rows import (
+    KEY_COLUMN,
+    GraphCommit,
+    GraphHead,
+    ManifestFacts,
+    ManifestRow,
+    Table,
+    TableVersion,
+    Tombstone,
+    decode,
+    encode,
+    facts_of,
+)
+from omnigraph.storage.objects.containment import require_tree_inside
+from omnigraph.storage.objects.durability import boot_id, make_durable, sync
+from omnigraph.storage.objects.location import Durability, Scheme
+from omnigraph.storage.objects.power_cuts import (
+    is_torn,
+    lost_files,
+    newest_whole_version,
+    version_file,
+)
+from omnigraph.storage.objects.store import stored_objects
+from omnigraph.storage.pinned_tables import entries
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.staging.checksum_recording import record_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.objects.location import Root
+
+_READ_ATTEMPTS: Final = 20
+
+
+class SwapAnswer(Enum):
+    """What the store said; read the manifest again to learn what is true."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchOrigin:
+    """Where a branch of the manifest was forked (parent None = main)."""
+
+    parent: str | None
+    manifest_version: int
+
+
+def manifest_exists(root: Root) -> bool:
+    return _opened(root, None) is not None
+
+
+def read_manifest(
+    root: Root, *, branch: BranchRef | None = None, point: str | None = None
+) -> ManifestState:
+    """The latest version of a branch's manifest.
+
+    Finding a version, reading it and asking again for the latest are separate requests; `point`
+    names the failpoints between them.
+    """
+    versions: set[int] = set()
+    for _ in range(_READ_ATTEMPTS):
+        found = unchanged(root, branch) or _latest(root, branch)
+        if point is not None:
+            reach(f"{point}.list")
+        if isinstance(found, ManifestState):
+            if point is not None:
+                reach(f"{point}.verify")
+            return found if found.root == root else replace(found, root=root)
+        try:
+            state = _read_whole(root, branch, found, point, is_newest=True)
+        except (DamagedGraphError, StorageUnavailableError):
+            older = _stepped_back(root, branch, found)
+            if older is None:
+                raise
+            state = _read_whole(root, branch, older, point)
+        if state is not None:
+            return state
+        versions.add(found.version)
+    if len(versions) == 1:
+        # Only versions below the latest are ever removed, and this one stayed the latest.
+        name = names.MAIN if branch is None else branch.branch
+        raise DamagedGraphError(
+            f"version {versions.pop()} of {names.MANIFEST} in {root}, the newest of branch "
+            f"{name!r}, is damaged: a file of it is missing",
+            next_step=f"Run `omnigraph check {root} --deep`, and restore the file from a backup.",
+        )
+    raise StorageUnavailableError(
+        f"the manifest of {root} changed {_READ_ATTEMPTS} times while it was being read",
+        next_step=f"Run it again. If the error persists, run `omnigraph check {root}`.",
+    )
+
+
+def read_manifest_version(
+    root: Root, version: int, *, branch: BranchRef | None = None
+) -> ManifestState:
+    """One version of a branch's manifest, while it is among those that a reader may believe."""
+    handle = _opened(root, _lance_branch(branch), version)
+    state = None if handle is None else _read_whole(root, branch, handle, None)
+    if state is not None:
+        return state
+    latest = read_manifest(root, branch=branch).version
+    origin = None if branch is None else branch.forked_from
+    first = 1 if origin is None else origin.manifest_version
+    oldest = max(first, latest - names.MANIFEST_VERSIONS_KEPT + 1)
+    next_step = f"Versions {oldest} to {latest} can be read."
+    if first <= version <= latest:
+        raise NoLongerKeptError(
+            f"manifest version {version} of {root} is no longer kept", next_step=next_step
+        )
+    raise NotFoundError(
+        f"manifest version {version} of {root} "
+        + ("does not exist yet" if version > latest else "never was"),
+        next_step=next_step,
+    )
+
+
+def stored_version(root: Root, version: int, *, branch: BranchRef | None = None) -> ManifestState:
+    """One version of a branch's manifest as it is stored, for reports on damage.
+
+    Raises:
+        DamagedGraphError, StorageUnavailableError: it cannot be read, or is not what was written.
+    """
+    # No cache: what is asked is what the store has now.
+    handle = open_dataset(root, names.MANIFEST, fork=_lance_branch(branch), version=version)
+    if handle is None or KEY_COLUMN not in handle.schema.names:
+        raise DamagedGraphError(f"version {version} of {names.MANIFEST} in {root} has no rows")
+    facts = _known_facts(root, handle)
+    with translated(root, f"read version {version} of {names.MANIFEST}"):
+        table = handle.to_table()
+    return ManifestState(
+        ref=branch,
+        version=version,
+        facts=facts,
+        root=root,
+        rows=decode(table),
+        handle=handle,
+    )
+
+
+def create_manifest(
+    root: Root, rows: Iterable[ManifestRow], *, operation_id: str, stamp: int = names.STAMP
+) -> None:
+    """Make the graph visible: one version that holds every row and the stamp.
+
+    The durability of its creator becomes the default of the graph.
+    """
+    facts = ManifestFacts(stamp=stamp, durability=root.durability)
+    rows = _with_checksums(root, tuple(rows), None)
+    sync(root)
+    create_dataset(root, names.MANIFEST, encode(rows, facts), operation_id=operation_id)
+    sync(root)
+
+
+def swap_manifest(
+    base: ManifestState,
+    rows: Iterable[ManifestRow],
+    *,
+    operation_id: str,
+    stamp: int = names.STAMP,
+) -> SwapAnswer:
+    """Try to put `rows` as the version right after `base`.
+
+    If commits are durable, everything that the rows name is on stable storage before they are put,
+    and the rows are when this returns.
+
+    Raises:
+        FormatTooNewError: `base` has a format that this program does not know.
+    """
+    _refuse_newer(base.root, base.stamp)
+    rows = _with_checksums(base.root, tuple(rows), base)
+    make_durable(base.root)  # whatever these rows name, whichever process wrote it
+    is_synced = base.root.durability is Durability.COMMIT
+    facts = replace(base.facts, stamp=stamp, unsynced_boot=None if is_synced else boot_id())
+    content = encode(rows, facts)
+    try:
+        fragments = write_fragments(content, base.handle, mode="overwrite")
+        made = LanceDataset.commit(
+            base.handle,
+            Transaction(
+                read_version=base.version,
+                operation=LanceOperation.Overwrite(content.schema, fragments),
+                transaction_properties={names.OPERATION_PROPERTY: operation_id},
+            ),
+            max_retries=0,
+        )
+    except CommitConflictError:
+        return SwapAnswer.REFUSED
+    except OSError:
+        return SwapAnswer.UNKNOWN
+    make_durable(base.root)
+    if stamp >= names.STAMP_OF_HEADS:  # for others more is to be read than these rows
+        put = replace(base, version=int(made.version), facts=facts, rows=rows, assumed=())
+        remember(replace(put, handle=made))
+    return SwapAnswer.ACCEPTED
+
+
+def keep_manifest_versions(base: ManifestState) -> None:
+    """Try to switch off Lance's automatic cleanup, as the version right after `base`.
+
+    It would take versions that readers believe, and that branches were forked from.
+    """
+    with translated(base.root, f"switch off the automatic cleanup of {names.MANIFEST}"):
+        try:
+            LanceDataset.commit(
+                base.handle,
+                Transaction(read_version=base.version, operation=without_cleanup(base.handle)),
+                max_retries=0,
+            )
+        except CommitConflictError:
+            return  # a concurrent writer was faster; a second read shows whether it is needed
+
+
+def forget_old_versions(root: Root, *, branch: BranchRef | None = None) -> Removal:
+    """Delete manifest versions that no reader may believe any more."""
+    line = Line(names.MANIFEST, _lance_branch(branch))
+    versions = versions_of(root, line)
+    latest = max(versions, default=0)
+    old = [each for each in versions if each <= latest - names.MANIFEST_VERSIONS_KEPT]
+    return remove_versions(root, line, old)
+
+
+def fork_manifest(root: Root, branch: BranchRef) -> None:
+    """Give a branch that is being created its manifest: the rows of what it was forked from."""
+    origin = branch.forked_from
+    assert origin is not None
+    with translated(root, f"make branch {branch.branch}"):
+        _open_main(root).create_branch(
+            branch.lance_branch, (origin.lance_branch, origin.manifest_version)
+        )
+
+
+def manifest_branches(root: Root) -> Mapping[str, BranchOrigin]:
+    """Every Lance branch of the manifest and where it was forked."""
+    with translated(root, f"list the branches of {names.MANIFEST}"):
+        return {
+            name: BranchOrigin(
+                parent=branch["parent_branch"], manifest_version=branch["parent_version"]
+            )
+            for name, branch in lance_branches(_open_main(root)).items()
+        }
+
+
+def commits_of_fork(root: Root, lance_branch: str | None) -> tuple[GraphCommit, ...]:
+    """The commits in a Lance branch of the manifest, of a living branch or not; none if gone."""
+    with translated(root, f"read {names.MANIFEST}"):
+        try:
+            handle = _opened(root, lance_branch)
+            if handle is None:
+                return ()
+            _known_facts(root, handle)
+            rows = decode(handle.to_table())
+        except (ValueError, OSError) as error:
+            if not is_not_found(error):
+                raise
+            rows = ()
+    return tuple(row for row in rows if isinstance(row, GraphCommit))
+
+
+def drop_manifest_branch(root: Root, name: str) -> bool:
+    """Try to delete a Lance branch of the manifest; False if it has to stay for its forks.
+
+    Lance also fails when a third branch disappears while it looks for such forks, so list again
+    to learn whether it is gone.
+    """
+    handle = _open_main(root)
+    require_tree_inside(root, names.MANIFEST)
+    with translated(root, f"delete branch {name} of {names.MANIFEST}"):
+        try:
+            handle.branches.delete(name)
+        except (ValueError, OSError) as error:
+            if "is referenced by" in str(error):
+                return False
+            if not is_not_found(error):
+                raise
+    return True
+
+
+def _open_main(root: Root) -> LanceDataset:
+    handle = _opened(root, None)
+    if handle is None:
+        raise _no_graph(root, None)
+    return handle
+
+
+def _opened(root: Root, fork: str | None, version: int | None = None) -> LanceDataset | None:
+    return open_dataset(root, names.MANIFEST, fork=fork, version=version, caches=Caches.BY_TAG)
+
+
+def _with_checksums(
+    root: Root, rows: tuple[ManifestRow, ...], base: ManifestState | None
+) -> tuple[ManifestRow, ...]:
+    """The rows, with checksums for new versions of tables whose writer recorded none."""
+    known = () if base is None else base.rows
+    lacking = {
+        row for row in rows if isinstance(row, TableVersion) and row.checksums is None
+    }.difference(known)
+    if not lacking or root.scheme is not Scheme.LOCAL:
+        return rows
+    first = {row.table_key: row.location for row in rows if isinstance(row, Table)}
+    pinned = {} if base is None else base.snapshot().tables
+
+    def recorded(row: ManifestRow) -> ManifestRow:
+        if not isinstance(row, TableVersion) or row not in lacking:
+            return row
+        location = row.location or first[row.table_key]
+        before = pinned.get(row.table_key)
+        entry = TableEntry(
+            table_key=row.table_key,
+            location=location,
+            version=row.version,
+            fork=row.fork,
+            branch=row.branch,
+            row_count=row.row_count,
+            checksums=None if before is None or before.location != location else before.checksums,
+        )
+        checksums = record_version(root, entry, row.version)
+        if checksums is None or row.made_at not in (None, checksums.made_at):
+            return row  # another version of that number: readers will say so
+        return replace(row, made_at=checksums.made_at, checksums=checksums.digest)
+
+    return tuple(map(recorded, rows))
+
+
+def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDataset:
+    """The latest version, or the handle to read it with if it is not known."""
+    mark = mark_before_opening(root, branch)
+    try:
+        handle = _opened(root, _lance_branch(branch))
+        if handle is not None and KEY_COLUMN not in handle.schema.names:
+            # Lance takes a version file of zeros for a version without columns.
+            handle = _stepped_back(root, branch, None) or handle
+        elif handle is not None and _may_name_lost(facts_of(handle.schema)):
+            handle = _stepped_back(root, branch, handle) or handle
+    except (DamagedGraphError, StorageUnavailableError):
+        handle = _stepped_back(root, branch, None)
+        if handle is None:
+            raise
+    if handle is None:
+        raise _no_graph(root, branch)
+    return known_at(handle, branch, mark) or handle
+
+
+def _stepped_back(
+    root: Root, branch: BranchRef | None, newest: LanceDataset | None
+) -> LanceDataset | None:
+    """The newest version that no power cut tore, if that is an older one than was found."""
+    fork = _lance_branch(branch)
+    version = newest_whole_version(root, fork, is_whole)
+    if version is None or (newest is not None and version >= newest.version):
+        return None
+    return _opened(root, fork, version)
+
+
+def _may_name_lost(facts: ManifestFacts) -> bool:
+    """Whether it was put without a sync before the machine was started."""
+    return facts.unsynced_boot is not None and facts.unsynced_boot != boot_id()
+
+
+def is_whole(root: Root, fork: str | None, version: int) -> bool:
+    """Whether a version of the manifest was not torn by a power cut, and names nothing it took.
+
+    What is damaged otherwise counts as whole: readers do not step back over that in silence.
+    """
+    if is_torn(version_file(root, names.MANIFEST, fork, version)):
+        return False
+    try:
+        handle = _opened(root, fork, version)
+        if handle is None:  # gone since it was listed, or the file is that of another version
+            return version_file(root, names.MANIFEST, fork, version).exists()
+        if any(lost_files(root, names.MANIFEST, handle)):
+            return False
+        if not _may_name_lost(facts_of(handle.schema)):
+            return True
+        rows = decode(handle.to_table())
+    except (OmnigraphError, OSError, ValueError):
+        return True
+    pinned = [row for row in rows if isinstance(row, TableVersion)]
+    heads = [row for row in rows if isinstance(row, GraphHead)]
+    return all(_is_there(root, row) for row in pinned) and all(
+        is_schema_there(stored_objects(root), head.schema_hash) for head in heads
+    )
+
+
+def _is_there(root: Root, row: TableVersion) -> bool:
+    location = row.location or names.table_location(row.table_key)
+    if is_torn(version_file(root, location, row.fork, row.version)):
+        return False
+    try:
+        table = open_dataset(root, location, fork=row.fork, version=row.version)
+    except (DamagedGraphError, StorageUnavailableError):
+        return True
+    return table is not None and not any(lost_files(root, location, table))
+
+
+def _read_whole(
+    root: Root,
+    branch: BranchRef | None,
+    handle: LanceDataset,
+    point: str | None,
+    *,
+    is_newest: bool = False,
+) -> ManifestState | None:
+    facts = _known_facts(root, handle)
+    with translated(root, f"read {names.MANIFEST}"):
+        try:
+            table = handle.to_table()
+            if point is not None:
+                reach(f"{point}.verify")
+            latest = handle.latest_version
+        except (ValueError, OSError) as error:
+            if is_not_found(error):
+                return None
+            raise
+    if handle.version <= latest - names.MANIFEST_VERSIONS_KEPT:
+        return None
+    if is_newest and handle.version < latest:
+        _require_own_number(root, branch, latest)
+    rows = decode(table)
+    state = ManifestState(
+        ref=branch,
+        version=handle.version,
+        facts=facts,
+        root=root,
+        rows=rows if branch is None else _with_head(rows, branch),
+        handle=handle,
+    )
+    if facts.stamp < names.STAMP_OF_HEADS:
+        is_newest_of_main = branch is None and handle.version == latest
+        state = _with_assumed_rows(state, is_newest_of_main=is_newest_of_main)
+    remember(state)
+    return state
+
+
+def _require_own_number(root: Root, branch: BranchRef | None, version: int) -> None:
+    """Require that the file of a version is not that of another one.
+
+    Lance finds the newest version by the names of the files, and takes its number from the content.
+    Both differ if two files were exchanged; then an earlier state would be read. While others
+    write, the newest version is another one after the read than before, and costs this look.
+
+    Raises:
+        DamagedGraphError: the file holds another version.
+    """
+    fork = _lance_branch(branch)
+    try:
+        handle = _opened(root, fork, version)
+    except (DamagedGraphError, StorageUnavailableError):
+        return  # it cannot be decoded: a reader who finds it says so, or steps back over it
+    if handle is None and _is_complete(root, fork, version):
+        raise DamagedGraphError(
+            f"version {version} of {names.MANIFEST} in {root} is damaged: its file holds another "
+            "version",
+            next_step=f"Restore the file from a backup, or run `omnigraph repair {root} "
+            "--rebuild-manifest` to see what can be recovered.",
+        )
+
+
+def _is_complete(root: Root, fork: str | None, version: int) -> bool:
+    """Whether the file of a version is there, and was not torn by a power cut."""
+    if root.scheme is Scheme.LOCAL:
+        return not is_torn(version_file(root, names.MANIFEST, fork, version))
+    place = names.fork_location(names.MANIFEST, fork) if fork else names.MANIFEST
+    return stored_objects(root).read(f"{place}/{names.lance_version(version)}") is not None
+
+
+def _with_assumed_rows(state: ManifestState, *, is_newest_of_main: bool) -> ManifestState:
+    """A substitute for the head of a manifest that has none; see `old_formats`."""
+    if is_newest_of_main:
+        schema_hash = schema_hash_at_root(state.root)
+    else:
+        # Since it was brought up to date the graph may have got another schema.
+        schema_hash = read_manifest(state.root).head.first_schema
+    branches = {} if state.branch is None else manifest_branches(state.root)
+    origin = branches.get(state.branch or names.MAIN)
+    old = OldVersion(
+        branch=state.branch,
+        parent_branch=None if origin is None else origin.parent,
+        version=state.version,
+        made_at=made_at(state.handle),
+        schema_hash=schema_hash,
+    )
+    return replace(state, assumed=assumed_rows(state.root, old))
+
+
+def _known_facts(root: Root, handle: LanceDataset) -> ManifestFacts:
+    """What a manifest says beside its rows; asked first, because its rows may be of new kinds."""
+    facts = facts_of(handle.schema)
+    _refuse_newer(root, facts.stamp)
+    return facts
+
+
+def _refuse_newer(root: Root, stamp: int) -> None:
+    if stamp > names.STAMP:
+        raise FormatTooNewError(root.uri, found=stamp, supported=names.STAMP)
+
+
+def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[ManifestRow, ...]:
+    """Until its first publish a branch has its parent's rows and no head of its own."""
+    heads = {row.branch: row for row in rows if isinstance(row, GraphHead)}
+    origin = branch.forked_from
+    if origin is None or branch.branch in heads:
+        return rows
+    # A branch that is older than heads has its own, and none of main.
+    parent = heads.get(origin.branch) or heads.get(None) or next(iter(heads.values()), None)
+    if parent is None:
+        return rows
+    head = replace(
+        parent,
+        branch=branch.branch,
+        sequence=0,
+        commit_id=origin.commit_id,
+        incarnation=branch.incarnation,
+        parent_branch=origin.branch,
+        schema_hash=origin.schema_hash or parent.schema_hash,
+    )
+    if origin.tables is None:
+        return (*rows, head)
+    kept = [row for row in rows if not isinstance(row, TableVersion | Tombstone)]
+    pinned = entries(origin.tables, branch=branch.branch).values()
+    return (*kept, *map(_published, pinned), head)
+
+
+def _published(entry: TableEntry) -> TableVersion:
+    return TableVersion(
+        table_key=entry.table_key,
+        version=entry.version,
+        branch=entry.branch,
+        row_count=entry.row_count,
+        fork=entry.fork,
+        made_at=entry.made_at,
+        checksums=None if entry.checksums is None else entry.checksums.digest,
+        location=entry.location,
+    )
+
+
+def _lance_branch(branch: BranchRef | None) -> str | None:
+    return None if branch is None else branch.lance_branch
+
+
+def _no_graph(root: Root, branch: BranchRef | None) -> NotFoundError:
+    if branch is None:
+        return NotFoundError(
+            f"there is no graph at {root}",
+            next_step=f"Run `omnigraph init {root} --schema FILE` to create one.",
+        )
+    return NotFoundError(
+        f"branch {branch.branch!r} does not exist in {root}",
+        next_step=f"Run `omnigraph branch list {root}`.",
+    )

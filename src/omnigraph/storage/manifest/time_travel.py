@@ -1,0 +1,173 @@
+"""Earlier states of a branch: by manifest version, by commit, or by point in time.
+
+Invariant: what a commit left is read from the manifest version it made while that may be believed,
+and afterwards put together from the commits: of every table the newest move at or before it. Both
+give the same snapshot; what neither knows raises an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError
+from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import read_manifest_version
+from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange, Table, TableVersion
+from omnigraph.storage.snapshot import ChecksumRef, Pin, Snapshot, fold_tables
+from omnigraph.storage.staging.table_versions import facts_at
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.staging.table_versions import VersionFacts
+
+
+def branch_commits(
+    root: Root, state: ManifestState, *, also: Iterable[GraphCommit] = ()
+) -> tuple[GraphCommit, ...]:
+    """Every commit the branch descends from, newest first, as far as it is known."""
+    return commit_graph(root, state, also=also).reachable(state.head.commit_id)
+
+
+def snapshot_at_commit(root: Root, state: ManifestState, commit_id: str) -> Snapshot | None:
+    """The graph as a commit left it; None if neither this state nor the history knows it.
+
+    The history is not read for a commit that the state itself knows and still has whole.
+    """
+    for row in state.known_rows:
+        if isinstance(row, GraphCommit) and row.commit_id == commit_id:
+            left = _kept(root, state, row)
+            if left is not None:
+                return left
+    graph = commit_graph(root, state)
+    commit = graph.get(commit_id)
+    if commit is None:
+        return None
+    return _kept(root, state, commit) or _put_together(root, state, graph, commit)
+
+
+def snapshot_of(
+    root: Root, states: Sequence[ManifestState], graph: CommitGraph, commit: GraphCommit
+) -> Snapshot:
+    """The state after a commit of one of these branches, or as recorded by the commits alone."""
+    for state in states:
+        left = _kept(root, state, commit)
+        if left is not None:
+            return left
+    known = commit_graph(root, *states).commits
+    return _put_together(root, states[0], CommitGraph({**known, **graph.commits}), commit)
+
+
+def snapshot_at_time(root: Root, state: ManifestState, moment: datetime) -> Snapshot:
+    """The branch as its newest commit that is not younger than the moment left it."""
+    graph = commit_graph(root, state)
+    line = list(graph.line(state.head.commit_id))
+    for commit in line:
+        if datetime.fromisoformat(commit.created_at) <= moment:
+            return _kept(root, state, commit) or _put_together(root, state, graph, commit)
+    began = f"; its first commit is of {line[-1].created_at}" if line else ""
+    raise NotFoundError(
+        f"{root} had no commit at {moment.isoformat()}{began}",
+        next_step=f"Run `omnigraph commit list {root}`.",
+    )
+
+
+def moves_up_to(graph: CommitGraph, commit_id: str, tables: int) -> dict[str, Pin]:
+    """Where a commit and those before it left every table, until that many are known.
+
+    A schema change knows all of them.
+    """
+    moves: dict[str, Pin] = {}
+    for each in graph.line(commit_id):
+        if each.schema_change is not None:
+            for table_key, _, version, fork in each.schema_change.tables:
+                moves.setdefault(table_key, Pin(version, fork))
+            break
+        for table_key, version, fork in each.tables:
+            moves.setdefault(table_key, Pin(version, fork))
+        if len(moves) >= tables:
+            break
+    return moves
+
+
+def last_schema_change(graph: CommitGraph, commit_id: str) -> SchemaChange | None:
+    """The newest schema change at or before a commit."""
+    changes = (each.schema_change for each in graph.line(commit_id))
+    return next((each for each in changes if each is not None), None)
+
+
+def tables_under(state: ManifestState, change: SchemaChange | None) -> tuple[Table, ...]:
+    """The tables of every commit after a schema change and before the next, with their paths."""
+    if change is None:
+        return tuple(row for row in state.rows if isinstance(row, Table) and row.made_by is None)
+    return tuple(Table(table_key=key, location=place) for key, place, _, _ in change.tables)
+
+
+def _with_facts(entry: TableEntry, facts: VersionFacts) -> TableEntry:
+    checksums = ChecksumRef(entry.fork, entry.version, facts.made_at, None)
+    return replace(entry, row_count=facts.rows, made_at=facts.made_at, checksums=checksums)
+
+
+def moment_of(text: str) -> datetime:
+    """A point in time written as ISO 8601; one without a zone is taken as UTC."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInputError(
+            f"{text!r:.80} is not a point in time",
+            next_step="Write it as 2026-11-01 or 2026-11-01T12:30:00+01:00.",
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _kept(root: Root, state: ManifestState, commit: GraphCommit) -> Snapshot | None:
+    """What the commit left, from the manifest version it made, if this branch still keeps that."""
+    if commit.commit_id == state.head.commit_id:
+        return state.snapshot()
+    if commit.branch != state.branch:
+        return None
+    try:
+        left = read_manifest_version(root, commit.manifest_version, branch=state.ref)
+    except NotFoundError:
+        return None
+    return left.snapshot() if left.head.commit_id == commit.commit_id else None
+
+
+def _put_together(
+    root: Root, state: ManifestState, graph: CommitGraph, commit: GraphCommit
+) -> Snapshot:
+    change = last_schema_change(graph, commit.commit_id)
+    tables = tables_under(state, change)
+    known = {table.table_key for table in tables}
+    moves = {
+        key: pin
+        for key, pin in moves_up_to(graph, commit.commit_id, len(tables)).items()
+        if key in known
+    }
+    versions = [
+        TableVersion(table_key=key, version=pin.version, branch=None, row_count=0, fork=pin.fork)
+        for key, pin in moves.items()
+    ]
+    entries = fold_tables((*tables, *versions), lineage=(None,))
+    found = {key: facts_at(root, entry, entry.version) for key, entry in entries.items()}
+    facts = {key: each for key, each in found.items() if each is not None}
+    gone = sorted(found.keys() - facts.keys())
+    if gone or len(moves) < len(tables):
+        unknown = gone or sorted({table.table_key for table in tables} - moves.keys())
+        raise NoLongerKeptError(
+            f"commit {commit.commit_id} is known, but its data of {', '.join(unknown[:3])} "
+            "is no longer kept",
+            next_step="Choose a newer commit; tags keep the commits they name.",
+        )
+    return Snapshot(
+        branch=commit.branch,
+        manifest_version=commit.manifest_version,
+        head=None,
+        tables={key: _with_facts(entry, facts[key]) for key, entry in entries.items()},
+        commit_id=commit.commit_id,
+        schema_hash=state.head.first_schema if change is None else change.after,
+    )

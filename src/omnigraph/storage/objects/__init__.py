@@ -1,0 +1,1 @@
+"""Roots and plain objects below them: put-if-absent, durability, failures."""

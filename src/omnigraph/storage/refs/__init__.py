@@ -1,0 +1,1 @@
+"""Names of states: branches, tags, holds, references, and what they keep."""

@@ -1,0 +1,235 @@
+"""What a reference means: a branch, a tag, a commit, a manifest version, a point in time.
+
+Invariant: one text means one thing. Branches and tags come first; their names cannot look like the
+others, but for the beginning of a commit id, which is looked for last. Nothing is read twice: what
+comes back is pinned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.errors import (
+    ConflictError,
+    DamagedGraphError,
+    InvalidInputError,
+    NotFoundError,
+)
+from omnigraph.failpoints import reach
+from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import read_manifest_version
+from omnigraph.storage.manifest.time_travel import (
+    branch_commits,
+    moment_of,
+    snapshot_at_commit,
+    snapshot_at_time,
+)
+from omnigraph.storage.refs.branches import (
+    find_branch,
+    is_living,
+    living_branches,
+    read_branch_manifest,
+    require_living,
+)
+from omnigraph.storage.refs.reference_names import (
+    could_be_name,
+    is_commit_id,
+    is_commit_prefix,
+    is_point_in_time,
+    manifest_version,
+)
+from omnigraph.storage.refs.retained import require_retained
+from omnigraph.storage.refs.tags import Tag, read_tag
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.snapshot import Snapshot
+
+Reference = str | int | datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What a reference means: rows to read, and the branch state they were found through.
+
+    `tag` is the tag that the reference names, if it names one.
+    """
+
+    name: str
+    state: ManifestState
+    snapshot: Snapshot
+    tag: Tag | None = None
+
+
+def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
+    """The living incarnation of a branch that a caller named; None is main."""
+    given: object = name
+    if given is None or given == names.MAIN:
+        return None
+    if not isinstance(given, str):
+        raise InvalidInputError(f"branch is {shown(given)}, expected a name")
+    text = given.strip()
+    if text == names.MAIN:
+        return None
+    public = could_be_name(text) and not names.is_system_name(text)
+    ref = find_branch(objects, text) if public else None
+    if ref is None:
+        hint = did_you_mean(text, [names.MAIN, *living_branches(objects)])
+        raise NotFoundError(
+            f"{objects.root} has no branch {shown(text)}" + (f" ({hint})" if hint else ""),
+            next_step=f"Run `omnigraph branch list {objects.root}`.",
+        )
+    return ref
+
+
+def branch_state(objects: Objects, ref: BranchRef | None) -> ManifestState:
+    """The published state of a branch.
+
+    Raises:
+        NotFoundError: the branch was deleted concurrently.
+        DamagedGraphError: its manifest is missing, or damaged.
+
+    A late write can bring the manifest of a deleted branch back to life, so the log is looked at
+    again after the manifest was read.
+    """
+    reach("read.begin")
+    try:
+        state = read_branch_manifest(objects, ref)
+    except DamagedGraphError:
+        require_living(objects, ref)  # the files of a branch go one after the other
+        raise
+    reach("read.post_manifest")
+    require_living(objects, ref)
+    reach("read.verify")
+    return state
+
+
+def require_source_lives(objects: Objects, source: Resolved) -> None:
+    """Asked once a claim was put: a cleanup may have looked for claims before.
+
+    What the source holds was kept until then if the branch and the tag it was found through are
+    still there.
+
+    Raises:
+        ConflictError: one of the two was deleted.
+    """
+    parent, tag = source.state.ref, source.tag
+    if parent is not None and not is_living(objects, parent):
+        gone = f"branch {parent.branch!r}"
+    elif tag is not None and read_tag(objects, tag.tag) != tag:
+        gone = f"tag {tag.tag!r}"
+    else:
+        return
+    raise ConflictError(f"{gone} was deleted concurrently", next_step="Choose another source.")
+
+
+def resolve(objects: Objects, reference: Reference, *, branch: str | None = None) -> Resolved:
+    """What a reference means, as of now; versions and times are those of `branch`.
+
+    Raises:
+        NotFoundError: nothing of that name, or it is no longer kept.
+    """
+    text = _text(reference)
+    if text == names.MAIN:
+        return _head(objects, None)
+    version = manifest_version(text)
+    if is_commit_id(text):
+        found = _commit(objects, text.upper(), branch)
+    elif version is not None:
+        ref = branch_ref(objects, branch)
+        state = read_manifest_version(objects.root, version, branch=ref)
+        found = Resolved(name=text, state=state, snapshot=state.snapshot())
+    elif is_point_in_time(text):
+        state = branch_state(objects, branch_ref(objects, branch))
+        snapshot = snapshot_at_time(objects.root, state, moment_of(text))
+        found = Resolved(name=text, state=state, snapshot=snapshot)
+    else:
+        found = _named(objects, text, branch)
+        if found.tag is not None or not is_commit_id(found.name):
+            return found
+    require_retained(objects, found.snapshot, thing=found.name)
+    return found
+
+
+def _named(objects: Objects, text: str, branch: str | None) -> Resolved:
+    tag = read_tag(objects, text) if could_be_name(text) and "/" not in text else None
+    if tag is not None:
+        state = _home(objects, tag.branch, tag.commit_id)
+        return Resolved(name=text, state=state, snapshot=tag.snapshot(), tag=tag)
+    try:
+        return _head(objects, branch_ref(objects, text))
+    except NotFoundError:
+        commit_id = _commit_of_prefix(objects, text.upper()) if is_commit_prefix(text) else None
+        if commit_id is None:
+            raise
+    return _commit(objects, commit_id, branch)
+
+
+def _commit_of_prefix(objects: Objects, prefix: str) -> str | None:
+    """The one commit of any branch whose id starts like that."""
+    states = [branch_state(objects, ref) for ref in (None, *living_branches(objects).values())]
+    matching = sorted(
+        {
+            commit.commit_id
+            for state in states
+            for commit in branch_commits(objects.root, state)
+            if commit.commit_id.startswith(prefix)
+        }
+    )
+    if len(matching) > 1:
+        raise InvalidInputError(
+            f"{prefix} is the start of {len(matching)} commits: {', '.join(matching[:4])}",
+            next_step="Give more letters of it.",
+        )
+    return matching[0] if matching else None
+
+
+def _home(objects: Objects, branch: str | None, commit_id: str) -> ManifestState:
+    """The state of the branch that made a commit if it still lives and knows it, else of main."""
+    ref = None if branch is None else find_branch(objects, branch)
+    if ref is not None:
+        state = branch_state(objects, ref)
+        if any(commit_id == each.commit_id for each in branch_commits(objects.root, state)):
+            return state
+    return branch_state(objects, None)
+
+
+def _head(objects: Objects, ref: BranchRef | None) -> Resolved:
+    state = branch_state(objects, ref)
+    return Resolved(name=state.branch or names.MAIN, state=state, snapshot=state.snapshot())
+
+
+def _commit(objects: Objects, commit_id: str, branch: str | None) -> Resolved:
+    """A commit, looked for on the branch first and then wherever else it may be known."""
+    first = branch_ref(objects, branch)
+    others = [None, *living_branches(objects).values()]
+    for ref in [first, *(each for each in others if each != first)]:
+        state = branch_state(objects, ref)
+        snapshot = snapshot_at_commit(objects.root, state, commit_id)
+        if snapshot is not None and snapshot.branch != state.branch:
+            state = _home(objects, snapshot.branch, commit_id)
+        if snapshot is not None:
+            return Resolved(name=commit_id, state=state, snapshot=snapshot)
+    raise NotFoundError(
+        f"{objects.root} has no commit {commit_id}",
+        next_step=f"Run `omnigraph commit list {objects.root}`.",
+    )
+
+
+def _text(reference: object) -> str:
+    if isinstance(reference, datetime):
+        moment = reference if reference.tzinfo else reference.replace(tzinfo=UTC)
+        return moment.isoformat()
+    if isinstance(reference, int) and not isinstance(reference, bool):
+        return str(reference)
+    if isinstance(reference, str) and reference.strip():
+        return reference.strip()
+    raise InvalidInputError(
+        f"{shown(reference)} does not name a state of the graph",
+        next_step="Name a branch, a tag, a commit, a manifest version or a point in time.",
+    )

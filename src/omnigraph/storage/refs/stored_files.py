@@ -1,0 +1,170 @@
+"""Every file of every version that a graph retains, with the checksum it was published with.
+
+Invariant: a version counts as retained if a branch or a tag pins it, or if its version file exists
+and no floor gave it up: a cleanup that died may have removed a part of what is below. A file that
+several versions name is reported once.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.storage.lance.checksums import (
+    FileChecksum,
+    forget_lists,
+    lists_on_disk,
+    recorded_files,
+)
+from omnigraph.storage.lance.datasets import open_dataset
+from omnigraph.storage.lance.forks import forks_of
+from omnigraph.storage.lance.verification import difference, is_comparable, is_index
+from omnigraph.storage.manifest.retention import Line, line_of, read_retention
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.manifest.version_gc import versions_of
+from omnigraph.storage.refs.branches import living_branches, read_branch_manifest
+from omnigraph.storage.refs.tags import all_tags
+from omnigraph.storage.snapshot import TableEntry, locations_of
+from omnigraph.storage.staging.checksum_recording import named_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file as the newest retained version that names it was published with."""
+
+    entry: TableEntry
+    name: str
+    checksum: FileChecksum
+
+    @property
+    def path(self) -> str:
+        return self.checksum.path(self.entry.location, self.name)
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredFiles:
+    """The files by path, and the failures."""
+
+    files: dict[str, StoredFile] = field(default_factory=dict)
+    unrecorded: dict[str, TableEntry] = field(default_factory=dict)
+    """Files of pinned versions that have no checksum, by table and name."""
+    damaged_lists: list[tuple[TableEntry, DamagedGraphError]] = field(default_factory=list)
+    versions: int = 0
+
+
+def compare(root: Root, file: StoredFile) -> str | None:
+    """How a file differs from what was published, read again whatever this process knows of it."""
+    return difference(root, file.entry.location, file.name, file.checksum, again=True)
+
+
+def manifest_states(objects: Objects) -> tuple[ManifestState, ...]:
+    """The newest manifest of main and of every living branch.
+
+    Raises:
+        DamagedGraphError: a manifest is missing, or damaged.
+    """
+    states = [read_manifest(objects.root)]
+    for ref in living_branches(objects).values():
+        with suppress(NotFoundError):  # deleted concurrently
+            states.append(read_branch_manifest(objects, ref))
+    return tuple(states)
+
+
+def pinned_entries(objects: Objects, states: Sequence[ManifestState]) -> tuple[TableEntry, ...]:
+    """What branches and tags pin, each version once; main comes first."""
+    snapshots = [
+        *(state.snapshot() for state in states),
+        *(t.snapshot() for t in all_tags(objects)),
+    ]
+    pinned: dict[tuple[Line, int], TableEntry] = {}
+    for snapshot in snapshots:
+        for entry in snapshot.tables.values():
+            pinned.setdefault((line_of(entry), entry.version), entry)
+    return tuple(pinned.values())
+
+
+def stored_files(
+    objects: Objects,
+    states: Sequence[ManifestState],
+    *,
+    counts: Callable[[TableEntry], bool] = lambda _: True,
+) -> StoredFiles:
+    """The files of all versions that are pinned, and of retained ones that `counts` accepts."""
+    forget_lists()  # what is on disk counts, not what this process has read of it before
+    root = objects.root
+    stored = StoredFiles()
+    pinned = pinned_entries(objects, states)
+    for entry in pinned:
+        _add(root, stored, entry)
+        _add_unrecorded(root, stored, entry)
+    known = {(line_of(entry), entry.version) for entry in pinned}
+    retention = read_retention(objects)
+    for entry in _unpinned(root, states):
+        is_known = (line_of(entry), entry.version) in known
+        if not is_known and not retention.is_below(entry) and counts(entry):
+            _add(root, stored, entry, with_indexes=False)
+    return stored
+
+
+def _unpinned(root: Root, states: Sequence[ManifestState]) -> Iterator[TableEntry]:
+    """Retained versions, newest first, from their lists on disk.
+
+    Most were published once; some belong to operations that were decided against.
+    """
+    keys = {
+        location: key
+        for state in states
+        for key, locations in locations_of(state.rows).items()
+        for location in locations
+    }
+    for location, table_key in sorted(keys.items()):
+        for fork in (None, *forks_of(root, location)):
+            lists = lists_on_disk(root, location, fork)
+            versions = set(versions_of(root, Line(location, fork)))
+            for ref in reversed(lists):
+                if ref.version in versions:
+                    yield TableEntry(
+                        table_key=table_key,
+                        location=location,
+                        version=ref.version,
+                        fork=fork,
+                        branch=None,
+                        row_count=0,
+                        checksums=ref,
+                    )
+
+
+def _add(root: Root, stored: StoredFiles, entry: TableEntry, *, with_indexes: bool = True) -> None:
+    """Time travel needs no index, and `optimize` leaves damaged ones in old versions."""
+    try:
+        files = recorded_files(root, entry.location, entry.checksums)
+    except DamagedGraphError as error:
+        stored.damaged_lists.append((entry, error))
+        return
+    stored.versions += 1
+    for name, checksum in files.items():
+        if is_index(name) and not with_indexes:
+            continue
+        file = StoredFile(entry=entry, name=name, checksum=checksum)
+        stored.files.setdefault(file.path, file)
+
+
+def _add_unrecorded(root: Root, stored: StoredFiles, entry: TableEntry) -> None:
+    try:
+        recorded = recorded_files(root, entry.location, entry.checksums)
+        dataset = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
+        if dataset is not None:
+            for name in named_files(root, entry, dataset):
+                if name not in recorded or not is_comparable(root, recorded[name]):
+                    stored.unrecorded[f"{entry.location}/{name}"] = entry
+    except DamagedGraphError:
+        return  # reported by its list or its version file

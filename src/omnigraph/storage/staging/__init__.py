@@ -1,0 +1,1 @@
+"""Changes of one table: staged, committed as a version, compared."""

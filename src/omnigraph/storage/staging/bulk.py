@@ -1,0 +1,283 @@
+"""Staging from many tasks: fragments written anywhere, gathered into one change per table.
+
+Invariant: nothing here commits. A task hands back descriptions of the files it wrote; what was not
+handed back is never named by any version. Rows found bad after they were written are left out by a
+deletion file of our own, so no data file is written twice.
+
+A deletion file is named after its fragment, so the fragments of such a change carry their numbers,
+counted on from the pin. Lance refuses a commit that would use a number twice.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from lance import LanceOperation
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+
+from omnigraph import names
+from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.objects.containment import require_inside
+from omnigraph.storage.objects.s3_options import for_one_request
+from omnigraph.storage.staging.changes import Change, Checksums, StagedChange
+from omnigraph.storage.staging.checksum_recording import staged_checksums
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.snapshot import TableEntry
+
+_DELETION_SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+_READ_ROWS: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFragment:
+    """A fragment on disk that no version names yet, and the offsets of rows to exclude from it."""
+
+    description: str
+    rows: int
+    excluded: np.ndarray = field(
+        default_factory=lambda: np.empty(0, np.uint32), repr=False, compare=False
+    )
+
+    @property
+    def rows_kept(self) -> int:
+        return self.rows - len(self.excluded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    """A pinned fragment that loses rows; `description` is None if it loses all of them."""
+
+    fragment_id: int
+    description: str | None
+    rows_lost: int
+
+
+def write_rows(
+    root: Root, entry: TableEntry, rows: pa.Table | pa.RecordBatchReader
+) -> tuple[StagedFragment, ...]:
+    """Write rows as fragments of a table; runs in any process."""
+    base = kept_open(root, entry)
+    with translated(root, f"stage rows for {entry.table_key}"):
+        written = write_fragments(rows, base, mode="append")
+    return tuple(_staged(root, entry, fragment) for fragment in written)
+
+
+def write_replacements(
+    root: Root, entry: TableEntry, rows: pa.Table, row_ids: np.ndarray
+) -> tuple[StagedFragment, ...]:
+    """Write new contents of pinned rows, which keep their stable row ids."""
+    base = kept_open(root, entry)
+    with translated(root, f"stage rows for {entry.table_key}"):
+        written = write_fragments(rows, base, mode="append")
+    start = 0
+    for each in written:
+        ids = row_ids[start : start + each.physical_rows].tolist()
+        each.row_id_meta = RowIdSequence(ids).to_inline_metadata()
+        start += each.physical_rows
+    return tuple(_staged(root, entry, fragment) for fragment in written)
+
+
+def read_staged(
+    root: Root, entry: TableEntry, fragment: StagedFragment, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a staged fragment, left-out ones included, in the order they were written."""
+    with translated(root, f"read staged rows of {entry.table_key}"):
+        reader = _reader(root, entry, fragment, columns)
+        yield from reader.read_all(batch_size=_READ_ROWS).to_batches()
+
+
+def take_staged(
+    root: Root,
+    entry: TableEntry,
+    fragment: StagedFragment,
+    columns: Sequence[str],
+    offsets: np.ndarray,
+) -> pa.Table:
+    """Some rows of a staged fragment; offsets ascend."""
+    with translated(root, f"read staged rows of {entry.table_key}"):
+        reader = _reader(root, entry, fragment, columns)
+        return reader.take_rows(offsets.tolist()).to_table()
+
+
+def _reader(
+    root: Root, entry: TableEntry, fragment: StagedFragment, columns: Sequence[str]
+) -> LanceFileReader:
+    (file,) = json.loads(fragment.description)["files"]
+    path = names.lance_data(_folder(entry), file["path"])
+    require_inside(root, path)
+    return LanceFileReader(
+        root.child(path),
+        storage_options=for_one_request(root.storage_options) or None,
+        columns=list(columns),
+    )
+
+
+def shrink(root: Root, entry: TableEntry, fragment_id: int, offsets: np.ndarray) -> Shrunk:
+    """Leave rows of a pinned fragment out of the next version."""
+    base = kept_open(root, entry)
+    with translated(root, f"stage deletions for {entry.table_key}"):
+        fragment = base.get_fragment(fragment_id)
+        assert fragment is not None
+        left = fragment.delete_rows(offsets.tolist())
+    return Shrunk(
+        fragment_id=fragment_id,
+        description=None if left is None else _described(left),
+        rows_lost=len(offsets),
+    )
+
+
+def gather_append(
+    objects: Objects, entry: TableEntry, fragments: Sequence[StagedFragment]
+) -> StagedChange:
+    """All fragments as one append."""
+    return StagedChange(
+        entry=entry,
+        change=Change.APPEND,
+        rows_inserted=_kept(fragments),
+        rows_updated=0,
+        rows_deleted=0,
+        operation=LanceOperation.Append(_numbered(objects, entry, fragments)),
+        base=kept_open(objects.root, entry),
+        checksums=_checksums(fragments),
+    )
+
+
+def gather_overwrite(
+    objects: Objects, entry: TableEntry, fragments: Sequence[StagedFragment]
+) -> StagedChange:
+    """All fragments in place of every pinned one."""
+    base = kept_open(objects.root, entry)
+    return StagedChange(
+        entry=entry,
+        change=Change.OVERWRITE,
+        rows_inserted=_kept(fragments),
+        rows_updated=0,
+        rows_deleted=entry.row_count,
+        operation=LanceOperation.Update(
+            removed_fragment_ids=[each.fragment_id for each in base.get_fragments()],
+            updated_fragments=[],
+            new_fragments=_numbered(objects, entry, fragments),
+        ),
+        base=base,
+        checksums=_checksums(fragments),
+    )
+
+
+def gather_merge(
+    objects: Objects,
+    entry: TableEntry,
+    *,
+    inserted: Sequence[StagedFragment],
+    replacing: Sequence[StagedFragment],
+    shrunk: Sequence[Shrunk],
+    rows_deleted: int = 0,
+) -> StagedChange:
+    """New rows, new contents of known rows, and the pinned fragments without what goes."""
+    return StagedChange(
+        entry=entry,
+        change=Change.MERGE,
+        rows_inserted=_kept(inserted),
+        rows_updated=_kept(replacing),
+        rows_deleted=rows_deleted,
+        operation=LanceOperation.Update(
+            removed_fragment_ids=[each.fragment_id for each in shrunk if each.description is None],
+            updated_fragments=[_metadata(each.description) for each in shrunk if each.description],
+            new_fragments=_numbered(objects, entry, (*inserted, *replacing)),
+        ),
+        base=kept_open(objects.root, entry),
+        checksums=_checksums((*inserted, *replacing)),
+    )
+
+
+def discard(objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragment]) -> None:
+    """Remove files that no version will ever name."""
+    for fragment in fragments:
+        for file in json.loads(fragment.description)["files"]:
+            objects.delete(f"{_folder(entry)}/data/{file['path']}")
+
+
+def _folder(entry: TableEntry) -> str:
+    return names.fork_location(entry.location, entry.fork) if entry.fork else entry.location
+
+
+def _numbered(
+    objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragment]
+) -> list[FragmentMetadata]:
+    """The fragments that keep a row, with deletion files where some are excluded.
+
+    Without deletions Lance numbers them itself.
+    """
+    kept = [each for each in fragments if each.rows_kept]
+    if not any(len(each.excluded) for each in kept):
+        return [_metadata(each.description) for each in kept]
+    base = kept_open(objects.root, entry)
+    first = max((each.fragment_id for each in base.get_fragments()), default=0) + 1
+    return [
+        _with_deletions(objects, entry, each, number) for number, each in enumerate(kept, first)
+    ]
+
+
+def _with_deletions(
+    objects: Objects, entry: TableEntry, fragment: StagedFragment, number: int
+) -> FragmentMetadata:
+    fields = {**json.loads(fragment.description), "id": number}
+    if len(fragment.excluded):
+        file_id = secrets.randbits(63)
+        sink = pa.BufferOutputStream()
+        offsets = pa.array(np.sort(fragment.excluded), pa.uint32())
+        with pa.ipc.new_file(sink, _DELETION_SCHEMA) as writer:
+            writer.write_table(pa.table([offsets], schema=_DELETION_SCHEMA))
+        objects.replace(
+            f"{_folder(entry)}/_deletions/{number}-{entry.version}-{file_id}.arrow",
+            sink.getvalue().to_pybytes(),
+        )
+        fields["deletion_file"] = {
+            "file_type": "array",
+            "read_version": entry.version,
+            "id": file_id,
+            "num_deleted_rows": len(fragment.excluded),
+            "base_id": None,
+        }
+    return _metadata(fields)
+
+
+def _staged(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFragment:
+    """Checksums go with the description, so that the driver need not read what tasks wrote."""
+    checksums = staged_checksums(root, entry, written)
+    description = json.dumps({**written.to_json(), names.CHECKSUMS_PROPERTY: checksums})
+    return StagedFragment(description=description, rows=int(written.physical_rows))
+
+
+def _checksums(fragments: Iterable[StagedFragment]) -> Checksums:
+    return {
+        name: (size, digest)
+        for fragment in fragments
+        for name, (size, digest) in json.loads(fragment.description)
+        .get(names.CHECKSUMS_PROPERTY, {})
+        .items()
+    }
+
+
+def _described(fragment: FragmentMetadata) -> str:
+    return json.dumps(fragment.to_json())
+
+
+def _metadata(description: str | Mapping[str, Any]) -> FragmentMetadata:
+    fields = json.loads(description) if isinstance(description, str) else dict(description)
+    fields.pop(names.CHECKSUMS_PROPERTY, None)
+    return FragmentMetadata.from_json(json.dumps(fields))
+
+
+def _kept(fragments: Iterable[StagedFragment]) -> int:
+    return sum(each.rows_kept for each in fragments)

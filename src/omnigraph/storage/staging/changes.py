@@ -1,0 +1,144 @@
+"""Staging changes of one table: data files are written, HEAD does not move.
+
+Invariant: nothing here commits. A staged change is an opaque value that only
+`table_versions.commit_staged` can turn into a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from lance.fragment import write_fragments
+
+from omnigraph import names
+from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.datasets import translated
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset, LanceOperation
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+
+Checksums: TypeAlias = Mapping[str, tuple[int, str]]
+"""Sizes and digests of files of a table, by name."""
+
+
+class Change(StrEnum):
+    """How a staged change alters its table."""
+
+    APPEND = "append"
+    MERGE = "merge"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    INDEX = "index"
+    COLUMNS = "columns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedChange:
+    """A change of one table, made from exactly the pinned version, ready to be committed."""
+
+    entry: TableEntry
+    change: Change
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+    operation: LanceOperation.BaseOperation = field(repr=False, compare=False)
+    base: LanceDataset = field(repr=False, compare=False)
+    checksums: Checksums = field(default_factory=dict, repr=False, compare=False)
+    """Of files whose writers have made them already."""
+
+    @property
+    def table_key(self) -> str:
+        return self.entry.table_key
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the table once the change is committed."""
+        return self.entry.row_count + self.rows_inserted - self.rows_deleted
+
+
+def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
+    base = kept_open(root, entry)
+    with translated(root, f"stage rows for {entry.table_key}"):
+        transaction = write_fragments(rows, base, mode="append", return_transaction=True)
+    return StagedChange(
+        entry=entry,
+        change=Change.APPEND,
+        rows_inserted=rows.num_rows,
+        rows_updated=0,
+        rows_deleted=0,
+        operation=transaction.operation,
+        base=base,
+    )
+
+
+def restage_append(root: Root, staged: StagedChange, entry: TableEntry) -> StagedChange:
+    """The same appended files on a newer pin: appends do not depend on the rows below them."""
+    assert staged.change is Change.APPEND
+    return replace(staged, entry=entry, base=kept_open(root, entry))
+
+
+def stage_merge(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
+    """Insert new ids, replace rows of known ones."""
+    base = kept_open(root, entry)
+    with translated(root, f"stage rows for {entry.table_key}"):
+        transaction, counts = (
+            base.merge_insert(names.ID_COLUMN)
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute_uncommitted(rows)
+        )
+    return StagedChange(
+        entry=entry,
+        change=Change.MERGE,
+        rows_inserted=int(counts["num_inserted_rows"]),
+        rows_updated=int(counts["num_updated_rows"]),
+        rows_deleted=0,
+        operation=transaction.operation,
+        base=base,
+    )
+
+
+def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
+    """Replace the whole table.
+
+    The operation comes from Lance as it wrote the files: a schema of our own would number the
+    fields behind a blob differently than the files do, and columns would swap in silence.
+    """
+    base = kept_open(root, entry)
+    with translated(root, f"stage rows for {entry.table_key}"):
+        transaction = write_fragments(rows, base, mode="overwrite", return_transaction=True)
+    return StagedChange(
+        entry=entry,
+        change=Change.OVERWRITE,
+        rows_inserted=rows.num_rows,
+        rows_updated=0,
+        rows_deleted=entry.row_count,
+        operation=transaction.operation,
+        base=base,
+    )
+
+
+def stage_delete(root: Root, entry: TableEntry, ids: pa.Table) -> StagedChange:
+    """Delete the rows with these ids; `ids` has the one column `id`."""
+    base = kept_open(root, entry)
+    with translated(root, f"stage deletions for {entry.table_key}"):
+        transaction, counts = (
+            base.merge_insert(names.ID_COLUMN).when_matched_delete().execute_uncommitted(ids)
+        )
+    return StagedChange(
+        entry=entry,
+        change=Change.DELETE,
+        rows_inserted=0,
+        rows_updated=0,
+        rows_deleted=int(counts["num_deleted_rows"]),
+        operation=transaction.operation,
+        base=base,
+    )

@@ -1,0 +1,296 @@
+"""Staging a change of one table's columns: one transaction, however many columns it touches.
+
+Invariant: nothing here commits, and no value that stays is written again. Rows keep their ids,
+their places and the versions they were created in.
+
+Where no value is computed, only the schema is staged: Lance reads null where no file has a field,
+and forgets files that no field needs. Where values are computed, each fragment gets one more data
+file, and Lance marks its rows as updated; fragments depend on nothing but the pin, so any process
+can compute any of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+from lance import LanceOperation
+from lance.fragment import FragmentMetadata
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.staging.changes import Change, StagedChange
+from omnigraph.storage.staging.column_layout import (
+    ColumnChange,
+    Layout,
+    Place,
+    PlacedColumn,
+    lay_out,
+)
+from omnigraph.storage.staging.field_numbers import columns_of, with_columns
+
+if TYPE_CHECKING:
+    from lance import LanceDataset, LanceFragment
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+Compute: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Makes the computed columns of some rows, by their new names, from the columns that it reads."""
+
+_BATCH_BYTES: Final = 4 << 20
+_BATCH_ROWS_MAX: Final = 8192
+_WAITING_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFiles:
+    """A fragment of the pin with its new values on disk, which no version names yet."""
+
+    fragment_id: int
+    description: str = field(repr=False)
+    made_from: str = field(repr=False)
+    """The data files that the values were computed from, and where the new ones belong."""
+
+
+class _Work(NamedTuple):
+    """What the computation of every fragment has in common."""
+
+    root: Root
+    entry: TableEntry
+    base: LanceDataset
+    layout: Layout
+    reads: Sequence[str]
+    compute: Compute
+
+
+def fragments_to_compute(root: Root, entry: TableEntry, change: ColumnChange) -> tuple[int, ...]:
+    """The fragments that need a file of new values: each is one task for `column_files`."""
+    if not change.computes:
+        return ()
+    return tuple(each.fragment_id for each in kept_open(root, entry).get_fragments())
+
+
+def column_files(
+    root: Root, entry: TableEntry, fragment_id: int, change: ColumnChange, compute: Compute
+) -> ColumnFiles:
+    """Compute and write the new values of one fragment; runs in any process."""
+    base = kept_open(root, entry)
+    fragment = base.get_fragment(fragment_id)
+    assert fragment is not None, "a pinned version keeps its fragments"
+    layout = lay_out(entry, base, change)
+    return _computed(_Work(root, entry, base, layout, change.reads, compute), fragment)
+
+
+def carried_over(
+    root: Root, entry: TableEntry, change: ColumnChange, earlier: Iterable[ColumnFiles]
+) -> tuple[ColumnFiles, ...]:
+    """What was computed on an earlier pin and holds on this one: of fragments with the same files.
+
+    Rows that were deleted since need no value. Rows that were changed are in other fragments.
+    """
+    base = kept_open(root, entry)
+    layout = lay_out(entry, base, change)
+    known = {each.fragment_id: each for each in earlier}
+    carried: list[ColumnFiles] = []
+    for fragment in base.get_fragments():
+        made = known.get(fragment.fragment_id)
+        if made is not None and made.made_from == _origin(entry, layout, fragment):
+            files = json.loads(made.description)["files"]
+            description = json.dumps({**fragment.metadata.to_json(), "files": files})
+            carried.append(replace(made, description=description))
+    return tuple(carried)
+
+
+def staged_from(
+    root: Root, entry: TableEntry, change: ColumnChange, files: Sequence[ColumnFiles]
+) -> StagedChange:
+    """The whole change as one transaction, from the files of all fragments that needed some.
+
+    Raises:
+        InvalidInputError: a stored column becomes required, and rows have no value in it; or the
+            change asks for what `lay_out` refuses.
+    """
+    expected = fragments_to_compute(root, entry, change)
+    assert sorted(each.fragment_id for each in files) == sorted(expected), (
+        "every fragment of the pin is computed once"
+    )
+    base = kept_open(root, entry)
+    layout = lay_out(entry, base, change)
+    _refuse_nulls(root, entry, base, layout)
+    return _staged(entry, base, layout, files)
+
+
+def _staged(
+    entry: TableEntry, base: LanceDataset, layout: Layout, files: Sequence[ColumnFiles]
+) -> StagedChange:
+    schema = with_columns(base.lance_schema, [each.column for each in layout.columns])
+    operation: LanceOperation.BaseOperation
+    if files:
+        computed = {each.fragment_id: each for each in files}
+        fragments = [_checked(each, computed[each.fragment_id]) for each in base.get_fragments()]
+        operation = LanceOperation.Merge(fragments, schema)
+    else:
+        operation = LanceOperation.Project(schema)
+    return StagedChange(
+        entry=entry,
+        change=Change.COLUMNS,
+        rows_inserted=0,
+        rows_updated=entry.row_count if files else 0,
+        rows_deleted=0,
+        operation=operation,
+        base=base,
+    )
+
+
+def _computed(work: _Work, fragment: LanceFragment) -> ColumnFiles:
+    layout = work.layout
+    description = fragment.metadata.to_json()
+    files = [_moved(file, layout.moves) for file in description["files"]]
+    present = {number for file in files for number in file["fields"]}
+    written = [each for each in layout.columns if _is_written(each, present)]
+    with_new = _write(work, fragment, written)
+    kept = [file for file in files if layout.numbers & set(file["fields"])]
+    return ColumnFiles(
+        fragment_id=fragment.fragment_id,
+        description=json.dumps({**description, "files": [*kept, with_new]}),
+        made_from=_origin(work.entry, layout, fragment),
+    )
+
+
+def _origin(entry: TableEntry, layout: Layout, fragment: LanceFragment) -> str:
+    described = fragment.metadata.to_json()
+    place = [entry.location, entry.fork, sorted(layout.numbers)]
+    return json.dumps([*place, described["physical_rows"], described["files"]])
+
+
+def _moved(file: dict[str, Any], moves: Mapping[int, int]) -> dict[str, Any]:
+    return {**file, "fields": [moves.get(number, number) for number in file["fields"]]}
+
+
+def _is_written(column: PlacedColumn, present: set[int]) -> bool:
+    match column.place:
+        case Place.AS_STORED | Place.NOWHERE:
+            return False
+        case Place.MOVED:
+            # A fragment older than the column has no file of it.
+            return not present & set(column.column.numbers)
+        case Place.NULLS_WRITTEN | Place.COMPUTED:
+            return True
+
+
+def _write(work: _Work, fragment: LanceFragment, written: Sequence[PlacedColumn]) -> dict[str, Any]:
+    """Write one file with these columns and describe it; rows that are deleted get any value.
+
+    Lance could have values computed while it writes, but it would read deleted rows as well, and
+    fail at a null that was deleted before its column became required. So values are computed first
+    and wait, on disk if they are many.
+    """
+    stand_ins = _stand_ins(fragment.schema.names, written)
+    schema = pa.schema(
+        [each.field.with_name(name) for name, each in zip(stand_ins, written, strict=True)]
+    )
+    pinned = fragment.metadata
+    with SpooledTemporaryFile(max_size=_WAITING_BYTES) as waiting:
+        with pa.ipc.new_stream(waiting, schema) as sink:
+            for batch in _stored_rows(work, fragment):
+                sink.write_batch(_new_values(work, batch, written, schema))
+        waiting.seek(0)
+        with translated(work.root, f"write columns of {work.entry.table_key}"):
+            metadata, numbered = fragment.merge_columns(
+                pa.RecordBatchReader.from_batches(schema, pa.ipc.open_stream(waiting)),
+                batch_size=_batch_rows(pinned),
+            )
+    given = columns_of(numbered)
+    numbers = {
+        old: new
+        for name, each in zip(stand_ins, written, strict=True)
+        for old, new in zip(given[name].numbers, each.column.numbers, strict=True)
+    }
+    (file,) = metadata.to_json()["files"][len(pinned.files) :]
+    return {**file, "fields": [numbers[number] for number in file["fields"]]}
+
+
+def _stored_rows(work: _Work, fragment: LanceFragment) -> Iterator[pa.RecordBatch]:
+    """The rows of a fragment that are not deleted, in order."""
+    with translated(work.root, f"read {work.entry.table_key}"):
+        scanner = work.base.scanner(
+            columns=list(work.reads),
+            fragments=[fragment],
+            with_row_address=not work.reads,
+            batch_size=_batch_rows(fragment.metadata),
+            batch_size_bytes=_BATCH_BYTES,
+            batch_readahead=1,
+            scan_in_order=True,
+        )
+        yield from scanner.to_batches()
+
+
+def _stand_ins(stored: Sequence[str], written: Sequence[PlacedColumn]) -> tuple[str, ...]:
+    """Names for new columns while they are written: Lance refuses those of stored ones."""
+    taken = set(stored) | {each.field.name for each in written}
+    names: list[str] = []
+    for each in written:
+        name = each.field.name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _new_values(
+    work: _Work, batch: pa.RecordBatch, written: Sequence[PlacedColumn], schema: pa.Schema
+) -> pa.RecordBatch:
+    made = work.compute(batch)
+    assert made.num_rows == batch.num_rows, "a computation keeps the rows and their order"
+    computed = [each.field.name for each in written if each.place is Place.COMPUTED]
+    assert sorted(made.schema.names) == sorted(computed), "a computation makes what is wanted"
+    values: list[pa.Array] = []
+    for each in written:
+        if each.place is not Place.COMPUTED:
+            values.append(pa.nulls(batch.num_rows, each.field.type))
+            continue
+        array = made.column(each.field.name)
+        assert array.type == each.field.type, f"{each.field.name} is computed as {array.type}"
+        if array.null_count and not each.field.nullable:
+            raise InvalidInputError(
+                f"column {each.field.name} of {work.entry.table_key} is required, but the "
+                "computation left rows without a value",
+                next_step="Give every row a value, or let the column be null.",
+            )
+        values.append(array)
+    return pa.RecordBatch.from_arrays(values, schema=schema)
+
+
+def _batch_rows(fragment: FragmentMetadata) -> int:
+    """Rows that are computed at once: few where they are wide."""
+    size = sum(file.file_size_bytes or 0 for file in fragment.files)
+    return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES * fragment.physical_rows // max(1, size)))
+
+
+def _refuse_nulls(root: Root, entry: TableEntry, base: LanceDataset, layout: Layout) -> None:
+    """Lance does not look when it is handed a schema; such rows could not be read any more."""
+    for each in layout.columns:
+        if not each.becomes_required or each.stored is None:
+            continue
+        with translated(root, f"look for null in {entry.table_key}"):
+            rows = base.count_rows(filter=f"`{each.stored.name}` IS NULL")
+        if rows:
+            raise InvalidInputError(
+                f"column {each.stored.name} of {entry.table_key} cannot become required: "
+                f"{rows} rows have no value in it",
+                next_step="Give these rows a value first.",
+            )
+
+
+def _checked(fragment: LanceFragment, computed: ColumnFiles) -> FragmentMetadata:
+    described = json.loads(computed.description)
+    pinned = json.loads(json.dumps(fragment.metadata.to_json()))
+    assert {**described, "files": None} == {**pinned, "files": None}, "files are made from the pin"
+    return FragmentMetadata.from_json(computed.description)

@@ -1,0 +1,401 @@
+"""The rows in which two versions of one table may differ, found by comparing their fragments.
+
+Invariant: a row that differs is among the candidates, and a row that is not among them is equal in
+both versions. The cost follows the rows that changed and the number of fragments, not the table.
+
+A fragment whose columns lie in the same files in both versions can differ in its deletion vector
+only: the rows that one version lost are taken one by one. All rows of other fragments are
+candidates. Compaction makes many of those without changing a row. A row that only moved keeps its
+row id and its stamp, the version that wrote it; both are compared without reading a column, where
+that proves something: a stamp must mean the same commit on both sides, and every commit in between
+must be ours, which stamps each row it changes, or maintenance. Elsewhere moved rows stay
+candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph import names
+from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.datasets import lance_branches, translated
+from omnigraph.storage.staging.table_versions import version_records
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance.fragment import FragmentMetadata
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+ROWS_PER_PART: Final = 1 << 20
+"""Rows in the fragments of one part, unless a single fragment holds more."""
+
+_ROW_ID, _ADDRESS, _, _, _STAMP = names.LANCE_COLUMNS
+_BATCH_ROWS: Final = 8_192
+_BATCH_BYTES: Final = 8 << 20
+_TAKEN_ROWS: Final = 4_096
+# From this share of a fragment's rows on, reading all of them costs less than taking some.
+_SCAN_SHARE: Final = 1 / 8
+# Reading who made a version costs about as much as comparing this many rows.
+_ROWS_PER_VERSION: Final = 250
+_VERSIONS_FREE: Final = 100
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+Fragments: TypeAlias = Sequence["FragmentRows"]
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
+Column: TypeAlias = tuple[str, str, tuple[int, ...]]  # name, type, numbers of its fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentRows:
+    """Candidates in one fragment: all its rows, or those that the other version `lost`.
+
+    `rows` bounds the number of lost ones, exactly if the opposite has no candidates. `span` counts
+    the rows in the files. `row_ids` bound the row ids, where moved rows are sought.
+    """
+
+    fragment_id: int
+    rows: int
+    span: int
+    lost: bool
+    row_ids: tuple[int, int] = (0, 0)
+
+    def meets(self, other: FragmentRows) -> bool:
+        return self.row_ids[0] <= other.row_ids[1] and other.row_ids[0] <= self.row_ids[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Candidates that one reader reads."""
+
+    fragments: tuple[FragmentRows, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.fragments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChanges:
+    """Where the candidates are: `gone` in `before`, `new` in `after`. Picklable; holds no rows.
+
+    `stored_before` and `stored_after` are what is read, blobs as bytes; they have no field where
+    the table is absent. Stamps up to `stamps` mean the same commit on both sides; None: none does.
+    """
+
+    before: TableEntry | None
+    after: TableEntry | None
+    stored_before: pa.Schema = field(repr=False)
+    stored_after: pa.Schema = field(repr=False)
+    gone: tuple[Part, ...]
+    new: tuple[Part, ...]
+    stamps: int | None
+
+    @property
+    def unchanged(self) -> bool:
+        """Metadata alone shows that no row differs."""
+        return not self.gone and not self.new
+
+    @property
+    def gone_rows(self) -> int:
+        """Candidates in `before`: at most so many; exactly, if there are none in `after`."""
+        return sum(part.rows for part in self.gone)
+
+    @property
+    def new_rows(self) -> int:
+        """Candidates in `after`: at most so many; exactly, if there are none in `before`."""
+        return sum(part.rows for part in self.new)
+
+
+def plan_row_changes(
+    root: Root,
+    before: TableEntry | None,
+    after: TableEntry | None,
+    *,
+    columns: Sequence[str] | None = None,
+    rows_per_part: int = ROWS_PER_PART,
+) -> RowChanges:
+    """Compare two versions of a table by their metadata; None means no table.
+
+    The versions may be of any two forks. `columns` are those that count beside `id`, all if None;
+    one that a version lacks is not read there.
+    """
+    sides = [None if entry is None else kept_open(root, entry) for entry in (before, after)]
+    key = after.table_key if after else before.table_key if before else "no table"
+    with translated(root, f"compare versions of {key}"):
+        laid_out = [_columns(side, columns) for side in sides]
+        fragments = [*map(_fragments, sides, laid_out)]
+        gone, new = _candidates(*fragments), _candidates(*reversed(fragments))
+        stamps = None
+        moved = min(sum(each.rows for each in _whole(side)) for side in (gone, new))
+        if before and after and moved and laid_out[0] == laid_out[1]:
+            stamps = _common_stamps(root, before, after, rows=moved)
+        if stamps is not None:
+            gone, new = map(_with_row_ids, sides, (gone, new))
+        stored = [*map(_stored, sides, laid_out)]
+    return RowChanges(
+        before=before,
+        after=after,
+        stored_before=stored[0],
+        stored_after=stored[1],
+        gone=_parts(gone, rows_per_part),
+        new=_parts(new, rows_per_part),
+        stamps=stamps,
+    )
+
+
+def read_gone(
+    root: Root, plan: RowChanges, part: Part, *, columns: Sequence[str] | None = None
+) -> Batches:
+    """Stream the candidates of one part of `plan.gone`: whole rows, or some columns of them."""
+    assert plan.before is not None
+    reading = _Reading(root, plan.before, plan.after, plan.stored_before, columns)
+    return reading.rows(part, plan.new, plan.stamps)
+
+
+def read_new(
+    root: Root, plan: RowChanges, part: Part, *, columns: Sequence[str] | None = None
+) -> Batches:
+    """Stream the candidates of one part of `plan.new`: whole rows, or some columns of them."""
+    assert plan.after is not None
+    reading = _Reading(root, plan.after, plan.before, plan.stored_after, columns)
+    return reading.rows(part, plan.gone, plan.stamps)
+
+
+class _Reading:
+    """One version from which candidates are read, and the other one."""
+
+    def __init__(
+        self,
+        root: Root,
+        entry: TableEntry,
+        opposite: TableEntry | None,
+        stored: pa.Schema,
+        columns: Sequence[str] | None,
+    ) -> None:
+        self._root, self._entry = root, entry
+        self._table = kept_open(root, entry)
+        self._other = kept_open(root, opposite) if opposite else None
+        self._stored = pa.schema([stored.field(name) for name in columns or stored.names])
+
+    def rows(self, part: Part, opposite: Sequence[Part], stamps: int | None) -> Batches:
+        lost = [each for each in part.fragments if each.lost]
+        whole = _whole(part.fragments)
+        with translated(self._root, f"read {self._entry.table_key}"):
+            if lost:
+                yield from self._pick(lost, self._lost(lost))
+            if whole and stamps is not None:
+                others = _whole(each for part in opposite for each in part.fragments)
+                yield from self._pick(whole, self._not_moved(whole, others, stamps))
+            elif whole:
+                yield from self._scan(whole)
+
+    def _lost(self, fragments: Fragments) -> Numbers:
+        """Addresses of rows that live here and not there."""
+        assert self._other is not None
+        here, there = (_numbers(table, fragments)[0] for table in (self._table, self._other))
+        return np.setdiff1d(here, there, assume_unique=True)
+
+    def _not_moved(self, fragments: Fragments, others: Fragments, stamps: int) -> Numbers:
+        """Addresses of rows that the other version does not have with the same id and stamp."""
+        assert self._other is not None
+        addresses, ids, written = _numbers(self._table, fragments, _ROW_ID, _STAMP)
+        order = np.argsort(ids)
+        addresses, ids, written = addresses[order], ids[order], written[order]
+        moved = np.zeros(len(ids), bool)
+        for other in others:
+            if any(other.meets(each) for each in fragments):
+                _, their_ids, their_stamps = _numbers(self._other, [other], _ROW_ID, _STAMP)
+                at = np.minimum(np.searchsorted(ids, their_ids), len(ids) - 1)
+                same = (ids[at] == their_ids) & (written[at] == their_stamps)
+                moved[at[same & (their_stamps <= stamps)]] = True
+        return np.sort(addresses[~moved])
+
+    def _pick(self, fragments: Fragments, addresses: Numbers) -> Batches:
+        """The rows at these addresses: taken, or filtered out of fragments with many of them."""
+        if len(addresses) < sum(each.span for each in fragments) * _SCAN_SHARE:
+            starts = range(0, len(addresses), _TAKEN_ROWS)
+            chunks = (addresses[start : start + _TAKEN_ROWS] for start in starts)
+            scans = [self._scan(fragments, taken=chunk) for chunk in chunks]
+        else:
+            scans = [self._scan(fragments, kept=addresses)]
+        found = 0
+        for batch in chain.from_iterable(scans):
+            found += len(batch)
+            yield batch
+        if found != len(addresses):
+            raise DamagedGraphError(
+                f"{self._entry.table_key} lists {len(addresses)} rows at version "
+                f"{self._entry.version}, of which {found} can be read",
+                next_step=f"Run `omnigraph check {self._root}`.",
+            )
+
+    def _scan(
+        self, fragments: Fragments, *, taken: Numbers | None = None, kept: Numbers | None = None
+    ) -> Batches:
+        """Stream rows: all, those at `taken` addresses, or of all that are read those `kept`."""
+        scanner = self._table.scanner(
+            columns=[*self._stored.names, _ADDRESS],
+            filter=None if taken is None else f"{_ADDRESS} IN ({', '.join(map(str, taken))})",
+            fragments=_handles(self._table, fragments),
+            blob_handling="all_binary",
+            batch_size=_BATCH_ROWS,
+            batch_size_bytes=_BATCH_BYTES,
+            batch_readahead=2,
+            fragment_readahead=2,
+            io_buffer_size=8 * _BATCH_BYTES,
+        )
+        for batch in scanner.to_batches():
+            *columns, addresses = batch.columns
+            rows = pa.RecordBatch.from_arrays(columns, schema=self._stored)
+            yield rows if kept is None else rows.filter(pa.array(np.isin(addresses, kept)))
+
+
+def _columns(table: LanceDataset | None, chosen: Sequence[str] | None) -> tuple[Column, ...]:
+    fields: Sequence[Any] = table.lance_schema.fields() if table is not None else ()
+    return tuple(
+        (each.name(), str(each.to_arrow().type), tuple(_field_numbers(each)))
+        for each in fields
+        if chosen is None or each.name() in (names.ID_COLUMN, *chosen)
+    )
+
+
+def _field_numbers(column: Any) -> Iterator[int]:
+    yield column.id()
+    for child in column.children():
+        yield from _field_numbers(child)
+
+
+def _stored(table: LanceDataset | None, columns: Sequence[Column]) -> pa.Schema:
+    if table is None:
+        return pa.schema([])
+    scanner = table.scanner(columns=[each[0] for each in columns], blob_handling="all_binary")
+    return pa.schema([each.remove_metadata() for each in scanner.projected_schema])
+
+
+def _whole(fragments: Iterable[FragmentRows]) -> list[FragmentRows]:
+    return [each for each in fragments if not each.lost]
+
+
+def _fragments(
+    table: LanceDataset | None, columns: Sequence[Column]
+) -> dict[object, FragmentMetadata]:
+    """The fragments, by where the values of their columns lie; a column without a file is null."""
+    found: dict[object, FragmentMetadata] = {}
+    for fragment in table.get_fragments() if table is not None else ():
+        metadata = fragment.metadata
+        places = {
+            number: (PurePosixPath(file.path).name, index)
+            for file in metadata.files
+            for number, index in zip(file.fields, file.column_indices, strict=True)
+        }
+        laid = [(*each[:2], tuple(places.get(number) for number in each[2])) for each in columns]
+        overlays = [(each.data_file.path, each.committed_version) for each in metadata.overlays]
+        identity = (metadata.id, metadata.physical_rows, tuple(overlays))
+        found[identity, frozenset(each for each in laid if any(each[2]))] = metadata
+    return found
+
+
+def _candidates(
+    here: Mapping[object, FragmentMetadata], there: Mapping[object, FragmentMetadata]
+) -> list[FragmentRows]:
+    found = []
+    for place, each in here.items():
+        twin = there.get(place)
+        rows = twin.num_deletions if twin else each.num_rows
+        if rows and (twin is None or _deletions(each) != _deletions(twin)):
+            found.append(
+                FragmentRows(
+                    fragment_id=each.id, rows=rows, span=each.physical_rows, lost=twin is not None
+                )
+            )
+    return found
+
+
+def _deletions(fragment: FragmentMetadata) -> tuple[object, ...]:
+    file = fragment.deletion_file
+    return (file.read_version, file.id, file.file_type) if file else ()
+
+
+def _parts(fragments: Fragments, rows_per_part: int) -> tuple[Part, ...]:
+    """Neighbours by row id share a part, so that their moved rows are sought in few places."""
+    parts: list[list[FragmentRows]] = []
+    room = 0
+    for each in sorted(fragments, key=lambda each: (each.row_ids, each.fragment_id)):
+        room -= each.span
+        if room < 0:
+            parts.append([])
+            room = rows_per_part - each.span
+        parts[-1].append(each)
+    return tuple(Part(fragments=tuple(part)) for part in parts)
+
+
+def _with_row_ids(table: LanceDataset | None, fragments: Fragments) -> list[FragmentRows]:
+    assert table is not None
+    found = []
+    for each in fragments:
+        _, ids = _numbers(table, [each], _ROW_ID)
+        found.append(replace(each, row_ids=(int(ids.min()), int(ids.max()))))
+    return found
+
+
+def _numbers(table: LanceDataset, fragments: Fragments, *columns: str) -> tuple[Numbers, ...]:
+    """Addresses and other numbers of live rows; Lance reads no file for them but deletions."""
+    scanner = table.scanner(columns=[_ADDRESS, *columns], fragments=_handles(table, fragments))
+    return tuple(column.to_numpy() for column in scanner.to_table().columns)
+
+
+def _handles(table: LanceDataset, fragments: Fragments) -> list[Any]:
+    return [table.get_fragment(each.fragment_id) for each in fragments]
+
+
+def _common_stamps(root: Root, before: TableEntry, after: TableEntry, *, rows: int) -> int | None:
+    """The greatest stamp that means the same commit in both; None if stamps prove nothing."""
+    table = kept_open(root, before)
+    if before.location != after.location or not table.has_stable_row_ids:
+        return None
+    branches = lance_branches(table)
+    lines = [_line(entry, branches) for entry in (before, after)]
+    shared = [fork for fork in lines[0] if fork in lines[1]]
+    if not shared:
+        return None
+    trunk = shared[0]
+    ends = [line[trunk] for line in lines]
+    spans = [(trunk, min(ends), max(ends))]
+    for line in lines:
+        forks = pairwise(line.items())
+        spans += [(fork, start, stop) for (fork, stop), (_, start) in forks if fork not in shared]
+    if sum(stop - start for _, start, stop in spans) > _VERSIONS_FREE + rows // _ROWS_PER_VERSION:
+        return None
+    if not all(_ours(root, replace(before, fork=fork), *span) for fork, *span in spans):
+        return None
+    forked = [line[trunk] for line in lines if next(iter(line)) != trunk]
+    return min(forked, default=max(before.version, after.version))
+
+
+def _line(entry: TableEntry, branches: Mapping[str, Any]) -> dict[str | None, int]:
+    """The forks that a version is based on, down to the main one: up to which version of each."""
+    line = {entry.fork: entry.version}
+    while (fork := next(reversed(line))) is not None and fork in branches:
+        line[branches[fork]["parent_branch"]] = branches[fork]["parent_version"]
+    return line
+
+
+def _ours(root: Root, entry: TableEntry, start: int, stop: int) -> bool:
+    """Whether the versions after `start` up to `stop`, and those a restore undid, stamp rows."""
+    while start < stop:
+        records = version_records(root, entry, above=start, below=stop + 1)
+        if len(records) < stop - start or any(each.is_foreign for each in records):
+            return False
+        restored = [each.restores for each in records if each.restores is not None]
+        start, stop = min([start, *restored]), start
+    return True

@@ -1,0 +1,377 @@
+"""Versions of one table: commit a staged change, put a pin's content back, read who made what.
+
+Invariant: every version made here carries the operation that made it, its role and the pin it was
+made for, so that our unpublished versions can be distinguished from foreign ones.
+
+Lance rebases most commits in silence and for some kinds even records the version it rebased onto,
+so a commit proves nothing by itself: the caller compares version numbers, and a reader of history
+compares the recorded pin.
+
+After a commit Lance deletes old versions by itself if the new version has the settings for that.
+What tags and branches of the graph name is nothing to it. So no version with these settings is ever
+made here: they are taken away first, and a pin that has them is put back from a version without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
+
+from omnigraph import names
+from omnigraph.storage.lance.dataset_cache import keep_next
+from omnigraph.storage.lance.datasets import (
+    Made,
+    cleans_by_itself,
+    is_lost_or_unknown,
+    is_not_found,
+    made_at,
+    open_dataset,
+    translated,
+    without_cleanup,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.staging.changes import StagedChange
+
+_PRESERVING: Final = (LanceOperation.Rewrite, LanceOperation.CreateIndex)
+
+
+_OLDEST: Final = "omnigraph-oldest"
+"""The Lance tag on a line's oldest version while a version with automatic cleanup is restored."""
+
+
+class Role(StrEnum):
+    """Why an operation made a version."""
+
+    OWN = "own"
+    HEAL = "heal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFacts:
+    """What a version is: its rows, and when it was made."""
+
+    rows: int
+    made_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRecord:
+    """Who made a version of a table, and from what."""
+
+    version: int
+    operation_id: str | None
+    role: Role | None
+    made_for_pin: int | None
+    restores: int | None
+    preserves_content: bool
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Made by a compaction or an index build that carries no operation, ours or another's."""
+        return self.operation_id is None and self.preserves_content
+
+    @property
+    def is_foreign(self) -> bool:
+        """Foreign and not only maintenance: its rows must not be buried."""
+        return self.operation_id is None and not self.preserves_content
+
+
+def head_version(root: Root, entry: TableEntry) -> int | None:
+    dataset = open_dataset(root, entry.location, fork=entry.fork)
+    return None if dataset is None else int(dataset.version)
+
+
+def latest_version(root: Root, staged: StagedChange) -> int:
+    """HEAD of the line that a change was staged on, asked of the handle it was staged with."""
+    with translated(root, f"look at {staged.table_key}"):
+        return int(staged.base.latest_version)
+
+
+def automatic_cleanup_at(root: Root, entry: TableEntry) -> Mapping[str, str]:
+    """The settings by which Lance deletes old versions by itself, at HEAD and at a pin."""
+    settings: dict[str, str] = {}
+    for version in (entry.version, None):
+        dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+        settings |= {} if dataset is None else dataset.config()
+    return {
+        key: settings[key] for key in sorted(settings) if key.startswith(names.LANCE_AUTO_CLEANUP)
+    }
+
+
+def switch_off_cleanup(
+    root: Root, entry: TableEntry, *, head: int, operation_id: str
+) -> Made | None:
+    """Make a version like HEAD, without automatic cleanup; None if it does not follow HEAD."""
+    handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
+    if handle is None:
+        return None
+    with translated(root, f"switch off the automatic cleanup of {entry.table_key}"):
+        made = _commit(
+            handle,
+            Transaction(
+                read_version=head,
+                operation=without_cleanup(handle),
+                transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
+            ),
+        )
+    return None if made is None or made.version != head + 1 else _made(made)
+
+
+def commit_staged(
+    root: Root, staged: StagedChange, *, on_version: int, operation_id: str
+) -> Made | None:
+    """Commit on top of a version; returns the version made, None if refused or not known.
+
+    HEAD is scratch space, so a commit whose answer was lost may simply be made again.
+    """
+    pin = staged.entry.version
+    handle = staged.base
+    if on_version != pin:
+        opened = open_dataset(
+            root, staged.entry.location, fork=staged.entry.fork, version=on_version
+        )
+        if opened is None:
+            return None
+        handle = opened
+    with translated(root, f"commit to {staged.table_key}"):
+        made = _commit(
+            handle,
+            Transaction(
+                read_version=on_version,
+                operation=staged.operation,
+                transaction_properties=_properties(operation_id, Role.OWN, pin),
+            ),
+        )
+    if made is not None and handle is staged.base and made.version == pin + 1:
+        keep_next(root, staged.entry, made)
+    return None if made is None else _made(made)
+
+
+def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) -> Made | None:
+    """Make a new version with exactly the pinned content; None if refused or not known."""
+    handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
+    pinned = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
+    if handle is None or pinned is None:
+        return None
+    restored = pinned if not cleans_by_itself(pinned) else _same_without_cleanup(root, entry, head)
+    with (
+        translated(root, f"restore {entry.table_key}"),
+        nullcontext() if restored is not None else _keeping_versions(root, entry),
+    ):
+        made = _commit(
+            handle,
+            Transaction(
+                read_version=head,
+                operation=LanceOperation.Restore((restored or pinned).version),
+                transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
+            ),
+        )
+    return None if made is None else _made(made)
+
+
+def _same_without_cleanup(root: Root, entry: TableEntry, head: int) -> LanceDataset | None:
+    """A version with the pinned content that has no automatic cleanup, if one was made."""
+    for record in version_records(root, entry, above=entry.version, below=head + 1):
+        if record.restores == entry.version:
+            dataset = open_dataset(root, entry.location, fork=entry.fork, version=record.version)
+            if dataset is not None and not cleans_by_itself(dataset):
+                return dataset
+    return None
+
+
+@contextmanager
+def _keeping_versions(root: Root, entry: TableEntry) -> Iterator[None]:
+    """Keep Lance from its automatic cleanup, which the version that is restored would start.
+
+    Lance refuses to clean a table at all while it would delete a version that has a tag. A tag that
+    a death leaves behind keeps that one version, nothing else.
+    """
+    table = open_dataset(root, entry.location)
+    line = open_dataset(root, entry.location, fork=entry.fork)
+    if table is None or line is None:
+        yield  # the restore reports it
+        return
+    oldest = min(int(each["version"]) for each in line.version_refs())
+    with suppress(OSError, ValueError):  # one that another process, or a dead one, left will do
+        table.tags.create(_OLDEST, oldest if entry.fork is None else (entry.fork, oldest))
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            table.tags.delete(_OLDEST)
+
+
+def version_records(
+    root: Root, entry: TableEntry, *, above: int, below: int | None = None
+) -> tuple[VersionRecord, ...]:
+    """What is known of the versions between two numbers, both excluded; cleaned ones are absent."""
+    head = open_dataset(root, entry.location, fork=entry.fork)
+    if head is None:
+        return ()
+    stop = head.version + 1 if below is None else min(below, head.version + 1)
+    records = (_record(root, entry, head, version) for version in range(above + 1, stop))
+    return tuple(record for record in records if record is not None)
+
+
+def version_record(root: Root, entry: TableEntry, version: int) -> VersionRecord | None:
+    """What is known of one version, whatever is above it; None if it is gone."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    return None if dataset is None else _record(root, entry, dataset, version)
+
+
+def facts_at(root: Root, entry: TableEntry, version: int) -> VersionFacts | None:
+    """What a version is, None if it is gone."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    if dataset is None:
+        return None
+    return VersionFacts(rows=int(dataset.count_rows()), made_at=made_at(dataset))
+
+
+def columns_at(root: Root, entry: TableEntry, version: int) -> pa.Schema | None:
+    """The columns of a version; None if it is gone, or has none because its file is all zeros."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    return None if dataset is None or not dataset.schema.names else dataset.schema
+
+
+def data_files_at(root: Root, entry: TableEntry, version: int) -> frozenset[str] | None:
+    """The data files a version names, None if it is gone."""
+    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    if dataset is None:
+        return None
+    fragments = dataset.get_fragments()
+    return frozenset(file.path for fragment in fragments for file in fragment.metadata.files)
+
+
+def _made(handle: LanceDataset) -> Made:
+    return Made(int(handle.version), made_at(handle))
+
+
+def _commit(handle: LanceDataset, transaction: Transaction) -> LanceDataset | None:
+    try:
+        return LanceDataset.commit(handle, transaction, max_retries=0)
+    except CommitConflictError:
+        return None
+    except OSError as error:
+        if is_lost_or_unknown(error):
+            return None
+        raise
+
+
+def _properties(operation_id: str, role: Role, pin: int) -> dict[str, str]:
+    return {
+        names.OPERATION_PROPERTY: operation_id,
+        names.ROLE_PROPERTY: role.value,
+        names.PIN_PROPERTY: str(pin),
+    }
+
+
+def _record(
+    root: Root, entry: TableEntry, head: LanceDataset, version: int
+) -> VersionRecord | None:
+    with translated(root, f"read version {version} of {entry.table_key}"):
+        try:
+            transaction = head.read_transaction(version)
+        except TypeError as error:
+            # Lance cannot describe a compaction that moved an index.
+            if "RewrittenIndex" not in str(error):
+                raise
+            return _maintenance(version)
+        except (OSError, ValueError) as error:
+            if is_not_found(error):
+                return None
+            raise
+    if transaction is None:
+        return _unknown(version)
+    properties = transaction.transaction_properties or {}
+    operation = transaction.operation
+    role = Role(properties[names.ROLE_PROPERTY]) if names.ROLE_PROPERTY in properties else None
+    pin = _number(properties.get(names.PIN_PROPERTY))
+    return VersionRecord(
+        version=version,
+        operation_id=properties.get(names.OPERATION_PROPERTY),
+        role=role,
+        made_for_pin=pin,
+        restores=_restored_by(root, entry, operation, version, pin if role is Role.HEAL else None),
+        preserves_content=isinstance(operation, _PRESERVING)
+        or _only_settings(operation)
+        or _only_reserves(root, entry, operation, version),
+    )
+
+
+def _restored_by(
+    root: Root, entry: TableEntry, operation: object, version: int, healed_pin: int | None
+) -> int | None:
+    """The version whose content a version was given; for our own ones the pin they were made for.
+
+    One that only removed settings counts as the pin if it has the columns and files of the pin:
+    Lance may have put it on top of something else.
+    """
+    if isinstance(operation, LanceOperation.Restore):
+        return operation.version if healed_pin is None else healed_pin
+    if healed_pin is None or not _only_settings(operation):
+        return None
+    return healed_pin if _same_content(root, entry, healed_pin, version) else None
+
+
+def _only_settings(operation: object) -> bool:
+    """Whether rows and columns are as they were: only settings of the table are others."""
+    return (
+        isinstance(operation, LanceOperation.UpdateConfig)
+        and operation.schema_metadata_updates is None
+        and not operation.field_metadata_updates
+    )
+
+
+def _same_content(root: Root, entry: TableEntry, one: int, other: int) -> bool:
+    """Whether two versions have the same columns and fragments, deletions included."""
+    before = open_dataset(root, entry.location, fork=entry.fork, version=one)
+    after = open_dataset(root, entry.location, fork=entry.fork, version=other)
+    if before is None or after is None:
+        return False
+    return before.schema.equals(after.schema, check_metadata=True) and [
+        fragment.metadata for fragment in before.get_fragments()
+    ] == [fragment.metadata for fragment in after.get_fragments()]
+
+
+def _only_reserves(root: Root, entry: TableEntry, operation: object, version: int) -> bool:
+    """The first half of a compaction: a bare operation that leaves the fragments as they were."""
+    if type(operation) is not LanceOperation.BaseOperation:
+        return False
+    return _same_content(root, entry, version - 1, version)
+
+
+def _maintenance(version: int) -> VersionRecord:
+    return VersionRecord(
+        version=version,
+        operation_id=None,
+        role=None,
+        made_for_pin=None,
+        restores=None,
+        preserves_content=True,
+    )
+
+
+def _unknown(version: int) -> VersionRecord:
+    return VersionRecord(
+        version=version,
+        operation_id=None,
+        role=None,
+        made_for_pin=None,
+        restores=None,
+        preserves_content=False,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

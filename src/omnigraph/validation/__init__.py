@@ -1,0 +1,1 @@
+"""Rules of the schema, checked on rows: coercion, row rules, keyed rules, integrity."""

@@ -1,0 +1,394 @@
+"""Verifying the integrity of a graph; read-only.
+
+Invariant: every finding names the thing, what was expected and found, and the next command. An
+empty report means: every pin is readable and holds what it says, HEAD is explained, rows keep the
+schema's rules, and the chain of commits reaches back to the first without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING
+
+from omnigraph import names
+from omnigraph.commit.fork_on_write import belongs_to
+from omnigraph.commit.publish import decision_in
+from omnigraph.commit.sidecar import recovery_folder
+from omnigraph.display.cells import Cell, counted, file_size
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
+from omnigraph.storage.lance.tables import open_pinned, orphan_files
+from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
+from omnigraph.storage.manifest.retention import Line, line_of
+from omnigraph.storage.manifest.time_travel import branch_commits
+from omnigraph.storage.manifest_rows import Operation, Outcome
+from omnigraph.storage.refs.branches import find_branch, living_branches, read_branch_manifest
+from omnigraph.storage.refs.references import branch_state
+from omnigraph.storage.refs.tags import all_tags, read_tag
+from omnigraph.storage.snapshot import Snapshot, TableEntry
+from omnigraph.storage.staging.table_versions import (
+    automatic_cleanup_at,
+    head_version,
+    version_records,
+)
+from omnigraph.validation.constraints import TypeRules, table_rules
+from omnigraph.validation.integrity import BrokenRule, broken_rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
+
+
+class Problem(StrEnum):
+    """What a check can find; tokens are stable."""
+
+    UNREADABLE_PIN = "unreadable_pin"
+    WRONG_ROW_COUNT = "wrong_row_count"
+    DRIFT = "drift"
+    BROKEN_RULE = "broken_rule"
+    BROKEN_CHAIN = "broken_chain"
+    OPERATION_WITHOUT_COMMIT = "operation_without_commit"
+    MISSING_TABLE = "missing_table"
+    DAMAGED_FILE = "damaged_file"
+    UNKNOWN_OPERATION = "unknown_operation"
+    UNFINISHED_NAME = "unfinished_name"
+    WRONG_INDEX = "wrong_index"
+    AUTOMATIC_CLEANUP = "automatic_cleanup"
+    UNSTABLE_ROW_IDS = "unstable_row_ids"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Displayed):
+    """One integrity violation."""
+
+    problem: Problem
+    thing: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.thing}: {self.message} [{self.problem.value}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport(Displayed):
+    """What was checked and what was found.
+
+    Pending operations and orphan files are no findings: writers in progress leave both. Nor are
+    stray files, which lie among sidecars or logs and are none: nothing reads them.
+    """
+
+    root: str
+    branch: str
+    commits: int
+    tables: int
+    rows: int
+    pending_operations: tuple[str, ...]
+    orphan_files: int
+    orphan_bytes: int
+    findings: tuple[Finding, ...]
+    stray_files: tuple[str, ...] = ()
+    files_compared: int = 0
+    """Files that were compared with their checksums, by a deep check."""
+    files_unrecorded: int = 0
+    """Files of pinned versions that have no checksum, which a deep check counts."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def _page(self) -> Page:
+        verdict = "ok" if self.ok else counted(len(self.findings), "integrity violation")
+        checked = (
+            f"{counted(self.tables, 'table')}, {counted(self.rows, 'row')}, "
+            f"{counted(self.commits, 'commit')}"
+        )
+        facts: list[tuple[str, Cell]] = [
+            ("graph", f"{self.root}, branch {self.branch}"),
+            ("checked", checked),
+            ("pending", counted(len(self.pending_operations), "unfinished write")),
+            ("orphans", f"{counted(self.orphan_files, 'file')}, {file_size(self.orphan_bytes)}"),
+        ]
+        if self.files_compared or self.files_unrecorded:
+            compared = f"{self.files_compared:,} compared with their checksums"
+            facts.append(("files", f"{compared}, {self.files_unrecorded:,} without one"))
+        return Page(
+            summary=f"{verdict}: {checked}",
+            facts=facts,
+            lines=[*(f"BROKEN    {finding}" for finding in self.findings), verdict],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Engine:
+    """What reads all rows: this process, or the tasks of a cluster."""
+
+    read_through: Callable[[TableEntry], int]
+    broken_rules: Callable[[Mapping[str, TypeRules]], Iterator[BrokenRule]]
+
+
+def check_graph(
+    objects: Objects, catalog: Catalog, state: ManifestState, *, spark: SparkSession | None = None
+) -> CheckReport:
+    """Check one state; with a Spark session, whatever grows with the rows runs there."""
+    root = objects.root
+    snapshot = state.snapshot()
+    engine = _in_process(root, snapshot) if spark is None else _on_spark(spark, root, snapshot)
+    findings = [
+        *_tables_of_catalog(catalog, snapshot),
+        *_pins(root, state, engine),
+    ]
+    if not findings:
+        findings += _rules(engine, catalog)
+    findings += [*_automatic_cleanup(objects, state), *_chain(root, state)]
+    orphans = [orphan for entry in snapshot.tables.values() for orphan in _orphans(root, entry)]
+    recovery = recovery_folder(objects)
+    strays = (path for path in objects.list(names.REFS_DIR) if not names.is_ref(path))
+    return CheckReport(
+        root=root.uri,
+        branch=snapshot.branch_name,
+        commits=len(branch_commits(root, state)),
+        tables=len(snapshot.tables),
+        rows=sum(entry.row_count for entry in snapshot.tables.values()),
+        pending_operations=recovery.operations,
+        stray_files=(*recovery.strays, *strays),
+        orphan_files=len(orphans),
+        orphan_bytes=sum(size for _, size in orphans),
+        findings=tuple(findings),
+    )
+
+
+def findings_elsewhere(objects: Objects) -> tuple[Finding, ...]:
+    """What is wrong with other branches than main, and with tags, as far as no row has to be read.
+
+    What is deleted meanwhile is not looked at.
+    """
+    root = objects.root
+    findings: list[Finding] = []
+    opened: set[tuple[Line, int]] = set()
+    for ref in living_branches(objects).values():
+        try:
+            tables = read_branch_manifest(objects, ref).snapshot().tables.values()
+            told = [*_gone(root, tables, opened, f"branch {ref.branch!r}")]
+            for entry in tables:
+                if belongs_to(entry, ref) and (line_of(entry), entry.version) in opened:
+                    told += (
+                        replace(finding, thing=f"branch {ref.branch!r}, {entry.table_key}")
+                        for finding in _head(root, entry)
+                    )
+        except OmnigraphError as error:
+            told = [_unreadable(f"branch {ref.branch!r}", error)]
+        if told and find_branch(objects, ref.branch) == ref:
+            findings += told
+    for tag in all_tags(objects):
+        told = [*_gone(root, tag.snapshot().tables.values(), opened, f"tag {tag.tag!r}")]
+        if told and read_tag(objects, tag.tag) == tag:
+            findings += told
+    return tuple(findings)
+
+
+def _gone(
+    root: Root, entries: Iterable[TableEntry], opened: set[tuple[Line, int]], pinned_by: str
+) -> Iterator[Finding]:
+    """Pins that cannot be opened; those that can are added to `opened`."""
+    for entry in entries:
+        if (line_of(entry), entry.version) in opened:
+            continue
+        try:
+            open_pinned(root, entry)
+        except OmnigraphError as error:
+            yield _unreadable(f"{pinned_by}, {entry.table_key}", error)
+        else:
+            opened.add((line_of(entry), entry.version))
+
+
+def _unreadable(thing: str, error: OmnigraphError) -> Finding:
+    return Finding(problem=Problem.UNREADABLE_PIN, thing=thing, message=str(error))
+
+
+def _orphans(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
+    try:
+        return orphan_files(root, entry)
+    except DamagedGraphError:
+        # The pin is gone, which is a finding already.
+        return ()
+
+
+def _in_process(root: Root, snapshot: Snapshot) -> _Engine:
+    return _Engine(
+        read_through=partial(_read_through, root),
+        broken_rules=partial(broken_rules, root, snapshot),
+    )
+
+
+def _on_spark(spark: SparkSession, root: Root, snapshot: Snapshot) -> _Engine:
+    from omnigraph.runner.session import require_session  # few checks run on Spark
+
+    session = require_session(spark)
+    from omnigraph.runner.scan import SparkTables
+    from omnigraph.validation.integrity_job import (  # need pyspark
+        broken_rules_on_spark,
+        read_through,
+    )
+
+    graph = SparkTables(session, root, snapshot)
+    return _Engine(
+        read_through=partial(read_through, graph),
+        broken_rules=partial(broken_rules_on_spark, graph),
+    )
+
+
+def _tables_of_catalog(catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding]:
+    expected = set(table_rules(catalog))
+    for table_key in sorted(expected ^ set(snapshot.tables)):
+        where = "schema but not in the manifest" if table_key in expected else "manifest only"
+        yield Finding(
+            problem=Problem.MISSING_TABLE, thing=table_key, message=f"{table_key} is in the {where}"
+        )
+
+
+def _pins(root: Root, state: ManifestState, engine: _Engine) -> Iterator[Finding]:
+    for entry in state.snapshot().tables.values():
+        try:
+            rows = engine.read_through(entry)
+        except (OmnigraphError, OSError, ValueError) as error:
+            yield Finding(
+                problem=Problem.UNREADABLE_PIN,
+                thing=entry.table_key,
+                message=f"version {entry.version} cannot be read: {error}",
+            )
+            continue
+        if rows != entry.row_count:
+            yield Finding(
+                problem=Problem.WRONG_ROW_COUNT,
+                thing=entry.table_key,
+                message=f"version {entry.version} holds {rows} rows, the manifest says "
+                f"{entry.row_count}",
+            )
+        if not open_pinned(root, entry).has_stable_row_ids:
+            yield Finding(
+                problem=Problem.UNSTABLE_ROW_IDS,
+                thing=entry.table_key,
+                message="it was made without stable row ids, which cannot be added: diffs, "
+                "merges and feeds across a compaction may report unchanged rows as changed. Run "
+                f"`omnigraph export {root} -o FILE` and load that into a new graph.",
+            )
+        if belongs_to(entry, state.ref):
+            yield from _head(root, entry)
+
+
+def _read_through(root: Root, entry: TableEntry) -> int:
+    return sum(batch.num_rows for batch in open_pinned(root, entry).scanner().to_batches())
+
+
+def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
+    head = head_version(root, entry)
+    if head is None or head < entry.version:
+        yield Finding(
+            problem=Problem.UNREADABLE_PIN,
+            thing=entry.table_key,
+            message=f"HEAD is {head}, behind the published version {entry.version}",
+        )
+        return
+    for record in version_records(root, entry, above=entry.version):
+        if record.is_foreign:
+            yield Finding(
+                problem=Problem.DRIFT,
+                thing=entry.table_key,
+                message=f"version {record.version} was not written by Omnigraph; "
+                f"published is {entry.version}. Run `omnigraph repair {root}{_on_branch(entry)}`.",
+            )
+
+
+def _on_branch(entry: TableEntry) -> str:
+    return "" if entry.branch is None else f" --branch {entry.branch}"
+
+
+def _automatic_cleanup(objects: Objects, state: ManifestState) -> Iterator[Finding]:
+    """On every branch: what Lance deletes on one may be what another one reads."""
+    root = objects.root
+    for other in (state, *_other_branches(objects, state)):
+        for entry in other.snapshot().tables.values():
+            settings = _cleanup_settings(root, entry) if belongs_to(entry, other.ref) else {}
+            if not settings:
+                continue
+            said = ", ".join(f"{key}={value}" for key, value in settings.items())
+            advice = (
+                f"Run `omnigraph repair {root} --confirm` if it drifted, then `omnigraph optimize "
+                f"{root}`: this disables it."
+                if other.branch is None
+                else f"The next write to it on branch {other.branch!r} disables it."
+            )
+            yield Finding(
+                problem=Problem.AUTOMATIC_CLEANUP,
+                thing=entry.table_key,
+                message=f"Lance deletes old versions of it automatically ({said}), even if tags "
+                f"or branches need them. {advice}",
+            )
+
+
+def _other_branches(objects: Objects, state: ManifestState) -> Iterator[ManifestState]:
+    """The states of all other branches; those that are damaged are told by their own checks."""
+    with suppress(DamagedGraphError):
+        for ref in (None, *living_branches(objects).values()):
+            if ref != state.ref:
+                with suppress(DamagedGraphError, NotFoundError):
+                    yield branch_state(objects, ref)
+
+
+def _cleanup_settings(root: Root, entry: TableEntry) -> Mapping[str, str]:
+    try:
+        return automatic_cleanup_at(root, entry)
+    except OmnigraphError:
+        return {}  # a pin that cannot be read is a finding of its own
+
+
+def _rules(engine: _Engine, catalog: Catalog) -> Iterator[Finding]:
+    for broken in engine.broken_rules(table_rules(catalog)):
+        yield Finding(
+            problem=Problem.BROKEN_RULE,
+            thing=broken.table_key,
+            message=f"{broken.count} times {broken.reason.value}, such as "
+            f"{', '.join(broken.examples)}",
+        )
+
+
+def _chain(root: Root, state: ManifestState) -> Iterator[Finding]:
+    commits = {commit.commit_id: commit for commit in branch_commits(root, state)}
+    missing = CommitGraph(commits).gap(state.head.commit_id)
+    if missing is not None:
+        yield Finding(
+            problem=Problem.BROKEN_CHAIN,
+            thing=missing,
+            message=f"commit {missing} is a parent but neither in the manifest nor in history",
+        )
+        return
+    # A branch that was made from an older commit also has the rows of what came after that.
+    known = commit_graph(root, state).commits
+    for row in state.rows:
+        if (
+            isinstance(row, Operation)
+            and row.outcome is Outcome.PUBLISHED
+            and row.commit_id not in known
+        ):
+            yield Finding(
+                problem=Problem.OPERATION_WITHOUT_COMMIT,
+                thing=row.operation_id,
+                message=f"operation {row.operation_id} is published without its commit",
+            )
+    for commit in commits.values():
+        decided = decision_in(root, state, commit.operation_id) if commit.operation_id else None
+        if decided is not None and decided.outcome is not Outcome.PUBLISHED:
+            yield Finding(
+                problem=Problem.OPERATION_WITHOUT_COMMIT,
+                thing=commit.commit_id,
+                message=f"commit {commit.commit_id} exists, but its operation was "
+                f"{decided.outcome.value}",
+            )

@@ -1,0 +1,236 @@
+"""The rules of a type as values, derived from the catalog and from nothing else.
+
+Invariant: rules say what must hold, never how it is checked; each is hashable and picklable, so a
+cluster task checks exactly what a laptop checks.
+
+A row rule needs one row. A keyed rule needs the whole result of a write. Two rules hold for every
+table and have no value here: an input names an id once, and `append` meets no published id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from omnigraph.names import (
+    ID_COLUMN,
+    SOURCE_COLUMN,
+    TARGET_COLUMN,
+    edge_table_key,
+    node_table_key,
+)
+from omnigraph.schema.catalog import (
+    FLOATS,
+    Cardinality,
+    Catalog,
+    EdgeType,
+    EnumType,
+    NodeType,
+    Number,
+    Property,
+    ScalarType,
+    Unique,
+    VectorType,
+)
+from omnigraph.validation.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Required:
+    """The column is not null, unless the text it can be made from is present."""
+
+    reason: ClassVar[Reason] = Reason.MISSING_REQUIRED
+
+    column: str
+    unless_present: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProperId:
+    """An id is not empty, has no control characters and at most 4,096 bytes."""
+
+    reason: ClassVar[Reason] = Reason.BAD_ID
+
+    column: str
+    bytes_max: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiniteKey:
+    """A number in a key is neither NaN nor infinite; null is another rule's business."""
+
+    reason: ClassVar[Reason] = Reason.NOT_FINITE_KEY
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullVector:
+    """No item of a vector is null."""
+
+    reason: ClassVar[Reason] = Reason.VECTOR_ITEM
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InEnum:
+    """The value is one of the set; null is exempt."""
+
+    reason: ClassVar[Reason] = Reason.NOT_IN_ENUM
+
+    column: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InRange:
+    """Both bounds included; null is exempt, NaN is refused.
+
+    An integer column compares exactly. A float column compares with the bound rounded to its own
+    width, so that the value spelt like the bound is inside.
+    """
+
+    reason: ClassVar[Reason] = Reason.OUT_OF_RANGE
+
+    column: str
+    low: Number | None
+    high: Number | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """The RE2 pattern occurs somewhere in the text; null is exempt."""
+
+    reason: ClassVar[Reason] = Reason.PATTERN_MISMATCH
+
+    column: str
+    pattern: str
+
+
+RowRule: TypeAlias = Required | ProperId | FiniteKey | FullVector | InEnum | InRange | Matches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueTuple:
+    """No two rows share these values; a null among them exempts the row.
+
+    Both zeros are one value, and so is every NaN.
+    """
+
+    reason: ClassVar[Reason] = Reason.NOT_UNIQUE
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointExists:
+    """The column holds the id of a node that exists after the write."""
+
+    reason: ClassVar[Reason] = Reason.MISSING_ENDPOINT
+
+    column: str
+    node_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeCount:
+    """How many edges of the type one source may have, for every source the write touches."""
+
+    source_key: str
+    minimum: int
+    maximum: int | None
+
+
+KeyedRule: TypeAlias = UniqueTuple | EndpointExists | EdgeCount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeRules:
+    """Everything the rows of one table must satisfy."""
+
+    table_key: str
+    row_rules: tuple[RowRule, ...]
+    keyed_rules: tuple[KeyedRule, ...]
+
+
+def rules_of(declared: NodeType | EdgeType) -> TypeRules:
+    """The rules of one type, in the order a person would read the schema."""
+    match declared:
+        case NodeType():
+            return _node_rules(declared)
+        case EdgeType():
+            return _edge_rules(declared)
+
+
+def table_rules(catalog: Catalog) -> dict[str, TypeRules]:
+    """The rules of every type, by table key: nodes, then edges, in the order of the catalog."""
+    declared: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    return {rules.table_key: rules for rules in map(rules_of, declared)}
+
+
+def _node_rules(node: NodeType) -> TypeRules:
+    key = node.key.properties if node.key else ()
+    return TypeRules(
+        table_key=node_table_key(node.name),
+        row_rules=(
+            *(rule for each in node.properties.values() for rule in _property_rules(each)),
+            *(FiniteKey(column=name) for name in key if _is_float(node.properties[name])),
+            ProperId(column=ID_COLUMN),
+            *(InRange(column=r.property, low=r.low, high=r.high) for r in node.ranges),
+            *(Matches(column=each.property, pattern=each.pattern) for each in node.checks),
+        ),
+        keyed_rules=_unique_rules(node.uniques, key=key),
+    )
+
+
+def _edge_rules(edge: EdgeType) -> TypeRules:
+    source, target = node_table_key(edge.source), node_table_key(edge.target)
+    return TypeRules(
+        table_key=edge_table_key(edge.name),
+        row_rules=(
+            Required(column=SOURCE_COLUMN),
+            Required(column=TARGET_COLUMN),
+            *(rule for each in edge.properties.values() for rule in _property_rules(each)),
+            ProperId(column=ID_COLUMN),
+        ),
+        keyed_rules=(
+            *_unique_rules(edge.uniques, key=()),
+            EndpointExists(column=SOURCE_COLUMN, node_key=source),
+            EndpointExists(column=TARGET_COLUMN, node_key=target),
+            *_count_rules(edge.cardinality, source),
+        ),
+    )
+
+
+def _property_rules(each: Property) -> tuple[RowRule, ...]:
+    rules: list[RowRule] = []
+    if not each.nullable:
+        source = each.embed.source if each.embed else None
+        rules.append(Required(column=each.name, unless_present=source))
+    if isinstance(each.type, EnumType):
+        rules.append(InEnum(column=each.name, values=each.type.values))
+    if isinstance(each.type, VectorType):
+        rules.append(FullVector(column=each.name))
+    return tuple(rules)
+
+
+def _unique_rules(uniques: tuple[Unique, ...], *, key: tuple[str, ...]) -> tuple[UniqueTuple, ...]:
+    """A tuple that contains the whole key is unique because ids are."""
+    return tuple(
+        UniqueTuple(columns=each.properties)
+        for each in uniques
+        if not key or not set(key) <= set(each.properties)
+    )
+
+
+def _count_rules(cardinality: Cardinality, source_key: str) -> tuple[EdgeCount, ...]:
+    if cardinality == Cardinality():
+        return ()
+    return (
+        EdgeCount(source_key=source_key, minimum=cardinality.minimum, maximum=cardinality.maximum),
+    )
+
+
+def _is_float(each: Property) -> bool:
+    return isinstance(each.type, ScalarType) and each.type.scalar in FLOATS

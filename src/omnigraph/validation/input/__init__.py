@@ -1,0 +1,1 @@
+"""Rows of any origin as columns of their type."""

@@ -1,0 +1,230 @@
+"""One input column, Arrow or Python values, as a column of a property's type.
+
+Invariant: the result is as long as the input and has exactly the property's Arrow type; faults
+carry positions in the whole column, however it was chunked.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.catalog import (
+    EnumType,
+    ListType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.validation.input.casts import Cast, Fault, cast_scalars, refused, unwrapped
+from omnigraph.validation.input.sources import RawColumn
+from omnigraph.validation.reasons import Reason
+
+_CANNOT_BUILD: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
+# Arrow infers int64 for Python integers and fails above it.
+_HINTS: Final = (None, pa.uint64(), pa.list_(pa.uint64()))
+
+
+def cast_column(column: RawColumn, wanted: PropertyType) -> tuple[pa.ChunkedArray, list[Fault]]:
+    """Convert a whole column; the faults list the positions that became null."""
+    chunks = (
+        # Lance refuses an empty piece sliced out of a list, so empty pieces are left out.
+        [cast_array(each, wanted) for each in column.chunks if len(each)]
+        if isinstance(column, pa.ChunkedArray)
+        else [_cast_values(column, wanted)]
+    )
+    faults: list[Fault] = []
+    start = 0
+    for chunk in chunks:
+        faults += [_moved(each, by=start) for each in chunk.faults]
+        start += len(chunk.values)
+    return pa.chunked_array([each.values for each in chunks], arrow_type(wanted)), faults
+
+
+def cast_array(source: pa.Array, wanted: PropertyType) -> Cast:
+    """Convert one contiguous array."""
+    match wanted:
+        case ScalarType():
+            return cast_scalars(source, wanted.scalar)
+        case EnumType():
+            return cast_scalars(source, Scalar.STRING)
+        case ListType():
+            return _cast_lists(source, wanted)
+        case VectorType():
+            return _cast_vectors(source, wanted)
+        case _:
+            assert_never(wanted)
+
+
+def _cast_lists(source: pa.Array, wanted: ListType) -> Cast:
+    target = arrow_type(wanted)
+    plain = unwrapped(source)
+    if not _is_list(plain.type):
+        return _no_lists(plain, target)
+    lengths = _lengths(plain)
+    items = cast_scalars(pc.list_flatten(plain), wanted.item)
+    faults = _parents(items.faults, lengths)
+    missing = _mask(len(plain), faults) | _nulls(plain)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    # Lance refuses an empty array that is a slice of another one.
+    flat = items.values if len(items.values) else pa.array([], items.values.type)
+    values = pa.ListArray.from_arrays(pa.array(offsets), flat, type=target, mask=pa.array(missing))
+    return Cast(values=values, faults=faults)
+
+
+def _cast_vectors(source: pa.Array, wanted: VectorType) -> Cast:
+    target = arrow_type(wanted)
+    plain = unwrapped(source)
+    if not _is_list(plain.type):
+        return _no_lists(plain, target)
+    lengths = _lengths(plain)
+    items = cast_scalars(pc.list_flatten(plain), Scalar.F32)
+    absent = _nulls(plain)
+    odd = np.flatnonzero((lengths != wanted.size) & ~absent)
+    faults = _parents(items.faults, lengths, skipped=odd)
+    if len(odd):
+        faults = (*faults, Fault(reason=Reason.VECTOR_SIZE, rows=tuple(odd.tolist())))
+    missing = _mask(len(plain), faults) | absent
+    values = items.values
+    if missing.any():
+        starts = np.cumsum(lengths) - lengths
+        taken = starts[:, None] + np.arange(wanted.size)
+        holes = np.broadcast_to(missing[:, None], taken.shape)
+        values = values.take(pa.array(taken.ravel(), mask=holes.ravel()))
+    vectors = pa.FixedSizeListArray.from_arrays(values, type=target, mask=pa.array(missing))
+    return Cast(values=vectors, faults=faults)
+
+
+def _no_lists(source: pa.Array, target: pa.DataType) -> Cast:
+    if pat.is_null(source.type):
+        return Cast(values=pa.nulls(len(source), target))
+    return refused(source, target)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pat.is_list(kind)
+        or pat.is_large_list(kind)
+        or pat.is_fixed_size_list(kind)
+        or pat.is_list_view(kind)
+        or pat.is_large_list_view(kind)
+    )
+
+
+def _lengths(lists: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    found = pc.list_value_length(lists).cast(pa.int64())
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = found.fill_null(0).to_numpy()
+    return lengths
+
+
+def _nulls(source: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    nulls: np.ndarray[tuple[int], np.dtype[np.bool_]] = source.is_null().to_numpy(
+        zero_copy_only=False
+    )
+    return nulls
+
+
+def _mask(length: int, faults: Sequence[Fault]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    mask = np.zeros(length, dtype=np.bool_)
+    for fault in faults:
+        mask[list(fault.rows)] = True
+    return mask
+
+
+def _parents(
+    faults: Sequence[Fault],
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
+    *,
+    skipped: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]] = (),
+) -> tuple[Fault, ...]:
+    """Faults of items as faults of the lists that hold them, once per list."""
+    parent = np.repeat(np.arange(len(lengths)), lengths)
+    moved = []
+    for fault in faults:
+        rows = np.setdiff1d(parent[list(fault.rows)], skipped)
+        if len(rows):
+            moved.append(Fault(reason=fault.reason, rows=tuple(rows.tolist())))
+    return tuple(moved)
+
+
+def _cast_values(values: Sequence[object], wanted: PropertyType) -> Cast:
+    """Python values, kind by kind: mixing kinds in one array would convert some silently."""
+    by_kind: dict[type, list[int]] = defaultdict(list)
+    for position, value in enumerate(values):
+        if value is not None:
+            by_kind[_Buried if _is_deep(value) else type(value)].append(position)
+    target = arrow_type(wanted)
+    buried = by_kind.pop(_Buried, [])
+    parts: list[pa.Array] = [pa.nulls(1, target)]
+    faults = [Fault(reason=Reason.WRONG_TYPE, rows=tuple(buried))] if buried else []
+    source = np.zeros(len(values), dtype=np.int64)
+    filled = 1
+    for kind, positions in by_kind.items():
+        for places, array in _built([values[each] for each in positions], kind, positions):
+            if array is None:
+                faults.append(Fault(reason=Reason.WRONG_TYPE, rows=(places[0],)))
+                continue
+            cast = cast_array(array, wanted)
+            parts.append(cast.values)
+            source[places] = np.arange(filled, filled + len(places))
+            filled += len(places)
+            faults += [
+                Fault(reason=each.reason, rows=tuple(places[row] for row in each.rows))
+                for each in cast.faults
+            ]
+    return Cast(values=pa.concat_arrays(parts).take(pa.array(source)), faults=tuple(faults))
+
+
+class _Buried:
+    """Replaces values nested deeper than any column; Arrow would overflow its stack."""
+
+
+def _is_deep(value: object, levels: int = 4) -> bool:
+    if not isinstance(value, list | tuple | dict):
+        return False
+    if not levels:
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return any(_is_deep(each, levels - 1) for each in inner)
+
+
+def _built(
+    values: list[object], kind: type, positions: list[int]
+) -> Iterator[tuple[list[int], pa.Array | None]]:
+    """Arrays over all values, in as few pieces as possible; None for a value Arrow cannot hold."""
+    array = _array(values, kind)
+    if array is not None or len(values) == 1:
+        yield positions, array
+        return
+    half = len(values) // 2
+    yield from _built(values[:half], kind, positions[:half])
+    yield from _built(values[half:], kind, positions[half:])
+
+
+def _array(values: list[object], kind: type) -> pa.Array | None:
+    if issubclass(kind, dt.datetime):
+        values = [_with_zone(each) for each in values]
+    for hint in _HINTS:
+        try:
+            return pa.array(values, hint)
+        except _CANNOT_BUILD:
+            continue
+    return None
+
+
+def _with_zone(moment: object) -> object:
+    assert isinstance(moment, dt.datetime)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
+
+
+def _moved(fault: Fault, *, by: int) -> Fault:
+    return Fault(reason=fault.reason, rows=tuple(row + by for row in fault.rows)) if by else fault

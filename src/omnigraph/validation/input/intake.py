@@ -1,0 +1,247 @@
+"""Rows of any origin as a table with exactly the columns of their type, ids included.
+
+Invariant: every input row is in the table at its own position; a value that cannot be converted is
+null and has a finding. Keyed nodes get the id their key spells, whatever the caller gave.
+
+Ids of nodes without a key and of edges are the caller's, or new ones where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.ids import key_properties, node_ids
+from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.names import (
+    ID_COLUMN,
+    SOURCE_COLUMN,
+    TARGET_COLUMN,
+    edge_table_key,
+    node_table_key,
+)
+from omnigraph.runner.memory import require_room
+from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph.schema.catalog import (
+    FLOATS,
+    EdgeType,
+    NodeType,
+    Property,
+    PropertyType,
+    Scalar,
+    ScalarType,
+)
+from omnigraph.validation.input.casts import Fault
+from omnigraph.validation.input.columns import cast_column
+from omnigraph.validation.input.sources import RawColumn, RawRows, read_source
+from omnigraph.validation.reasons import Reason
+from omnigraph.validation.violations import (
+    BadRows,
+    Violation,
+    bad_rows,
+    shown,
+    shown_scalar,
+    unplaced,
+)
+from omnigraph.validation.wording import type_text
+
+NewIds: TypeAlias = Callable[[int], pa.StringArray]
+"""Generates that many unused ids."""
+
+_ID: Final = ScalarType(scalar=Scalar.STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenIn:
+    """An input in the shape of its table, and what was wrong with it.
+
+    `unreadable` lists, per column, the positions whose cell is null because of a finding.
+    """
+
+    table_key: str
+    table: pa.Table
+    findings: tuple[BadRows, ...]
+    unreadable: Mapping[str, pa.Int64Array]
+
+
+def take_in(declared: NodeType | EdgeType, source: object, *, new_ids: NewIds) -> TakenIn:
+    """Read the rows of one type: columns by name, safe casts only, ids derived or completed."""
+    key = table_key_of(declared)
+    raw = read_source(source, type_name=declared.name)
+    schema = node_schema(declared) if isinstance(declared, NodeType) else edge_schema(declared)
+    wanted = _wanted(declared)
+    require_room(raw.row_count, wanted.values(), type_name=declared.name)
+    columns: dict[str, pa.ChunkedArray] = {}
+    faults: dict[str, list[Fault]] = {}
+    for name, kind in wanted.items():
+        if name in raw.columns:
+            columns[name], faults[name] = cast_column(raw.columns[name], kind)
+        else:
+            columns[name] = pa.chunked_array([pa.nulls(raw.row_count, schema.field(name).type)])
+    given = columns[ID_COLUMN]
+    columns[ID_COLUMN] = _ids(declared, columns, new_ids, faults.get(ID_COLUMN, []))
+    # The schema says "not null"; a table with findings may break that and is never written.
+    table = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+    return TakenIn(
+        table_key=key,
+        table=table,
+        findings=(
+            *_column_findings(key, raw, tuple(wanted)),
+            *_cast_findings(key, raw, wanted, faults, table.column(ID_COLUMN)),
+            *_id_findings(key, given, table.column(ID_COLUMN)),
+        ),
+        unreadable={name: _positions(found) for name, found in faults.items() if found},
+    )
+
+
+def one_by_one(new_id: Callable[[], str]) -> NewIds:
+    """For few rows, where the cost of ids does not matter."""
+    return lambda count: pa.array([new_id() for _ in range(count)], pa.string())
+
+
+def table_key_of(declared: NodeType | EdgeType) -> str:
+    match declared:
+        case NodeType():
+            return node_table_key(declared.name)
+        case EdgeType():
+            return edge_table_key(declared.name)
+
+
+def _wanted(declared: NodeType | EdgeType) -> dict[str, PropertyType]:
+    system = (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
+    fixed = system[:1] if isinstance(declared, NodeType) else system
+    kinds = {each.name: each.type for each in declared.properties.values()}
+    return {**dict.fromkeys(fixed, _ID), **kinds}
+
+
+def _ids(
+    declared: NodeType | EdgeType,
+    columns: Mapping[str, pa.ChunkedArray],
+    new_ids: NewIds,
+    unreadable: list[Fault],
+) -> pa.ChunkedArray:
+    if isinstance(declared, NodeType) and declared.key is not None:
+        return _derived_ids(declared, columns)
+    given = _contiguous(columns[ID_COLUMN])
+    absent = given.is_null()
+    if unreadable:
+        absent = pc.and_(absent, pc.invert(_mask(len(given), _positions(unreadable))))
+    fresh = new_ids(pc.sum(absent).as_py() or 0)
+    return pa.chunked_array([pc.replace_with_mask(given, absent, fresh)])
+
+
+def _derived_ids(node: NodeType, columns: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+    members = key_properties(node)
+    rows = pa.table({each.name: columns[each.name] for each in members})
+    usable = _usable(members, rows)
+    if pc.all(usable).as_py():
+        return node_ids(node, rows)
+    ids = _contiguous(node_ids(node, rows.filter(usable)))
+    empty = pa.nulls(len(rows), pa.string())
+    return pa.chunked_array([pc.replace_with_mask(empty, _contiguous(usable), ids)])
+
+
+def _usable(members: tuple[Property, ...], rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows have an id: every member present, every float finite."""
+    usable = pa.chunked_array([pa.repeat(True, len(rows))])  # noqa: FBT003 - an Arrow value
+    for each in members:
+        column = rows.column(each.name)
+        present = column.is_valid()
+        if isinstance(each.type, ScalarType) and each.type.scalar in FLOATS:
+            present = pc.and_(present, pc.is_finite(column).fill_null(fill_value=False))
+        usable = pc.and_(usable, present)
+    return usable
+
+
+def _column_findings(key: str, raw: RawRows, known: tuple[str, ...]) -> list[BadRows]:
+    findings = []
+    for name in raw.columns:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            message = f"there is no column {shown(name)}" + (f"; {hint}" if hint else "")
+            findings.append(_whole_input(key, Reason.UNKNOWN_COLUMN, name, message))
+    for name in raw.repeated:
+        message = f"the column {shown(name)} occurs more than once"
+        findings.append(_whole_input(key, Reason.DUPLICATE_COLUMN, name, message))
+    return findings
+
+
+def _whole_input(key: str, reason: Reason, column: str, message: str) -> BadRows:
+    violation = Violation(
+        table_key=key, reason=reason, columns=(column,), row=None, id=None, message=message
+    )
+    return unplaced([violation], count=1)
+
+
+def _cast_findings(
+    key: str,
+    raw: RawRows,
+    wanted: Mapping[str, PropertyType],
+    faults: Mapping[str, list[Fault]],
+    ids: pa.ChunkedArray,
+) -> list[BadRows]:
+    findings = []
+    for name, found in faults.items():
+        by_reason: dict[Reason, list[Fault]] = {}
+        for fault in found:
+            by_reason.setdefault(fault.reason, []).append(fault)
+        for reason, same in by_reason.items():
+            findings.append(
+                bad_rows(
+                    key,
+                    reason,
+                    (name,),
+                    _positions(same),
+                    ids=ids,
+                    message=_cast_message(raw.columns[name], wanted[name]),
+                )
+            )
+    return findings
+
+
+def _cast_message(column: RawColumn, wanted: PropertyType) -> Callable[[int], str]:
+    def message(row: int) -> str:
+        arrow = isinstance(column, pa.ChunkedArray)
+        found = shown_scalar(column[row]) if arrow else shown(column[row])
+        return f"found {found}, expected {type_text(wanted)}"
+
+    return message
+
+
+def _id_findings(key: str, given: pa.ChunkedArray, ids: pa.ChunkedArray) -> list[BadRows]:
+    other = pc.fill_null(pc.not_equal(given, ids), fill_value=False)
+    rows = pc.indices_nonzero(other).cast(pa.int64())
+    if not len(rows):
+        return []
+    return [
+        bad_rows(
+            key,
+            Reason.BAD_ID,
+            (ID_COLUMN,),
+            rows,
+            ids=ids,
+            message=lambda row: (
+                f"found {shown(given[row].as_py())}, expected {shown(ids[row].as_py())}, "
+                "which is derived from the key"
+            ),
+        )
+    ]
+
+
+def _positions(faults: list[Fault]) -> pa.Int64Array:
+    return pa.array(sorted({row for fault in faults for row in fault.rows}), pa.int64())
+
+
+def _mask(length: int, rows: pa.Int64Array) -> pa.BooleanArray:
+    return pc.is_in(pa.array(np.arange(length)), rows)
+
+
+def _contiguous(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,141 @@
+"""Rows of a type as the JSON records that a load reads.
+
+Invariant: what is spelt here reads back as an equal row, or is refused by name. JSON has no NaN, no
+infinity, and dates of other years than 0001 to 9999 have no common spelling.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from typing import Final, assert_never
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.schema.catalog import (
+    FLOATS,
+    EdgeType,
+    EnumType,
+    ListType,
+    NodeType,
+    Property,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.validation.violations import shown, shown_scalar
+
+BLOB_PREFIX: Final = "base64:"
+_YEARS: Final = r"^(000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-"
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def record_lines(declared: NodeType | EdgeType, rows: pa.RecordBatch) -> bytes:
+    """One record per line, every line ended; values that are null are left out.
+
+    Ids are kept where nothing else says them: a node with a key is its key.
+
+    Raises:
+        InvalidInputError: a value has no JSON; names the type, the row and the column.
+    """
+    inner = {each.name: _spelt(declared, each, rows) for each in declared.properties.values()}
+    ids = rows.column(ID_COLUMN).to_pylist()
+    match declared:
+        case NodeType():
+            if declared.key is None:
+                inner = {ID_COLUMN: ids, **inner}
+            records: Iterable[object] = (
+                {"type": declared.name, "data": data} for data in _objects(inner, len(ids))
+            )
+        case EdgeType():
+            sources = rows.column(SOURCE_COLUMN).to_pylist()
+            targets = rows.column(TARGET_COLUMN).to_pylist()
+            data = _objects({ID_COLUMN: ids, **inner}, len(ids))
+            records = (
+                {"edge": declared.name, "from": source, "to": target, "data": each}
+                for source, target, each in zip(sources, targets, data, strict=True)
+            )
+        case _:
+            assert_never(declared)
+    return _ENCODER.encode_lines(list(records))
+
+
+def _objects(columns: dict[str, list[object]], count: int) -> Iterable[dict[str, object]]:
+    if not columns:
+        return ({} for _ in range(count))
+    return (
+        {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+        for values in zip(*columns.values(), strict=True)
+    )
+
+
+def _spelt(declared: NodeType | EdgeType, each: Property, rows: pa.RecordBatch) -> list[object]:
+    column = rows.column(each.name)
+    bad, spelt = _column(column, each)
+    if bad is not None and pc.any(bad).as_py():
+        row = pc.index(bad, True).as_py()
+        raise InvalidInputError(
+            f"{declared.name} {shown(rows.column(ID_COLUMN)[row].as_py())} has "
+            f"{shown_scalar(column[row])} as {each.name}, which has no JSON",
+            next_step="Export with `--format parquet`.",
+        )
+    return spelt
+
+
+def _column(column: pa.Array, each: Property) -> tuple[pa.Array | None, list[object]]:
+    """Which values have no JSON, and how the others are spelt."""
+    match each.type:
+        case ScalarType(scalar=Scalar.BLOB):
+            return None, [_blob(value) for value in column]
+        case ScalarType(scalar=scalar) | ListType(item=scalar):
+            nested = isinstance(each.type, ListType)
+            if scalar in FLOATS:
+                return _any_inside(column, _not_finite, nested=nested), column.to_pylist()
+            if scalar in (Scalar.DATE, Scalar.DATETIME):
+                return _times(column, nested=nested)
+            return None, column.to_pylist()
+        case EnumType():
+            return None, column.to_pylist()
+        case VectorType():
+            return _any_inside(column, _not_finite, nested=True), column.to_pylist()
+        case _:
+            assert_never(each.type)
+
+
+def _times(column: pa.Array, *, nested: bool) -> tuple[pa.Array, list[object]]:
+    texts = column.cast(pa.list_(pa.string()) if nested else pa.string())
+    bad = _any_inside(texts, _outside_the_years, nested=nested)
+    if not nested:
+        return bad, pc.replace_substring(texts, pattern=" ", replacement="T").to_pylist()
+    return bad, [
+        None if items is None else [text and text.replace(" ", "T") for text in items]
+        for items in texts.to_pylist()
+    ]
+
+
+def _any_inside(
+    column: pa.Array, test: Callable[[pa.Array], pa.Array], *, nested: bool
+) -> pa.BooleanArray:
+    """For each value, whether it, or one of its items, fails; null never does."""
+    if not nested:
+        return test(column).fill_null(fill_value=False)
+    failed = test(pc.list_flatten(column)).fill_null(fill_value=False)
+    parents = pc.list_parent_indices(column).filter(failed)
+    return pc.is_in(pa.array(range(len(column)), parents.type), parents)
+
+
+def _not_finite(values: pa.Array) -> pa.Array:
+    return pc.invert(pc.is_finite(values))
+
+
+def _outside_the_years(texts: pa.Array) -> pa.Array:
+    return pc.invert(pc.match_substring_regex(texts, pattern=_YEARS))
+
+
+def _blob(value: pa.Scalar) -> str | None:
+    content = value.as_py()
+    return None if content is None else BLOB_PREFIX + base64.b64encode(content).decode()

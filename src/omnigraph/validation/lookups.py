@@ -1,0 +1,134 @@
+"""Reads of pinned tables during one check: few values are pushed down, many are joined.
+
+Invariant: every table whose pinned content an answer depends on is in `read_set`, also when it is
+empty; DuckDB consumes the streams, so Python never holds the rows of a table.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.runner.databases import open_database, silenced
+from omnigraph.validation.pinned import PinnedTables
+
+PROBE_VALUES_MAX: Final = 2_000
+LITERAL_MAX: Final = 2**63 - 1
+"""Lance parses a number without its sign, so a larger magnitude may not fit."""
+"""Up to this many values are looked up by a filter, which an index can serve; more by one scan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """Restricts a read to rows whose column has one of these values."""
+
+    column: str
+    values: pa.Array
+
+
+class PinnedReads:
+    """The reads of one check, and the set of tables they touched."""
+
+    def __init__(self, pinned: PinnedTables) -> None:
+        self._pinned = pinned
+        self._opened: duckdb.DuckDBPyConnection | None = None
+        self._read: set[str] = set()
+
+    @property
+    def read_set(self) -> frozenset[str]:
+        return frozenset(self._read)
+
+    def depend_on(self, table_key: str) -> None:
+        """Record that the result depends on this table."""
+        self._read.add(table_key)
+
+    def rows(
+        self, table_key: str, columns: Sequence[str], *, within: Within | None = None
+    ) -> pa.RecordBatchReader | None:
+        """Stream pinned rows, at least those within; None if there is nothing to read."""
+        self.depend_on(table_key)
+        if not self._pinned.row_count(table_key) or (within and not len(within.values)):
+            return None
+        return self._pinned.scan(table_key, columns, _filter(within))
+
+    def query(self, text: str, **tables: pa.Table | pa.RecordBatchReader) -> pa.Table:
+        """The answer of one SQL query over the tables and streams, which are named in it.
+
+        Raises:
+            OmnigraphError: the error of a stream, which DuckDB would wrap in its own.
+        """
+        connection = self._connection()
+        failures: list[OmnigraphError] = []
+        for name, table in tables.items():
+            is_stream = isinstance(table, pa.RecordBatchReader)
+            connection.register(name, _noting(table, failures) if is_stream else table)
+        try:
+            return connection.sql(text).to_arrow_table()
+        except duckdb.Error as error:
+            if failures:
+                raise failures[0] from error
+            raise
+        finally:
+            for name in tables:
+                connection.unregister(name)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        if self._opened is None:
+            self._opened = database()
+        return self._opened
+
+
+def _noting(stream: pa.RecordBatchReader, failures: list[OmnigraphError]) -> pa.RecordBatchReader:
+    """The same batches; an error of ours that ends them is recorded."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from stream
+        except OmnigraphError as error:
+            failures.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(stream.schema, batches())
+
+
+def database() -> duckdb.DuckDBPyConnection:
+    """A new connection."""
+    return silenced(_engine().cursor())
+
+
+@functools.cache
+def _engine() -> duckdb.DuckDBPyConnection:
+    """One DuckDB per process: starting it costs 30 ms, a cursor of it nothing."""
+    return open_database()
+
+
+def can_probe(kind: pa.DataType) -> bool:
+    """Whether values of this type can be written unambiguously in a filter."""
+    return bool(pat.is_string(kind) or pat.is_integer(kind))
+
+
+def _filter(within: Within | None) -> str | None:
+    if within is None or len(within.values) > PROBE_VALUES_MAX:
+        return None
+    assert can_probe(within.values.type)
+    if pat.is_string(within.values.type):
+        doubled = pc.replace_substring(within.values, pattern="'", replacement="''")
+        spelt = [f"'{each}'" for each in doubled.to_pylist()]
+    else:
+        values = within.values.to_pylist()
+        if any(abs(each) > LITERAL_MAX for each in values):
+            return None
+        spelt = [str(each) for each in values]
+    return f"`{within.column}` IN ({', '.join(spelt)})"

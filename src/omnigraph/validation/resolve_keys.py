@@ -1,0 +1,270 @@
+"""Which rows of a load are written: the keyed rules, applied until the survivors keep all of them.
+
+Invariant: a refused row has exactly one reason, that of the first stage it failed; every survivor
+keeps every rule against the survivors and the remaining pinned rows. The stages, each on the rows
+that the previous ones accepted: ids of nodes, unique tuples of nodes, endpoints, ids of edges,
+unique tuples of edges, counts of edges; the last two in turn until neither finds anything.
+
+A violation that no input row causes, such as pinned edges that lose their node, is in `broken`. It
+is checked at the end, because the pinned row of a refused replacement is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.names import ID_COLUMN, NODE_PREFIX, SOURCE_COLUMN
+from omnigraph.validation.constraints import (
+    EdgeCount,
+    EndpointExists,
+    KeyedRule,
+    TypeRules,
+    UniqueTuple,
+)
+from omnigraph.validation.count_checks import check_counts
+from omnigraph.validation.endpoint_checks import check_retained_edges, missing_nodes
+from omnigraph.validation.keyed_checks import clashes, taken_rows
+from omnigraph.validation.lookups import PinnedReads
+from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.pinned import PinnedTables
+from omnigraph.validation.reasons import Reason
+from omnigraph.validation.violations import BadRows
+from omnigraph.validation.wording import keyed_message
+from omnigraph.validation.write_effects import EMPTY_IDS, NO_ROWS, Change
+
+REFUSAL_SCHEMA: Final = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+    ]
+)
+_NO_POSITIONS: Final = pa.array([], pa.int64())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedLoad:
+    """Rows that passed every row rule, by table key and in input order.
+
+    `overwritten` names the tables whose pinned rows are all removed; such a table may have no
+    rows. `order_by` decides which of several rows with one id is kept, in tables that have it.
+    """
+
+    tables: Mapping[str, pa.Table]
+    mode: WriteMode
+    overwritten: frozenset[str] = field(default_factory=frozenset)
+    order_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The outcome of every row, by table key; rows are positions in the tables of the load."""
+
+    kept: Mapping[str, pa.Int64Array]
+    refused: Mapping[str, pa.Table]
+    """Tables of REFUSAL_SCHEMA, in input order; a table without refusals is not named."""
+    broken: tuple[BadRows, ...]
+    read_set: frozenset[str]
+
+
+def settle(load: ProposedLoad, rules: Mapping[str, TypeRules], pinned: PinnedTables) -> Settled:
+    """Apply the keyed rules to all rows of a load; `rules` has those of every table."""
+    reads = PinnedReads(pinned)
+    try:
+        return _Settlement(load, rules, reads).run()
+    finally:
+        reads.close()
+
+
+class _Settlement:
+    """The rows accepted so far, and those refused."""
+
+    def __init__(
+        self, load: ProposedLoad, rules: Mapping[str, TypeRules], reads: PinnedReads
+    ) -> None:
+        self._load = load
+        self._rules = rules
+        self._reads = reads
+        self._changes = {key: _everything(key, load, rules[key]) for key in rules}
+        self._refused: dict[str, list[pa.Table]] = {}
+
+    def run(self) -> Settled:
+        touched = [
+            key for key in self._rules if key in self._load.tables or key in self._load.overwritten
+        ]
+        broken: list[BadRows] = []
+        # Nodes first: endpoints are checked against the nodes that remain.
+        for key in touched:
+            self._reads.depend_on(key)
+            if key.startswith(NODE_PREFIX):
+                self._settle_ids(key)
+                self._settle_unique(key)
+        for key in touched:
+            if not key.startswith(NODE_PREFIX):
+                # Before ids, so that an edge without its node does not supersede a valid one.
+                self._settle_endpoints(key)
+                self._settle_ids(key)
+                broken += self._settle_unique_and_counts(key)
+        broken += check_retained_edges(self._changes, self._rules, self._reads, cascades=True)
+        return Settled(
+            kept={key: self._changes[key].rows for key in touched},
+            refused={
+                key: pa.concat_tables(parts).sort_by("row") for key, parts in self._refused.items()
+            },
+            broken=tuple(broken),
+            read_set=self._reads.read_set,
+        )
+
+    def _settle_ids(self, key: str) -> None:
+        change = self._changes[key]
+        standing = _standing(change, self._load, self._reads)
+        if len(standing) < len(change.rows):
+            merging = self._load.mode is WriteMode.MERGE
+            self._refuse(
+                key,
+                _without(change.rows, standing),
+                Reason.SUPERSEDED if merging else Reason.DUPLICATE_ID,
+            )
+        if self._load.mode is WriteMode.APPEND:
+            self._refuse(key, taken_rows(self._changes[key], self._reads), Reason.ID_EXISTS)
+
+    def _settle_unique(self, key: str) -> None:
+        """Check all unique tuples on the same survivors, and repeat while rows are refused."""
+        rules = [each for each in self._rules[key].keyed_rules if isinstance(each, UniqueTuple)]
+        found = bool(rules)
+        while found:
+            # A refused row frees its values, and a pinned row that it would have replaced is kept:
+            # both can change which rows conflict.
+            change = self._changes[key]
+            blamed = [
+                (rule, clashes(change, rule, self._reads).column("row").combine_chunks())
+                for rule in rules
+                if len(change.incoming)
+            ]
+            found = self._refuse_by_rule(key, Reason.NOT_UNIQUE, blamed)
+
+    def _settle_endpoints(self, key: str) -> None:
+        change = self._changes[key]
+        blamed = []
+        for rule in self._rules[key].keyed_rules:
+            if isinstance(rule, EndpointExists):
+                ends = change.incoming.column(rule.column)
+                missing = missing_nodes(ends, self._changes[rule.node_key], self._reads)
+                blamed.append((rule, change.rows.filter(_mask(ends, missing))))
+        self._refuse_by_rule(key, Reason.MISSING_ENDPOINT, blamed)
+
+    def _settle_unique_and_counts(self, key: str) -> list[BadRows]:
+        rules = [each for each in self._rules[key].keyed_rules if isinstance(each, EdgeCount)]
+        # Each of the two rules may refuse edges that the other counted or compared.
+        while True:
+            self._settle_unique(key)
+            findings = [
+                (rule, finding)
+                for rule in rules
+                for finding in check_counts(
+                    self._changes[key], self._changes[rule.source_key], rule, self._reads
+                )
+            ]
+            if not any(len(finding.rows) for _, finding in findings):
+                return [finding for _, finding in findings]
+            for rule, finding in findings:
+                self._refuse(key, finding.rows, finding.reason, rule)
+
+    def _refuse_by_rule(
+        self, key: str, reason: Reason, blamed: Sequence[tuple[KeyedRule, pa.Int64Array]]
+    ) -> bool:
+        """Refuse each row once, for the first rule it breaks; whether there was any."""
+        found = False
+        for rule, rows in blamed:
+            # All rules were checked on the same survivors, so an earlier one may have refused it.
+            still = rows.filter(pc.is_in(rows, self._changes[key].rows))
+            found = found or len(still) > 0
+            self._refuse(key, still, reason, rule)
+        return found
+
+    def _refuse(
+        self, key: str, rows: pa.Int64Array, reason: Reason, rule: KeyedRule | None = None
+    ) -> None:
+        if not len(rows):
+            return
+        change = self._changes[key]
+        looked_at = [change.given.column(name).take(rows) for name in _looked_at(rule)]
+        messages = [keyed_message(reason, rule, values) for values in zip(*looked_at, strict=True)]
+        self._refused.setdefault(key, []).append(
+            pa.table(
+                [rows, pa.repeat(reason.value, len(rows)), pa.array(messages, pa.string())],
+                schema=REFUSAL_SCHEMA,
+            )
+        )
+        self._changes[key] = change.without(rows)
+
+
+def _everything(key: str, load: ProposedLoad, rules: TypeRules) -> Change:
+    """All rows of a table, with the columns that some keyed rule looks at and no others."""
+    given = load.tables.get(key, NO_ROWS)
+    wanted = {ID_COLUMN, load.order_by}
+    for rule in rules.keyed_rules:
+        wanted.update(_looked_at(rule))
+    given = given.select([name for name in given.column_names if name in wanted])
+    return Change(
+        table_key=key,
+        given=given,
+        rows=pa.array(np.arange(len(given))),
+        incoming=given,
+        overwritten=key in load.overwritten,
+        deleted=EMPTY_IDS,
+    )
+
+
+def _looked_at(rule: KeyedRule | None) -> tuple[str, ...]:
+    match rule:
+        case None:
+            return (ID_COLUMN,)
+        case UniqueTuple():
+            return rule.columns
+        case EndpointExists():
+            return (rule.column,)
+        case EdgeCount():
+            return (SOURCE_COLUMN,)
+
+
+_GREATEST: Final = """
+SELECT row FROM (
+    SELECT row, row_number() OVER (
+        PARTITION BY id ORDER BY value DESC NULLS LAST, row DESC
+    ) AS rank
+    FROM incoming
+)
+WHERE rank = 1 ORDER BY row
+"""
+
+
+def _standing(change: Change, load: ProposedLoad, reads: PinnedReads) -> pa.Int64Array:
+    """Positions of the one row per id that is kept, in input order."""
+    if pc.count_distinct(change.ids).as_py() == len(change.rows):
+        return change.rows
+    merging = load.mode is WriteMode.MERGE
+    if merging and load.order_by in change.incoming.column_names:
+        value = change.incoming.column(load.order_by)
+        incoming = pa.table({"row": change.rows, "id": change.ids, "value": value})
+        return reads.query(_GREATEST, incoming=incoming).column("row").combine_chunks()
+    # A merge keeps the last record of an id, the other modes keep the first.
+    chosen = "max" if merging else "min"
+    rows = pa.table({"id": change.ids, "row": change.rows})
+    found = rows.group_by("id").aggregate([("row", chosen)])
+    standing: pa.Int64Array = found.column(f"row_{chosen}").combine_chunks()
+    return standing.take(pc.sort_indices(standing))
+
+
+def _without(rows: pa.Int64Array, left: pa.Int64Array) -> pa.Int64Array:
+    return rows.filter(pc.invert(pc.is_in(rows, left)))
+
+
+def _mask(column: pa.ChunkedArray, values: pa.Array) -> pa.BooleanArray:
+    return pc.is_in(column, values).combine_chunks()

@@ -1,0 +1,170 @@
+"""Row rules over an Arrow table or batch, one kernel per rule.
+
+Invariant: pure. The same rows and rules give the same findings, in a loop here or in a cluster
+task; a row's findings do not depend on any other row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.names import ID_COLUMN
+from omnigraph.schema.catalog import Number
+from omnigraph.validation.constraints import (
+    FiniteKey,
+    FullVector,
+    InEnum,
+    InRange,
+    Matches,
+    ProperId,
+    Required,
+    RowRule,
+    TypeRules,
+)
+from omnigraph.validation.violations import BadRows, bad_rows, shown_scalar
+from omnigraph.validation.wording import expectation
+
+_CONTROL: Final = r"\p{Cc}"
+
+
+def check_rows(
+    rows: pa.Table | pa.RecordBatch,
+    rules: TypeRules,
+    *,
+    unreadable: Mapping[str, pa.Int64Array] | None = None,
+) -> tuple[BadRows, ...]:
+    """Every row that breaks a row rule.
+
+    `unreadable` names cells that are null because they were refused already: they are not reported
+    a second time as missing.
+    """
+    found = []
+    for rule in rules.row_rules:
+        bad = pc.indices_nonzero(_broken(rule, rows)).cast(pa.int64())
+        refused = (unreadable or {}).get(rule.column)
+        if refused is not None and len(bad):
+            bad = bad.filter(pc.invert(pc.is_in(bad, refused)))
+        if len(bad):
+            found.append(_finding(rule, rules.table_key, rows, bad))
+    return tuple(found)
+
+
+def _broken(rule: RowRule, rows: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArray:
+    """True where the rule is broken; null counts as false."""
+    column = rows.column(rule.column)
+    match rule:
+        case Required():
+            broken = column.is_null()
+            if rule.unless_present is not None:
+                broken = pc.and_(broken, rows.column(rule.unless_present).is_null())
+        case ProperId():
+            broken = _improper(column, rule)
+        case FiniteKey():
+            broken = pc.invert(pc.is_finite(column))
+        case FullVector():
+            broken = _with_null_items(column)
+        case InEnum():
+            allowed = pa.array(rule.values, column.type)
+            broken = pc.and_(column.is_valid(), pc.invert(pc.is_in(column, allowed)))
+        case InRange():
+            broken = _outside(column, rule)
+        case Matches():
+            broken = pc.invert(pc.match_substring_regex(column, pattern=rule.pattern))
+        case _:
+            assert_never(rule)
+    return broken
+
+
+def _improper(column: pa.Array | pa.ChunkedArray, rule: ProperId) -> pa.Array | pa.ChunkedArray:
+    size = pc.binary_length(column)
+    wrong_size = pc.or_(pc.equal(size, 0), pc.greater(size, rule.bytes_max))
+    return pc.or_(wrong_size, pc.match_substring_regex(column, pattern=_CONTROL))
+
+
+def _with_null_items(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_with_null_items(each) for each in column.chunks], pa.bool_())
+    items = column.flatten()
+    broken = np.zeros(len(column), dtype=np.bool_)
+    if items.null_count:
+        present = pc.indices_nonzero(column.is_valid()).to_numpy()
+        holes = pc.indices_nonzero(items.is_null()).to_numpy()
+        broken[present[holes // column.type.list_size]] = True
+    return pa.array(broken)
+
+
+def _outside(column: pa.Array | pa.ChunkedArray, rule: InRange) -> pa.Array | pa.ChunkedArray:
+    if pat.is_floating(column.type):
+        low, high = _float_bound(rule.low, column.type), _float_bound(rule.high, column.type)
+        broken = pc.is_nan(column)
+    else:
+        low, high, impossible = _integer_bounds(rule, column.type)
+        broken = column.is_valid() if impossible else pc.and_(column.is_valid(), pa.scalar(False))  # noqa: FBT003
+    if low is not None:
+        broken = pc.or_(broken, pc.less(column, low))
+    if high is not None:
+        broken = pc.or_(broken, pc.greater(column, high))
+    return broken
+
+
+def _float_bound(bound: Number | None, kind: pa.DataType) -> pa.Scalar | None:
+    if bound is None:
+        return None
+    try:
+        nearest = float(bound)
+    except OverflowError:
+        nearest = math.inf if bound > 0 else -math.inf
+    return pa.scalar(nearest, pa.float64()).cast(kind)
+
+
+def _integer_bounds(
+    rule: InRange, kind: pa.DataType
+) -> tuple[pa.Scalar | None, pa.Scalar | None, bool]:
+    """The bounds as values of the column, None where every value passes; or nothing can pass."""
+    signed = pat.is_signed_integer(kind)
+    least = -(2 ** (kind.bit_width - 1)) if signed else 0
+    most = 2 ** (kind.bit_width - signed) - 1
+    low = least if rule.low is None else _ceiling(rule.low)
+    high = most if rule.high is None else _floor(rule.high)
+    if low > most or high < least or low > high:
+        return None, None, True
+    return (
+        pa.scalar(low, kind) if low > least else None,
+        pa.scalar(high, kind) if high < most else None,
+        False,
+    )
+
+
+def _ceiling(bound: Number) -> int:
+    return math.ceil(bound) if isinstance(bound, Decimal) else bound
+
+
+def _floor(bound: Number) -> int:
+    return math.floor(bound) if isinstance(bound, Decimal) else bound
+
+
+def _finding(
+    rule: RowRule, table_key: str, rows: pa.Table | pa.RecordBatch, bad: pa.Int64Array
+) -> BadRows:
+    column = rows.column(rule.column)
+    expected = expectation(rule)
+    return bad_rows(
+        table_key,
+        rule.reason,
+        (rule.column,),
+        bad,
+        ids=rows.column(ID_COLUMN),
+        message=lambda row: f"found {_found(column[row])}, expected {expected}",
+    )
+
+
+def _found(value: pa.Scalar) -> str:
+    return shown_scalar(value) if value.is_valid else "nothing"

@@ -1,0 +1,194 @@
+"""What was found wrong, in a size that does not grow with the input.
+
+Invariant: counts are exact; only the first violations are kept as text, in the order of the checks.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.tables import TableView
+from omnigraph.validation.reasons import Reason
+
+KEPT_MAX: Final = 100
+"""How many violations one report spells out; the others are only counted."""
+
+SHOWN_VALUE_MAX: Final = 80
+
+_QUOTED: Final = reprlib.Repr()
+_QUOTED.maxlevel = 4
+_QUOTED.maxstring = _QUOTED.maxother = _QUOTED.maxlong = SHOWN_VALUE_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken rule at one row.
+
+    `row` is the position in the input, counted from zero. It is None for a fault of the whole
+    input and for what the write would leave broken among published rows; then `id` is the id of
+    that row, or of the source node whose edges are too many or too few.
+    """
+
+    table_key: str
+    reason: Reason
+    columns: tuple[str, ...]
+    row: int | None
+    id: str | None
+    message: str
+
+    def __str__(self) -> str:
+        kind, _, type_name = self.table_key.partition(":")
+        columns = [_clipped(each) for each in self.columns]
+        place = f"{kind} {type_name}" + "".join(f".{each}" for each in columns[:1])
+        if len(columns) > 1:
+            place = f"{kind} {type_name}({', '.join(columns)})"
+        row = "" if self.row is None else f", row {self.row}"
+        named = "" if self.id is None else f", id {shown(self.id)}"
+        return f"{place}{row}{named}: {self.message} [{self.reason.value}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRows:
+    """Every violation of one rule in one table: how many, where, and the first of them in words.
+
+    `rows` are the input rows to leave out, as positions. That can be fewer than `count`, when
+    published rows are broken, or more: all edges of a source that has too few of them.
+    """
+
+    table_key: str
+    reason: Reason
+    columns: tuple[str, ...]
+    count: int
+    rows: pa.Int64Array = field(repr=False, compare=False)
+    kept: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViolationReport(Displayed):
+    """Exact counts per table and reason, and the first violations."""
+
+    counts: Mapping[tuple[str, Reason], int]
+    kept: tuple[Violation, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def ok(self) -> bool:
+        return not self.counts
+
+    def summary(self) -> str:
+        """A text for people: counts first, then what was kept, then what was left out."""
+        if self.ok:
+            return "no violations"
+        lines = [f"{self.total} violation{'s' if self.total != 1 else ''}"]
+        for (table_key, reason), count in self.counts.items():
+            kind, _, type_name = table_key.partition(":")
+            lines.append(f"  {kind} {type_name}: {count} {reason.value}")
+        lines += [str(each) for each in self.kept]
+        if self.total > len(self.kept):
+            lines.append(f"... and {self.total - len(self.kept)} more")
+        return "\n".join(lines)
+
+    def _page(self) -> Page:
+        rows = [
+            (table_key, reason.value, f"{count:,}")
+            for (table_key, reason), count in self.counts.items()
+        ]
+        table = TableView(header=("type", "reason", "count"), rows=rows, numbers=(2,))
+        return Page(
+            summary=counted(self.total, "violation"),
+            tables=[table] if rows else (),
+            lines=[*map(str, self.kept)] or ["no violations"],
+        )
+
+
+def report_of(findings: Iterable[BadRows], *, kept_max: int = KEPT_MAX) -> ViolationReport:
+    """One bounded report over findings of any number of tables, tasks or engines."""
+    counts: Counter[tuple[str, Reason]] = Counter()
+    kept: list[Violation] = []
+    for finding in findings:
+        if finding.count:
+            counts[finding.table_key, finding.reason] += finding.count
+            kept += finding.kept[: kept_max - len(kept)]
+    return ViolationReport(counts=dict(counts), kept=tuple(kept))
+
+
+def bad_rows(
+    table_key: str,
+    reason: Reason,
+    columns: tuple[str, ...],
+    rows: pa.Int64Array,
+    *,
+    ids: pa.Array | pa.ChunkedArray | None,
+    message: Callable[[int], str],
+) -> BadRows:
+    """The finding that these rows of an input break a rule; `ids` is the input's id column."""
+    first = rows[:KEPT_MAX].to_pylist()
+    return BadRows(
+        table_key=table_key,
+        reason=reason,
+        columns=columns,
+        count=len(rows),
+        rows=rows,
+        kept=tuple(
+            Violation(
+                table_key=table_key,
+                reason=reason,
+                columns=columns,
+                row=row,
+                id=None if ids is None else ids[row].as_py(),
+                message=message(row),
+            )
+            for row in first
+        ),
+    )
+
+
+def unplaced(violations: Sequence[Violation], *, count: int) -> BadRows:
+    """The finding of one rule about published rows or about a whole input."""
+    first = violations[0]
+    return BadRows(
+        table_key=first.table_key,
+        reason=first.reason,
+        columns=first.columns,
+        count=count,
+        rows=pa.array([each.row for each in violations if each.row is not None], pa.int64()),
+        kept=tuple(violations[:KEPT_MAX]),
+    )
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: never long, never on two lines."""
+    return _clipped(_QUOTED.repr(value))
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= SHOWN_VALUE_MAX else f"{text[: SHOWN_VALUE_MAX - 3]}..."
+
+
+def shown_scalar(value: pa.Scalar) -> str:
+    """An Arrow value as a message quotes it, also where Python has no such value."""
+    try:
+        return shown(value.as_py())
+    except UnicodeDecodeError:
+        return "text that is not valid UTF-8"
+    except (ValueError, OverflowError):
+        # Python has no year 30,000 and no nanoseconds.
+        return _shown_as_text(value)
+
+
+def _shown_as_text(value: pa.Scalar) -> str:
+    try:
+        return shown(value.cast(pa.string()).as_py())
+    except pa.ArrowException:
+        return f"a value of type {value.type}"

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import (
+    DamagedGraphError,
+    InvalidInputError,
+    NotFoundError,
+    UnsafeStoreError,
+)
+from omnigraph.graph import Graph
+from omnigraph.storage.objects.store import Put, StoredObjects
+from tests.stores import folder_of
+
+pytestmark = pytest.mark.unit
+
+
+def test_opening_a_root_without_a_graph_says_how_to_create_one(graph_root: str) -> None:
+    for read_only in (True, False):
+        with pytest.raises(NotFoundError, match="omnigraph init"):
+            omnigraph.open(graph_root, read_only=read_only)
+    assert not folder_of(graph_root).exists()
+
+
+def test_a_word_for_read_only_is_refused(people_graph: Graph) -> None:
+    with pytest.raises(InvalidInputError, match="read_only is 'r', expected True or False"):
+        omnigraph.open(people_graph.root, read_only="r")  # type: ignore[arg-type]
+
+
+def test_a_reopened_graph_knows_its_catalog_and_tables(people_graph: Graph) -> None:
+    graph = omnigraph.open(people_graph.root, read_only=True)
+
+    assert graph.is_read_only
+    assert graph.schema.catalog == people_graph.schema.catalog
+    assert graph.schema.text == people_graph.schema.text
+    assert graph.snapshot() == people_graph.snapshot()
+
+
+@pytest.mark.local_disk("file:// addresses name folders of a disk")
+def test_file_urls_and_paths_open_the_same_graph(people_graph: Graph) -> None:
+    assert omnigraph.open(f"file://{people_graph.root}").snapshot() == people_graph.snapshot()
+
+
+def test_reading_an_empty_type_gives_its_columns(people_graph: Graph) -> None:
+    people = people_graph.scan("Person").read_all()
+    knows = people_graph.scan("Knows", columns=["src", "dst"]).read_all()
+
+    assert people.num_rows == 0
+    assert people.schema.names[0] == "id"
+    assert knows.schema.names == ["src", "dst"]
+
+
+def test_reading_an_unknown_type_suggests_the_right_one(people_graph: Graph) -> None:
+    with pytest.raises(NotFoundError, match="did you mean `Person`"):
+        people_graph.scan("Persn")
+
+
+def test_a_store_that_ignores_put_if_absent_is_opened_for_reading_only(
+    people_graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoredObjects, "put_if_absent", lambda *_: Put.CREATED)
+
+    with pytest.raises(UnsafeStoreError, match="read_only=True"):
+        omnigraph.open(people_graph.root)
+    assert omnigraph.open(people_graph.root, read_only=True).snapshot() == people_graph.snapshot()
+
+
+def _drop(path: Path) -> None:
+    path.unlink()
+
+
+def _rename_a_type(path: Path) -> None:
+    path.write_text(path.read_text().replace("Person", "Human"))
+
+
+def _break_it(path: Path) -> None:
+    path.write_text("{")
+
+
+def _other_domain(path: Path) -> None:
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "identity_domain": "another"}))
+
+
+def _other_format(path: Path) -> None:
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "format": 99}))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        (names.SCHEMA_SOURCE, _drop),
+        (names.SCHEMA_MODEL, _drop),
+        (names.SCHEMA_STATE, _drop),
+        (names.SCHEMA_SOURCE, _rename_a_type),
+        (names.SCHEMA_SOURCE, _break_it),
+        (names.SCHEMA_MODEL, _rename_a_type),
+        (names.SCHEMA_MODEL, _break_it),
+        (names.SCHEMA_STATE, _break_it),
+        (names.SCHEMA_STATE, _other_domain),
+        (names.SCHEMA_STATE, _other_format),
+    ],
+)
+def test_a_schema_contract_that_contradicts_itself_is_refused(
+    people_graph: Graph, name: str, damage: Callable[[Path], None]
+) -> None:
+    damage(folder_of(people_graph.root, name))
+
+    for read_only in (True, False):
+        with pytest.raises(DamagedGraphError):
+            omnigraph.open(people_graph.root, read_only=read_only)
+
+
+def test_comments_and_white_space_of_the_stored_text_may_change(people_graph: Graph) -> None:
+    source = folder_of(people_graph.root, names.SCHEMA_SOURCE)
+    source.write_text("// reviewed\n" + source.read_text().replace("\n", "\n\n"))
+
+    assert omnigraph.open(people_graph.root).schema.catalog == people_graph.schema.catalog
+
+
+def test_a_pinned_version_that_is_gone_is_damage_and_named(people_graph: Graph) -> None:
+    entry = people_graph.snapshot().tables["node:Person"]
+    for path in folder_of(people_graph.root, entry.location, "_versions").iterdir():
+        path.unlink()
+
+    with pytest.raises(DamagedGraphError, match="node:Person is published at version 1"):
+        people_graph.scan("Person")
+
+
+def test_the_notebook_view_is_escaped_and_complete(graph_root: str) -> None:
+    graph = omnigraph.init(f"{graph_root}<b>", schema="node A { x: I32 } edge E: A -> A")
+
+    html = graph._repr_html_()
+
+    assert "<b>" not in html
+    assert "&lt;b&gt;" in html
+    assert ">A → E → A</td>" in html
+    assert repr(graph) == f"<Graph {graph.root} (branch main, 1 node types, 1 edge types)>"

@@ -1,0 +1,291 @@
+"""Search indexes find what a look at every row finds."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import omnigraph
+from omnigraph.engine.access import search_indexes
+from omnigraph.engine.access.search_indexes import (
+    nearest_candidates,
+    text_candidates,
+    word_candidates,
+)
+from omnigraph.engine.tokens import tokens
+from omnigraph.graph import Graph
+from omnigraph.query.expressions import TextSearchKind
+from omnigraph.schema.catalog import VectorMetric
+from omnigraph.storage.indexes import search, segments
+from omnigraph.storage.indexes.search import VectorQuestion
+from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.storage.snapshot import TableEntry
+from tests.gate.seeds import case_seeds, examples
+from tests.query import text_search
+
+pytestmark = pytest.mark.unit
+
+SCHEMA = """
+node Note {
+    key: String @key
+    text: String? @index
+    place: Vector(4)? @index(metric=METRIC)
+}
+"""
+WORDS = [
+    *("graph", "Graphs", "GRAPH", "grpah", "tables", "table", "naïve", "Straße", "STRASSE", "x1"),
+    *("\u212aelvin", "kelvin", "İstanbul", "istanbul", "ΟΔΟΣ", "οδος", "日本語", "the", "running"),
+    *("3", "14", "e\u0301t", "état", "ß", "ẞ", "²", "½"),
+]
+GAPS = [" ", " ", " ", "-", "_", ", ", "'", ".", "\n", " 日本 ", "é"]
+
+
+def random_text(generator: random.Random) -> str:
+    count = generator.randrange(9)
+    pieces = [generator.choice(WORDS) + generator.choice(GAPS) for _ in range(count)]
+    return "".join(pieces) + (f" w{generator.randrange(300)}" if count else "")
+
+
+def note(key: int, text: str | None, place: Any = None) -> dict[str, Any]:
+    return {"key": f"n{key}", "text": text, "place": place}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_indexes, "_TEXT_ROWS_MIN", 0)
+    monkeypatch.setattr(search_indexes, "_TEXT_SHARE", 1)
+    monkeypatch.setattr(search_indexes, "_VECTOR_NUMBERS_MIN", 0)
+
+
+def graph_of(root: str, notes: list[dict[str, Any]], metric: str = "l2") -> Graph:
+    graph = omnigraph.init(root, schema=SCHEMA.replace("METRIC", metric))
+    graph.write({"Note": notes})
+    graph.maintenance.optimize()
+    return graph
+
+
+def root_of(graph: Graph) -> Root:
+    return parse_root(graph.root)
+
+
+def entry_of(graph: Graph) -> TableEntry:
+    return graph.snapshot().tables["node:Note"]
+
+
+@pytest.fixture
+def edited(graph_root: str) -> tuple[Graph, dict[str, str | None]]:
+    """Texts of which some came, went or changed after they were indexed."""
+    generator = random.Random(5)
+    texts: dict[str, str | None] = {
+        f"n{number}": None if number % 50 == 0 else random_text(generator) for number in range(600)
+    }
+    graph = graph_of(graph_root, [note(int(k[1:]), text) for k, text in texts.items()])
+    graph.delete({"Note": ["n1", "n2"]})
+    later = {f"n{number}": random_text(generator) for number in (*range(3, 20), *range(600, 640))}
+    graph.write({"Note": [note(int(k[1:]), text) for k, text in later.items()]}, mode="merge")
+    return graph, {**{k: v for k, v in texts.items() if k not in ("n1", "n2")}, **later}
+
+
+def expected(kind: TextSearchKind, text: str | None, query: str, edits: int) -> bool:
+    if text is None:
+        return False
+    tests = {
+        TextSearchKind.ANY_TOKEN: lambda: text_search.any_token(text, query),
+        TextSearchKind.PHRASE: lambda: text_search.has_phrase(text, query),
+        TextSearchKind.FUZZY: lambda: text_search.is_fuzzy(text, query, edits),
+    }
+    return tests[kind]()
+
+
+def random_question(generator: random.Random, texts: list[str]) -> str:
+    tokens = text_search.tokens(generator.choice(texts)) or ["none"]
+    at = generator.randrange(len(tokens))
+    word = generator.choice([*tokens, "graph", "tabel", f"w{generator.randrange(300)}"])
+    return generator.choice([word, " ".join(tokens[at : at + generator.randrange(1, 4)])])
+
+
+@pytest.mark.random
+def test_text_candidates_hold_every_text_that_matches(
+    edited: tuple[Graph, dict[str, str | None]],
+) -> None:
+    graph, texts = edited
+    held = [each for each in texts.values() if each]
+    root, entry, asked = root_of(graph), entry_of(graph), 0
+    questions = case_seeds("text-candidates", examples(30))
+    for seed in questions:
+        generator = random.Random(seed)
+        kind, edits = generator.choice(list(TextSearchKind)), generator.randrange(3)
+        query = random_question(generator, held)
+
+        found = text_candidates(root, entry, "text", kind, query, edits)
+
+        if found is not None:
+            asked += 1
+            wanted = {k for k, text in texts.items() if expected(kind, text, query, edits)}
+            assert wanted <= set(found.to_pylist()), (kind, query, edits)
+            assert set(found.to_pylist()) <= set(texts)
+    assert asked > len(questions) // 3
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("日本語", TextSearchKind.ANY_TOKEN),
+        ("graph οδος", TextSearchKind.ANY_TOKEN),
+        ("İstanbul", TextSearchKind.PHRASE),
+        ("ab", TextSearchKind.FUZZY),
+        ("a" * 40, TextSearchKind.FUZZY),
+    ],
+)
+def test_an_index_is_not_asked_what_it_may_not_know(
+    edited: tuple[Graph, dict[str, str | None]], query: str, kind: TextSearchKind
+) -> None:
+    graph, _ = edited
+
+    assert text_candidates(root_of(graph), entry_of(graph), "text", kind, query, 2) is None
+
+
+def test_a_token_is_looked_for_as_it_is(graph_root: str) -> None:
+    graph = graph_of(graph_root, [note(1, "İstanbul"), note(2, "i stanbul"), note(3, "graph")])
+    (dotted,) = tokens("İstanbul")
+
+    found = word_candidates(root_of(graph), entry_of(graph), "text", "graph")
+
+    assert found is not None
+    assert found.to_pylist() == ["n3"]
+    assert word_candidates(root_of(graph), entry_of(graph), "text", dotted) is None
+
+
+def test_a_query_without_tokens_finds_nothing(
+    edited: tuple[Graph, dict[str, str | None]],
+) -> None:
+    graph, _ = edited
+
+    for kind in TextSearchKind:
+        found = text_candidates(root_of(graph), entry_of(graph), "text", kind, " _-", 1)
+        assert found is not None
+        assert len(found) == 0
+
+
+def test_a_word_of_most_texts_is_not_worth_an_index(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = graph_of(graph_root, [note(n, f"all w{n}") for n in range(200)])
+    monkeypatch.setattr(search_indexes, "_TEXT_SHARE", 10)
+
+    common = text_candidates(
+        root_of(graph), entry_of(graph), "text", TextSearchKind.ANY_TOKEN, "all"
+    )
+    rare = text_candidates(root_of(graph), entry_of(graph), "text", TextSearchKind.ANY_TOKEN, "w7")
+
+    assert common is None
+    assert rare is not None
+    assert rare.to_pylist() == ["n7"]
+
+
+def test_without_an_index_every_row_is_looked_at(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA.replace("METRIC", "l2"))
+    graph.write({"Note": [note(n, f"w{n}", [float(n), 0, 0, 0]) for n in range(50)]})
+
+    entry = entry_of(graph)
+
+    assert text_candidates(root_of(graph), entry, "text", TextSearchKind.ANY_TOKEN, "w7") is None
+    assert nearest_candidates(root_of(graph), entry, question((0.0, 0, 0, 0), "l2", 3)) is None
+
+
+# Vectors
+
+
+def question(
+    query: tuple[float, ...], metric: str, count: int, where: str | None = None
+) -> VectorQuestion:
+    return VectorQuestion(column="place", query=query, metric=metric, count=count, where=where)
+
+
+@pytest.mark.parametrize("metric", [each.value for each in VectorMetric])
+def test_near_rows_have_the_distances_of_the_metric(graph_root: str, metric: str) -> None:
+    generator = np.random.default_rng(1)
+    places = {f"n{n}": generator.normal(size=4).astype("f4").tolist() for n in range(400)}
+    places["n7"] = [0.0] * 4
+    notes = [note(int(k[1:]), None, place) for k, place in places.items()]
+    graph = graph_of(graph_root, [*notes, note(400, None)], metric)
+    graph.delete({"Note": ["n3"]})
+    del places["n3"]
+    places["n500"] = [1.0, 0.9, 0.8, 0.7]
+    graph.write({"Note": [note(500, None, places["n500"])]})
+    query = (1.0, 1.0, 1.0, 0.5)
+
+    found = nearest_candidates(root_of(graph), entry_of(graph), question(query, metric, 20))
+
+    assert found is not None
+    measured = {
+        key: text_search.distance(VectorMetric(metric), place, query)
+        for key, place in places.items()
+    }
+    wanted = sorted((far, key) for key, far in measured.items() if far is not None)
+    pairs = list(zip(found["distance"].to_pylist(), found["id"].to_pylist(), strict=True))
+    assert [key for _, key in pairs[:20]] == [key for _, key in wanted[:20]]
+    assert [far for far, _ in pairs[:20]] == pytest.approx([far for far, _ in wanted[:20]])
+    assert "n500" in found["id"].to_pylist()
+
+
+def test_a_filter_that_few_rows_pass_does_not_starve_the_search(graph_root: str) -> None:
+    generator = np.random.default_rng(1)
+    notes = [note(n, None, generator.normal(size=4).astype("f4").tolist()) for n in range(2000)]
+    graph = graph_of(graph_root, notes)
+
+    found = nearest_candidates(
+        root_of(graph),
+        entry_of(graph),
+        question((0.0, 0.0, 0.0, 0.0), "l2", 5, "id in ('n1', 'n50', 'n400', 'n999', 'n1500')"),
+    )
+
+    assert found is not None
+    assert set(found["id"].to_pylist()) == {"n1", "n50", "n400", "n999", "n1500"}
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1, 0.01])
+def test_a_large_index_is_searched_until_looking_further_changes_little(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    monkeypatch.setattr(segments, "_ROWS_PER_PARTITION", 100)
+    monkeypatch.setattr(search, "_NUMBERS_AT_ONCE", 0)
+    places = np.random.default_rng(1).random((4000, 4)).astype("f4")
+    notes = [note(n, f"{n % 100:02}", place.tolist()) for n, place in enumerate(places)]
+    graph = graph_of(graph_root, notes)
+    root, entry = root_of(graph), entry_of(graph)
+    kept = np.flatnonzero(np.arange(4000) % 100 < 100 * share)
+
+    hits = 0
+    for query in np.random.default_rng(2).random((20, 4)):
+        near = question(tuple(map(float, query)), "l2", 10, f"text < '{100 * share:02.0f}'")
+        found = nearest_candidates(
+            root, entry, near if share < 1 else question(near.query, "l2", 10)
+        )
+        far = ((places[kept] - query) ** 2).sum(axis=1)
+        wanted = {f"n{each}" for each in kept[np.argsort(far)[:10]]}
+        assert found is not None
+        hits += len(wanted & set(found["id"].to_pylist()[:10]))
+
+    assert hits >= 0.95 * 200
+
+
+def test_fewer_rows_than_asked_for_are_left_to_a_look_at_every_row(graph_root: str) -> None:
+    notes = [note(n, None, [float(n), 1, 1, 1] if n < 5 else None) for n in range(100)]
+    graph = graph_of(graph_root, notes)
+
+    found = nearest_candidates(root_of(graph), entry_of(graph), question((0.0, 0, 0, 0), "l2", 6))
+
+    assert found is None
+
+
+def test_another_metric_than_that_of_the_index_is_not_asked(graph_root: str) -> None:
+    notes = [note(n, None, [float(n), 1, 1, 1]) for n in range(100)]
+    graph = graph_of(graph_root, notes, "l2")
+
+    found = nearest_candidates(root_of(graph), entry_of(graph), question((0.0, 0, 0, 1), "dot", 6))
+
+    assert found is None
