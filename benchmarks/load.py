@@ -34,11 +34,11 @@ from pyspark.sql import functions as sql
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
-from omnigraph.fresh_ids import FreshIds
+from omnigraph.ids import FreshIds
 from omnigraph.load.formats.parse import parse_split
 from omnigraph.load.formats.records import ParsedRows, Split
 from omnigraph.load.formats.splits import plan_splits
-from omnigraph.load.sources import find_sources
+from omnigraph.load.load import find_sources
 from omnigraph.runner.session import SparkTarget, spark_session
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ import omnigraph
 import omnigraph.load.write  # imports are no part of a look
 from benchmarks.open_cost import CountedObjects
 from omnigraph.maintenance.cleanup import CleanupPolicy
-from omnigraph.maintenance.policy import Policy
+from omnigraph.maintenance.maintain import Policy
 from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.store import Put

@@ -47,7 +47,7 @@ class OmnigraphSide:
 
     @staticmethod
     def load_code() -> None:
-        import omnigraph.engine.execute
+        import omnigraph.engine.query
         import omnigraph.opening
         import omnigraph.query.compile
         import omnigraph.query.planning  # noqa: F401 - it is the loading that counts

@@ -29,8 +29,8 @@ from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.publish import Decision, publish
 from omnigraph.graph import Graph
-from omnigraph.storage.lance import connections, dataset_cache
-from omnigraph.storage.manifest import known_manifests
+from omnigraph.storage.lance import dataset_cache, datasets
+from omnigraph.storage.manifest import state
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.objects.request_counts import RequestCounts, counted, start_counting
@@ -114,10 +114,10 @@ def cost_of(
 
 def forget_what_was_read() -> None:
     """Be as a process that has just started."""
-    known_manifests.KNOWN.clear()
+    state.KNOWN.clear()
     dataset_cache._KEPT.clear()  # noqa: SLF001
-    connections._KEPT.clear()  # noqa: SLF001
-    connections._session.cache_clear()  # noqa: SLF001
+    datasets._KEPT.clear()  # noqa: SLF001
+    datasets._session.cache_clear()  # noqa: SLF001
 
 
 def made_graph(folder: Path, *, tables: int, commits: int, fresh: int = 5) -> Path:

@@ -25,16 +25,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.engine.access.search_indexes import nearest_candidates, text_candidates
+from omnigraph.engine.access.index_access import nearest_candidates, text_candidates
 from omnigraph.engine.query_result import QueryResult
-from omnigraph.engine.text_scores import (
+from omnigraph.engine.search import (
     Corpus,
     TextCounts,
     count_holders,
     count_texts,
+    distances,
     scores,
 )
-from omnigraph.engine.vector_distances import distances
 from omnigraph.graph import Graph
 from omnigraph.query.expressions import TextSearchKind
 from omnigraph.query.plan import vector_arm_depth

@@ -17,16 +17,17 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.validation.keyed_bucket import KeyPlan, check_bucket
-from omnigraph.validation.keys import (
+from omnigraph.validation.constraints import WriteMode
+from omnigraph.validation.keyed_bucket import (
     Hashing,
     KeyBuckets,
+    KeyPlan,
     Role,
     RoleKind,
+    check_bucket,
     frames_of,
     incoming_rows,
 )
-from omnigraph.validation.modes import WriteMode
 
 BUCKETS: Final = 8
 EDGES_PER_SPLIT: Final = 250_000

@@ -32,8 +32,7 @@ from unittest.mock import patch
 from ulid import ULID
 
 import omnigraph
-from omnigraph.commit.outcome import OperationStatus
-from omnigraph.commit.publish import decision_in
+from omnigraph.commit.publish import OperationStatus, decision_in
 from omnigraph.graph import Graph
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome

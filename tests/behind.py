@@ -23,9 +23,9 @@ import pytest
 
 from benchmarks import open_cost
 from omnigraph import failpoints, names
-from omnigraph.commit import history_compaction, refs, tagging
+from omnigraph.commit import history_compaction, refs
 from omnigraph.commit.orphans import listed_forks
-from omnigraph.evolution import schema_work
+from omnigraph.evolution import apply_schema
 from omnigraph.evolution.plan.plan import Plan
 from omnigraph.evolution.plan.planning import evolve
 from omnigraph.failpoints import Action, Armed
@@ -34,23 +34,22 @@ from omnigraph.graph import Graph, GraphView
 from omnigraph.ids import node_id as node_id
 from omnigraph.merge import table_merge
 from omnigraph.mutate import mutate
-from omnigraph.mutate.effects import Effect, effect_of
+from omnigraph.mutate.mutate import Effect, effect_of
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.indexes import declared_indexes
 from omnigraph.schema.model import shape_hash as shape_hash
 from omnigraph.storage.lance.tables import open_pinned, whole_rows
-from omnigraph.storage.manifest.branch_identity import BranchRef
 from omnigraph.storage.manifest.retention import Line as Line
-from omnigraph.storage.manifest.retention import line_of, raise_floors, read_retention
-from omnigraph.storage.manifest.version_gc import versions_of
+from omnigraph.storage.manifest.retention import line_of, raise_floors, read_retention, versions_of
+from omnigraph.storage.manifest.state import BranchRef
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.store import Objects, StoredObjects
 from omnigraph.storage.refs.branches import claim_branch, living_branches
 from omnigraph.storage.refs.logs import RefState
 from omnigraph.storage.refs.tags import Tag, read_tag_log
 from omnigraph.storage.refs.tags import claimed_tags as tags_claimed_in
-from omnigraph.storage.staging import adoption, column_changes
+from omnigraph.storage.staging import column_changes, edits
 from tests.stores import folder_of
 
 IDENTITY_DOMAIN = "01JZZZZZZZZZZZZZZZZZZZZZZZ"
@@ -160,7 +159,7 @@ def small_limits(
         (names, "MANIFEST_VERSIONS_KEPT", manifest_versions),
         (history_compaction, "FOLD_EVERY", commits_in_manifest),
         (table_merge, "_CONFLICTS_KEPT", conflicts_kept),
-        (adoption, "FEW_ROWS", rows_compared),
+        (edits, "FEW_ROWS", rows_compared),
     )
     for module, name, value in limits:
         if value is not None:
@@ -212,7 +211,7 @@ def before_ready(
     monkeypatch: pytest.MonkeyPatch, kind: Literal["branch", "tag"], act: Callable[[], object]
 ) -> None:
     """Call `act` right before a branch or a tag that is being made becomes visible."""
-    module, name = (refs, "append_entry") if kind == "branch" else (tagging, "append_tag_entry")
+    module, name = (refs, "append_entry") if kind == "branch" else (refs, "append_tag_entry")
     put_entry = getattr(module, name)
 
     def act_before_ready(*arguments: Any) -> bool:
@@ -257,7 +256,7 @@ def after_column_files(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], obj
         act(len(fragments))
         return files
 
-    monkeypatch.setattr(schema_work, "column_files", compute)
+    monkeypatch.setattr(apply_schema, "column_files", compute)
     return fragments
 
 

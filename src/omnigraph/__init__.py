@@ -39,10 +39,9 @@ if _TYPE_CHECKING:
     from omnigraph.api.schema import Schema, SchemaView
     from omnigraph.api.tags import Tags
     from omnigraph.commit.orphans import Fate, ListedFork, Reconciled
-    from omnigraph.commit.outcome import OperationStatus
+    from omnigraph.commit.publish import OperationStatus
     from omnigraph.commit.recovery import Swept
     from omnigraph.commit.refs import BranchInfo
-    from omnigraph.copies import VerifyReport, backup, clone, restore, verify
     from omnigraph.creation.copying import CopyKind, CopyReport
     from omnigraph.diff.change_feed import (
         Baseline,
@@ -55,7 +54,7 @@ if _TYPE_CHECKING:
     from omnigraph.diff.diff import GraphDiff, TypeDiff
     from omnigraph.display.pages import Listing
     from omnigraph.engine.query_result import QueryResult
-    from omnigraph.engine.stored_queries import StoredQueries, StoredQuery
+    from omnigraph.engine.query_text import StoredQueries, StoredQuery
     from omnigraph.errors import (
         AlreadyInitialisedError,
         BranchGoneError,
@@ -104,14 +103,18 @@ if _TYPE_CHECKING:
     from omnigraph.graph import Graph, GraphView
     from omnigraph.language.diagnostics import Diagnostic
     from omnigraph.load.export import ExportReport
-    from omnigraph.load.progress import Progress
-    from omnigraph.load.report import Engine, LoadReport, RejectedRecord
+    from omnigraph.load.report import Engine, LoadReport, Progress, RejectedRecord
     from omnigraph.load.write import TableCounts, WriteResult
     from omnigraph.maintenance.cleanup import CleanupReport, TableCleanupStats
-    from omnigraph.maintenance.indexing import PendingIndex
-    from omnigraph.maintenance.maintain import MaintainReport, Step, StepOutcome, StepReport
-    from omnigraph.maintenance.optimize import SkipReason, TableOptimizeStats
-    from omnigraph.maintenance.policy import Policy, parse_policy
+    from omnigraph.maintenance.maintain import (
+        MaintainReport,
+        Policy,
+        Step,
+        StepOutcome,
+        StepReport,
+        parse_policy,
+    )
+    from omnigraph.maintenance.optimize import PendingIndex, SkipReason, TableOptimizeStats
     from omnigraph.maintenance.rebuild.rebuild import RebuildReport
     from omnigraph.maintenance.rebuild.tables import RebuiltTable, SkippedVersion
     from omnigraph.maintenance.repair import Remedy, RepairAction, RepairReport, TableRepair
@@ -121,18 +124,27 @@ if _TYPE_CHECKING:
     from omnigraph.merge.merge import MergeResult
     from omnigraph.merge.plan import MergeOutcome
     from omnigraph.mutate.mutate import MutationResult
-    from omnigraph.opening import init, open, rebuild_manifest, recover  # noqa: A004 - as in open(path)
+    from omnigraph.opening import (
+        VerifyReport,
+        backup,
+        clone,
+        init,
+        open,  # noqa: A004 - as in open(path)
+        rebuild_manifest,
+        recover,
+        restore,
+        verify,
+    )
     from omnigraph.runner.session import SparkTarget
     from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
     from omnigraph.storage.manifest.history import Recovery
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
-    from omnigraph.storage.refs.holding import LiveHold
-    from omnigraph.storage.refs.holds import Hold
+    from omnigraph.storage.refs.holds import Hold, LiveHold
     from omnigraph.storage.refs.references import Reference
     from omnigraph.storage.refs.tags import Tag
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.validation.check import CheckReport, Finding, Problem
-    from omnigraph.validation.modes import WriteMode
+    from omnigraph.validation.constraints import WriteMode
     from omnigraph.validation.schema_contract import SchemaContract
     from omnigraph.validation.violations import Violation, ViolationReport
 
@@ -303,10 +315,9 @@ _HOMES = {
     "omnigraph.api.schema": ("Schema", "SchemaView"),
     "omnigraph.api.tags": ("Tags",),
     "omnigraph.commit.orphans": ("Fate", "ListedFork", "Reconciled"),
-    "omnigraph.commit.outcome": ("OperationStatus",),
+    "omnigraph.commit.publish": ("OperationStatus",),
     "omnigraph.commit.recovery": ("Swept",),
     "omnigraph.commit.refs": ("BranchInfo",),
-    "omnigraph.copies": ("VerifyReport", "backup", "clone", "restore", "verify"),
     "omnigraph.creation.copying": ("CopyKind", "CopyReport"),
     "omnigraph.diff.change_feed": (
         "Baseline",
@@ -319,7 +330,7 @@ _HOMES = {
     "omnigraph.diff.diff": ("GraphDiff", "TypeDiff"),
     "omnigraph.display.pages": ("Listing",),
     "omnigraph.engine.query_result": ("QueryResult",),
-    "omnigraph.engine.stored_queries": ("StoredQueries", "StoredQuery"),
+    "omnigraph.engine.query_text": ("StoredQueries", "StoredQuery"),
     "omnigraph.errors": (
         "AlreadyInitialisedError",
         "BranchGoneError",
@@ -368,14 +379,18 @@ _HOMES = {
     "omnigraph.graph": ("Graph", "GraphView"),
     "omnigraph.language.diagnostics": ("Diagnostic",),
     "omnigraph.load.export": ("ExportReport",),
-    "omnigraph.load.progress": ("Progress",),
-    "omnigraph.load.report": ("Engine", "LoadReport", "RejectedRecord"),
+    "omnigraph.load.report": ("Engine", "LoadReport", "Progress", "RejectedRecord"),
     "omnigraph.load.write": ("TableCounts", "WriteResult"),
     "omnigraph.maintenance.cleanup": ("CleanupReport", "TableCleanupStats"),
-    "omnigraph.maintenance.indexing": ("PendingIndex",),
-    "omnigraph.maintenance.maintain": ("MaintainReport", "Step", "StepOutcome", "StepReport"),
-    "omnigraph.maintenance.optimize": ("SkipReason", "TableOptimizeStats"),
-    "omnigraph.maintenance.policy": ("Policy", "parse_policy"),
+    "omnigraph.maintenance.maintain": (
+        "MaintainReport",
+        "Policy",
+        "Step",
+        "StepOutcome",
+        "StepReport",
+        "parse_policy",
+    ),
+    "omnigraph.maintenance.optimize": ("PendingIndex", "SkipReason", "TableOptimizeStats"),
     "omnigraph.maintenance.rebuild.rebuild": ("RebuildReport",),
     "omnigraph.maintenance.rebuild.tables": ("RebuiltTable", "SkippedVersion"),
     "omnigraph.maintenance.repair": ("Remedy", "RepairAction", "RepairReport", "TableRepair"),
@@ -385,18 +400,27 @@ _HOMES = {
     "omnigraph.merge.merge": ("MergeResult",),
     "omnigraph.merge.plan": ("MergeOutcome",),
     "omnigraph.mutate.mutate": ("MutationResult",),
-    "omnigraph.opening": ("init", "open", "rebuild_manifest", "recover"),
+    "omnigraph.opening": (
+        "VerifyReport",
+        "backup",
+        "clone",
+        "init",
+        "open",
+        "rebuild_manifest",
+        "recover",
+        "restore",
+        "verify",
+    ),
     "omnigraph.runner.session": ("SparkTarget",),
     "omnigraph.schema.catalog": ("Catalog", "EdgeType", "NodeType"),
     "omnigraph.storage.manifest.history": ("Recovery",),
     "omnigraph.storage.manifest_rows": ("GraphCommit", "GraphHead"),
-    "omnigraph.storage.refs.holding": ("LiveHold",),
-    "omnigraph.storage.refs.holds": ("Hold",),
+    "omnigraph.storage.refs.holds": ("Hold", "LiveHold"),
     "omnigraph.storage.refs.references": ("Reference",),
     "omnigraph.storage.refs.tags": ("Tag",),
     "omnigraph.storage.snapshot": ("Snapshot", "TableEntry"),
     "omnigraph.validation.check": ("CheckReport", "Finding", "Problem"),
-    "omnigraph.validation.modes": ("WriteMode",),
+    "omnigraph.validation.constraints": ("WriteMode",),
     "omnigraph.validation.schema_contract": ("SchemaContract",),
     "omnigraph.validation.violations": ("Violation", "ViolationReport"),
 }

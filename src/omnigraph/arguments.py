@@ -2,6 +2,8 @@
 
 Invariant: everything below may rely on validated arguments; an error names the argument and what
 was expected.
+
+Durations in text form: `30m`, `12h`, `7d`.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import getpass
 import io
 import os
+import re
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import IO, Final, TypeVar, cast
@@ -141,3 +144,23 @@ def binary_stream(given: object, *, argument: str) -> IO[bytes]:
     ):
         return cast("IO[bytes]", given)
     raise InvalidInputError(f"{argument} is {shown(given)}, expected an open binary stream")
+
+
+_UNITS: Final = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+
+
+def parse_age(text: str) -> timedelta:
+    """A number and its unit: s, m, h, d or w."""
+    matched = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
+    if matched is None:
+        raise InvalidInputError(
+            f"{shown(text, 40)} is not a duration", next_step="Write it as 45s, 30m, 12h, 7d or 4w."
+        )
+    number, unit = matched.groups()
+    return int(number) * _UNITS[unit]

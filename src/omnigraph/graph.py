@@ -25,14 +25,14 @@ from omnigraph.arguments import (
     plain_text,
     text_or_none,
 )
-from omnigraph.commit.outcome import OperationStatus, operation_status
+from omnigraph.commit.publish import OperationStatus, operation_status
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import shown
-from omnigraph.storage.manifest.commits import list_commits
+from omnigraph.storage.manifest.time_travel import list_commits
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.refs.references import branch_ref
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,15 +52,14 @@ if TYPE_CHECKING:
     from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.load.export import ExportReport
     from omnigraph.load.load import LoadRequest
-    from omnigraph.load.progress import Progress
-    from omnigraph.load.report import LoadReport
+    from omnigraph.load.report import LoadReport, Progress
     from omnigraph.load.write import WriteResult
     from omnigraph.merge.merge import MergeRequest, MergeResult
     from omnigraph.mutate.mutate import MutationResult
-    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.storage.refs.holding import Holding, LiveHold
+    from omnigraph.storage.refs.holds import Holding, LiveHold
     from omnigraph.storage.refs.references import Reference
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.validation.schema_contract import SchemaContract
@@ -415,7 +414,7 @@ class Graph(Reads):
         from omnigraph.runner.session import require_session  # few diffs run on Spark
 
         session = require_session(spark)
-        from omnigraph.diff.diff_job import diff_on_spark  # needs pyspark
+        from omnigraph.diff.spark_diff import diff_on_spark  # needs pyspark
 
         def compare(pairs: Pairs, directory: Path | None) -> dict[str, ChangeCounts]:
             compared = diff_on_spark(
@@ -692,7 +691,7 @@ class GraphView(Reads):
 
 
 def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, Progress]:
-    from omnigraph.load.progress import Progress  # as in `load`
+    from omnigraph.load.report import Progress  # as in `load`
 
     given: object = options
     if given is not None and not isinstance(given, LoadOptions):

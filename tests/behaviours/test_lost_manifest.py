@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError
 from omnigraph.graph import Graph
 from tests.behaviours.histories import SCHEMA, content, people, person, put, small_graph

@@ -13,7 +13,7 @@ import pytest
 from ulid import ULID
 
 import omnigraph
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.diff.change_feed import CommitChanges
 from omnigraph.errors import (
     ConflictError,

@@ -16,7 +16,7 @@ from omnigraph.errors import (
     SchemaRefusedError,
     ValidationFailedError,
 )
-from omnigraph.evolution.plan.step_kinds import StepKind
+from omnigraph.evolution.plan.plan import StepKind
 from omnigraph.graph import Graph, GraphView
 from omnigraph.schema.catalog import EnumType
 from tests.behaviours.repeating import repeatable

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from omnigraph.cli.examples import EXAMPLES, GROUPS
-from omnigraph.cli.main import app
+from omnigraph.cli.main import EXAMPLES, GROUPS, app
 
 pytestmark = pytest.mark.unit
 

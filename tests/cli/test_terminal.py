@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 import omnigraph as api
-from omnigraph.cli.terminal import visible
+from omnigraph.cli.output import visible
 from tests.cli.commands import omnigraph
 from tests.forking.programs import environment_of
 from tests.forking.zygote import COMMAND

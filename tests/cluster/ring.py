@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.engine.spark.execute import query_frame
-from omnigraph.engine.spark.refusals import query_errors
+from omnigraph.engine.spark.rows import query_errors
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries

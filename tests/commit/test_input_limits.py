@@ -15,7 +15,7 @@ from ulid import ULID
 import omnigraph
 from omnigraph import OmnigraphError
 from omnigraph.commit.history_compaction import fold
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import InvalidInputError, NotFoundError, ValidationFailedError
 from omnigraph.graph import Graph

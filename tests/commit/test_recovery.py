@@ -10,7 +10,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import RecoveryRequiredError
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph

@@ -10,7 +10,7 @@ from ulid import ULID
 import omnigraph
 from omnigraph import names
 from omnigraph.commit import history_compaction
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import (
     DriftNeedsRepairError,
     InvalidInputError,

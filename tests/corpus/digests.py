@@ -18,8 +18,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import SchemaInvalidError
-from omnigraph.evolution.plan.plan_json import plan_json
-from omnigraph.evolution.plan.plan_text import plan_text
+from omnigraph.evolution.plan.plan_text import plan_json, plan_text
 from omnigraph.evolution.plan.planning import evolve
 from omnigraph.query.lint import lint_queries
 from omnigraph.query.plan_text import explain

@@ -15,7 +15,7 @@ from ulid import ULID
 import omnigraph
 from omnigraph import names
 from omnigraph.commit.orphans import Fate, ListedFork, listed_forks, reconcile_forks
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import ConflictError, NotFoundError, OperationRolledBackError
 from omnigraph.graph import Graph

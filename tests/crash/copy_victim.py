@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import omnigraph
-import omnigraph.copies  # every victim finds it loaded
+import omnigraph.opening  # every victim finds it loaded
 
 
 def main(verb: str, source: str, target: str) -> None:

@@ -25,8 +25,7 @@ import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.graph import Graph
 from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph
-from omnigraph.storage.manifest.retention import line_of
-from omnigraph.storage.manifest.version_gc import versions_of
+from omnigraph.storage.manifest.retention import line_of, versions_of
 from tests.crash.held_storm_roles import ROLES, new_graph, numbers
 from tests.crash.processes import Victim, start
 from tests.stores import root_at

@@ -38,15 +38,15 @@ from omnigraph.commit.publish import _require_pins, publish
 from omnigraph.commit.recovery import _decide
 from omnigraph.commit.rollback import _publish as publish_restored
 from omnigraph.commit.rollback import put_pins_back
-from omnigraph.commit.schema_follow_up import follow_up_schema
+from omnigraph.commit.schema_commit import follow_up_schema
 from omnigraph.commit.table_moves import _Move, _standing, require_no_foreign
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.protection import _Manifests, read_protection
 from omnigraph.storage.manifest.retention import raise_floors
 from omnigraph.storage.manifest.swap import _read_whole
 from omnigraph.storage.refs.branches import require_living
-from omnigraph.storage.refs.holding import LiveHold
-from omnigraph.storage.refs.retained import require_versions_retained
+from omnigraph.storage.refs.holds import LiveHold
+from omnigraph.storage.refs.kept import require_versions_retained
 from omnigraph.validation.schema_contract import read_contract
 
 

@@ -11,7 +11,7 @@ from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.clock import Clock
 from omnigraph.graph import Graph
 from omnigraph.storage.objects.store import Objects
-from omnigraph.storage.refs.holding import LiveHold, hold_versions
+from omnigraph.storage.refs.holds import LiveHold, hold_versions
 from tests.crash.maintenance_world import Laid
 
 

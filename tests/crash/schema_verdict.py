@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.commit.schema_commit import schema_change_under_way
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import OperationRolledBackError

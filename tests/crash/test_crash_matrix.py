@@ -12,7 +12,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import AlreadyInitialisedError, OmnigraphError
 from omnigraph.validation.check import Problem
 from tests.crash.cases import (

@@ -18,7 +18,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph.commit.history_compaction import fold
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.tables import scan

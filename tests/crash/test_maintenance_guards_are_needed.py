@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph
 from omnigraph import failpoints
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.commit.sidecar import pending_sidecars, read_sidecar
 from omnigraph.failpoints import Action, Armed, FailpointReached
 from omnigraph.graph import Graph

@@ -13,7 +13,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import failpoints
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.failpoints import Action, Armed
 from tests.crash.schema_cases import (
     DEATHS,

@@ -11,7 +11,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.graph import Graph
 from omnigraph.validation.check import Problem
 from tests.crash.mutants import without_guards

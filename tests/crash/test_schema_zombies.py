@@ -13,7 +13,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import ConflictError
 from omnigraph.graph import Graph
 from tests.crash.processes import Victim

@@ -14,7 +14,7 @@ import pytest
 from ulid import ULID
 
 import omnigraph
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
 from tests.crash.cases import init_deaths

@@ -12,7 +12,7 @@ import pytest
 from ulid import ULID
 
 import omnigraph
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import OperationRolledBackError
 from omnigraph.graph import Graph

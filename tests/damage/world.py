@@ -20,7 +20,7 @@ import pyarrow as pa
 import omnigraph
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.validation import deep_check
+from omnigraph.validation import check as deep_check
 
 SCHEMA = """
 node Person { email: String @key  name: String @index  age: I32 }

@@ -17,7 +17,7 @@ import omnigraph
 from benchmarks.open_cost import synthesise_commits, wide_schema
 from omnigraph.commit.history_compaction import fold
 from omnigraph.commit.publish import Decision, publish
-from omnigraph.diff.branch_line import BranchLine
+from omnigraph.diff.branch_line import BranchLine, decode, encode
 from omnigraph.diff.change_feed import (
     BaselineEnd,
     BaselineTable,
@@ -26,7 +26,6 @@ from omnigraph.diff.change_feed import (
     baseline,
     changes,
 )
-from omnigraph.diff.cursors import decode, encode
 from omnigraph.diff.table_diff import ChangeCounts
 from omnigraph.errors import (
     DamagedGraphError,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.diff.cursors import (
+from omnigraph.diff.branch_line import (
     TEXT_MAX,
     Cursor,
     decode,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
-from omnigraph.engine.execute import Answer, run_query
+from omnigraph.engine.query import InProcessAnswer, run_query
 from omnigraph.engine.run import Limits
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
@@ -64,7 +64,7 @@ def asked(
     access: str = "auto",
     snapshot: Snapshot | None = None,
     **given: Any,
-) -> Answer:
+) -> InProcessAnswer:
     """The answer of `match ... return ...`, before anything is read."""
     declared = ", ".join(f"${name}: {_type(value)}" for name, value in given.items())
     text = f"query q({declared}) {{ {text} }}"
@@ -87,7 +87,7 @@ def rows(graph: Graph, text: str, **how: Any) -> list[tuple[Any, ...]]:
     return rows_of(asked(graph, text, **how))
 
 
-def rows_of(answer: Answer) -> list[tuple[Any, ...]]:
+def rows_of(answer: InProcessAnswer) -> list[tuple[Any, ...]]:
     return [tuple(each.values()) for batch in answer.batches() for each in batch.to_pylist()]
 
 

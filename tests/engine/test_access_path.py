@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.engine import execute
+from omnigraph.engine import query
 from omnigraph.engine.access import access_path
 from omnigraph.engine.access.access_path import Access, Choice, choose
-from omnigraph.engine.access.column_cache import shared_cache
+from omnigraph.engine.access.in_memory import shared_cache
 from omnigraph.engine.run import Run
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
@@ -230,7 +230,7 @@ FALLING_BACK = [
 def test_a_run_that_meets_too_much_gives_the_whole_answer_once(
     graph: Graph, text: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "MET_MOST", most)
+    monkeypatch.setattr(query, "MET_MOST", most)
     assert chosen(graph, text).access is Access.PROBE
     pins = chosen(graph, text).pins
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_steps
+from omnigraph.engine.access.access import Adjacency, adjacency_of, sorted_steps
 from omnigraph.engine.run import Limits, Run
 from omnigraph.errors import QueryCancelledError
 from omnigraph.query.binding import BoundParameters

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.access import id_lookup
-from omnigraph.engine.access.column_cache import ColumnCache
-from omnigraph.engine.access.id_lookup import place_of
+from omnigraph.engine.access import in_memory
+from omnigraph.engine.access.in_memory import ColumnCache, place_of
 from tests.drawing import seeds
 
 pytestmark = pytest.mark.unit
@@ -21,9 +20,9 @@ KEY = ("column", "of", "a test")
 
 @pytest.fixture(autouse=True)
 def _nothing_spent() -> Iterator[None]:
-    id_lookup.SPENT.__init__()  # type: ignore[misc]
+    in_memory.SPENT.__init__()  # type: ignore[misc]
     yield
-    id_lookup.SPENT.__init__()  # type: ignore[misc]
+    in_memory.SPENT.__init__()  # type: ignore[misc]
 
 
 def shuffled(seed: str) -> list[str]:
@@ -41,7 +40,7 @@ def test_every_id_is_found_where_it_stands(seed: str, spent: float, chunks: int)
     parts = [ids[at::chunks] for at in range(chunks)]
     column = pa.chunked_array([pa.array(each, pa.string()) for each in parts])
     held = [each for part in parts for each in part]
-    id_lookup.SPENT.add(("order", *KEY), spent)
+    in_memory.SPENT.add(("order", *KEY), spent)
 
     found = {each: place_of(each, column, KEY, ColumnCache(1 << 20)) for each in [*ids, "no", "~"]}
 
@@ -50,7 +49,7 @@ def test_every_id_is_found_where_it_stands(seed: str, spent: float, chunks: int)
 
 @pytest.mark.parametrize("spent", [0.0, 1.0])
 def test_nothing_is_found_in_an_empty_column(spent: float) -> None:
-    id_lookup.SPENT.add(("order", *KEY), spent)
+    in_memory.SPENT.add(("order", *KEY), spent)
 
     assert place_of("a", pa.array([], pa.string()), KEY, ColumnCache(1 << 20)) is None
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine import execute
+from omnigraph.engine import query
 from omnigraph.engine.access import access_path
-from omnigraph.engine.access.column_cache import shared_cache
+from omnigraph.engine.access.in_memory import shared_cache
 from omnigraph.graph import Graph
 from tests.engine.small_graphs import as_bag, numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS, NARROW
@@ -88,7 +88,7 @@ def test_meeting_too_much_changes_nothing_in_the_answer(
     graph = numbered_graph(tmp_path, NODES, random_pairs(f"much {most}", NODES, 300))
     text = f'match {{ $a: P {{ k: "0" }} $a knows $b  $b knows $c }} return {{ $b.n, $c.n }} {tail}'
     monkeypatch.setattr(access_path, "_SMALL_ROWS", 0)
-    monkeypatch.setattr(execute, "MET_MOST", most)
+    monkeypatch.setattr(query, "MET_MOST", most)
 
     found = rows(graph, text, limits=NARROW)
 

@@ -9,7 +9,7 @@ import networkx as nx
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine import query_elements
+from omnigraph.engine import query_result
 from omnigraph.engine.query_result import QueryResult
 from omnigraph.errors import InvalidInputError, QueryCancelledError, QueryFailedError
 from omnigraph.query.columns import arrow_schema
@@ -227,13 +227,13 @@ def knows(key: str, src: str, dst: str) -> dict[str, Any]:
 
 
 def elements(result: QueryResult) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    columns = query_elements.element_columns(result._query, CATALOG)
+    columns = query_result.element_columns(result._query, CATALOG)
     nodes: dict[Any, Any] = {}
     edges: dict[Any, Any] = {}
     for each in result.to_pylist():
-        for key, properties in query_elements.nodes_of(columns, each):
+        for key, properties in query_result.nodes_of(columns, each):
             nodes.setdefault(key, {}).update(properties)
-        for start, end, key, properties in query_elements.edges_of(columns, each):
+        for start, end, key, properties in query_result.edges_of(columns, each):
             edges.setdefault((start, end, key), {}).update(properties)
     return nodes, edges
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import omnigraph
-from omnigraph.engine.access import search_indexes
-from omnigraph.engine.access.search_indexes import (
+from omnigraph.engine.access import index_access
+from omnigraph.engine.access.index_access import (
     nearest_candidates,
     text_candidates,
     word_candidates,
 )
-from omnigraph.engine.tokens import tokens
+from omnigraph.engine.search import tokens
 from omnigraph.graph import Graph
 from omnigraph.query.expressions import TextSearchKind
 from omnigraph.schema.catalog import VectorMetric
@@ -55,9 +55,9 @@ def note(key: int, text: str | None, place: Any = None) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_indexes, "_TEXT_ROWS_MIN", 0)
-    monkeypatch.setattr(search_indexes, "_TEXT_SHARE", 1)
-    monkeypatch.setattr(search_indexes, "_VECTOR_NUMBERS_MIN", 0)
+    monkeypatch.setattr(index_access, "_TEXT_ROWS_MIN", 0)
+    monkeypatch.setattr(index_access, "_TEXT_SHARE", 1)
+    monkeypatch.setattr(index_access, "_VECTOR_NUMBERS_MIN", 0)
 
 
 def graph_of(root: str, notes: list[dict[str, Any]], metric: str = "l2") -> Graph:
@@ -174,7 +174,7 @@ def test_a_word_of_most_texts_is_not_worth_an_index(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = graph_of(graph_root, [note(n, f"all w{n}") for n in range(200)])
-    monkeypatch.setattr(search_indexes, "_TEXT_SHARE", 10)
+    monkeypatch.setattr(index_access, "_TEXT_SHARE", 10)
 
     common = text_candidates(
         root_of(graph), entry_of(graph), "text", TextSearchKind.ANY_TOKEN, "all"

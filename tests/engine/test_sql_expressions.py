@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.expressions.sql import aggregate_sql, refusal, sql_of
-from omnigraph.engine.expressions.sql_literals import literal, name, sql_type
+from omnigraph.engine.expressions.sql import aggregate_sql, literal, name, refusal, sql_of, sql_type
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.expressions import (
     Aggregate,

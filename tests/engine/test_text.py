@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.search import is_within, matches
-from omnigraph.engine.text_scores import (
+from omnigraph.engine.search import (
     Corpus,
     TextCounts,
     count_holders,
     count_texts,
+    is_within,
+    matches,
     scores,
+    spellings,
+    tokens,
 )
-from omnigraph.engine.tokens import spellings, tokens
 from omnigraph.query.expressions import TextSearchKind
 from tests.drawing import drawn
 from tests.query import text_search

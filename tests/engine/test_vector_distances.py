@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine import vector_distances
-from omnigraph.engine.vector_distances import distances
+from omnigraph.engine import search
+from omnigraph.engine.search import distances
 from omnigraph.schema.catalog import VectorMetric
 from tests.drawing import drawn
 from tests.query import text_search
@@ -51,7 +51,7 @@ def test_distances_are_those_of_the_metric(
 def test_equal_vectors_are_equally_far_wherever_they_stand(
     metric: VectorMetric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_distances, "_NUMBERS_AT_ONCE", 37 * 10)
+    monkeypatch.setattr(search, "_NUMBERS_AT_ONCE", 37 * 10)
     vector = [0.1 * number for number in range(37)]
     vectors = pa.array([vector] * 100, pa.list_(pa.float32(), 37)).slice(3)
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.evolution.future_values import future_values
-from omnigraph.evolution.table_changes import TableChange
+from omnigraph.evolution.table_changes import TableChange, future_values
 from omnigraph.schema.arrow import arrow_type, table_schema
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.lance.tables import create_table, open_pinned, whole_rows

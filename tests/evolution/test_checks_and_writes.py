@@ -15,9 +15,9 @@ from hypothesis import given
 from omnigraph.errors import SchemaInvalidError
 from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import failed_checks
-from omnigraph.load.validate import validate
+from omnigraph.load.write import validate
 from omnigraph.schema.catalog import Catalog
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 from tests.drawing import drawn
 from tests.evolution.plan.pairs import pair
 from tests.evolution.plan.rows import Row, migrated, rows_of

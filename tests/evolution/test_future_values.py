@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.evolution.future_values import columns_read, future_values
 from omnigraph.evolution.plan.columns import (
     CopyFill,
     Fill,
@@ -23,8 +22,9 @@ from omnigraph.evolution.plan.columns import (
     LiteralFill,
     StoredColumn,
     ValueMapping,
+    copies,
 )
-from omnigraph.evolution.plan.conversions import copies
+from omnigraph.evolution.table_changes import columns_read, future_values
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import (
     FLOATS,

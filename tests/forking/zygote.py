@@ -46,16 +46,13 @@ _STDOUT_LOST = 120
 COMMAND = str(Path(sys.executable).parent / "omnigraph")
 _NEEDS_SPARK = (
     "omnigraph.api.spark_graph",
-    "omnigraph.diff.diff_job",
+    "omnigraph.diff.spark_diff",
     "omnigraph.engine.spark",
     "omnigraph.evolution.spark_values",
-    "omnigraph.load.spark.frame_job",
     "omnigraph.load.spark.load_job",
     "omnigraph.maintenance.spark_job",
     "omnigraph.merge.spark_merge",
-    "omnigraph.merge.would_be",
-    "omnigraph.runner.failures",
-    "omnigraph.runner.row_stream",
+    "omnigraph.merge.spark_tasks",
     "omnigraph.runner.scan",
     "omnigraph.runner.types",
     "omnigraph.spark",

@@ -15,7 +15,7 @@ from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
 from omnigraph.names import LANCE_VERSION_MOST
-from omnigraph.storage.lance.version_messages import handle_of, message_of, renumbered
+from omnigraph.storage.lance.base_paths import handle_of, message_of, renumbered
 
 pytestmark = pytest.mark.unit
 

@@ -14,8 +14,8 @@ import pytest
 from lance import LanceDataset
 from lance.query import MatchQuery, PhraseQuery
 
-from omnigraph.storage.indexes import text_tokens
-from omnigraph.storage.indexes.text_tokens import PARAMETERS, TRUSTED_MAX
+from omnigraph.storage.indexes import segments
+from omnigraph.storage.indexes.segments import PARAMETERS, TRUSTED_MAX
 
 pytestmark = pytest.mark.unit
 
@@ -57,20 +57,20 @@ def characters(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
 def test_lance_cuts_a_text_where_python_does_but_at_characters_that_are_doubted(
     characters: LanceDataset,
 ) -> None:
-    """Relied on by: which texts no index is built over (storage/indexes/text_tokens.py)."""
+    """Relied on by: which texts no index is built over (storage/indexes/segments.py)."""
     cut = found(characters, MatchQuery("q", "text"), fast_search=True)
 
     different = {each for each in LOOKED_AT if (each in cut) == bool(LETTER.match(chr(each)))}
 
     assert not {each for each in different if LETTER.match(chr(each))}
-    doubted = {each for each in LOOKED_AT if text_tokens._DOUBTED_CHARACTER.match(chr(each))}
+    doubted = {each for each in LOOKED_AT if segments._DOUBTED_CHARACTER.match(chr(each))}
     assert different <= doubted
     assert min(different) > ord(TRUSTED_MAX)
-    assert text_tokens.first_doubtful(pa.array([f"q{chr(min(different))}z"])) is not None
+    assert segments.first_doubtful(pa.array([f"q{chr(min(different))}z"])) is not None
 
 
 def test_lance_writes_trusted_tokens_small_as_python_does(characters: LanceDataset) -> None:
-    """Relied on by: which tokens an index is asked for (storage/indexes/text_tokens.py)."""
+    """Relied on by: which tokens an index is asked for (storage/indexes/segments.py)."""
     by_small: dict[str, set[int]] = defaultdict(set)
     for each in LOOKED_AT:
         small = chr(each).lower()
@@ -92,7 +92,7 @@ def test_an_index_tells_how_it_was_built(tmp_path: Path) -> None:
 
     (ours,) = with_text_index(dataset).describe_indices()
 
-    assert text_tokens.is_built_for_tokens(ours.details)
+    assert segments.is_built_for_tokens(ours.details)
     for name, other in [
         *(("stem", True), ("remove_stop_words", True), ("ascii_folding", True)),
         *(("lower_case", False), ("max_token_length", 40), ("with_position", False)),
@@ -100,7 +100,7 @@ def test_an_index_tells_how_it_was_built(tmp_path: Path) -> None:
     ]:
         changed = with_text_index(texts(tmp_path / name, ["a"]), **{name: other})
         (each,) = changed.describe_indices()
-        assert not text_tokens.is_built_for_tokens(each.details), name
+        assert not segments.is_built_for_tokens(each.details), name
 
 
 def test_long_tokens_are_found(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from omnigraph.commit.sidecar import (
     WriterKind,
     this_host,
 )
-from omnigraph.creation.copy_records import CopyRecord
-from omnigraph.creation.rebuild_lock import RebuildEntry
-from omnigraph.storage.manifest.branch_identity import BranchRef
-from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.creation.copying import CopyRecord
+from omnigraph.creation.lost_manifest import RebuildEntry
+from omnigraph.storage.manifest.state import BranchRef
+from omnigraph.storage.objects.documents import digest_of_values
 from omnigraph.storage.refs.holds import HeldVersions, Hold
 from omnigraph.storage.refs.tags import Tag
 from tests.adversary.world import DEV, EARLY

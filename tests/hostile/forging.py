@@ -47,7 +47,7 @@ from omnigraph.storage.manifest_rows import (
     encode,
     facts_of,
 )
-from omnigraph.storage.objects.digests import digest_of, digest_of_values
+from omnigraph.storage.objects.documents import digest_of, digest_of_values
 from omnigraph.storage.objects.durability import boot_id
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.store import StoredObjects

@@ -15,8 +15,8 @@ from omnigraph import names
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.commit.schema_commit import schema_change_under_way
 from omnigraph.commit.sidecar import is_abandoned, read_sidecar
-from omnigraph.creation.copy_records import finish_decided, is_claimed, last_record
-from omnigraph.creation.rebuild_lock import rebuilding
+from omnigraph.creation.copying import finish_decided, is_claimed, last_record
+from omnigraph.creation.lost_manifest import rebuilding
 from omnigraph.errors import OmnigraphError
 from omnigraph.maintenance.scrub import _read_progress
 from omnigraph.storage.manifest.retention import read_retention

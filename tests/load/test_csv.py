@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.load.formats import csv_records
+from omnigraph.load.formats import csv_files
 from omnigraph.load.formats.parse import parse_split
 from omnigraph.validation.input.intake import one_by_one
 from tests.drawing import drawn
@@ -143,7 +143,7 @@ def test_the_header_is_line_one_and_a_record_is_one_line_whatever_it_contains(
 def test_records_with_too_few_or_too_many_cells_are_refused_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_records, "RECORD_BYTES_MAX", 40)
+    monkeypatch.setattr(csv_files, "RECORD_BYTES_MAX", 40)
     good = "".join(f"a{n},t\nshort{n}\nb{n},t,more\n" for n in range(20))
 
     found = parsed(tmp_path, f"id,text\n{good}last\n")
@@ -194,7 +194,7 @@ def test_a_quote_that_is_not_closed_refuses_the_file(tmp_path: Path) -> None:
 def test_a_record_beyond_the_limit_refuses_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_records, "RECORD_BYTES_MAX", 30)
+    monkeypatch.setattr(csv_files, "RECORD_BYTES_MAX", 30)
 
     with pytest.raises(InvalidInputError, match=r"a\.csv cannot be read as CSV"):
         parsed(tmp_path, f"id,text\na,{'x' * 100}\n")

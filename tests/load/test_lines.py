@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
-from omnigraph.load.formats.lines import HEAD_BYTES, LineBlock, LongLine, read_lines
 from omnigraph.load.formats.records import FileFormat, SourceFile, Split
-from omnigraph.load.formats.splits import plan_splits
+from omnigraph.load.formats.splits import HEAD_BYTES, LineBlock, LongLine, plan_splits, read_lines
 from tests.drawing import drawn
 from tests.load.inputs import whole, written
 

@@ -16,9 +16,8 @@ from omnigraph.graph import Graph
 from omnigraph.load import load as load_operation
 from omnigraph.load.formats.records import FileFormat, SourceFile
 from omnigraph.load.load import engine_for
-from omnigraph.load.progress import Progress
-from omnigraph.load.report import Engine, LoadReport
-from omnigraph.validation.modes import WriteMode
+from omnigraph.load.report import Engine, LoadReport, Progress
+from omnigraph.validation.constraints import WriteMode
 from tests.stores import files_of, folder_of
 
 pytestmark = pytest.mark.unit

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.load.formats.members import JsonReader, JsonValue, NotJson, Unheld, names_at_most
+from omnigraph.load.formats.json_record import JsonReader, JsonValue, NotJson, Unheld, names_at_most
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit

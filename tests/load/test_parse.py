@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.fresh_ids import FreshIds
-from omnigraph.load.formats.lines import HEAD_BYTES, LINE_BYTES_MAX
+from omnigraph.ids import FreshIds
 from omnigraph.load.formats.parse import parse_split
 from omnigraph.load.formats.records import ParsedRows, RefusedRecords, SplitEnd
-from omnigraph.load.formats.splits import plan_splits
+from omnigraph.load.formats.splits import HEAD_BYTES, LINE_BYTES_MAX, plan_splits
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.validation.input.intake import one_by_one
 from tests.load.inputs import loaded, outcome, whole, written

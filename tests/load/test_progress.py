@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from omnigraph.load.progress import Bar, Heartbeat, Progress, watching
+from omnigraph.load.report import Bar, Heartbeat, Progress, watching
 
 pytestmark = pytest.mark.unit
 

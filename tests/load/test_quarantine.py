@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from omnigraph.load.quarantine import (
+from omnigraph.load.report import (
     QUARANTINE_SCHEMA,
     parts,
     put_part,

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.load.load import LOCAL_BYTES_MAX
-from omnigraph.load.quarantine import QUARANTINE_SCHEMA
-from omnigraph.load.report import Engine, FaultPolicy, LoadReport, RejectedRecord
-from omnigraph.validation.modes import WriteMode
-from omnigraph.validation.reasons import Reason
+from omnigraph.load.report import QUARANTINE_SCHEMA, Engine, FaultPolicy, LoadReport, RejectedRecord
+from omnigraph.validation.constraints import WriteMode
+from omnigraph.validation.violations import Reason
 
 pytestmark = pytest.mark.unit
 

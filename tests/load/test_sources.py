@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.load.formats.records import FileFormat
-from omnigraph.load.sources import Named, find_sources
+from omnigraph.load.load import Named, find_sources
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

@@ -22,7 +22,7 @@ from omnigraph.graph import Graph
 from omnigraph.storage.manifest.history import HISTORY
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import ManifestFacts, TableVersion, encode
-from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.storage.objects.documents import digest_of_values
 from tests.stores import folder_of
 
 SCHEMA = """

@@ -12,8 +12,7 @@ from omnigraph.clock import Clock
 from omnigraph.commit.refs import abandoned_branches, delete_branch, list_branches
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.graph import Graph
-from omnigraph.maintenance.maintain import Step, StepReport, maintain_graph
-from omnigraph.maintenance.policy import Policy, parse_policy
+from omnigraph.maintenance.maintain import Policy, Step, StepReport, maintain_graph, parse_policy
 from omnigraph.maintenance.workers import in_process
 from omnigraph.storage.refs.branches import find_branch
 from tests.behaviours.histories import put

@@ -13,8 +13,7 @@ from omnigraph.clock import Clock
 from omnigraph.errors import DamagedGraphError, NoLongerKeptError
 from omnigraph.graph import Graph
 from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
-from omnigraph.storage.refs.holding import LiveHold, hold_versions
-from omnigraph.storage.refs.holds import CLOCK_MARGIN, HOLD_MAX
+from omnigraph.storage.refs.holds import CLOCK_MARGIN, HOLD_MAX, LiveHold, hold_versions
 from tests.behaviours.histories import put
 from tests.maintenance.maintenance_graphs import doc, scattered_graph
 

@@ -18,7 +18,7 @@ import omnigraph
 from omnigraph.commit import protocol
 from omnigraph.failpoints import disarm_all
 from omnigraph.graph import Graph, GraphView
-from omnigraph.maintenance.indexing import PendingIndex
+from omnigraph.maintenance.optimize import PendingIndex
 from omnigraph.storage.indexes.segments import IndexWish, Organisation, plan_indexes
 from tests.behaviours.histories import content, put
 from tests.drawing import seeds

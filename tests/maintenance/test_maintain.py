@@ -17,12 +17,13 @@ from omnigraph.graph import Graph
 from omnigraph.maintenance.cleanup import CleanupPolicy
 from omnigraph.maintenance.maintain import (
     MaintainReport,
+    Policy,
     Step,
     StepOutcome,
     StepReport,
+    metric_lines,
+    write_metrics,
 )
-from omnigraph.maintenance.metrics import metric_lines, write_metrics
-from omnigraph.maintenance.policy import Policy
 from tests.behaviours.histories import content, put
 from tests.maintenance.maintenance_graphs import (
     DOC,

@@ -8,11 +8,10 @@ import pytest
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit import tagging
+from omnigraph.commit import refs
 from omnigraph.errors import FormatTooNewError
-from omnigraph.maintenance.context import MigrationContext
-from omnigraph.maintenance.migrations import STEPS, migrate
-from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.maintenance.migrations import STEPS, MigrationContext, migrate
+from omnigraph.storage.manifest.state import BranchRef
 from omnigraph.storage.manifest.swap import manifest_branches, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
 from omnigraph.storage.objects.location import parse_root
@@ -222,7 +221,7 @@ def test_a_tag_that_an_upgrade_marks_meanwhile_is_deleted_all_the_same(
             upgrade(objects)
         return append_tag_entry(*arguments)
 
-    monkeypatch.setattr(tagging, "append_tag_entry", append_after_the_upgrade)
+    monkeypatch.setattr(refs, "append_tag_entry", append_after_the_upgrade)
     graph.tags.delete("doomed")
 
     assert graph.tags.list() == ()

@@ -18,7 +18,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.manifest.swap import read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import ManifestFacts, decode, encode
-from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.storage.objects.documents import digest_of_values
 from omnigraph.storage.objects.location import parse_root
 from tests.behind import meanwhile
 from tests.forking.programs import run_command

@@ -16,7 +16,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.commit.sidecar import (
     pending_operations,
     pending_sidecars,

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from omnigraph.ages import parse_age
+from omnigraph.arguments import parse_age
 from omnigraph.errors import InvalidInputError
 from omnigraph.maintenance.cleanup import CleanupPolicy
+from omnigraph.maintenance.maintain import Policy, parse_policy
 from omnigraph.maintenance.optimize import OptimizeOptions
-from omnigraph.maintenance.policy import Policy, parse_policy
 
 pytestmark = pytest.mark.unit
 

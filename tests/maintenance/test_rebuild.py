@@ -15,7 +15,7 @@ import pytest
 import omnigraph
 from omnigraph import names
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.creation.rebuild_lock import rebuilding
+from omnigraph.creation.lost_manifest import rebuilding
 from omnigraph.errors import ConflictError, DamagedGraphError
 from omnigraph.graph import Graph
 from omnigraph.maintenance.rebuild.rebuild import RebuildReport, apply_rebuild, plan_rebuild

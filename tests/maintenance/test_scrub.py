@@ -13,7 +13,7 @@ from omnigraph.graph import Graph
 from omnigraph.maintenance import scrub
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
-from omnigraph.storage.objects.digests import digest_of_values
+from omnigraph.storage.objects.documents import digest_of_values
 from omnigraph.storage.objects.location import parse_root
 from tests.forking.programs import run_command
 from tests.maintenance.old_graphs import old_graph

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.graph import Graph
-from omnigraph.storage.indexes import text_tokens
-from omnigraph.storage.indexes.text_tokens import first_doubtful, is_built_for_tokens
+from omnigraph.storage.indexes import segments
+from omnigraph.storage.indexes.segments import first_doubtful, is_built_for_tokens
 from tests.maintenance.maintenance_graphs import (
     DOC,
     by_key,
@@ -35,7 +35,7 @@ def test_an_index_that_cuts_texts_otherwise_is_built_anew(
     graph = empty_graph(graph_root)
     graph.write({"Doc": [doc(number) for number in range(5)]})
     with monkeypatch.context() as older:
-        older.setattr(text_tokens, "PARAMETERS", {"with_position": True})
+        older.setattr(segments, "PARAMETERS", {"with_position": True})
         graph.maintenance.optimize()
     assert not is_ours(graph)
 

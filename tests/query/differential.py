@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from omnigraph.engine.execute import run_query
+from omnigraph.engine.query import run_query
 from omnigraph.engine.run import Limits
 from omnigraph.errors import QueryFailedError
 from omnigraph.graph import Graph as StoredGraph

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.entities import struct_properties
+from omnigraph.query.columns import struct_properties
 from omnigraph.query.expressions import (
     Aggregate,
     AggregateFunction,

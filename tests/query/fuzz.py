@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from omnigraph.language.diagnostics import Span, render
-from omnigraph.query.checks.printing import print_queries
+from omnigraph.query.checks.results import print_queries
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.lint import lint_queries
 from omnigraph.query.parser import parse_queries

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from omnigraph.query.entities import struct_properties
+from omnigraph.query.columns import struct_properties
 from omnigraph.query.types import EdgeOf, NodeOf
 from omnigraph.schema.catalog import (
     FLOATS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.query import ast
-from omnigraph.query.checks.printing import expression_text, print_queries
+from omnigraph.query.checks.results import expression_text, print_queries
 from omnigraph.query.parser import parse_queries
 from tests.query.fuzz import SEED_TEXT, without_places
 from tests.query.golden_cases import PLANS, golden_cases

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.language.diagnostics import render_all
-from omnigraph.query.checks.functions import FUNCTIONS
+from omnigraph.query.checks.calls import FUNCTIONS
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.lint import lint_queries

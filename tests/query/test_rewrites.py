@@ -7,10 +7,18 @@ from dataclasses import replace
 import pytest
 
 from omnigraph.query.expressions import Constant, Expression
-from omnigraph.query.fold import FALSE, TRUE, UNKNOWN, fold
 from omnigraph.query.plan import Mutation, Plan
 from omnigraph.query.plan_text import explain, text_of
-from omnigraph.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
+from omnigraph.query.planning import (
+    ALL_STEPS,
+    FALSE,
+    NO_STEPS,
+    TRUE,
+    UNKNOWN,
+    Steps,
+    fold,
+    plan_query,
+)
 from omnigraph.query.typed import TypedRead
 from tests.gate.seeds import examples, run_seed
 from tests.query.evaluator import evaluate

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import omnigraph
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import (
     InitialisationClaimedError,
     MaintenanceIncompleteError,

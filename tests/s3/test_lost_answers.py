@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 import omnigraph
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import ConflictError, NothingWrittenError, OutcomeUnknownError
 from omnigraph.graph import Graph
 from omnigraph.storage.objects.request_counts import RequestKind

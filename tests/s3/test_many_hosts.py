@@ -14,7 +14,7 @@ import pytest
 
 import omnigraph
 from benchmarks.storm import HOME, Plan, Storm
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.commit.sidecar import pending_sidecars, read_sidecar
 from tests.crash.bank import found_bank, read_books, replay
 from tests.crash.storm_roles import read_claims

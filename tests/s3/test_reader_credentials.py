@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph
 from omnigraph.api.handle import Handle, OpenMode
-from omnigraph.commit.outcome import OperationStatus
+from omnigraph.commit.publish import OperationStatus
 from omnigraph.diff.change_feed import BaselineTable
 from omnigraph.errors import OmnigraphError, ReadOnlyError, StorageUnavailableError
 from omnigraph.graph import Graph

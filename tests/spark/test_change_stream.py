@@ -22,8 +22,13 @@ from omnigraph.diff.change_feed import changes
 from omnigraph.diff.table_diff import diff_table
 from omnigraph.errors import InvalidInputError, NotFoundError, OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.spark.change_source import ChangeStreamReader
-from omnigraph.spark.change_stream import ChangePart, carried_changes, change_parts, read_part
+from omnigraph.spark.change_source import (
+    ChangePart,
+    ChangeStreamReader,
+    carried_changes,
+    change_parts,
+    read_part,
+)
 from omnigraph.spark.datasource import OmnigraphDataSource, planned_stream
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.staging.row_changes import plan_row_changes

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import omnigraph
 from omnigraph.api.system_clock import new_id
 from omnigraph.diff import spark_diff
-from omnigraph.diff.diff_job import TableChanges, diff_on_spark
+from omnigraph.diff.spark_diff import TableChanges, diff_on_spark
 from omnigraph.diff.table_diff import count_changes, diff_table
 from omnigraph.errors import ConflictError
 from omnigraph.graph import Graph

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import omnigraph
 from omnigraph.errors import InvalidInputError, NoLongerKeptError
 from omnigraph.graph import Graph
-from omnigraph.maintenance.policy import Policy
+from omnigraph.maintenance.maintain import Policy
 from omnigraph.spark.change_source import ChangeStreamReader
 from omnigraph.spark.datasource import planned_stream
 from tests.behind import meanwhile

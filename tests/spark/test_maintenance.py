@@ -20,8 +20,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.maintenance import spark_job
-from omnigraph.maintenance.indexing import wished_indexes
-from omnigraph.maintenance.optimize import TableOptimizeStats
+from omnigraph.maintenance.optimize import TableOptimizeStats, wished_indexes
 from omnigraph.maintenance.spark_job import build_segments, run_compactions
 from omnigraph.storage.indexes.segments import IndexTask, Organisation, Segment, plan_indexes
 from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction

@@ -20,7 +20,7 @@ from omnigraph.diff import spark_diff
 from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
-from omnigraph.merge import merge_rows, spark_tasks, table_merge
+from omnigraph.merge import merge, spark_tasks, table_merge
 from omnigraph.merge.conflicts import ConflictKind
 from omnigraph.merge.plan import MergeOutcome
 from omnigraph.merge.spark_tasks import by_bucket
@@ -398,16 +398,16 @@ def test_a_rival_that_wins_is_merged_with(graph: Graph, spark: SparkSession) -> 
     put(graph, Person=[person("eve", age=5)])
     rival = omnigraph.open(graph.root)
     wrote: list[str] = []
-    decide = merge_rows.RowMerge._on_spark
+    decide = merge.RowMerge._on_spark
 
-    def and_lose(self: merge_rows.RowMerge, *given: Any) -> merge_rows.MergedRows:
+    def and_lose(self: merge.RowMerge, *given: Any) -> merge.MergedRows:
         rows = decide(self, *given)
         if not wrote:
             wrote.append(put(rival, Person=[person("ann", age=1, city="Ulm")]))
         return rows
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge_rows.RowMerge, "_on_spark", and_lose)
+        patch.setattr(merge.RowMerge, "_on_spark", and_lose)
         graph.merge("dev", spark=spark)
 
     assert content(graph)["Person"]["ann"]["city"] == "Ulm"
@@ -466,14 +466,14 @@ def test_the_number_of_rows_chooses_the_engine_and_not_the_result(
     graph: Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rows_max: int
 ) -> None:
     used: list[str] = []
-    on_spark = merge_rows.RowMerge._on_spark
+    on_spark = merge.RowMerge._on_spark
 
-    def noted(self: merge_rows.RowMerge, *given: Any) -> merge_rows.MergedRows:
+    def noted(self: merge.RowMerge, *given: Any) -> merge.MergedRows:
         used.append("spark")
         return on_spark(self, *given)
 
-    monkeypatch.setattr(merge_rows.RowMerge, "_on_spark", noted)
-    monkeypatch.setattr(merge_rows, "LOCAL_ROWS_MAX", rows_max)
+    monkeypatch.setattr(merge.RowMerge, "_on_spark", noted)
+    monkeypatch.setattr(merge, "LOCAL_ROWS_MAX", rows_max)
     dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     put(graph, Person=[person("eve", age=5)])

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph.engine.spark.execute import query_frame
-from omnigraph.engine.spark.refusals import query_errors
+from omnigraph.engine.spark.rows import query_errors
 from omnigraph.query.columns import arrow_type
 from omnigraph.query.planning import NO_STEPS
-from omnigraph.runner.row_stream import FrameRows
+from omnigraph.runner.scan import FrameRows
 from tests.gate.seeds import case_seeds, examples
 from tests.query.differential import Asked, Executor, State, Variant, run
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.spark import joins
+from omnigraph.engine.spark import rows as joins
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS
 from tests.gate.selection import for_gate
 from tests.query.people import edge, person, small_graph

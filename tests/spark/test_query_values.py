@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.spark.refusals import is_refusal, query_errors
+from omnigraph.engine.spark.rows import is_refusal, query_errors
 from omnigraph.errors import QueryFailedError
 from omnigraph.query.checks.literals import as_f32
 from omnigraph.query.typed import TypedQuery

@@ -14,7 +14,7 @@ from omnigraph.cli.main import app
 from omnigraph.graph import Graph
 from omnigraph.query.columns import arrow_schema
 from omnigraph.query.compile import compile_queries
-from omnigraph.runner.row_stream import FrameRows
+from omnigraph.runner.scan import FrameRows
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 import omnigraph
 from omnigraph.errors import InvalidInputError, ReadOnlyError
 from omnigraph.graph import Graph
-from omnigraph.runner.views import view_names
+from omnigraph.runner.scan import view_names
 
 pytestmark = pytest.mark.spark
 

@@ -28,9 +28,9 @@ from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.refs.stored_files import compare, manifest_states, stored_files
 from omnigraph.storage.staging.checksum_recording import record_version
-from omnigraph.validation import deep_check
-from omnigraph.validation.check import Problem
-from omnigraph.validation.deep_check import (
+from omnigraph.validation import check
+from omnigraph.validation.check import (
+    Problem,
     file_findings,
     index_findings,
     list_findings,
@@ -407,7 +407,7 @@ def test_a_lost_end_of_a_log_is_found_by_a_deep_check(
     files(graph, "_refs/tags/early@/*2.json")[0].unlink()
 
     assert graph.maintenance.check(deep=True).ok  # it may be about to be made
-    monkeypatch.setattr(deep_check, "UNFINISHED_AFTER", timedelta(0))
+    monkeypatch.setattr(check, "UNFINISHED_AFTER", timedelta(0))
     (finding,) = graph.maintenance.check(deep=True).findings
 
     assert finding.problem is Problem.UNFINISHED_NAME

@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import InvalidInputError
-from omnigraph.storage.lance.fragments import FragmentSize, grouped, plan_scan, scan_fragments
+from omnigraph.storage.lance.tables import FragmentSize, grouped, plan_scan, scan_fragments
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
 

@@ -7,8 +7,7 @@ import pytest
 from omnigraph import names
 from omnigraph.errors import NotFoundError
 from omnigraph.storage.lance.datasets import open_dataset
-from omnigraph.storage.manifest.branch_identity import BranchRef
-from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import (
     SwapAnswer,
     create_manifest,

@@ -15,7 +15,7 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.datasets import open_dataset
-from omnigraph.storage.manifest import known_manifests, swap
+from omnigraph.storage.manifest import state, swap
 from omnigraph.storage.manifest.swap import create_manifest, is_whole, read_manifest, swap_manifest
 from omnigraph.storage.manifest_rows import GraphHead
 from omnigraph.storage.objects.location import parse_root
@@ -233,5 +233,5 @@ def test_few_manifests_are_remembered(tmp_path: Path) -> None:
         create_manifest(root, [head(number)], operation_id="init")
         read_manifest(root)
 
-    assert len(known_manifests.KNOWN) <= 16
+    assert len(state.KNOWN) <= 16
     assert [read_manifest(root).rows for root in roots] == [(head(each),) for each in range(20)]

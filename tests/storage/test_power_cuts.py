@@ -11,7 +11,7 @@ from omnigraph import names
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.storage.manifest import accepted_schemas, swap
-from omnigraph.storage.manifest.known_manifests import KNOWN
+from omnigraph.storage.manifest.state import KNOWN
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.objects import durability, power_cuts
 from omnigraph.storage.objects.location import parse_root

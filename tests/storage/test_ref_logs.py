@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.manifest.state import BranchRef
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.store import Objects, Put, StoredObjects
 from omnigraph.storage.refs.branches import (

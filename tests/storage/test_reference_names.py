@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.storage.refs.reference_names import (
+from omnigraph.storage.refs.references import (
     checked_branch,
     checked_tag,
     could_be_name,

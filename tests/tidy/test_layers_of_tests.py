@@ -31,10 +31,10 @@ PUBLIC: Mapping[str, frozenset[str]] = {
     "omnigraph.merge.merge": frozenset({"MergeResult"}),
     "omnigraph.merge.plan": frozenset({"MergeOutcome"}),
     "omnigraph.mutate.mutate": frozenset({"MutationResult"}),
-    "omnigraph.commit.outcome": frozenset({"OperationStatus"}),
+    "omnigraph.commit.publish": frozenset({"OperationStatus"}),
     "omnigraph.merge.conflicts": frozenset({"ConflictKind"}),
     "omnigraph.schema.catalog": EVERYTHING,
-    "omnigraph.evolution.plan.step_kinds": frozenset({"StepKind"}),
+    "omnigraph.evolution.plan.plan": frozenset({"StepKind"}),
     "omnigraph.storage.manifest_rows": frozenset({"GraphCommit"}),
     "omnigraph.storage.refs.tags": frozenset({"Tag"}),
 }

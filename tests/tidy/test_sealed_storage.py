@@ -39,10 +39,10 @@ ALLOWED = {
     ("storage/lance/datasets.py", "write_dataset"): "creates a dataset as its one first version",
     ("storage/manifest/swap.py", "commit"): "the swap: a strict overwrite, decided by one put",
     ("storage/manifest/swap.py", "create_branch"): "the manifest of a graph branch",
-    ("cli/copy_commands.py", "restore"): "a copy of a backup, not a Lance call",
+    ("cli/load_commands.py", "restore"): "a copy of a backup, not a Lance call",
     ("storage/lance/forks.py", "create_branch"): "a table's fork, named after its operation",
     (
-        "storage/manifest/version_gc.py",
+        "storage/manifest/retention.py",
         "cleanup_old_versions",
     ): "versions by number, none above a pin",
     ("storage/lance/compaction.py", "execute"): "writes the files of a task; HEAD does not move",

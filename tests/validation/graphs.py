@@ -10,11 +10,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from omnigraph.load.validate import ValidatedWrite, validate
+from omnigraph.load.write import ValidatedWrite, validate
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.schema.catalog import Catalog
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 from tests.schema.compiling import compiled
 
 PEOPLE = compiled(

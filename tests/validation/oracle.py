@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 
 Row = dict[str, Any]
 Table = dict[str, Row]

@@ -17,10 +17,11 @@ from omnigraph.validation.constraints import (
     Required,
     TypeRules,
     UniqueTuple,
+    count_text,
+    expectation,
     rules_of,
     table_rules,
 )
-from omnigraph.validation.wording import count_text, expectation
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.validation import lookups
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 from tests.validation.graphs import Rows, checked, edge, findings, person
 
 pytestmark = pytest.mark.unit

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.validation import lookups
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 from tests.validation.graphs import checked, findings, person
 
 pytestmark = pytest.mark.unit
@@ -148,7 +148,7 @@ def test_the_answer_rests_on_the_written_tables() -> None:
 def test_few_ids_are_looked_up_by_a_filter_and_many_by_a_scan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from omnigraph.load.validate import validate
+    from omnigraph.load.write import validate
     from tests.validation.graphs import PEOPLE, counting_ids, published
 
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", 2)

@@ -10,11 +10,11 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import DamagedGraphError
-from omnigraph.load.validate import ValidatedWrite, validate
+from omnigraph.load.write import ValidatedWrite, validate
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.validation import lookups
-from omnigraph.validation.modes import WriteMode
-from omnigraph.validation.pinned import SnapshotTables
+from omnigraph.validation.constraints import WriteMode
+from omnigraph.validation.lookups import SnapshotTables
 from tests.validation.graphs import counting_ids, edge, findings
 
 pytestmark = pytest.mark.unit

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.load.validate import ValidatedWrite, validate
+from omnigraph.load.write import ValidatedWrite, validate
 from omnigraph.validation import lookups
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 from tests.drawing import drawn
 from tests.schema.compiling import compiled
 from tests.validation.graphs import MemoryTables, counting_ids, published

@@ -6,8 +6,7 @@ from hypothesis import given
 
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.validation import lookups
-from omnigraph.validation.constraints import table_rules
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode, table_rules
 from omnigraph.validation.resolve_keys import ProposedLoad, Settled, settle
 from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.validation.input.sources import read_source
+from omnigraph.validation.input.columns import read_source
 
 pytestmark = pytest.mark.unit
 

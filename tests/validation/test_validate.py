@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 from tests.schema.compiling import compiled
 from tests.validation.graphs import PEOPLE, checked, edge, findings, person
 

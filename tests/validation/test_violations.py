@@ -5,8 +5,15 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from omnigraph.validation.reasons import Reason
-from omnigraph.validation.violations import KEPT_MAX, BadRows, Violation, bad_rows, report_of, shown
+from omnigraph.validation.violations import (
+    KEPT_MAX,
+    BadRows,
+    Reason,
+    Violation,
+    bad_rows,
+    report_of,
+    shown,
+)
 
 pytestmark = pytest.mark.unit
 

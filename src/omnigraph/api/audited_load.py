@@ -16,8 +16,7 @@ from omnigraph.load.load import LoadRequest, load_graph
 from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.merge import MergeRequest, merge_graph
 from omnigraph.storage.refs.branches import find_branch
-from omnigraph.storage.refs.reference_names import checked_branch
-from omnigraph.storage.refs.references import branch_ref, branch_state, resolve
+from omnigraph.storage.refs.references import branch_ref, branch_state, checked_branch, resolve
 from omnigraph.validation.check import check_graph
 
 if TYPE_CHECKING:

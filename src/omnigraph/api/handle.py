@@ -20,7 +20,7 @@ from omnigraph.errors import (
     SchemaChangedError,
 )
 from omnigraph.storage.objects.processes import use_storage
-from omnigraph.storage.refs.holding import Holding, LiveHold, checked_time, hold_versions
+from omnigraph.storage.refs.holds import Holding, LiveHold, checked_time, hold_versions
 from omnigraph.storage.refs.references import Reference, Resolved, branch_ref, branch_state, resolve
 from omnigraph.validation.schema_contract import Contracts, SchemaContract
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import timedelta
 
-    from omnigraph.storage.manifest.branch_identity import BranchRef
-    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot
 

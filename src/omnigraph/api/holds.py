@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph.arguments import plain_text
-from omnigraph.storage.refs.holding import list_holds, release_hold
+from omnigraph.storage.refs.holds import list_holds, release_hold
 
 if TYPE_CHECKING:
     from omnigraph.api.handle import Handle

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from omnigraph.api.options import Spark
     from omnigraph.display.pages import Listing
     from omnigraph.maintenance.cleanup import CleanupReport
-    from omnigraph.maintenance.maintain import MaintainReport
+    from omnigraph.maintenance.maintain import MaintainReport, Policy
     from omnigraph.maintenance.optimize import TableOptimizeStats
-    from omnigraph.maintenance.policy import Policy
     from omnigraph.maintenance.repair import RepairReport
     from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.maintenance.workers import Workers
@@ -72,7 +71,7 @@ class Maintenance:
             report = check_graph(objects, catalog, state, spark=spark)
         if not deep:
             return report
-        from omnigraph.validation.deep_check import deep_findings
+        from omnigraph.validation.check import deep_findings
 
         stored, findings = deep_findings(objects, SYSTEM_CLOCK.now())
         return replace(
@@ -230,8 +229,7 @@ class Maintenance:
             spark: A Spark session or target whose tasks do the heavy part.
         """
         # A process that only reads or writes does not pay for the import.
-        from omnigraph.maintenance.maintain import maintain_graph
-        from omnigraph.maintenance.policy import Policy
+        from omnigraph.maintenance.maintain import Policy, maintain_graph
 
         self._handle.require_writable("maintain")
         given: object = policy

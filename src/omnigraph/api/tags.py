@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import acting
-from omnigraph.commit.tagging import create_tag, remove_tag
+from omnigraph.commit.refs import create_tag, remove_tag
 from omnigraph.storage.refs.tags import Tag, all_tags
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """Commands for loading and exporting: `load` and `export`.
 
 Invariant: one JSON object, or the exported rows, on stdout; progress and everything else on stderr.
+
+Commands for copies of whole graphs: backup, restore, clone and verify.
 """
 
 from __future__ import annotations
@@ -16,15 +18,24 @@ import omnigraph
 from omnigraph import names
 from omnigraph.api.options import LoadOptions
 from omnigraph.cli import output
-from omnigraph.cli.confirmation import YesFlag, require_confirmation
-from omnigraph.cli.options import ActorOption, GraphArgument, JsonFlag
-from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
+from omnigraph.cli.options import (
+    ActorOption,
+    GraphArgument,
+    JsonFlag,
+    MasterOption,
+    RemoteOption,
+    spark_target,
+)
+from omnigraph.cli.output import YesFlag, require_confirmation
+from omnigraph.display.cells import counted
+from omnigraph.errors import DamagedGraphError
 
 if TYPE_CHECKING:
     from omnigraph.api.options import Mode
+    from omnigraph.creation.copying import CopyReport
     from omnigraph.load.export import ExportReport
-    from omnigraph.load.progress import Progress
-    from omnigraph.load.report import LoadReport
+    from omnigraph.load.report import LoadReport, Progress
+
 
 STDOUT: Final = "-"
 OVERWRITE: Final = "overwrite"
@@ -182,7 +193,7 @@ def _progress(*, silent: bool) -> Progress | None:
     if silent:
         return None
     # Commands that do not need it start without it.
-    from omnigraph.load.progress import watching
+    from omnigraph.load.report import watching
 
     return watching(sys.stderr)
 
@@ -202,3 +213,59 @@ def _show_export(report: ExportReport, *, as_json: bool) -> None:
         output.note(str(report))
     else:
         output.line(str(report))
+
+
+BackupArgument = Annotated[
+    str, typer.Argument(metavar="BACKUP", help="Location of the backup: path or s3:// URL.")
+]
+NewGraphArgument = Annotated[
+    str, typer.Argument(metavar="NEW", help="Empty location for the new graph.")
+]
+
+
+def backup(graph: GraphArgument, target: BackupArgument, *, as_json: JsonFlag = False) -> None:
+    """Back up a graph while it is in use. Later backups copy only what is new."""
+    _show(omnigraph.backup(graph, target), as_json=as_json)
+
+
+def restore(source: BackupArgument, new: NewGraphArgument, *, as_json: JsonFlag = False) -> None:
+    """Restore a backup to an empty location."""
+    _show(omnigraph.restore(source, new), as_json=as_json)
+
+
+def clone(
+    graph: GraphArgument,
+    new: NewGraphArgument,
+    *,
+    branch: Annotated[
+        str | None, typer.Option("--branch", help="Copy only main and this branch.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Copy a graph, even while it is in use, to an empty location."""
+    _show(omnigraph.clone(graph, new, branch=branch), as_json=as_json)
+
+
+def verify(target: BackupArgument, *, as_json: JsonFlag = False) -> None:
+    """Verify the files and branches of a backup. Writes nothing."""
+    report = omnigraph.verify(target)
+    if as_json:
+        output.json_object({**asdict(report), "ok": report.ok})
+    else:
+        output.show(report)
+        if not report.is_published:
+            output.note(
+                "The last backup was interrupted while it became visible: `omnigraph backup` or "
+                "`omnigraph restore` finishes it."
+            )
+    if not report.ok:
+        raise output.unsuccessful(
+            DamagedGraphError, counted(len(report.findings), "integrity violation")
+        )
+
+
+def _show(report: CopyReport, *, as_json: bool) -> None:
+    if as_json:
+        output.json_object(asdict(report))
+        return
+    output.show(report)

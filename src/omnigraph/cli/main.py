@@ -2,49 +2,325 @@
 
 Invariant: results go to stdout, everything else to stderr, and the exit code says what happened.
 Nothing heavy is imported until a command runs, so `--help` is fast.
+
+Commands that are interrupted or terminated: each says whether something was written.
+
+Invariant: a stopped command reports what was written, and the exit code is the conventional one. A
+second signal ends the process at once.
+
+`--stats`: the requests of a command to the store.
+
+Invariant: every command has the option, also those that are added later, and a command without it
+pays nothing.
+
+The help of commands: groups of them, and examples below each.
+
+Invariant: every command is in one group and has at least one example; a command without an example
+does not start.
 """
 
 from __future__ import annotations
 
+import inspect
+import signal
 import sys
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, cast
 
 import typer
+from typer.core import TyperGroup
 
 import omnigraph
 from omnigraph.cli import (
     branch_commands,
-    copy_commands,
-    diff_commands,
-    examples,
-    hold_commands,
-    interruption,
     load_commands,
     maintenance_commands,
     output,
     query_commands,
-    repair_commands,
-    request_stats,
     schema_commands,
 )
-from omnigraph.cli.failures import error_object
-from omnigraph.cli.options import BranchOption, GraphArgument, JsonFlag, SchemaFile
-from omnigraph.cli.texts import STDIN, text_of
+from omnigraph.cli.options import STDIN, BranchOption, GraphArgument, JsonFlag, SchemaFile, text_of
+from omnigraph.cli.output import error_object
 from omnigraph.display.cells import counted
-from omnigraph.errors import (
-    DamagedGraphError,
-    InvalidInputError,
-    OmnigraphError,
-)
+from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
+from omnigraph.names import sidecar_owner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from omnigraph.api.options import Durability
+    from omnigraph.storage.objects.request_counts import RequestCounts
+
+
+GROUPS: Final = {
+    "Data": ("init", "load", "export", "query", "mutate", "queries"),
+    "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
+    "Schema": ("schema", "lint", "fmt"),
+    "Maintenance": (
+        "status",
+        "check",
+        "optimize",
+        "cleanup",
+        "maintain",
+        "scrub",
+        "repair",
+        "reconcile",
+        "recovery",
+        "hold",
+    ),
+    "Copies": ("backup", "restore", "clone", "verify"),
+}
+"""The commands and groups of commands of `omnigraph`, as its help lists them."""
+
+EXAMPLES: Final = {
+    "init": ("init ./g --schema people.pg", "init s3://bucket/g --schema people.pg --actor ann"),
+    "status": ("status ./g", "status ./g --branch dev --json"),
+    "lint": ("lint people.pg", "lint people.gq --schema people.pg"),
+    "fmt": ("fmt people.pg", "fmt people.pg --check"),
+    "check": ("check ./g", "check ./g --deep"),
+    "backup": ("backup ./g /mnt/backup/g", "backup ./g s3://bucket/backup/g"),
+    "restore": ("restore s3://bucket/backup/g ./restored",),
+    "clone": ("clone s3://bucket/g ./copy", "clone ./g ./copy --branch dev"),
+    "verify": ("verify s3://bucket/backup/g",),
+    "load": (
+        "load ./g people.jsonl --dry-run",
+        "load ./g people.csv --type Person --map name=full_name --mode merge",
+        "load ./g 'data/*.jsonl' --on-error quarantine --max-rejected 1%",
+    ),
+    "export": ("export ./g -o people.jsonl", "export ./g --format parquet -o ./files --at v1"),
+    "query": (
+        "query ./g people.gq --name friends --param name=Ann",
+        "query ./g -e 'query all() { match { $p: Person } return { $p.name } }'",
+    ),
+    "mutate": ("mutate ./g people.gq --name hire --param name=Ann --actor ann",),
+    "queries": ("queries ./g ./queries",),
+    "merge": ("merge ./g dev", "merge ./g dev --into main --resolve theirs"),
+    "diff": ("diff ./g main dev", "diff ./g v1.. --type Person --format jsonl -o people.jsonl"),
+    "changes": ("changes ./g --limit 10", "changes ./g --lines --start now"),
+    "optimize": ("optimize ./g",),
+    "scrub": ("scrub ./g --rate 50", "scrub ./g --record"),
+    "cleanup": ("cleanup ./g --older-than 7d", "cleanup ./g --keep 10 --confirm"),
+    "reconcile": ("reconcile ./g", "reconcile ./g --confirm"),
+    "repair": ("repair ./g", "repair ./g --confirm"),
+    "maintain": ("maintain ./g --policy policy.toml --metrics omnigraph.prom",),
+    "schema show": ("schema show ./g", "schema show ./g --source"),
+    "schema plan": ("schema plan ./g people.pg",),
+    "schema apply": ("schema apply ./g people.pg --actor ann",),
+    "commit list": ("commit list ./g --limit 5", "commit list ./g --filter actor=ann"),
+    "recovery list": ("recovery list ./g",),
+    "recovery run": ("recovery run ./g", "recovery run ./g --force"),
+    "branch create": ("branch create ./g dev", "branch create ./g fix --from v1 --expires 7d"),
+    "branch list": ("branch list ./g",),
+    "branch delete": ("branch delete ./g dev",),
+    "hold list": ("hold list ./g",),
+    "hold release": ("hold release ./g 01M7HZET4G00000S46800000Y3",),
+    "tag create": ("tag create ./g release-1", "tag create ./g release-1 --at dev --actor ann"),
+    "tag list": ("tag list ./g",),
+    "tag delete": ("tag delete ./g release-1",),
+}
+"""By command: what follows `omnigraph`."""
+
+
+class GroupedCommands(TyperGroup):
+    """Lists its commands in sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as in click
+        name_width = max(map(len, self.commands))
+        for title, members in GROUPS.items():
+            rows = [
+                (
+                    name.ljust(name_width),
+                    self.commands[name].get_short_help_str(formatter.width - 6 - name_width),
+                )
+                for name in members
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def show_everywhere(app: typer.Typer, group: str = "") -> None:
+    """Add the examples to the help of every command of an app and of the groups below it."""
+    for command in app.registered_commands:
+        name = command.name or getattr(command.callback, "__name__", "")
+        command.epilog = _section(EXAMPLES[f"{group} {name}".strip()])
+    for inner in app.registered_groups:
+        if inner.typer_instance is not None:
+            show_everywhere(inner.typer_instance, str(inner.name))
+
+
+def _section(examples: tuple[str, ...]) -> str:
+    # "\b" keeps click from wrapping the lines that follow.
+    title = "Example:" if len(examples) == 1 else "Examples:"
+    return "\n".join(("\b", title, *(f"  omnigraph {example}" for example in examples)))
+
+
+INTERRUPTED: Final = 128 + signal.SIGINT
+TERMINATED: Final = 128 + signal.SIGTERM
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, handled like Ctrl-C."""
+
+
+def listen() -> None:
+    """Let SIGTERM end a command as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(_signal: int, _frame: object) -> None:
+    raise Terminated
+
+
+def tell_everywhere(app: typer.Typer) -> None:
+    """Make every command of an app, and of the groups below it, report an interruption."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            command.callback = _telling(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            tell_everywhere(group.typer_instance)
+
+
+def _telling(command: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(command)
+    def telling_command(*positional: Any, **named: Any) -> Any:
+        try:
+            return command(*positional, **named)
+        except KeyboardInterrupt as stopped:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            fate, written = _fate()
+            raise typer.Exit(tell(stopped, fate, written=written)) from None
+
+    return telling_command
+
+
+def tell(stopped: KeyboardInterrupt, fate: str, *, written: bool | None = False) -> int:
+    """Say that the command was stopped and what it wrote; the exit code."""
+    is_terminated = isinstance(stopped, Terminated)
+    word, code = ("terminated", TERMINATED) if is_terminated else ("interrupted", INTERRUPTED)
+    output.note(f"{word}; {fate}")
+    sentence, _, next_step = fate.partition("\n")
+    output.failed(
+        error_object(
+            word.capitalize(),
+            f"{word}; {sentence}",
+            exit_code=code,
+            next_step=next_step,
+            written=written,
+        )
+    )
+    return code
+
+
+def _fate() -> tuple[str, bool | None]:
+    """What the command wrote, in one sentence, what to do if that is not known, and whether."""
+    # Commands that are not stopped do not need it.
+    from omnigraph.commit.publish import decided_operation
+    from omnigraph.commit.sidecar import begun_operations, can_be_published
+    from omnigraph.storage.objects.processes import changed_root
+
+    commits: list[str] = []
+    for objects, sidecar in begun_operations():
+        operation_id, _ = sidecar_owner(sidecar)
+        try:
+            is_open = can_be_published(objects, sidecar)
+            decided = decided_operation(objects, operation_id)
+        except OmnigraphError:
+            is_open, decided = True, None
+        if is_open and decided is None:
+            return (
+                f"operation {operation_id} may have been written\n"
+                f"Run `omnigraph recovery run {objects.root}`, then "
+                f"`omnigraph commit list {objects.root}`."
+            ), None
+        if decided is not None and decided.commit_id is not None:
+            commits.append(decided.commit_id)
+    if commits:
+        return f"committed as {', '.join(commits)}", True
+    root = changed_root()
+    if root is not None:
+        return (
+            "a part may have been written\n"
+            f"Look with `omnigraph status {root}` and `omnigraph commit list {root}`; the same "
+            "command can be run again."
+        ), None
+    return "nothing was written", False
+
+
+StatsFlag = Annotated[
+    bool, typer.Option("--stats", help="Print the requests to the store to stderr.")
+]
+_PARAMETER: Final = "show_requests"
+
+
+def offer_everywhere(app: typer.Typer) -> None:
+    """Give `--stats` to every command of an app and of the groups below it."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            command.callback = _with_stats(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            offer_everywhere(group.typer_instance)
+
+
+def _with_stats(command: Callable[..., Any]) -> Callable[..., Any]:
+    flag = inspect.Parameter(
+        _PARAMETER, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=StatsFlag
+    )
+    signature = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def counted_command(*positional: Any, **named: Any) -> Any:
+        if not named.pop(_PARAMETER):
+            return command(*positional, **named)
+        with _shown():
+            return command(*positional, **named)
+
+    counted_command.__annotations__ = {**command.__annotations__, _PARAMETER: StatsFlag}
+    counted_command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), flag]
+    )
+    return counted_command
+
+
+@contextmanager
+def _shown() -> Iterator[None]:
+    """Count while the body runs, and show the requests even if it fails."""
+    # Commands that do not need it start without it.
+    from omnigraph.storage.objects.request_counts import counted, start_counting
+
+    start_counting()
+    before = counted()
+    with output.beside_results("stats", lambda: _as_json(counted() - before)):
+        try:
+            yield
+        finally:
+            output.note(_sentence(counted() - before))
+
+
+def _as_json(counts: RequestCounts) -> dict[str, int]:
+    return {"requests": counts.total, **asdict(counts)}
+
+
+def _sentence(counts: RequestCounts) -> str:
+    kinds = (
+        f"PUT {counts.put}, GET {counts.get}, LIST {counts.list}, HEAD {counts.head}, "
+        f"DELETE {counts.delete}"
+    )
+    again = f"; {counts.retryable} responses asked for a retry" if counts.retryable else ""
+    return (
+        f"requests  {counts.total}: {kinds}; {counts.bytes_sent:,} bytes sent, "
+        f"{counts.bytes_received:,} received{again}"
+    )
+
 
 app = typer.Typer(
-    cls=examples.GroupedCommands,
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -60,7 +336,7 @@ app.add_typer(commit_app, name="commit", help="List commits.")
 recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(recovery_app, name="recovery", help="List and recover unfinished writes.")
 app.add_typer(branch_commands.branch_app, name="branch", help="Create, list and delete branches.")
-app.add_typer(hold_commands.hold_app, name="hold", help="List and release the holds of readers.")
+app.add_typer(branch_commands.hold_app, name="hold", help="List and release the holds of readers.")
 app.add_typer(branch_commands.tag_app, name="tag", help="Manage tags. A tagged commit is kept.")
 
 LintedFile = Annotated[
@@ -151,11 +427,11 @@ def lint(
         fine = schema_output.lint(str(file), text_of(file), as_json=as_json)
     else:
         # The query compiler: schema files need none.
-        from omnigraph.cli import query_lint
+        from omnigraph.cli import schema_output
 
         given = None if schema is None else (str(schema), text_of(schema))
-        accepted = query_lint.schema_for(graph, given)
-        fine = query_lint.lint_file(str(file), text_of(file), accepted, as_json=as_json)
+        accepted = schema_output.schema_for(graph, given)
+        fine = schema_output.lint_file(str(file), text_of(file), accepted, as_json=as_json)
     if not fine:
         raise output.unsuccessful(InvalidInputError, f"{file} has errors")
 
@@ -207,23 +483,23 @@ def check(
         )
 
 
-app.command()(copy_commands.backup)
-app.command()(copy_commands.restore)
-app.command()(copy_commands.clone)
-app.command()(copy_commands.verify)
+app.command()(load_commands.backup)
+app.command()(load_commands.restore)
+app.command()(load_commands.clone)
+app.command()(load_commands.verify)
 app.command()(load_commands.load)
 app.command()(load_commands.export)
 app.command()(query_commands.query)
 app.command()(query_commands.mutate)
 app.command()(query_commands.queries)
 app.command()(branch_commands.merge)
-app.command()(diff_commands.diff)
-app.command()(diff_commands.changes)
+app.command()(branch_commands.diff)
+app.command()(branch_commands.changes)
 app.command()(maintenance_commands.optimize)
 app.command()(maintenance_commands.scrub)
 app.command()(maintenance_commands.cleanup)
 app.command()(maintenance_commands.reconcile)
-app.command()(repair_commands.repair)
+app.command()(maintenance_commands.repair)
 app.command()(maintenance_commands.maintain)
 
 
@@ -246,7 +522,7 @@ def commit_list(
         output.json_object({"commits": [output.commit_json(commit) for commit in listed]})
     else:
         # Commands that do not need it start without it.
-        from omnigraph.storage.manifest.commits import commit_page
+        from omnigraph.storage.manifest.time_travel import commit_page
 
         output.show(commit_page(listed, [commit.commit_id for commit in commits]))
 
@@ -292,14 +568,14 @@ def recovery_run(
         )
 
 
-examples.show_everywhere(app)
-request_stats.offer_everywhere(app)
-interruption.tell_everywhere(app)
+show_everywhere(app)
+offer_everywhere(app)
+tell_everywhere(app)
 
 
 def main() -> NoReturn:
     """Run the command line; every Omnigraph error becomes a message and an exit code."""
-    interruption.listen()
+    listen()
     output.begin(as_json=_wants_json(sys.argv[1:]))
     code = _run()
     output.finish(code)
@@ -320,7 +596,7 @@ def _run() -> int:
         output.note("aborted; nothing was written")
         return 1
     except KeyboardInterrupt as stopped:
-        return interruption.tell(stopped, "nothing was written")
+        return tell(stopped, "nothing was written")
     except Exception as error:
         # A defect of Omnigraph: the traceback goes to stderr, a program still gets its document.
         output.failed(error_object(type(error).__name__, str(error), exit_code=1, written=None))

@@ -1,4 +1,9 @@
-"""Commands for maintenance: optimize, cleanup, reconcile, scrub and the nightly run."""
+"""Commands for maintenance: optimize, cleanup, reconcile, scrub and the nightly run.
+
+The `repair` command, for foreign versions and for a lost manifest.
+
+`omnigraph repair --rebuild-manifest`: what of a lost manifest can be recovered.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +15,37 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
-from omnigraph.cli.confirmation import YesFlag, require_confirmation
-from omnigraph.cli.options import GraphArgument, JsonFlag
-from omnigraph.cli.spark_options import MasterOption, RemoteOption, SparkFlag, spark_target
+from omnigraph.cli.options import (
+    ActorOption,
+    BranchOption,
+    GraphArgument,
+    JsonFlag,
+    MasterOption,
+    RemoteOption,
+    SparkFlag,
+    spark_target,
+)
+from omnigraph.cli.output import YesFlag, require_confirmation
 from omnigraph.display.cells import counted
-from omnigraph.errors import DamagedGraphError, InvalidInputError, MaintenanceIncompleteError
+from omnigraph.errors import (
+    DamagedGraphError,
+    DriftNeedsRepairError,
+    InvalidInputError,
+    MaintenanceIncompleteError,
+)
+from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from omnigraph.commit.orphans import Reconciled
     from omnigraph.display.pages import Listing
     from omnigraph.maintenance.cleanup import CleanupReport
     from omnigraph.maintenance.maintain import MaintainReport
     from omnigraph.maintenance.optimize import TableOptimizeStats
+    from omnigraph.maintenance.rebuild.rebuild import RebuildReport
+    from omnigraph.maintenance.rebuild.tables import RebuiltTable
+    from omnigraph.maintenance.repair import RepairReport, TableRepair
 
 
 def optimize(
@@ -108,7 +132,7 @@ def cleanup(  # noqa: PLR0913 - each is an option
     if confirm:
         require_confirmation(graph, "remove old versions and their files", yes=yes)
     # Commands that do not need it start without it.
-    from omnigraph.ages import parse_age
+    from omnigraph.arguments import parse_age
 
     opened = omnigraph.open(graph, read_only=not confirm)
     report = opened.maintenance.cleanup(
@@ -190,8 +214,7 @@ def maintain(  # noqa: PLR0913 - each is an option
     Checks, reconciles, optimizes and cleans up; made to run every night.
     """
     # Commands that do not need it start without it.
-    from omnigraph.maintenance.metrics import write_metrics
-    from omnigraph.maintenance.policy import Policy, parse_policy
+    from omnigraph.maintenance.maintain import Policy, parse_policy, write_metrics
 
     wanted = Policy() if policy is None else parse_policy(_read(policy), name=str(policy))
     report = omnigraph.open(graph).maintenance.run(
@@ -272,3 +295,162 @@ def _read(path: Path) -> str:
         raise InvalidInputError(
             f"cannot read {path}: {error}", next_step="Give the path of a policy file (TOML)."
         ) from error
+
+
+def rebuild(graph: str, *, confirm: bool, as_json: bool) -> None:
+    report = omnigraph.rebuild_manifest(graph, dry_run=not confirm)
+    if as_json:
+        output.json_object(asdict(report))
+    else:
+        output.show(report)
+    for note in _notes(report):
+        output.note(note)
+    if report.problems:
+        raise output.unsuccessful(
+            DamagedGraphError,
+            "not recoverable: " + ", ".join(table.table_key for table in report.problems),
+            next_step=_next_rebuild_step(report),
+        )
+
+
+def _notes(report: RebuildReport) -> Iterator[str]:
+    yield from report.notes
+    for table in report.tables:
+        yield from _notes_on(table)
+    for branch in report.lost_branches:
+        yield (
+            f"branch {branch!r} is lost. The rows that only it has stay in the tables until "
+            f"`omnigraph branch delete {report.root} {branch}` deletes them."
+        )
+    if report.unnamed_operations:
+        yield (
+            f"{len(report.unnamed_operations)} writes are recovered as one commit; their own "
+            "commits are lost"
+        )
+    if report.unnamed_commits:
+        yield f"commits that are lost: {', '.join(report.unnamed_commits)}"
+    for place in report.unassigned_tables:
+        yield f"{place} belongs to no type of the schema and is left unchanged"
+    if report.quarantine is not None:
+        yield f"damaged files were moved to {report.quarantine}"
+    if not report.audited:
+        yield f"commit {report.commit_id} could not be recorded in the list of recoveries"
+    yield _next_rebuild_step(report)
+
+
+def _notes_on(table: RebuiltTable) -> Iterator[str]:
+    if table.problem is not None:
+        yield f"{table.table_key} cannot be recovered: {table.problem}"
+    for version in table.skipped:
+        made = "" if version.operation_id is None else f" of operation {version.operation_id}"
+        yield (
+            f"{table.table_key} version {version.version}{made} is not recovered: {version.reason}"
+        )
+    if table.unproven is not None:
+        yield (
+            f"{table.table_key} version {table.version} may hold a write that was never "
+            f"published: operation {table.unproven}"
+        )
+
+
+def _next_rebuild_step(report: RebuildReport) -> str:
+    if report.problems:
+        return "Restore the tables that cannot be recovered from a backup, then run it again."
+    if not report.dry_run:
+        return f"Run `omnigraph check {report.root}` to verify the graph."
+    return f"`omnigraph repair {report.root} --rebuild-manifest --confirm` rebuilds it."
+
+
+def repair(  # noqa: PLR0913 - options of a command
+    graph: GraphArgument,
+    *,
+    branch: BranchOption = "main",
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Publish versions. Without it, only list them.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="With --confirm: also publish unchecked row changes."),
+    ] = False,
+    rebuild_manifest: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-manifest",
+            help="Show what of a lost manifest can be recovered; with --confirm recover it.",
+        ),
+    ] = False,
+    actor: ActorOption = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List table versions written by other tools. With --confirm, publish them."""
+    if confirm:
+        act = "rebuild the manifest" if rebuild_manifest else "publish foreign versions"
+        require_confirmation(graph, act, yes=yes)
+    if rebuild_manifest:
+        if force or actor is not None or branch != MAIN:
+            raise InvalidInputError(
+                "--rebuild-manifest can only be combined with --confirm and --json",
+                next_step=f"Run `omnigraph repair {graph} --rebuild-manifest`.",
+            )
+        rebuild(graph, confirm=confirm, as_json=as_json)
+        return
+    opened = omnigraph.open(graph, read_only=not confirm).checkout(branch)
+    report = opened.maintenance.repair(dry_run=not confirm, force=force, actor=actor)
+    if as_json:
+        output.json_object(asdict(report))
+    else:
+        output.show(report)
+    _advise(report)
+    if report.refused:
+        raise output.unsuccessful(
+            DriftNeedsRepairError,
+            "not published: " + ", ".join(table.table_key for table in report.refused),
+        )
+
+
+def _advise(report: RepairReport) -> None:
+    for table in (*report.previewed, *report.refused):
+        output.note(f"{table.table_key}: {table.reason}. {_next_step(report, table)}")
+    for table in (*report.previewed, *report.refused, *report.published):
+        if table.undone_operations:
+            output.note(
+                f"{table.table_key}: version {table.version} also holds rows of operations that "
+                f"were reported as not written: {', '.join(table.undone_operations)}"
+            )
+    if any(_was_forced(table) for table in report.published):
+        output.note(
+            f"Rows were published without validation: run `omnigraph check {report.root}"
+            f"{_on(report)}`."
+        )
+    if not report.audited:
+        output.note(f"commit {report.commit_id} could not be recorded in the list of recoveries")
+
+
+def _next_step(report: RepairReport, table: TableRepair) -> str:
+    from omnigraph.maintenance.repair import Remedy  # Lance and Arrow: only when a command runs
+
+    command = f"omnigraph repair {report.root}{_on(report)}"
+    match table.remedy:
+        case Remedy.CONFIRM:
+            return f"`{command} --confirm` publishes version {table.version}."
+        case Remedy.FORCE:
+            return (
+                f"`{command} --confirm` refuses it; with `--force` version {table.version} is "
+                "published as it is."
+            )
+        case Remedy.WAIT:
+            return f"Run `{command}` again after that writer has ended."
+        case Remedy.BY_HAND | Remedy.NONE:
+            return "It cannot be published, not even with --force."
+
+
+def _was_forced(table: TableRepair) -> bool:
+    # Commands that do not need it start without it.
+    from omnigraph.maintenance.repair import Remedy
+
+    return table.remedy is Remedy.FORCE
+
+
+def _on(report: RepairReport) -> str:
+    return "" if report.branch == MAIN else f" --branch {report.branch}"

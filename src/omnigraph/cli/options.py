@@ -1,11 +1,23 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share.
+
+Reading texts from files or standard input.
+
+Options that choose the Spark session of a command.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from omnigraph.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from omnigraph.runner.session import SparkTarget
+
 
 GraphArgument = Annotated[
     str, typer.Argument(metavar="GRAPH", help="Local path, file:// or s3:// URL.")
@@ -16,3 +28,37 @@ ActorOption = Annotated[str | None, typer.Option("--actor", help="Author of the 
 SchemaFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="Schema file (.pg), or - for stdin.")
 ]
+
+
+STDIN: Final = "-"
+
+
+def text_of(path: Path) -> str:
+    """The content of a file; `-` is standard input."""
+    try:
+        if str(path) == STDIN:
+            return sys.stdin.read()
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", next_step="Give the path of a UTF-8 text file."
+        ) from error
+
+
+SparkFlag = Annotated[
+    bool,
+    typer.Option("--spark", help="Run on Spark, locally unless --master or --remote is given."),
+]
+MasterOption = Annotated[str | None, typer.Option("--master", help="Spark master URL.")]
+RemoteOption = Annotated[str | None, typer.Option("--remote", help="Spark Connect URL.")]
+
+
+def spark_target(
+    master: str | None, remote: str | None, *, wanted: bool = False
+) -> SparkTarget | None:
+    """The Spark that the options name; None if they name none."""
+    if not wanted and master is None and remote is None:
+        return None
+    from omnigraph.runner.session import SparkTarget  # needs pyspark
+
+    return SparkTarget(master=master, remote=remote)

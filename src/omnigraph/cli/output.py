@@ -2,31 +2,58 @@
 
 Invariant: results on stdout, notes and errors on stderr. With --json a command prints exactly one
 JSON document, also if it fails: it is printed at the end, in one place. JSON keys are a contract,
-tables are not. Control characters never reach a terminal (`terminal.py`).
+tables are not. Control characters never reach a terminal (`visible`).
+
+Escaping of control characters for terminals.
+
+Invariant: whatever a graph, a file or an error holds, no control character of it reaches a
+terminal: it is shown as Python spells it in a text. Messages are written like that everywhere. Rows
+that go to a file or a pipe keep their exact bytes.
+
+Confirmation of destructive commands on remote stores.
+
+Invariant: a graph on S3 may be shared, and what is removed there is gone for all users. There is no
+prompt for a local disk. Without a terminal `--yes` is required.
+
+Failures as JSON: the error of a command, and what the error carries.
+
+Invariant: every failure has the same keys, whatever failed; its details are objects and arrays,
+never JSON inside a text.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.cli.failures import details, error_json, error_object
-from omnigraph.cli.terminal import VisibleBytes, visible
-from omnigraph.display.cells import counted, fold
+from omnigraph.display.cells import counted, fold, printable
 from omnigraph.display.pages import Displayed, Page, page_of
-from omnigraph.errors import OmnigraphError, StorageUnavailableError
+from omnigraph.errors import (
+    InvalidInputError,
+    LoadRefusedError,
+    MaintenanceIncompleteError,
+    MergeConflictError,
+    OmnigraphError,
+    SchemaRefusedError,
+    StorageUnavailableError,
+    TextInvalidError,
+    ValidationFailedError,
+)
+from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
@@ -38,6 +65,122 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.status import GraphStatus
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.validation.check import CheckReport
+
+
+def error_object(
+    kind: str, message: str, *, exit_code: int, next_step: str = "", written: bool | None = False
+) -> dict[str, object]:
+    """`written`: whether the command changed the graph; None if that is not known."""
+    return {
+        "type": kind,
+        "message": message,
+        "next_step": next_step or None,
+        "written": written,
+        "exit_code": exit_code,
+    }
+
+
+def error_json(error: OmnigraphError) -> dict[str, object]:
+    return error_object(
+        type(error).__name__,
+        error.what,
+        exit_code=error.exit_code,
+        next_step=error.next_step,
+        written=error.written,
+    )
+
+
+def details(error: OmnigraphError) -> dict[str, Any]:
+    """What an error carries, as keys beside `error`."""
+    carried: dict[str, Any] = {}
+    match error:
+        case LoadRefusedError():
+            carried = asdict(_plain(error.report))
+        case MaintenanceIncompleteError():
+            carried = {"tables": _all(error.report)}
+        case MergeConflictError():
+            carried = {"outcome": "conflict", "conflicts": conflict_rows(error.conflicts)}
+        case SchemaRefusedError():
+            # Commands that do not need it start without it.
+            from omnigraph.evolution.plan.plan_text import plan_document
+
+            carried = {
+                "applied": False,
+                "plan": {**plan_document(_plain(error.plan)), "diverged": []},
+            }
+        case ValidationFailedError():
+            report = _plain(error.report)
+            carried = {"violations": _all(report.kept), "violation_count": report.total}
+        case TextInvalidError():
+            findings = [finding(diagnostic) for diagnostic in error.diagnostics]
+            carried = {"file": error.filename, "findings": findings}
+        case _:
+            pass
+    return carried
+
+
+def _plain(carried: Any) -> Any:
+    """The error tree is below the reports that its errors carry, and cannot name their types."""
+    return carried
+
+
+def conflict_rows(conflicts: Any) -> list[dict[str, Any]]:
+    """The conflicts of a merge, with their values as values."""
+    return [
+        {
+            name: json.loads(content)
+            if name in {"base", "ours", "theirs"} and content is not None
+            else content
+            for name, content in row.items()
+        }
+        for row in conflicts.to_pylist()
+    ]
+
+
+def finding(diagnostic: Diagnostic) -> dict[str, object]:
+    """A finding about a text."""
+    return {
+        "rule": diagnostic.rule,
+        "severity": diagnostic.severity.value,
+        "line": diagnostic.span.line,
+        "column": diagnostic.span.column,
+        "message": diagnostic.message,
+        "hint": diagnostic.hint,
+    }
+
+
+def _all(results: Any) -> list[dict[str, Any]]:
+    return [asdict(result) for result in results]
+
+
+_LINES_AND_TABS: Final = re.compile(r"([\n\t])")
+
+
+def visible(text: str) -> str:
+    """The text with every control character but line ends and tabs as an escape."""
+    if text.isprintable():
+        return text
+    parts = _LINES_AND_TABS.split(text.replace("\r\n", "\n"))
+    return "".join(part if part in {"\n", "\t"} else printable(part) for part in parts)
+
+
+class VisibleBytes(io.RawIOBase):
+    """A stream of rows on their way to a terminal."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        content = memoryview(data).cast("B")
+        self._stream.write(visible(self._decoder.decode(content)).encode())
+        return len(content)
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 def line(message: str) -> None:
@@ -322,3 +465,33 @@ def terminal_width() -> int | None:
 
 def _width_of(stream: IO[str]) -> int | None:
     return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+YesFlag = Annotated[
+    bool, typer.Option("--yes", help="Do not ask for confirmation on a remote store.")
+]
+_REFUSED: Final = 1
+
+
+def require_confirmation(graph: str, act: str, *, yes: bool) -> None:
+    """Ask before `act`, such as "delete branch dev", if the graph is on a remote store.
+
+    Raises:
+        InvalidInputError: there is no terminal to ask on.
+    """
+    if yes or not _is_remote(graph):
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInputError(
+            f"cannot {act} on the remote store {graph} without confirmation, and there is no "
+            "terminal "
+            "to ask on",
+            next_step="Add `--yes` to confirm.",
+        )
+    if not typer.confirm(f"{act} on {graph}? This cannot be undone", err=True):
+        note("nothing was written")
+        raise typer.Exit(_REFUSED)
+
+
+def _is_remote(graph: str) -> bool:
+    return "://" in graph and not graph.startswith("file://")

@@ -1,34 +1,57 @@
 """Commands of the query language: `query`, `mutate` and `queries`.
 
 Invariant: rows are streamed to stdout; an interrupted query is cancelled.
+
+Parsing of query parameters: `--param name=value`, or JSON.
+
+Invariant: the declaration decides how a value is read, never the value: `--param age=30` is a
+number for `$age: I32` and a text for `$age: String`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never, cast
 
 import typer
 
 import omnigraph
 from omnigraph.cli import output
-from omnigraph.cli.options import ActorOption, BranchOption, GraphArgument, JsonFlag
-from omnigraph.cli.spark_options import MasterOption, RemoteOption, spark_target
+from omnigraph.cli.options import (
+    ActorOption,
+    BranchOption,
+    GraphArgument,
+    JsonFlag,
+    MasterOption,
+    RemoteOption,
+    spark_target,
+)
 from omnigraph.display.pages import page_of
+from omnigraph.errors import InvalidInputError
+from omnigraph.schema.catalog import (
+    FLOATS,
+    EnumType,
+    ListType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from omnigraph.engine.query_output import OutputFormat, Rows
-    from omnigraph.engine.query_result import QueryResult
-    from omnigraph.engine.stored_queries import StoredQuery
+    from omnigraph.engine.query_result import OutputFormat, QueryResult, Rows
+    from omnigraph.engine.query_text import StoredQuery
     from omnigraph.graph import Graph, GraphView
     from omnigraph.mutate.mutate import MutationResult
     from omnigraph.query.typed import TypedQuery
+
 
 QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
 
@@ -118,7 +141,7 @@ def query(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run a query and stream its rows."""
     # Commands that do not need it start without it.
-    from omnigraph.engine.query_output import OutputFormat, about_query, write_rows
+    from omnigraph.engine.query_result import OutputFormat, about_query, write_rows
 
     chosen = _format("json" if as_json else format_name)
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
@@ -207,7 +230,6 @@ def _asked(
     values: tuple[list[str] | None, str | None],
 ) -> _Asked:
     # Commands that do not need it start without it.
-    from omnigraph.cli.query_parameters import given_parameters
     from omnigraph.engine.query_text import compiled, find_query, query_text
     from omnigraph.validation.schema_contract import contract_for
 
@@ -241,7 +263,7 @@ def _stored(readable: Graph | GraphView, directory: str | None, name: str | None
 def _format(given: str) -> OutputFormat:
     # Commands that do not need it start without it.
     from omnigraph.arguments import one_of
-    from omnigraph.engine.query_output import OutputFormat
+    from omnigraph.engine.query_result import OutputFormat
 
     return one_of(OutputFormat, given, argument="format")
 
@@ -268,7 +290,7 @@ def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Graph | G
         return found
     # The query compiler: only what Spark answered needs it here.
     from omnigraph.query.columns import arrow_schema
-    from omnigraph.runner.row_stream import FrameRows
+    from omnigraph.runner.scan import FrameRows
 
     return FrameRows(found, arrow_schema(typed.columns, readable.schema.catalog))
 
@@ -283,3 +305,75 @@ def _show_mutation(name: str, done: MutationResult, *, as_json: bool) -> None:
 
 def _described(each: StoredQuery) -> dict[str, object]:
     return {"file": each.file, **asdict(each.describe())}
+
+
+def given_parameters(
+    query: TypedQuery, pairs: list[str] | None, params: str | None
+) -> dict[str, object]:
+    """What the options give, as values for the declared types; not yet checked against them."""
+    given = _from_json(params)
+    declared = {each.name: each.type for each in query.parameters}
+    for pair in pairs or ():
+        name, equals, text = pair.removeprefix("$").partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{pair!r}: write NAME=VALUE", param_hint="--param")
+        if name in given:
+            raise typer.BadParameter(f"${name} is given twice", param_hint="--param")
+        given[name] = _value(declared[name], name, text) if name in declared else text
+    return given
+
+
+def _from_json(params: str | None) -> dict[str, object]:
+    if params is None:
+        return {}
+    text = params if params.lstrip().startswith("{") else _file(params)
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"not JSON: {error}", param_hint="--params") from None
+    if not isinstance(found, dict):
+        raise typer.BadParameter("expected an object: names and values", param_hint="--params")
+    return found
+
+
+def _file(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}",
+            next_step="Give --params a JSON object, or the path of a file with one.",
+        ) from error
+
+
+def _value(declared: PropertyType, name: str, text: str) -> object:
+    match declared:
+        case ListType() | VectorType():
+            return _list(name, text)
+        case ScalarType():
+            return _scalar(declared.scalar, text)
+        case EnumType():
+            return text
+        case _:
+            assert_never(declared)
+
+
+def _list(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"${name} is a list: write it as JSON, {name}='[1, 2]'", param_hint="--param"
+        ) from None
+
+
+def _scalar(scalar: Scalar, text: str) -> object:
+    """Integers, dates and blobs are read from their text when the query is bound."""
+    if scalar is Scalar.BOOL:
+        return {"true": True, "false": False}.get(text, text)
+    if scalar in FLOATS:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text

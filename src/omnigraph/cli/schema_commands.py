@@ -8,16 +8,19 @@ import typer
 
 import omnigraph
 from omnigraph.cli import output
-from omnigraph.cli.confirmation import YesFlag, require_confirmation
 from omnigraph.cli.options import (
     ActorOption,
     BranchOption,
     GraphArgument,
     JsonFlag,
+    MasterOption,
+    RemoteOption,
     SchemaFile,
+    SparkFlag,
+    spark_target,
+    text_of,
 )
-from omnigraph.cli.spark_options import MasterOption, RemoteOption, SparkFlag, spark_target
-from omnigraph.cli.texts import text_of
+from omnigraph.cli.output import YesFlag, require_confirmation
 from omnigraph.errors import SchemaInvalidError
 
 schema_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

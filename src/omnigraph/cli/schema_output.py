@@ -1,19 +1,24 @@
-"""Printing of schemas and their diagnostics."""
+"""Printing of schemas and their diagnostics.
+
+Printing of the findings about a query file.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import typer
+
+import omnigraph
 from omnigraph.cli import output
-from omnigraph.cli.failures import finding
-from omnigraph.evolution.plan.plan import Plan
-from omnigraph.evolution.plan.plan_json import plan_document
-from omnigraph.evolution.plan.plan_text import plan_text
-from omnigraph.evolution.plan.step_kinds import CostClass
+from omnigraph.cli.output import finding
+from omnigraph.evolution.plan.plan import CostClass, Plan
+from omnigraph.evolution.plan.plan_text import plan_document, plan_text
 from omnigraph.language.diagnostics import Diagnostic, Severity, render_all
-from omnigraph.schema.compile import lint_schema
+from omnigraph.query.lint import lint_queries
+from omnigraph.schema.compile import compile_schema, lint_schema
 from omnigraph.schema.model import encode_model
 from omnigraph.schema.show import show_catalog
 
@@ -118,3 +123,44 @@ def finding_counts(findings: Sequence[Diagnostic]) -> str:
     errors = sum(diagnostic.severity is Severity.ERROR for diagnostic in findings)
     warnings = len(findings) - errors
     return f"{errors} error{'s'[: errors != 1]}, {warnings} warning{'s'[: warnings != 1]}"
+
+
+_NO_GRAPH: Final = "lint"
+
+
+def schema_for(graph: str | None, schema: tuple[str, str] | None) -> Catalog:
+    """The schema that a query file is checked against: that of a graph, or a file and its text."""
+    if (graph is None) == (schema is None):
+        raise typer.BadParameter(
+            "a query file needs a schema: --schema FILE or --graph GRAPH",
+            param_hint="FILE",
+        )
+    if schema is not None:
+        filename, text = schema
+        return compile_schema(text, filename=filename, identity_domain=_NO_GRAPH)
+    assert graph is not None
+    return omnigraph.open(graph, read_only=True).schema.catalog
+
+
+def lint_file(filename: str, text: str, accepted: Catalog, *, as_json: bool) -> bool:
+    """Print every finding; False if one of them is an error."""
+    report = lint_queries(text, catalog=accepted)
+    errors = [each for each in report.findings if each.severity is Severity.ERROR]
+    if as_json:
+        output.json_object(
+            {
+                "file": filename,
+                "ok": not errors,
+                "findings": [finding(each) for each in report.findings],
+                "queries": [
+                    asdict(each.descriptor)
+                    for each in report.queries
+                    if each.descriptor is not None
+                ],
+            }
+        )
+        return not errors
+    if report.findings:
+        output.line(render_all(report.findings, text=text, filename=filename))
+    output.note(f"{filename}: {finding_counts(report.findings)}")
+    return not errors

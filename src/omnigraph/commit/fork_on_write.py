@@ -15,7 +15,7 @@ from omnigraph.failpoints import reach
 from omnigraph.storage.lance.forks import fork_table
 
 if TYPE_CHECKING:
-    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 

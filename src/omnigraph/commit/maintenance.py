@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.effects import commit_of, moved_by
-from omnigraph.commit.heartbeat import beating
 from omnigraph.commit.publish import Decided, Decision, publish
 from omnigraph.commit.rollback import put_maintenance_back
 from omnigraph.commit.sidecar import (
@@ -30,6 +29,7 @@ from omnigraph.commit.sidecar import (
     SidecarState,
     WriterKind,
     active_operation,
+    beating,
     delete_sidecar,
     replace_sidecar,
 )

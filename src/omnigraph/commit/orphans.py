@@ -32,11 +32,10 @@ from omnigraph.display.tables import TableView
 from omnigraph.errors import NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance.forks import drop_fork, forks_of
-from omnigraph.storage.manifest.branch_identity import BranchRef
 from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest.history import record_commits
 from omnigraph.storage.manifest.retention import WHOLE_LINE, Line, forget_lines, raise_floors
-from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import (
     commits_of_fork,
     drop_manifest_branch,
@@ -44,11 +43,10 @@ from omnigraph.storage.manifest.swap import (
     read_manifest,
 )
 from omnigraph.storage.manifest_rows import Table
-from omnigraph.storage.pinned_tables import entries
 from omnigraph.storage.refs.branches import BranchLog, BranchState, branch_logs
 from omnigraph.storage.refs.holds import stored_holds
 from omnigraph.storage.refs.tags import claimed_tags
-from omnigraph.storage.snapshot import locations_of
+from omnigraph.storage.snapshot import entries, locations_of
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.store import Objects

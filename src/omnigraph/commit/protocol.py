@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.effects import commit_of, pointed_rows
-from omnigraph.commit.heartbeat import beating
-from omnigraph.commit.politeness import back_off, wait_for_older
 from omnigraph.commit.publish import (
     Decided,
     Decision,
@@ -35,7 +33,7 @@ from omnigraph.commit.publish import (
     require_schema,
 )
 from omnigraph.commit.recovery import sweep
-from omnigraph.commit.schema_follow_up import follow_up_schema
+from omnigraph.commit.schema_commit import follow_up_schema
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.commit.sidecar import (
     MergedFrom,
@@ -45,11 +43,12 @@ from omnigraph.commit.sidecar import (
     SidecarState,
     WriterKind,
     active_operation,
+    beating,
     delete_sidecar,
     read_sidecar,
     replace_sidecar,
 )
-from omnigraph.commit.start import begin_and_look, new_sidecar
+from omnigraph.commit.start import back_off, begin_and_look, new_sidecar, wait_for_older
 from omnigraph.commit.table_moves import Contended, move_tables, see_heads
 from omnigraph.errors import (
     BranchGoneError,
@@ -73,7 +72,7 @@ from omnigraph.storage.refs.branches import is_living
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
     from omnigraph.commit.start import Begun
-    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.staging.changes import StagedChange
 

@@ -6,19 +6,25 @@ if those rows are no longer the latest. Nothing is acknowledged before it was re
 
 Where a decision can be found: in the manifest, then in the history, then below the pruned mark, in
 this order, because rows only ever move that way.
+
+The outcome of an operation, for callers that lost the response.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove, recorded, rows_after, with_locations
+from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import (
     DamagedGraphError,
     ExpectedVersionMismatchError,
     FormatTooNewError,
+    NotFoundError,
     OutcomeUnknownError,
     SchemaChangedError,
     StorageUnavailableError,
@@ -36,13 +42,16 @@ from omnigraph.storage.manifest_rows import (
     TableVersion,
 )
 from omnigraph.storage.objects.durability import make_durable
+from omnigraph.storage.refs.branches import living_branches, read_branch_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Pin
+
 
 _SWAPS_MAX: Final = 200
 
@@ -213,3 +222,43 @@ def _next_rows(state: ManifestState, decision: Decision) -> Sequence[ManifestRow
         next_head = replace(next_head, commit_id=commit.commit_id)
     rows.append(next_head)
     return rows
+
+
+class OperationStatus(StrEnum):
+    """What is known of an operation."""
+
+    PUBLISHED = "published"
+    ROLLED_BACK = "rolled_back"
+    PENDING = "pending"
+    UNKNOWN = "unknown"
+
+
+def operation_status(objects: Objects, operation_id: str) -> OperationStatus:
+    """Pending operations are settled by the next sweep; an unknown one never began.
+
+    What was published on a branch that is deleted now is unknown again.
+    """
+    # The sidecar first: a decision made while we look is then found, never missed.
+    pending = operation_id in pending_operations(objects)
+    decided = decided_operation(objects, operation_id)
+    if decided is None:
+        return OperationStatus.PENDING if pending else OperationStatus.UNKNOWN
+    match decided.outcome:
+        case Outcome.PUBLISHED:
+            return OperationStatus.PUBLISHED
+        case Outcome.ROLLED_BACK | Outcome.ABORTED:
+            return OperationStatus.ROLLED_BACK
+        case _:
+            assert_never(decided.outcome)
+
+
+def decided_operation(objects: Objects, operation_id: str) -> Operation | None:
+    """The decision, looked for on main and then on every other branch."""
+    branches = [None, *living_branches(objects).values()]
+    for branch in branches:
+        with suppress(NotFoundError):
+            state = read_branch_manifest(objects, branch)
+            decided = decision_in(objects.root, state, operation_id)
+            if decided is not None:
+                return decided
+    return None

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph.commit.effects import RECOVERY_ACTOR, own_versions, roll_forward
 from omnigraph.commit.publish import Decision, decision_in, publish
 from omnigraph.commit.rollback import put_maintenance_back, put_pins_back
-from omnigraph.commit.schema_follow_up import follow_up_schema
+from omnigraph.commit.schema_commit import follow_up_schema
 from omnigraph.commit.sidecar import (
     Sidecar,
     delete_sidecar,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.clock import Clock
-    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.staging.table_versions import VersionRecord

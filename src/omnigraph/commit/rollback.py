@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.clock import Clock
     from omnigraph.commit.sidecar import Sidecar
     from omnigraph.storage.lance.datasets import Made
-    from omnigraph.storage.manifest.branch_identity import BranchRef
-    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.table_versions import VersionRecord

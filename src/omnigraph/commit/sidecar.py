@@ -3,6 +3,11 @@
 Invariant: a sidecar exists before the first data file of its operation and until the operation is
 decided. Its `floor` never moves: no version from there on may be cleaned while it exists. A sidecar
 that cannot be read, or was written by a newer program, raises an error and is kept.
+
+Heartbeats of a writer that stages for minutes, so that other hosts do not consider it dead.
+
+Invariant: beats end before the sidecar is armed. A beat that arrives after another process settled
+the operation leaves a sidecar of a decided operation behind, which the next sweep removes.
 """
 
 from __future__ import annotations
@@ -10,17 +15,18 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from collections import deque
 from collections.abc import Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove
-from omnigraph.errors import RecoveryRequiredError
+from omnigraph.errors import OmnigraphError, RecoveryRequiredError
 from omnigraph.storage.objects.documents import MALFORMED, moment, parsed, typed
 from omnigraph.storage.objects.location import stored_path
 from omnigraph.storage.objects.store import Objects, Put
@@ -29,6 +35,9 @@ from omnigraph.storage.snapshot import Pin
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
+
+    from omnigraph.clock import Clock
+
 
 SIDECAR_FORMAT: Final = 4
 _STALE_AFTER_SECONDS: Final = 60.0
@@ -346,3 +355,27 @@ def _paths_in(sidecar: Sidecar) -> Iterator[str]:
         yield from (table.location for table in sidecar.schema_move.created)
     forks += [table.fork for table in sidecar.moved]
     yield from (part for part in (sidecar.branch, *forks, *hashes) if part)
+
+
+BEAT_SECONDS: Final = 15.0
+
+
+@contextmanager
+def beating(
+    objects: Objects, sidecar: Sidecar, clock: Clock, *, every_seconds: float = BEAT_SECONDS
+) -> Iterator[None]:
+    """Renew the sidecar while the body runs."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(every_seconds):
+            with suppress(OmnigraphError):
+                replace_sidecar(objects, replace(sidecar, beat_at=clock.timestamp()))
+
+    heart = threading.Thread(target=beat, name="omnigraph-heartbeat", daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        over.set()
+        heart.join()

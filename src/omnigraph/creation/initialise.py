@@ -29,9 +29,8 @@ from omnigraph.failpoints import reach
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.storage.lance.datasets import creator_of, open_dataset, remove_unless_foreign
 from omnigraph.storage.lance.tables import create_table
-from omnigraph.storage.manifest.branch_identity import BranchRef
 from omnigraph.storage.manifest.history import HISTORY, create_history
-from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import (
     create_manifest,
     manifest_exists,

@@ -23,9 +23,7 @@ import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.arguments import count_from
-from omnigraph.diff.branch_line import NOW, BranchLine, CommitMoves, TableMove
-from omnigraph.diff.cursors import decode, encode
-from omnigraph.diff.one_sided import is_one_sided, one_sided_parts, one_sided_rows
+from omnigraph.diff.branch_line import NOW, BranchLine, CommitMoves, TableMove, decode, encode
 from omnigraph.diff.table_diff import (
     BATCH_ROWS,
     ChangeCounts,
@@ -34,6 +32,9 @@ from omnigraph.diff.table_diff import (
     TableDiff,
     count_changes,
     diff_table,
+    is_one_sided,
+    one_sided_parts,
+    one_sided_rows,
 )
 from omnigraph.display.cells import Moment, counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
@@ -47,13 +48,13 @@ from omnigraph.storage.refs.kept import (
     streamed_unless_removed,
 )
 from omnigraph.storage.staging.table_versions import facts_at
-from omnigraph.validation.input.named_types import table_key_named
+from omnigraph.validation.input.intake import table_key_named
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.storage.refs.holding import Holding, LiveHold
+    from omnigraph.storage.refs.holds import Holding, LiveHold
     from omnigraph.storage.snapshot import TableEntry
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]

@@ -42,7 +42,7 @@ from omnigraph.errors import (
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.objects.paths import cannot_write, checked_path
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
-from omnigraph.validation.json_values import json_values
+from omnigraph.validation.json_encoding import json_values
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root

@@ -17,6 +17,11 @@ counts as changed unless it is null in both.
 
 Equality looks at every column: null differs from empty, NaN equals NaN whatever its bits, 0.0
 differs from -0.0; lists, vectors and blobs are equal if all their items are. Blobs are bytes.
+
+Changes of a table in which rows were only inserted, or only deleted: they need no comparison.
+
+Invariant: the same rows as `TableDiff.reader` gives, part by part and in the order in which they
+are stored. The parts are independent, so several readers can share them.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,11 +46,18 @@ import pyarrow.types as pat
 from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
 from omnigraph.names import ID_COLUMN
 from omnigraph.runner.databases import open_database
-from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes, read_gone, read_new
+from omnigraph.storage.staging.row_changes import (
+    Part,
+    RowChanges,
+    plan_row_changes,
+    read_gone,
+    read_new,
+)
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
+
 
 Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Side: TypeAlias = tuple[str, pa.Schema, Iterator[pa.RecordBatch]]
@@ -397,3 +409,46 @@ def _lists_differ(left: pa.Array, right: pa.Array) -> Mask:
 def _mask(values: pa.BooleanArray) -> Mask:
     found: Mask = values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
     return found
+
+
+def is_one_sided(diff: TableDiff) -> bool:
+    """Whether every row that differs is in one of the two versions only."""
+    return not (diff.plan.gone and diff.plan.new)
+
+
+def one_sided_parts(diff: TableDiff) -> tuple[Part, ...]:
+    """The parts of a diff that is one-sided, each for a reader of its own."""
+    return diff.plan.gone or diff.plan.new
+
+
+def one_sided_rows(diff: TableDiff, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+    """Stream some parts of a one-sided diff in the shape of the diff."""
+    assert is_one_sided(diff)
+    went = bool(diff.plan.gone)
+    for part in parts:
+        read = read_gone if went else read_new
+        for rows in read(diff.root, diff.plan, part):
+            yield _images(diff, rows, Op.DELETE if went else Op.INSERT)
+
+
+def _images(diff: TableDiff, rows: pa.RecordBatch, op: Op) -> pa.RecordBatch:
+    schema, count = diff.schema, len(rows)
+    present, absent = ("before", "after") if op is Op.DELETE else ("after", "before")
+    fields = list(schema.field(present).type)
+    image = pa.StructArray.from_arrays(
+        [
+            rows.column(field.name)
+            if field.name in rows.schema.names
+            else pa.nulls(count, field.type)
+            for field in fields
+        ],
+        fields=fields,
+    )
+    columns = {
+        "op": pa.repeat(pa.scalar(op.value, pa.string()), count),
+        "id": rows.column(ID_COLUMN),
+        "changed": pa.nulls(count, schema.field("changed").type),
+        present: image,
+        absent: pa.nulls(count, schema.field(absent).type),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

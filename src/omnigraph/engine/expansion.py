@@ -4,26 +4,86 @@ Invariant: without an edge variable a reached node counts once per row, with one
 No frame that is made here has more rows than a portion, whatever the degrees are: the steps of one
 row can be spread over several frames. Where only the nodes matter that are reached, it has at most
 one row for each node of their type.
+
+The starts and ends of the steps of an expansion that its pattern allows.
+
+Invariant: an end that is bound before must be that very node; any other must meet the predicate.
+
+Many hops from every row of a frame: a search from each start, all of them level by level.
+
+Invariant: a node is reported once per start, at its smallest distance. Starts that several rows
+share are searched from once. When a level of all starts together is more than a portion, the
+starts are searched from in halves; one start alone holds its level and the nodes it has seen.
+
+Shortest paths: of several to one node, the one with the smallest list of node ids.
+
+Invariant: the best path to a node goes through the best path to the node before it, so every level
+remembers one parent per node. Of several edges between two nodes a path takes the one with the
+smallest id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.engine.ends import allowed, ends_at, started, with_ends
-from omnigraph.engine.frames import EntityColumn, Frame, Positions
-from omnigraph.engine.wanted import Wanted, fewer
+from omnigraph.engine.access.access import runs_of
+from omnigraph.engine.frames import (
+    EntityColumn,
+    Frame,
+    Mask,
+    PathColumn,
+    Positions,
+    Wanted,
+    fewer,
+    ranges,
+)
 
 if TYPE_CHECKING:
-    from omnigraph.engine.access.access import GraphAccess
-    from omnigraph.engine.access.adjacency import Adjacency
-    from omnigraph.engine.expressions.filters import Filters
+    from omnigraph.engine.access.access import Adjacency, GraphAccess
+    from omnigraph.engine.expressions.values import Filters
     from omnigraph.engine.run import Run
     from omnigraph.query.plan import Expand
+
+
+def started(plan: Expand, frame: Frame) -> Frame:
+    """The rows that have a node to start from, of the right type."""
+    there = frame.entities[plan.start].of_table(names.node_table_key(plan.start_type))
+    return frame if there.all() else frame.take(there)
+
+
+def ends_at(plan: Expand, positions: Positions) -> EntityColumn:
+    return EntityColumn(tables=(names.node_table_key(plan.end_type),), positions=positions)
+
+
+def allowed(
+    plan: Expand, frame: Frame, rows: Positions, ends: EntityColumn, filters: Filters
+) -> Mask | None:
+    """Which steps from rows of the frame end where the pattern allows; None if all of them do."""
+    if plan.end_bound:
+        bound = frame.entities[plan.end]
+        there = bound.of_table(names.node_table_key(plan.end_type))
+        same: Mask = there[rows] & (bound.positions[rows] == ends.positions)
+        return same
+    if plan.predicate is not None:
+        return filters.of_entities(plan.predicate, plan.end, ends)
+    return None
+
+
+def with_ends(
+    plan: Expand, frame: Frame, rows: Positions, ends: EntityColumn, wanted: Wanted
+) -> Frame:
+    """One row for each step: that of its start, and its end if it is read."""
+    wide = frame.only(wanted.variables).take(rows)
+    if plan.end in wanted.variables and not plan.end_bound:
+        return wide.with_entity(plan.end, ends)
+    return wide
 
 
 def one_hop(
@@ -174,3 +234,333 @@ def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
         assert plan.edge_variable is not None
         wide = wide.with_entity(plan.edge_variable, edges)
     yield fewer(wide, wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Nodes at one distance from their starts.
+
+    `parents` are rows of the level before, `edges` the edges from there. `owners` are numbers of
+    starts.
+    """
+
+    owners: Positions
+    nodes: Positions
+    parents: Positions
+    edges: Positions
+
+    def take(self, rows: Positions | Mask) -> Level:
+        return Level(
+            owners=self.owners[rows],
+            nodes=self.nodes[rows],
+            parents=self.parents[rows],
+            edges=self.edges[rows],
+        )
+
+
+def first_level(starts: Positions) -> Level:
+    """The starts themselves, at distance zero."""
+    nothing = np.full(len(starts), -1, dtype=np.int64)
+    owners = np.arange(len(starts), dtype=np.int64)
+    return Level(owners=owners, nodes=starts, parents=nothing, edges=nothing)
+
+
+class PathTracker:
+    """Stores the levels of one search, and the order of the paths of each."""
+
+    def __init__(self, plan: Expand, access: GraphAccess) -> None:
+        self._turned = plan.turned
+        self._access = access
+        self._start_table = names.node_table_key(plan.start_type)
+        self._end_table = names.node_table_key(plan.end_type)
+        self._edge_table = names.edge_table_key(plan.edge)
+        self._levels: list[Level] = []
+        self._ranks: Positions | None = None
+
+    def best(self, candidates: Level, before: Level) -> Level:
+        """Each node once per start, with the parent and the edge of its smallest path."""
+        if not self._levels or self._levels[-1] is not before:
+            self._levels.append(before)
+            self._ranks = self._ranked(before)
+        assert self._ranks is not None
+        edges = self._order_of(self._edge_table, candidates.edges)
+        order = np.lexsort(
+            (edges, self._ranks[candidates.parents], candidates.nodes, candidates.owners)
+        )
+        owners, nodes = candidates.owners[order], candidates.nodes[order]
+        first = np.ones(len(order), dtype=np.bool_)
+        first[1:] = (owners[1:] != owners[:-1]) | (nodes[1:] != nodes[:-1])
+        return candidates.take(order[first])
+
+    def paths(self, level: Level) -> PathColumn:
+        """The paths to the nodes of the level after the last remembered one."""
+        length = len(self._levels)
+        nodes, edges = [level.nodes], [level.edges]
+        rows = level.parents
+        for earlier in reversed(self._levels):
+            nodes.append(earlier.nodes[rows])
+            edges.append(earlier.edges[rows])
+            rows = earlier.parents[rows]
+        edges = edges[:length]
+        if not self._turned:
+            nodes.reverse()
+            edges.reverse()
+        return PathColumn(
+            first_table=self._end_table if self._turned else self._start_table,
+            node_table=self._start_table if self._turned else self._end_table,
+            edge_table=self._edge_table,
+            lengths=np.full(len(level.nodes), length, dtype=np.int64),
+            nodes=np.stack(nodes, axis=1).reshape(-1),
+            edges=np.stack(edges, axis=1).reshape(-1),
+        )
+
+    def _ranked(self, level: Level) -> Positions:
+        """How the paths to the nodes of a level compare, as numbers.
+
+        A path that runs the other way begins with its last node; one that runs this way compares
+        by the path to the parent first, which the level before knows.
+        """
+        table = self._start_table if len(self._levels) == 1 else self._end_table
+        ids = self._order_of(table, level.nodes)
+        if self._turned or self._ranks is None:
+            return ids
+        order = np.lexsort((ids, self._ranks[level.parents]))
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order), dtype=np.int64)
+        return ranks
+
+    def _order_of(self, table: str, positions: Positions) -> Positions:
+        """The places of entities in the order of their ids."""
+        unique, inverse = np.unique(positions, return_inverse=True)
+        ids = self._access.column(table, names.ID_COLUMN).take(pa.array(unique))
+        ranks = np.empty(len(unique), dtype=np.int64)
+        ranks[np.asarray(pc.sort_indices(ids).to_numpy())] = np.arange(len(unique), dtype=np.int64)
+        return ranks[inverse]
+
+
+_STARTS_AT_ONCE: Final = 1 << 16
+_NUMBERS_PER_NODE: Final = 10
+"""Numbers per node that was found: its level, its key, and copies while sorting."""
+_NUMBERS_PER_PATH: Final = 60
+"""Additional numbers for comparing paths: the ids of nodes and edges, sorted."""
+_NODE_BITS: Final = 40
+"""A start and a node in one 64-bit number: up to 2**40 nodes and 2**23 starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Nodes that were reached, with the number of the start each was reached from."""
+
+    owners: Positions
+    ends: Positions
+    path: PathColumn | None = None
+
+    def take(self, rows: Positions) -> Found:
+        path = None if self.path is None else self.path.take(rows)
+        return Found(owners=self.owners[rows], ends=self.ends[rows], path=path)
+
+
+def many_hops(
+    plan: Expand,
+    frame: Frame,
+    wanted: Wanted,
+    *,
+    access: GraphAccess,
+    filters: Filters,
+    run: Run,
+) -> Iterator[Frame]:
+    """The rows of a frame, each with every node that a chain of steps leads to."""
+    frame = started(plan, frame)
+    # Rows that share a start share its search. `order` lists the rows by start; those of a start
+    # begin at `first` and are `counts` many.
+    starts, owners = np.unique(frame.entities[plan.start].positions, return_inverse=True)
+    order = np.argsort(owners, kind="stable")
+    counts = np.bincount(owners, minlength=len(starts))
+    first = np.cumsum(counts) - counts
+    search = _Search(plan, access, run)
+    for begin in range(0, len(starts), _STARTS_AT_ONCE):
+        chosen = np.arange(begin, min(begin + _STARTS_AT_ONCE, len(starts)), dtype=np.int64)
+        for found in search.reached(starts[chosen]):
+            mine = chosen[found.owners]
+            for rows, which in _handed_out(order, first[mine], counts[mine], run):
+                yield from _joined(plan, frame, rows, found.take(which), wanted, filters)
+
+
+def _handed_out(
+    order: Positions, first: Positions, counts: Positions, run: Run
+) -> Iterator[tuple[Positions, Positions]]:
+    """Pairs of a row and a reached node, portion by portion."""
+    done = np.cumsum(counts)
+    begin = 0
+    while begin < len(counts):
+        before = int(done[begin - 1]) if begin else 0
+        end = int(np.searchsorted(done, before + run.limits.portion_rows, side="right"))
+        # At least one node, even if more rows share its start than a portion has.
+        end = max(end, begin + 1)
+        run.check()
+        part = slice(begin, end)
+        which = np.repeat(np.arange(begin, end, dtype=np.int64), counts[part])
+        yield order[ranges(first[part], counts[part])], which
+        begin = end
+
+
+def _joined(
+    plan: Expand,
+    frame: Frame,
+    rows: Positions,
+    found: Found,
+    wanted: Wanted,
+    filters: Filters,
+) -> Iterator[Frame]:
+    ends = ends_at(plan, found.ends)
+    keep = allowed(plan, frame, rows, ends, filters)
+    path = found.path
+    if keep is not None:
+        kept = np.flatnonzero(keep)
+        rows, ends = rows[kept], ends.take(kept)
+        path = None if path is None else path.take(kept)
+    if not len(rows):
+        return
+    wide = with_ends(plan, frame, rows, ends, wanted)
+    if path is not None and plan.path_variable in wanted.variables:
+        assert plan.path_variable is not None
+        wide = wide.with_path(plan.path_variable, path)
+    yield fewer(wide, wanted)
+
+
+class _Search:
+    """Searches from several starts at once."""
+
+    def __init__(self, plan: Expand, access: GraphAccess, run: Run) -> None:
+        self._plan = plan
+        self._access = access
+        self._run = run
+        self._chains = plan.start_type == plan.end_type
+        self._most = run.limits.portion_rows
+        self._held = 0
+
+    def reached(self, starts: Positions) -> Iterator[Found]:
+        """The nodes that every start reaches; owners are numbers of starts."""
+        pending = [np.arange(len(starts), dtype=np.int64)]
+        while pending:
+            chosen = pending.pop()
+            self._held = 0
+            found = self._together(starts[chosen])
+            if found is None:
+                # The first half is popped next, so that results keep the order of the starts.
+                half = len(chosen) // 2
+                pending += [chosen[half:], chosen[:half]]
+            for each in found or ():
+                yield Found(owners=chosen[each.owners], ends=each.ends, path=each.path)
+            self._run.let_go(self._held)
+
+    def _together(self, starts: Positions) -> list[Found] | None:
+        """All levels of all starts; None if they are too many to be searched from together."""
+        plan = self._plan
+        tracker = None
+        if plan.path_variable is not None:
+            tracker = PathTracker(plan, self._access)
+        level = first_level(starts)
+        # An edge between two types cannot be followed twice, so no node is reached again.
+        visited = _keys(level.owners, level.nodes) if self._chains else np.zeros(0, np.int64)
+        found: list[Found] = []
+        for depth in range(1, (plan.maximum if self._chains else 1) + 1):
+            self._run.check()
+            following = self._following(level, starts, visited, depth, tracker)
+            if following is None:
+                return None
+            if not self._holds(following, depth, alone=len(starts) == 1):
+                return None
+            if depth >= plan.minimum and len(following.owners):
+                path = None if tracker is None else tracker.paths(following)
+                found.append(Found(owners=following.owners, ends=following.nodes, path=path))
+            # A loop reports the start itself, but the search never starts from it again.
+            new = following.take(following.nodes != starts[following.owners])
+            if not self._chains or not len(new.owners):
+                break
+            # Sorted, because membership is a binary search.
+            visited = np.sort(np.concatenate([visited, _keys(new.owners, new.nodes)]))
+            level = new
+        return found
+
+    def _holds(self, level: Level, depth: int, *, alone: bool) -> bool:
+        """Account for the memory of a level; False if the starts have to be split."""
+        numbers = _NUMBERS_PER_NODE
+        if self._plan.path_variable is not None:
+            numbers += 2 * depth + 2 + _NUMBERS_PER_PATH
+        size = len(level.nodes) * numbers * 8
+        if not alone and not self._run.has_room(size):
+            return False
+        self._run.hold(size, "a search of many hops")
+        self._held += size
+        return True
+
+    def _following(
+        self,
+        level: Level,
+        starts: Positions,
+        visited: Positions,
+        depth: int,
+        tracker: PathTracker | None,
+    ) -> Level | None:
+        # Parallel edges reach the same node; they differ only in the edge ids of a path.
+        adjacency = self._access.adjacency(
+            self._plan.edge,
+            self._plan.direction,
+            distinct=tracker is None,
+            frontier=level.nodes,
+        )
+        steps = adjacency.degrees(level.nodes)
+        # Several starts are split before their steps are listed; one alone is listed in runs.
+        if int(steps.sum()) > self._most and len(starts) > 1:
+            return None
+        parts: list[Level] = []
+        for begin, end in runs_of(steps, self._most):
+            self._run.check()
+            inside, ends, places = adjacency.steps(level.nodes[begin:end])
+            parents = inside + begin
+            owners = level.owners[parents]
+            keys = _keys(owners, ends)
+            fresh = ~_is_in(keys, visited)
+            # The start is visited, but an edge from it to itself is a result at distance 1.
+            if depth == 1 and self._chains:
+                fresh |= ends == starts[owners]
+            kept = np.flatnonzero(fresh)
+            edges = adjacency.edges[places[kept]].astype(np.int64, copy=False)
+            candidates = Level(
+                owners=owners[kept], nodes=ends[kept], parents=parents[kept], edges=edges
+            )
+            parts.append(self._best(candidates, level, tracker))
+        if len(parts) == 1:
+            return parts[0]
+        # Several runs may have reached the same node.
+        return self._best(_all(parts), level, tracker)
+
+    def _best(self, candidates: Level, level: Level, tracker: PathTracker | None) -> Level:
+        """Each node once per start; of several ways the one that a path takes."""
+        if tracker is not None:
+            return tracker.best(candidates, level)
+        _, first = np.unique(_keys(candidates.owners, candidates.nodes), return_index=True)
+        return candidates.take(first)
+
+
+def _all(parts: list[Level]) -> Level:
+    return Level(
+        owners=np.concatenate([each.owners for each in parts]),
+        nodes=np.concatenate([each.nodes for each in parts]),
+        parents=np.concatenate([each.parents for each in parts]),
+        edges=np.concatenate([each.edges for each in parts]),
+    )
+
+
+def _keys(owners: Positions, nodes: Positions) -> Positions:
+    return (owners << _NODE_BITS) | nodes
+
+
+def _is_in(keys: Positions, held: Positions) -> Mask:
+    """Which keys are among sorted ones."""
+    if not len(held):
+        return np.zeros(len(keys), dtype=np.bool_)
+    places = np.minimum(np.searchsorted(held, keys), len(held) - 1)
+    found: Mask = held[places] == keys
+    return found

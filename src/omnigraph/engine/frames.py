@@ -3,18 +3,27 @@
 Invariant: frames are immutable. A position of -1 is the null of an optional part. A variable that
 can be of several types says for each row which one. A row with a weight represents that many equal
 rows; it is at least one.
+
+A column of an answer, in chunks or in one piece.
+
+What later steps read, and frames reduced to that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from omnigraph.errors import QueryFailedError
+
+if TYPE_CHECKING:
+    from omnigraph.query.expressions import Ranking
+
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -265,3 +274,37 @@ def require_countable(rows: float) -> None:
             f"the pattern has about {rows:.0e} rows, more than 64 bits can count",
             next_step="Narrow the pattern.",
         )
+
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+
+def whole(column: Column) -> pa.Array:
+    """All chunks as one; texts of more than 2 GiB cannot be, and are refused by Arrow."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What later steps read.
+
+    With `counted` equal rows may become one with a weight; without `weighed` it is not needed.
+    """
+
+    variables: frozenset[str]
+    counted: bool
+    weighed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """What a later ranking needs: its best rows, or all rows that have a rank."""
+
+    by: Ranking
+    rows: int | None
+
+
+def fewer(frame: Frame, wanted: Wanted) -> Frame:
+    """Only what later steps read; equal rows as one where that is allowed."""
+    frame = frame.only(wanted.variables)
+    return merged_equal(frame, weighed=wanted.weighed) if wanted.counted else frame

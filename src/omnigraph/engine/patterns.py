@@ -2,24 +2,33 @@
 
 Invariant: every frame has exactly the variables that later steps read, and at most one portion of
 rows. A pattern is pulled frame by frame; only what a block needs as a whole is held in memory.
+
+Joins of frames: cross products, and rows with their matches of an optional block.
+
+The variables of a plan: their tables, and which of them are read from outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 import numpy as np
 
 from omnigraph import names
 from omnigraph.engine.access.access import Candidates, GraphAccess
-from omnigraph.engine.breadth_first import many_hops
-from omnigraph.engine.expansion import one_hop
-from omnigraph.engine.frames import EntityColumn, Frame, Positions
-from omnigraph.engine.joins import crossed, with_optional
-from omnigraph.engine.variables import free_variables
-from omnigraph.engine.wanted import Best, Wanted, fewer
+from omnigraph.engine.expansion import many_hops, one_hop
+from omnigraph.engine.frames import (
+    ABSENT,
+    Best,
+    EntityColumn,
+    Frame,
+    PathColumn,
+    Positions,
+    Wanted,
+    fewer,
+)
 from omnigraph.query.expressions import variables_of
 from omnigraph.query.plan import (
     Aggregate,
@@ -39,13 +48,139 @@ from omnigraph.query.plan import (
     Scan,
     variables_bound,
 )
+from omnigraph.query.rewrites import inputs_of
 
 if TYPE_CHECKING:
-    from omnigraph.engine.expressions.filters import Filters
-    from omnigraph.engine.expressions.values import Values
-    from omnigraph.engine.profile import Profile
+    from omnigraph.engine.expressions.values import Filters, Values
     from omnigraph.engine.ranking import Ranker
-    from omnigraph.engine.run import Run
+    from omnigraph.engine.run import Profile, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityOf:
+    """A variable that holds entities of these tables; of none if it is always null."""
+
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathOver:
+    """A variable that holds paths; the first node can be in another table than the rest."""
+
+    first_table: str
+    node_table: str
+    edge_table: str
+
+
+Origin: TypeAlias = EntityOf | PathOver
+_NOTHING: Final = EntityOf(tables=())
+
+
+def origins(plan: Plan) -> dict[str, Origin]:
+    """The tables of every variable that a plan introduces."""
+    found: dict[str, Origin] = {}
+    for below in inputs_of(plan):
+        for name, origin in origins(below).items():
+            # An empty block names the variables around it too, without knowing their tables.
+            if found.get(name, _NOTHING) == _NOTHING:
+                found[name] = origin
+    match plan:
+        case Empty():
+            found.update(dict.fromkeys(plan.variables, _NOTHING))
+        case Scan():
+            tables = tuple(names.node_table_key(each) for each in plan.types)
+            found[plan.variable] = EntityOf(tables=tables)
+        case Expand():
+            node, edge = names.node_table_key(plan.end_type), names.edge_table_key(plan.edge)
+            if not plan.end_bound:
+                found[plan.end] = EntityOf(tables=(node,))
+            if plan.edge_variable is not None:
+                found[plan.edge_variable] = EntityOf(tables=(edge,))
+            if plan.path_variable is not None:
+                start = names.node_table_key(plan.start_type)
+                first, rest = (node, start) if plan.turned else (start, node)
+                path = PathOver(first_table=first, node_table=rest, edge_table=edge)
+                found[plan.path_variable] = path
+        case _:
+            pass
+    return found
+
+
+def free_variables(plan: Plan) -> frozenset[str]:
+    """The variables that a block reads from the rows around it, those of its own blocks too."""
+    match plan:
+        case Outer():
+            return frozenset(plan.variables)
+        case Anti() | Optional():
+            inner = free_variables(plan.inner) - variables_bound(plan.input)
+            return free_variables(plan.input) | inner
+        case _:
+            return frozenset().union(*(free_variables(each) for each in inputs_of(plan)))
+
+
+def crossed(left: Frame, right: Frame, portion: int) -> Iterator[Frame]:
+    """Every row of one frame with every row of the other, at most so many at a time."""
+    total = left.rows * right.rows
+    for begin in range(0, total, portion):
+        pairs = np.arange(begin, min(begin + portion, total), dtype=np.int64)
+        yield side_by_side(left.take(pairs // right.rows), right.take(pairs % right.rows))
+
+
+def side_by_side(left: Frame, right: Frame) -> Frame:
+    """The rows of two frames of equal length as one frame."""
+    wide = Frame(
+        rows=left.rows,
+        entities={**left.entities, **right.entities},
+        paths={**left.paths, **right.paths},
+        weights=left.weights,
+    )
+    return wide if right.weights is None else wide.weighted(right.weights)
+
+
+def with_optional(
+    frame: Frame, matches: Sequence[Frame], number: str, plan: Optional
+) -> Iterator[Frame]:
+    """Each row with every match that carries its number, or once with nulls."""
+    known = origins(plan.inner)
+    wanted = frozenset(plan.introduced)
+    matched = np.zeros(frame.rows, dtype=np.bool_)
+    present: frozenset[str] | None = None
+    for each in matches:
+        rows = each.entities[number].positions
+        matched[rows] = True
+        inner = each.only(wanted)
+        present = frozenset({*inner.entities, *inner.paths})
+        yield side_by_side(frame.take(rows), inner)
+    alone = frame.take(~matched)
+    if alone.rows:
+        for name in plan.introduced:
+            if present is None or name in present:
+                alone = with_null(alone, name, known[name])
+        yield alone
+
+
+def with_null(frame: Frame, name: str, origin: Origin) -> Frame:
+    """The rows with a variable that is null."""
+    nothing: Positions = np.full(frame.rows, ABSENT, dtype=np.int64)
+    match origin:
+        case EntityOf():
+            which = np.zeros(frame.rows, dtype=np.int8) if len(origin.tables) > 1 else None
+            column = EntityColumn(tables=origin.tables, positions=nothing, which=which)
+            return frame.with_entity(name, column)
+        case PathOver():
+            none: Positions = np.zeros(0, dtype=np.int64)
+            path = PathColumn(
+                first_table=origin.first_table,
+                node_table=origin.node_table,
+                edge_table=origin.edge_table,
+                lengths=nothing,
+                nodes=none,
+                edges=none,
+            )
+            return frame.with_path(name, path)
+        case _:
+            assert_never(origin)
+
 
 _WHOLE_TABLE_PORTIONS: Final = 16
 

@@ -2,36 +2,65 @@
 
 Invariant: the snapshot, the parameters and the meaning of `now()` are fixed before the first row is
 read. Which engine runs depends on what the caller says, never on the data.
+
+Runs a plan in this process.
+
+Invariant: a result is pulled batch by batch; the resources of a run are released when it ends or
+fails. A run with index lookups is finished before its first batch is returned, so it can restart
+with the tables in memory if it reads too much.
+
+The plan of a query with the estimated and the actual rows of its steps.
+
+Invariant: explaining reads only the sizes of tables; analysing runs the query to its end and
+discards its rows.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
+
+import pyarrow as pa
 
 from omnigraph.arguments import one_of
+from omnigraph.engine.access.access_path import MET_MOST, SPENT, Access, Choice, Estimates, choose
+from omnigraph.engine.access.in_memory import Resident, shared_cache
+from omnigraph.engine.access.index_access import MetTooMuch, Probing
+from omnigraph.engine.expressions.scores import Scores
+from omnigraph.engine.expressions.statements import Statements
+from omnigraph.engine.expressions.values import Filters, Values
+from omnigraph.engine.patterns import Patterns
 from omnigraph.engine.query_result import QueryResult
-from omnigraph.engine.run import Limits
+from omnigraph.engine.ranking import Ranker
+from omnigraph.engine.results import Results
+from omnigraph.engine.run import Limits, Profile, Run
+from omnigraph.engine.shapes import shape_of
 from omnigraph.errors import InvalidInputError, SchemaChangedError
 from omnigraph.language.diagnostics import shown
+from omnigraph.query.columns import arrow_schema
 from omnigraph.query.expressions import Distance, walk
-from omnigraph.query.plan import Mutation
+from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Project
+from omnigraph.query.plan_text import explain
 from omnigraph.query.rewrites import expressions_of, inputs_of
 from omnigraph.runner.memory import MEMORY_LEAST, bytes_in, half_of_this_machine
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from omnigraph.engine.access.access import GraphAccess
     from omnigraph.engine.query_result import Answer
     from omnigraph.engine.query_text import ChosenQuery
+    from omnigraph.query.binding import BoundParameters
     from omnigraph.query.plan import Plan
     from omnigraph.runner.scan import SparkTables
+    from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot
 
@@ -76,8 +105,6 @@ def query_graph(
     Raises:
         InvalidInputError: the query is a mutation, or a parameter is invalid.
     """
-    from omnigraph.engine.execute import run_query  # DuckDB, as in `check`
-
     plan = _reading_plan(chosen, snapshot)
     with gone_if_removed(root, *snapshot.tables.values()):
         answer = run_query(
@@ -126,8 +153,6 @@ def explain_query(
     analyze: bool,
 ) -> str:
     """How a query runs in this process: expected rows, and with `analyze` the real ones."""
-    from omnigraph.engine.explaining import explain_run  # DuckDB, as in `check`
-
     with gone_if_removed(root, *snapshot.tables.values()):
         return explain_run(
             _reading_plan(chosen, snapshot),
@@ -211,3 +236,161 @@ def _seconds(given: object) -> float:
             next_step="Leave it out for no limit.",
         )
     return float(seconds)
+
+
+_TOO_MUCH: Final = f"lookups read more than {MET_MOST:,} entities"
+
+
+class InProcessAnswer:
+    """The columns of a query, and its rows as they are made."""
+
+    def __init__(
+        self, plan: Plan, run: Run, root: Root, snapshot: Snapshot, access: Access
+    ) -> None:
+        self._plan = plan
+        self._shape = shape_of(plan)
+        self._run = run
+        self._root = root
+        self._snapshot = snapshot
+        self._access = access
+        self._statements = Statements(run)
+        self.profile: Profile | None = None
+        self.choice: Choice | None = None
+        columns = [each.column for each in self._shape.projections]
+        self.schema = arrow_schema(columns, run.catalog)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Runs the query; once."""
+        try:
+            match self._access:
+                case Access.RESIDENT:
+                    yield from self._results(self._resident()).batches()
+                case Access.PROBE:
+                    probing = Probing(self._run, self._root, self._snapshot)
+                    yield from self._results(probing).batches()
+                case Access.AUTO:
+                    yield from self._chosen()
+                case _:
+                    assert_never(self._access)
+        finally:
+            self._statements.close()
+
+    def cancel(self) -> None:
+        """Ends the run soon, from any thread."""
+        self._run.cancel()
+        self._statements.interrupt()
+
+    def _chosen(self) -> Iterator[pa.RecordBatch]:
+        choice = choose(self._plan, self._run, self._root, self._snapshot, shared_cache())
+        self.choice = choice
+        looked_up = self._looked_up(choice) if choice.access is Access.PROBE else None
+        if looked_up is None:
+            yield from self._results(self._resident()).batches()
+        else:
+            yield from looked_up
+
+    def _looked_up(self, choice: Choice) -> list[pa.RecordBatch] | None:
+        """The whole result, or None if it needs too many lookups."""
+        began = time.perf_counter()
+        probing = Probing(self._run, self._root, self._snapshot, most=MET_MOST)
+        try:
+            return list(self._results(probing).batches())
+        except MetTooMuch:
+            self.choice = replace(choice, access=Access.RESIDENT, why=_TOO_MUCH)
+            if self.profile is not None:
+                self.profile = Profile()
+            return None
+        finally:
+            SPENT.add(choice.pins, time.perf_counter() - began)
+
+    def _resident(self) -> Resident:
+        return Resident(self._run, self._root, self._snapshot, shared_cache())
+
+    def _results(self, graph: GraphAccess) -> Results:
+        run = self._run
+        scores = Scores(run, graph)
+        values = Values(run, graph, self._statements, scores)
+        patterns = Patterns(
+            run=run,
+            access=graph,
+            values=values,
+            filters=Filters(graph, values),
+            ranker=Ranker(run, graph, values, scores),
+            profile=self.profile,
+        )
+        return Results(self._shape, self.schema, patterns, self._statements)
+
+
+def run_query(  # noqa: PLR0913 - what a run depends on
+    plan: Plan,
+    *,
+    root: Root,
+    snapshot: Snapshot,
+    catalog: Catalog,
+    parameters: BoundParameters,
+    limits: Limits,
+    access: str = Access.AUTO,
+) -> InProcessAnswer:
+    """The result of a plan over one snapshot; nothing is read before its first batch."""
+    run = Run(catalog=catalog, parameters=parameters, limits=limits)
+    return InProcessAnswer(plan, run, root, snapshot, Access(access))
+
+
+_RESULT = (Project, Aggregate, Distinct, Order, Limit)
+_STRATEGIES = {
+    Access.PROBE: "strategy: index lookup",
+    Access.RESIDENT: "strategy: in-memory scan",
+}
+
+
+def explain_run(  # noqa: PLR0913 - what a run depends on
+    plan: Plan,
+    *,
+    root: Root,
+    snapshot: Snapshot,
+    catalog: Catalog,
+    parameters: BoundParameters,
+    limits: Limits,
+    analyze: bool,
+) -> str:
+    """How the plan would run in this process, or with `analyze` how it ran."""
+    sizes = {key: entry.row_count for key, entry in snapshot.tables.items()}
+    estimates = Estimates(catalog, sizes)
+    if not analyze:
+        run = Run(catalog=catalog, parameters=parameters, limits=limits)
+        choice = choose(plan, run, root, snapshot, shared_cache())
+        head = f"{_STRATEGIES[choice.access]} ({choice.why})\n"
+        return head + explain(plan, note=lambda each: f"about {_rows(estimates.of(each))}")
+    answer = run_query(
+        plan,
+        root=root,
+        snapshot=snapshot,
+        catalog=catalog,
+        parameters=parameters,
+        limits=limits,
+    )
+    answer.profile = Profile()
+    began = time.perf_counter()
+    rows = sum(batch.num_rows for batch in answer.batches())
+    seconds = time.perf_counter() - began
+    assert answer.choice is not None
+    profile = answer.profile
+
+    def note(each: Plan) -> str:
+        if each is plan:
+            return f"{_rows(rows)} in {seconds * 1e3:.1f} ms"
+        step = profile.of(each)
+        if isinstance(each, _RESULT) or step is None:
+            return ""
+        held = "" if step.held == step.rows else f" as {step.held:,}"
+        return (
+            f"about {_rows(estimates.of(each))}, found {step.rows:,}{held} "
+            f"in {step.seconds * 1e3:.1f} ms"
+        )
+
+    return f"{_STRATEGIES[answer.choice.access]} ({answer.choice.why})\n" + explain(plan, note=note)
+
+
+def _rows(count: float) -> str:
+    whole = round(count)
+    return "1 row" if whole == 1 else f"{whole:,} rows"

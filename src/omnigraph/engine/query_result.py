@@ -2,29 +2,66 @@
 
 Invariant: a result never has fewer rows than the query. Streamed rows cannot be read again, which
 is an error; kept rows can be read any number of times.
+
+The nodes and edges that a result mentions, as one graph.
+
+Invariant: a node is its type and id, an edge its type and id between two nodes; the same one met
+twice is one. Edges point as they are stored; only a path over `<edge>` does not know, and runs.
+
+Optional packages, and the error if one is missing.
+
+A result as bytes: a table for people; JSON, lines of JSON, CSV or Arrow for programs.
+
+Invariant: rows are written as they come and never held, but for the first page of a table, which
+decides its widths. If a run fails on the way, its caller gets the error after the output so far.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise, repeat
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+import msgspec
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.types as pat
 
 from omnigraph.arguments import count_from
-from omnigraph.display.cells import counted, value
+from omnigraph.display.cells import counted, fold, printable, value
 from omnigraph.display.pages import Displayed, Page
-from omnigraph.display.tables import TableView
-from omnigraph.engine.optional_packages import optional_package
-from omnigraph.errors import InvalidInputError, QueryCancelledError
+from omnigraph.display.tables import ON_A_TERMINAL, Column, Layout, TableView, lay_out
+from omnigraph.errors import InvalidInputError, OmnigraphError, QueryCancelledError
+from omnigraph.query.expressions import PartOfPath, PathPart
+from omnigraph.query.typed import Block, EdgeDirection, TypedQuery, TypedRead, TypedTraversal
+from omnigraph.query.types import EdgeOf, NodeOf, show_with_null
+from omnigraph.validation.json_encoding import json_values
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from omnigraph.query.typed import TypedQuery
     from omnigraph.schema.catalog import Catalog
+
+
+def optional_package(name: str) -> Any:
+    """The package.
+
+    Raises:
+        InvalidInputError: it is not installed; says what to install.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise InvalidInputError(
+            f"this needs {name}, which is not installed", next_step=f"Run `pip install {name}`."
+        ) from None
+
 
 _ROWS_OF_TEXT: Final = 10
 _ROWS_OF_HTML: Final = 20
@@ -143,7 +180,6 @@ class QueryResult(Displayed):
             InvalidInputError: no column holds nodes, edges or the nodes of a path.
         """
         # Only this form of a result looks at the pattern of its query again.
-        from omnigraph.engine.query_elements import element_columns, networkx_graph
 
         columns = element_columns(self._query, self._catalog)
         return networkx_graph(columns, self.to_arrow().to_batches())
@@ -247,3 +283,303 @@ def is_number(kind: pa.DataType) -> bool:
 
 def _short(kind: pa.DataType) -> str:
     return "struct" if pat.is_struct(kind) else str(kind)
+
+
+Key: TypeAlias = tuple[str, str | None]
+Row: TypeAlias = Mapping[str, Any]
+Element: TypeAlias = tuple[Key, Key, Key, Mapping[str, Any]]
+"""An edge: its ends, its key and its properties."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathColumns:
+    """The columns with the node ids and, if returned, the edge ids of one path.
+
+    `types` are those of its first node and of the others.
+    """
+
+    nodes: str
+    edges: str | None
+    edge_type: str
+    types: tuple[str, str]
+    reversed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementColumns:
+    """Which columns of a result hold nodes, edges and paths; `ends` are the types of an edge's."""
+
+    nodes: tuple[str, ...]
+    edges: Mapping[str, tuple[str, str]]
+    paths: tuple[PathColumns, ...]
+
+
+def element_columns(query: TypedQuery, catalog: Catalog) -> ElementColumns:
+    """Where a result of the query has elements.
+
+    Raises:
+        InvalidInputError: nowhere.
+    """
+    assert isinstance(query.body, TypedRead)
+    nodes = tuple(each.name for each in query.columns if isinstance(each.type, NodeOf))
+    edges = {
+        each.name: (catalog.edges[each.type.type].source, catalog.edges[each.type.type].target)
+        for each in query.columns
+        if isinstance(each.type, EdgeOf)
+    }
+    paths = tuple(_paths(query.body, catalog))
+    if not (nodes or edges or paths):
+        raise InvalidInputError(
+            f"query {query.name} returns no nodes, edges or paths",
+            next_step="Return a variable as a whole, `$p`, or `nodes($way)` of a path.",
+        )
+    return ElementColumns(nodes=nodes, edges=edges, paths=paths)
+
+
+def networkx_graph(columns: ElementColumns, batches: Iterable[pa.RecordBatch]) -> Any:
+    """All elements of the rows as a `networkx.MultiDiGraph`."""
+    graph = optional_package("networkx").MultiDiGraph()
+    for batch in batches:
+        for row in batch.to_pylist():
+            graph.add_nodes_from(nodes_of(columns, row))
+            graph.add_edges_from(edges_of(columns, row))
+    return graph
+
+
+def nodes_of(columns: ElementColumns, row: Row) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+    """The nodes of a row with their properties; those on a path have none."""
+    for path in columns.paths:
+        for node in _path_nodes(path, row):
+            yield node, {}
+    for name in columns.nodes:
+        entity = row[name]
+        if entity is not None:
+            yield (entity["type"], entity["id"]), entity["properties"]
+
+
+def edges_of(columns: ElementColumns, row: Row) -> Iterator[Element]:
+    """The edges of a row with their properties; those on a path have none."""
+    for path in columns.paths:
+        yield from _path_edges(path, row)
+    for name, (source, target) in columns.edges.items():
+        entity = row[name]
+        if entity is not None:
+            ends = (source, entity["src"]), (target, entity["dst"])
+            yield *ends, (entity["type"], entity["id"]), entity["properties"]
+
+
+def _path_nodes(path: PathColumns, row: Row) -> list[Key]:
+    first, others = path.types
+    ids = row[path.nodes] or ()
+    return [(others if position else first, each) for position, each in enumerate(ids)]
+
+
+def _path_edges(path: PathColumns, row: Row) -> Iterator[Element]:
+    ids = repeat(None) if path.edges is None else row[path.edges] or ()
+    for (start, end), edge_id in zip(pairwise(_path_nodes(path, row)), ids, strict=False):
+        ends = (end, start) if path.reversed else (start, end)
+        yield *ends, (path.edge_type, edge_id), {}
+
+
+def _paths(body: TypedRead, catalog: Catalog) -> Iterator[PathColumns]:
+    parts: dict[str, dict[PathPart, str]] = {}
+    for each in body.projections:
+        if isinstance(each.expression, PartOfPath):
+            named = parts.setdefault(each.expression.variable, {})
+            named.setdefault(each.expression.part, each.column.name)
+    for traversal in _traversals(body.block):
+        found = parts.get(traversal.path_variable or "", {})
+        if PathPart.NODES in found:
+            edge = catalog.edges[traversal.edge]
+            backward = traversal.direction is EdgeDirection.BACKWARD
+            yield PathColumns(
+                nodes=found[PathPart.NODES],
+                edges=found.get(PathPart.EDGES),
+                edge_type=edge.name,
+                types=(edge.target, edge.source) if backward else (edge.source, edge.target),
+                reversed=backward,
+            )
+
+
+def _traversals(block: Block) -> Iterator[TypedTraversal]:
+    yield from block.traversals
+    for inner in block.optionals:
+        yield from _traversals(inner)
+
+
+_PAGE_ROWS: Final = 1_000
+_JSON_ROWS: Final = 4_096
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class OutputFormat(StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    ARROW = "arrow"
+
+
+class Rows(Protocol):
+    """The columns of a result, and its rows, once."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+
+def write_rows(
+    rows: Rows,
+    stream: IO[bytes],
+    chosen: OutputFormat,
+    *,
+    about: Mapping[str, object],
+    width: int | None = None,
+    on_error: Callable[[BaseException], object] = str,
+) -> int:
+    """Write all rows; how many they were.
+
+    `about` goes into the JSON object beside them, and so does what `on_error` says of a run that
+    fails on the way. A table is at most `width` columns wide, if one is given.
+    """
+    writers: Mapping[OutputFormat, Callable[[], int]] = {
+        OutputFormat.TABLE: lambda: _write_table(rows, stream, width),
+        OutputFormat.JSON: lambda: _write_json(rows, stream, about, on_error),
+        OutputFormat.JSONL: lambda: _write_lines(rows, stream),
+        OutputFormat.CSV: lambda: _write_csv(rows, stream),
+        OutputFormat.ARROW: lambda: _write_arrow(rows, stream),
+    }
+    count = writers[chosen]()
+    stream.flush()
+    return count
+
+
+def about_query(query: TypedQuery, *, commit_id: str | None, branch: str) -> dict[str, object]:
+    """What the JSON object says beside the rows."""
+    columns = [
+        {"name": each.name, "type": show_with_null(each.type, nullable=each.nullable)}
+        for each in query.columns
+    ]
+    return {"query": query.name, "branch": branch, "commit_id": commit_id, "columns": columns}
+
+
+def _write_json(
+    rows: Rows,
+    stream: IO[bytes],
+    about: Mapping[str, object],
+    on_error: Callable[[BaseException], object],
+) -> int:
+    count = 0
+    stream.write(_ENCODER.encode(about)[:-1] + b',"rows":[')
+    try:
+        for objects in _objects(rows):
+            for row in objects:
+                stream.write(b"\n" if count == 0 else b",\n")
+                stream.write(_ENCODER.encode(row))
+                count += 1
+    except (OmnigraphError, KeyboardInterrupt) as error:
+        failure = _ENCODER.encode(on_error(error))
+        stream.write(f'\n],"row_count":{count},"error":'.encode() + failure + b"}\n")
+        stream.flush()
+        raise
+    stream.write(f'\n],"row_count":{count}}}\n'.encode())
+    return count
+
+
+def _write_lines(rows: Rows, stream: IO[bytes]) -> int:
+    count = 0
+    for objects in _objects(rows):
+        stream.write(_ENCODER.encode_lines(objects))
+        count += len(objects)
+    return count
+
+
+def _objects(rows: Rows) -> Iterator[list[object]]:
+    for batch in rows:
+        for start in range(0, batch.num_rows, _JSON_ROWS):
+            yield json_values(batch.slice(start, _JSON_ROWS).to_struct_array())
+
+
+def _write_csv(rows: Rows, stream: IO[bytes]) -> int:
+    """A null is empty, an empty text `""`; what CSV has no spelling for is spelt as in JSON."""
+    plain = pa.schema([pa.field(each.name, _csv_type(each.type)) for each in rows.schema])
+    count = 0
+    with pa_csv.CSVWriter(stream, plain) as writer:
+        for batch in rows:
+            columns = [_csv_column(each) for each in batch.columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=plain))
+            count += batch.num_rows
+    return count
+
+
+def _csv_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pat.is_nested(kind) or pat.is_temporal(kind) else kind
+
+
+def _csv_column(column: pa.Array) -> pa.Array:
+    if _csv_type(column.type) == column.type:
+        return column
+    texts = [
+        each if each is None or isinstance(each, str) else _ENCODER.encode(each).decode()
+        for each in json_values(column)
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _write_arrow(rows: Rows, stream: IO[bytes]) -> int:
+    count = 0
+    writer = pa.ipc.new_stream(stream, rows.schema)
+    for batch in rows:
+        writer.write_batch(batch)
+        count += batch.num_rows
+    writer.close()
+    return count
+
+
+def _write_table(rows: Rows, stream: IO[bytes], width: int | None) -> int:
+    fields = [(printable(field.name), is_number(field.type)) for field in rows.schema]
+    layout: Layout | None = None
+    count = 0
+
+    def write(line: str) -> None:
+        stream.write(f"{line}\n".encode())
+
+    for page in _pages(rows):
+        if layout is None:
+            columns = [
+                Column(title=title, long=cells, short=cells, is_number=number, is_whole=number)
+                for (title, number), cells in zip(
+                    fields, _transposed(page, len(fields)), strict=True
+                )
+            ]
+            layout = lay_out(columns, width=width)
+            write(layout.line([title for title, _ in fields[: len(layout.places)]]))
+            write(layout.rule())
+        for row in page:
+            write(layout.line(row[: len(layout.places)]))
+        count += len(page)
+    if layout is not None and layout.left_out and width is not None:
+        write(fold(layout.hint(ON_A_TERMINAL), width))
+    return count
+
+
+def _transposed(page: list[list[str]], columns: int) -> list[tuple[str, ...]]:
+    return list(zip(*page, strict=True)) if page else [()] * columns
+
+
+def _pages(rows: Rows) -> Iterator[list[list[str]]]:
+    """Pages of cells; the first is full if there are as many rows, and there is at least one."""
+    page: list[list[str]] = []
+    seen = False
+    for batch in rows:
+        for start in range(0, batch.num_rows, _PAGE_ROWS):
+            columns = [each.to_pylist() for each in batch.slice(start, _PAGE_ROWS).columns]
+            page += [list(map(value, row)) for row in zip(*columns, strict=True)]
+            if len(page) >= _PAGE_ROWS:
+                yield page
+                page, seen = [], True
+    if page or not seen:
+        yield page

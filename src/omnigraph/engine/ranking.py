@@ -14,11 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.engine.access.access import GraphAccess
-from omnigraph.engine.access.gathering import gathered
-from omnigraph.engine.chunks import Column, whole
-from omnigraph.engine.frames import EntityColumn, Frame, Mask, Positions, different
-from omnigraph.engine.wanted import Best, Wanted, fewer
+from omnigraph.engine.access.access import GraphAccess, gathered
+from omnigraph.engine.frames import (
+    Best,
+    Column,
+    EntityColumn,
+    Frame,
+    Mask,
+    Positions,
+    Wanted,
+    different,
+    fewer,
+    whole,
+)
 from omnigraph.query.binding import known_count
 from omnigraph.query.expressions import Distance, Expression, Fusion, TextScore
 from omnigraph.query.plan import Plan, Rank, Scan, vector_arm_depth

@@ -2,20 +2,26 @@
 
 Invariant: every producer of rows calls `check` between two portions, so a run ends soon after its
 timeout or cancellation, and accounts for memory before it is allocated.
+
+The actual rows and times of the steps of one run, for `explain --analyze`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import QueryBudgetError, QueryCancelledError
 
 if TYPE_CHECKING:
+    from omnigraph.engine.frames import Frame
     from omnigraph.query.binding import BoundParameters
+    from omnigraph.query.plan import Plan
     from omnigraph.schema.catalog import Catalog
+
 
 PORTION_ROWS_MAX: Final = 1 << 19
 """Rows of a pattern that are processed at once; more rows do not fit into CPU caches."""
@@ -103,3 +109,38 @@ def out_of_memory(limits: Limits, why: str) -> QueryBudgetError:
         f"the query needs more than its {limits.memory_bytes:,} bytes of memory: {why}",
         next_step=_NEXT_STEP,
     )
+
+
+@dataclass(slots=True)
+class StepProfile:
+    """Rows that a step gave, how many of them were held one by one, and its seconds.
+
+    The seconds of a step include those of the steps below it.
+    """
+
+    rows: int = 0
+    held: int = 0
+    seconds: float = 0.0
+
+
+class Profile:
+    """Counts of every step of a plan."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, StepProfile] = {}
+
+    def of(self, plan: Plan) -> StepProfile | None:
+        return self._steps.get(id(plan))
+
+    def watched(self, plan: Plan, frames: Iterator[Frame]) -> Iterator[Frame]:
+        """The same frames, counted as they pass."""
+        step = self._steps.setdefault(id(plan), StepProfile())
+        while True:
+            began = time.perf_counter()
+            frame = next(frames, None)
+            step.seconds += time.perf_counter() - began
+            if frame is None:
+                return
+            step.rows += frame.count
+            step.held += frame.rows
+            yield frame

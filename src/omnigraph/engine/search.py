@@ -2,21 +2,97 @@
 
 Invariant: the result equals a comparison of the tokens of a text and of a query, one by one. A
 regular expression that finds every possible spelling only preselects texts.
+
+BM25: how relevant texts are to a query, among all texts of their type.
+
+Invariant: a score is computed from the tokens of the text itself and from three exact counts of its
+type: texts, their tokens, and the texts that hold each word. No index is used, so a score does not
+depend on the state of an index.
+
+Tokens of texts: maximal runs of Unicode letters and digits, lower-cased.
+
+Invariant: nothing is stemmed, folded or left out, and a text is cut before it is lower-cased.
+`spellings` matches every spelling of a token, so that a text can be searched unchanged.
+
+Distances of stored vectors from a query, in doubles.
+
+Invariant: equal vectors have equal distances, wherever they are: every row is summed alone and in
+the same order. A missing vector has none, and no vector of zeros has a cosine.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import re
-from collections.abc import Callable
-from typing import Final, assert_never
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, assert_never
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.chunks import Column, whole
-from omnigraph.engine.tokens import GAP, WORD_CHARACTER, is_exact, spellings, tokens
+from omnigraph.engine.frames import Column, whole
 from omnigraph.query.expressions import TextSearchKind
+from omnigraph.schema.catalog import VectorMetric
+
+WORD_CHARACTER: Final = r"[^\W_]"
+GAP: Final = r"[\W_]+"
+
+_TOKEN: Final = re.compile(rf"{WORD_CHARACTER}+")
+_CASED_MAX: Final = 0x20000
+"""No character from here on has another in lower case."""
+_KELVIN: Final = "\u212a"
+_SIGMAS: Final = frozenset("\u03c3\u03c2")
+_DOTTED: Final = "i\u0307"
+
+
+def tokens(text: str) -> list[str]:
+    """The tokens of a text, in order."""
+    return [each.lower() for each in _TOKEN.findall(text)]
+
+
+def is_exact(word: str) -> bool:
+    """Whether every spelling that a pattern finds is the token itself.
+
+    A capital sigma becomes one of two letters, by its neighbours, and one letter becomes two.
+    """
+    return word.isascii() or not (_SIGMAS & set(word) or _DOTTED in word)
+
+
+def spellings(word: str) -> str | None:
+    """A pattern of all texts that can become a token, for any engine; None if there is none."""
+    if _DOTTED in word:
+        return None
+    return "".join(_spelling(each) for each in word)
+
+
+def _spelling(character: str) -> str:
+    if character.isascii():
+        capital = character.upper()
+        if capital == character:
+            return character
+        return f"[{character}{capital}{_KELVIN if character == 'k' else ''}]"
+    capitals = _capitals().get(character, "")
+    return f"[{character}{capitals}]" if capitals else character
+
+
+@functools.cache
+def _capitals() -> dict[str, str]:
+    """The characters that become another in lower case, by that other."""
+    found: dict[str, str] = {}
+    for number in range(_CASED_MAX):
+        character = chr(number)
+        small = character.lower()
+        if small != character:
+            found[small] = found.get(small, "") + character
+    final, inner = "\u03c2", "\u03c3"
+    found[final] = found.get(final, "") + found[inner]
+    return found
+
 
 _FALSE: Final = pa.scalar(False)  # noqa: FBT003 - it is the value itself
 _PATTERN_WORDS_MAX: Final = 32
@@ -165,3 +241,151 @@ def _is_small(words: list[str] | tuple[str, ...]) -> bool:
 
 def _between_gaps(pattern: str) -> Callable[[str], object]:
     return re.compile(rf"(?<!{WORD_CHARACTER})(?:{pattern})(?!{WORD_CHARACTER})").search
+
+
+K1: Final = 1.2
+B: Final = 0.75
+
+_PLAIN_RUN: Final = "[0-9A-Za-z]+"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextCounts:
+    """How many texts a type has and how many tokens they have: the same for every query."""
+
+    documents: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """The statistics of all texts of a type that a score needs."""
+
+    counts: TextCounts
+    holders: Mapping[str, int]
+    """How many texts have the word, for every word of the query."""
+
+
+def words_of(query: str) -> tuple[str, ...]:
+    """The different tokens of a query, in the order in which their scores are summed."""
+    return tuple(sorted(set(tokens(query))))
+
+
+def count_texts(batches: Iterable[Column]) -> TextCounts:
+    """The texts that are not null, and their tokens."""
+    documents, count = 0, 0
+    for texts in batches:
+        documents += len(texts) - texts.null_count
+        count += _token_count(texts)
+    return TextCounts(documents=documents, tokens=count)
+
+
+def _token_count(texts: Column) -> int:
+    plain = pc.string_is_ascii(texts)
+    # Engines agree on ASCII letters; for others each follows its own version of Unicode.
+    counted = pc.sum(pc.count_substring_regex(texts.filter(plain), _PLAIN_RUN)).as_py() or 0
+    others = texts.filter(pc.invert(plain))
+    return int(counted) + sum(len(tokens(each)) for each in others.to_pylist())
+
+
+def count_holders(batches: Iterable[Column], query: str) -> Mapping[str, int]:
+    """How many texts hold each word of the query."""
+    words = words_of(query)
+    held = dict.fromkeys(words, 0)
+    for texts in batches if words else ():
+        near = texts.filter(holding(texts, words))
+        for word in words:
+            held[word] += having(near, word).true_count
+    return held
+
+
+def scores(texts: Column, query: str, corpus: Corpus) -> pa.DoubleArray:
+    """The score of each text; null where it is null or has no token of the query."""
+    held = whole(texts)
+    words = words_of(query)
+    nothing = pa.nulls(len(held), pa.float64())
+    if not words or not corpus.counts.tokens:
+        return nothing
+    near = holding(held, words)
+    scorer = _Scorer(words, corpus)
+    found = [scorer.score(each) for each in held.filter(near).to_pylist()]
+    return pc.replace_with_mask(nothing, near, pa.array(found, pa.float64()))
+
+
+class _Scorer:
+    """The weights of the words of one query."""
+
+    def __init__(self, words: tuple[str, ...], corpus: Corpus) -> None:
+        documents = corpus.counts.documents
+        self._average = corpus.counts.tokens / documents
+        self._rarity = {
+            word: math.log(
+                1 + (documents - corpus.holders[word] + 0.5) / (corpus.holders[word] + 0.5)
+            )
+            for word in words
+        }
+
+    def score(self, text: str) -> float | None:
+        held = tokens(text)
+        total, matched = 0.0, False
+        length = K1 * (1 - B + B * len(held) / self._average)
+        for word, rarity in self._rarity.items():
+            count = held.count(word)
+            if count:
+                matched = True
+                total += rarity * count * (K1 + 1) / (count + length)
+        return total if matched else None
+
+
+Doubles: TypeAlias = npt.NDArray[np.float64]
+
+_NUMBERS_AT_ONCE: Final = 1 << 20
+
+
+def distances(
+    vectors: pa.FixedSizeListArray | pa.ChunkedArray, query: Sequence[float], metric: VectorMetric
+) -> pa.DoubleArray:
+    """The distance of each vector; null where there is none. Smaller is nearer."""
+    wanted = np.asarray(query, dtype=np.float64)
+    assert vectors.type.list_size == len(wanted), "the query has the size of the vectors"
+    chunks = vectors.chunks if isinstance(vectors, pa.ChunkedArray) else [vectors]
+    found = [
+        _distances(part, wanted, metric)
+        for chunk in chunks
+        for part in _vector_parts(chunk, max(1, _NUMBERS_AT_ONCE // max(1, len(wanted))))
+    ]
+    return pa.concat_arrays(found) if found else pa.array([], pa.float64())
+
+
+def _vector_parts(vectors: pa.FixedSizeListArray, rows: int) -> Iterator[pa.FixedSizeListArray]:
+    for start in range(0, len(vectors), rows):
+        yield vectors.slice(start, rows)
+
+
+def _distances(
+    vectors: pa.FixedSizeListArray, query: Doubles, metric: VectorMetric
+) -> pa.DoubleArray:
+    size = len(query)
+    items = pc.list_flatten(pc.fill_null(vectors, pa.scalar([0.0] * size, vectors.type)))
+    numbers = items.to_numpy(zero_copy_only=False).astype(np.float64).reshape(-1, size)
+    missing = vectors.is_null().to_numpy(zero_copy_only=False)
+    if items.null_count:
+        missing = missing | items.is_null().to_numpy(zero_copy_only=False).reshape(-1, size).any(1)
+    match metric:
+        case VectorMetric.L2:
+            found = np.sqrt(_sums((numbers - query) ** 2))
+        case VectorMetric.DOT:
+            found = 1 - _sums(numbers * query)
+        case VectorMetric.COSINE:
+            lengths = np.sqrt(_sums(numbers * numbers)) * np.sqrt(_sums(query * query))
+            missing = missing | (lengths == 0)
+            divisor = np.where(lengths == 0, 1.0, lengths)
+            found = 1 - _sums(numbers * query) / divisor
+        case _:
+            assert_never(metric)
+    return pa.array(found, pa.float64(), mask=missing, from_pandas=False)
+
+
+def _sums(products: Doubles) -> Doubles:
+    sums: Doubles = np.add.reduce(np.ascontiguousarray(products), axis=-1)
+    return sums

@@ -3,13 +3,19 @@
 Invariant: what is published was planned for exactly the current schema, and its checks were made on
 exactly the pins it was published on; or nothing is. The new schema is kept under its hash before
 any manifest names it, and new tables are at paths of their own.
+
+Checking rows and computing values for a schema change: in this process, or on Spark.
+
+Invariant: either engine finds the same offenders and writes the same values, so the number of rows
+alone decides between them.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
@@ -20,20 +26,31 @@ from omnigraph.commit.schema_move import CreatedTable, SchemaMove
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.cells import short_id
 from omnigraph.display.pages import Displayed, Page
-from omnigraph.errors import ConflictError, OmnigraphError, SchemaRefusedError
+from omnigraph.errors import (
+    ConflictError,
+    OmnigraphError,
+    SchemaRefusedError,
+    SparkUnavailableError,
+)
 from omnigraph.evolution.diverged_branches import Parting, partings
-from omnigraph.evolution.plan.plan_text import plan_text
+from omnigraph.evolution.plan.plan import DropProperty, DropType
+from omnigraph.evolution.plan.plan_text import plan_text, refusal_of_plan, refusal_of_rows
 from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.evolution.plan.property_steps import DropProperty
-from omnigraph.evolution.plan.refused import refusal_of_plan, refusal_of_rows
-from omnigraph.evolution.plan.type_steps import DropType
-from omnigraph.evolution.schema_work import SchemaWork
-from omnigraph.evolution.table_changes import TableChange, table_changes
+from omnigraph.evolution.run_checks import Offenders, failed_checks
+from omnigraph.evolution.table_changes import TableChange, future_values, table_changes
 from omnigraph.failpoints import reach
+from omnigraph.runner.session import given_spark
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.tables import adopt_or_create_table
 from omnigraph.storage.manifest.accepted_schemas import keep_schema
+from omnigraph.storage.staging.column_changes import (
+    ColumnFiles,
+    carried_over,
+    column_files,
+    fragments_to_compute,
+    staged_from,
+)
 from omnigraph.validation.schema_contract import (
     Contracts,
     SchemaContract,
@@ -42,15 +59,99 @@ from omnigraph.validation.schema_contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
 
     from omnigraph.clock import Clock
+    from omnigraph.evolution.plan.data_checks import DataCheck
     from omnigraph.evolution.plan.plan import Plan
-    from omnigraph.storage.manifest.branch_identity import BranchRef
-    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.storage.staging.changes import StagedChange
+    from omnigraph.storage.staging.column_layout import ColumnChange
+
+
+LOCAL_ROWS_MAX: Final = 2_000_000
+"""Up to so many rows of a table, its values are computed and checked in this process."""
+
+
+class SchemaWork:
+    """The row work of one schema change; a Spark session is started only when needed."""
+
+    def __init__(
+        self, objects: Objects, *, spark: object | None, operation_id: str, engines: ExitStack
+    ) -> None:
+        self._root = objects.root
+        self._given = spark
+        self._operation_id = operation_id
+        self._engines = engines
+        self._session: SparkSession | None = None
+        self._computed: dict[str, tuple[ColumnFiles, ...]] = {}
+
+    def failed_checks(
+        self, snapshot: Snapshot, checks: Sequence[DataCheck]
+    ) -> tuple[Offenders, ...]:
+        """The rows that violate the change."""
+        if not checks:
+            return ()
+        most = max(snapshot.tables[check.table].row_count for check in checks)
+        spark = self._spark_for(most)
+        if spark is None:
+            return failed_checks(self._root, snapshot, checks)
+        from omnigraph.evolution.spark_values import failed_checks_on_spark  # needs pyspark
+
+        return failed_checks_on_spark(spark, self._root, snapshot, checks)
+
+    def staged(self, entry: TableEntry, change: TableChange) -> StagedChange:
+        """All columns of a table as they will be, as one staged change.
+
+        When another writer has won meanwhile, only what that one changed is computed again.
+        """
+        columns = change.columns
+        assert columns is not None
+        earlier = self._computed.get(change.stored_key, ())
+        carried = carried_over(self._root, entry, columns, earlier) if earlier else ()
+        known = {each.fragment_id for each in carried}
+        wanted = fragments_to_compute(self._root, entry, columns)
+        missing = [each for each in wanted if each not in known]
+        made = self._files(entry, change, columns, missing) if missing else ()
+        self._computed[change.stored_key] = files = (*carried, *made)
+        return staged_from(self._root, entry, columns, files)
+
+    def _files(
+        self, entry: TableEntry, change: TableChange, columns: ColumnChange, fragments: list[int]
+    ) -> tuple[ColumnFiles, ...]:
+        spark = self._spark_for(entry.row_count)
+        if spark is None:
+            compute = partial(future_values, columns=change.computed)
+            return tuple(
+                column_files(self._root, entry, each, columns, compute) for each in fragments
+            )
+        from omnigraph.evolution.spark_values import column_files_on_spark  # needs pyspark
+
+        return column_files_on_spark(
+            spark,
+            self._root,
+            entry,
+            columns,
+            change.computed,
+            fragments,
+            operation_id=self._operation_id,
+        )
+
+    def _spark_for(self, rows: int) -> SparkSession | None:
+        if self._given is None and rows <= LOCAL_ROWS_MAX:
+            return None
+        if self._session is None:
+            try:
+                self._session = self._engines.enter_context(given_spark(self._given))
+            except SparkUnavailableError:
+                if self._given is not None:
+                    raise
+                return None
+        return self._session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

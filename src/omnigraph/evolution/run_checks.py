@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import OmnigraphError, StorageUnavailableError
-from omnigraph.evolution.future_values import columns_read, future_values, sources_of
 from omnigraph.evolution.plan.columns import FutureColumn, LiteralFill
 from omnigraph.evolution.plan.data_checks import (
     DataCheck,
@@ -32,11 +31,11 @@ from omnigraph.evolution.plan.data_checks import (
     ValuesInSet,
     ValuesMatch,
 )
+from omnigraph.evolution.table_changes import columns_read, future_values, sources_of
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
 from omnigraph.runner.databases import open_database
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.storage.lance.fragments import plan_scan, scan_fragments
-from omnigraph.storage.lance.tables import find_entry
+from omnigraph.storage.lance.tables import find_entry, plan_scan, scan_fragments
 from omnigraph.validation.constraints import InEnum, InRange, Matches, RowRule, TypeRules
 from omnigraph.validation.row_checks import check_rows
 

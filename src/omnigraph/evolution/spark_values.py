@@ -23,7 +23,6 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from omnigraph.diff.spark_diff import run_tasks
-from omnigraph.evolution.future_values import future_values
 from omnigraph.evolution.plan.columns import FutureColumn
 from omnigraph.evolution.plan.data_checks import DataCheck, EdgesPerSource, TupleIsUnique
 from omnigraph.evolution.run_checks import (
@@ -39,13 +38,12 @@ from omnigraph.evolution.run_checks import (
     row_checks,
     row_offenders,
 )
+from omnigraph.evolution.table_changes import future_values
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
-from omnigraph.runner.failures import job_errors
-from omnigraph.runner.scan import ROWS_PER_TASK, ArrowTask, data_frame, scan_plan
+from omnigraph.runner.scan import ROWS_PER_TASK, ArrowTask, data_frame, job_errors, scan_plan
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.types import carried_schema, spark_schema, to_spark
-from omnigraph.storage.lance.fragments import grouped, plan_scan
-from omnigraph.storage.lance.tables import find_entry
+from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.column_changes import (
     ColumnFiles,

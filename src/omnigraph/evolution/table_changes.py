@@ -3,29 +3,47 @@
 Invariant: pure; it depends on the two catalogs and the steps between them, and reads no table. The
 new schema of a table is the Arrow schema of its target type, and only values that a step writes are
 computed.
+
+The values that existing rows will have in columns of a new schema.
+
+Invariant: pure. A value depends on its row alone, and every value of the accepted schema has one:
+no data makes it fail. The same rows give the same values in this process and in a task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from omnigraph.evolution.future_values import columns_read
 from omnigraph.evolution.plan.columns import (
+    CopyFill,
     Fill,
     FutureColumn,
+    LiteralFill,
+    StoredColumn,
     ValueMapping,
+    as_stored,
     stored_column,
 )
-from omnigraph.evolution.plan.plan import Step
+from omnigraph.evolution.plan.plan import AddProperty, MakeRequired, MapValues, Step
 from omnigraph.evolution.plan.planning import Evolution
-from omnigraph.evolution.plan.property_steps import AddProperty, MakeRequired, MapValues
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema.arrow import arrow_type, table_schema
-from omnigraph.schema.catalog import EdgeType, NodeType, Property
+from omnigraph.schema.catalog import (
+    FLOATS,
+    EdgeType,
+    Literal,
+    NodeType,
+    Property,
+    PropertyType,
+    Scalar,
+    ScalarType,
+)
 from omnigraph.storage.staging.column_layout import (
     ColumnChange,
     ComputedColumn,
@@ -33,6 +51,87 @@ from omnigraph.storage.staging.column_layout import (
     NullColumn,
     WantedColumn,
 )
+
+
+def future_values(batch: pa.RecordBatch, columns: Sequence[FutureColumn]) -> pa.RecordBatch:
+    """Compute columns, by their new names and types, from the stored ones that they read."""
+    arrays = [_values(batch, each) for each in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=[each.name for each in columns])
+
+
+def columns_read(columns: Iterable[FutureColumn]) -> tuple[str, ...]:
+    """The stored columns that the values of these are made from, each once."""
+    return tuple(dict.fromkeys(name for each in columns for name in sources_of(each)))
+
+
+def sources_of(column: FutureColumn) -> tuple[str, ...]:
+    """Where a value may come from: the column is null in a row exactly if all of these are.
+
+    A column that a literal fills is never null.
+    """
+    stored = () if column.stored is None else (column.stored.name,)
+    match column.fill:
+        case CopyFill(source=source):
+            return (*stored, source.name)
+        case LiteralFill() | None:
+            return stored
+        case _:
+            assert_never(column.fill)
+
+
+def _values(batch: pa.RecordBatch, column: FutureColumn) -> pa.Array:
+    kind = arrow_type(column.type)
+    if column.stored is None:
+        if column.fill is None:
+            return pa.nulls(batch.num_rows, kind)
+        filling = _filling(batch, column.fill, column.type)
+        return pa.repeat(filling, batch.num_rows) if isinstance(filling, pa.Scalar) else filling
+    values = _converted(_mapped(_stored(batch, column.stored), column.mapping), kind)
+    if column.fill is None or not values.null_count:
+        return values
+    return pc.coalesce(values, _filling(batch, column.fill, column.type))
+
+
+def _stored(batch: pa.RecordBatch, column: StoredColumn) -> pa.Array:
+    return _converted(batch.column(column.name), arrow_type(column.type))
+
+
+def _mapped(values: pa.Array, mapping: Sequence[ValueMapping]) -> pa.Array:
+    """All values at once: the result of one pair is not an input of another."""
+    if not mapping:
+        return values
+    old = pa.array([each.old for each in mapping], values.type)
+    new = pa.array([each.new for each in mapping], values.type)
+    return pc.coalesce(new.take(pc.index_in(values, value_set=old)), values)
+
+
+def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else values.cast(kind)
+
+
+def _filling(batch: pa.RecordBatch, fill: Fill, kind: PropertyType) -> pa.Array | pa.Scalar:
+    match fill:
+        case LiteralFill():
+            return pa.scalar(_literal(fill.value, kind), arrow_type(kind))
+        case CopyFill():
+            return _converted(_stored(batch, fill.source), arrow_type(kind))
+        case _:
+            assert_never(fill)
+
+
+def _literal(value: Literal, kind: PropertyType) -> object:
+    """The value as Arrow takes it for a column of this type, rounded as its constraints are."""
+    if not isinstance(kind, ScalarType):
+        return value
+    if kind.scalar in FLOATS:
+        assert not isinstance(value, str | bool)
+        return float(as_stored(value, kind.scalar))
+    if kind.scalar is Scalar.DATE:
+        return dt.date.fromisoformat(str(value))
+    if kind.scalar is Scalar.DATETIME:
+        return dt.datetime.fromisoformat(str(value))
+    return value
+
 
 _SYSTEM_COLUMNS: Final = frozenset({ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN})
 _Number: TypeAlias = tuple[int, int]

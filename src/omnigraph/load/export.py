@@ -32,7 +32,7 @@ from omnigraph.schema.catalog import Scalar, ScalarType
 from omnigraph.storage.lance.tables import whole_rows
 from omnigraph.storage.objects.paths import cannot_write, checked_path
 from omnigraph.storage.refs.kept import streamed_unless_removed
-from omnigraph.validation.input.named_types import declared_types, table_key_named
+from omnigraph.validation.input.intake import declared_types, table_key_named
 from omnigraph.validation.json_encoding import record_lines
 
 if TYPE_CHECKING:

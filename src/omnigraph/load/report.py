@@ -3,35 +3,60 @@
 Invariant: every record has one fate, so `read` is the sum of `written` and `quarantined`, in every
 report of either engine, whether or not the load was published. A superseded record is quarantined
 like the others, but it is no fault: it neither fails a load nor counts against a ceiling.
+
+The progress of a load.
+
+Invariant: progress never changes what a load does, and a load without an observer prints nothing.
+On a terminal it is a bar with bytes, records per second and the time left; elsewhere, such as in a
+log, one line every ten seconds.
+
+The quarantine table of one load: every record that was not written, and why.
+
+Invariant: a row is one record and has one reason. The parts of a load carry its operation id in
+their names, so that nothing else in their folder is ever touched; they exist before the load is
+published and are removed again if it is not.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from omnigraph import names
 from omnigraph.display.cells import counted, short_id
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.language.diagnostics import shown
 from omnigraph.names import edge_table_key, node_table_key
-from omnigraph.validation.reasons import Reason
+from omnigraph.storage.objects.location import Root, Scheme, parse_root
+from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
     from omnigraph.clock import Clock
     from omnigraph.load.formats.records import Split
-    from omnigraph.load.progress import Progress
-    from omnigraph.load.quarantine import QuarantinePlace
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.validation.modes import WriteMode
+    from omnigraph.validation.constraints import WriteMode
+
 
 OFFENDERS_MAX: Final = 20
 NO_FAULTS: Final = frozenset({Reason.SUPERSEDED})
@@ -286,3 +311,214 @@ def require_acceptable(report: LoadReport, *, on_error: FaultPolicy, ceiling: Ce
             details=report.refusals(),
             next_step="Fix them, or raise the limit with `--max-rejected`.",
         )
+
+
+HEARTBEAT_SECONDS: Final = 10.0
+_MEBIBYTE: Final = 1 << 20
+
+
+class Progress:
+    """What an engine reports while it works, between entering and leaving; this one only counts."""
+
+    def __init__(self) -> None:
+        self.what = "starting"
+        self.total_bytes = 0
+        self.bytes_read = 0
+        self.records = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        """No progress is shown."""
+
+    def phase(self, what: str, *, total_bytes: int = 0) -> None:
+        """Begin something of its own, such as reading so many bytes."""
+        self.what = what
+        self.total_bytes = total_bytes
+        self.bytes_read = self.records = 0
+
+    def advance(self, *, bytes_read: int = 0, records: int = 0) -> None:
+        """So much more of the present phase is done."""
+        self.bytes_read += bytes_read
+        self.records += records
+
+
+class Heartbeat(Progress):
+    """One line at a steady pace, also while the engine is too busy to say anything."""
+
+    def __init__(
+        self, write: Callable[[str], object], *, every_seconds: float = HEARTBEAT_SECONDS
+    ) -> None:
+        super().__init__()
+        self._write = write
+        self._every = every_seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._since = time.monotonic()
+        self._thread.start()
+        return self
+
+    def _end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._every):
+            self._write(self._line())
+
+    def _line(self) -> str:
+        seconds = time.monotonic() - self._since
+        parts = [f"{self.what}, {seconds:.0f} s"]
+        if self.total_bytes:
+            done, total = self.bytes_read / _MEBIBYTE, self.total_bytes / _MEBIBYTE
+            parts.append(f"{done:,.1f} of {total:,.1f} MiB")
+        if self.records:
+            parts.append(f"{self.records:,} records")
+        return ", ".join(parts)
+
+
+class Bar(Progress):
+    """A bar on a terminal; it leaves nothing behind."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._drawn = _rich_bar(stream)
+        self._task: TaskID | None = None
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._drawn.start()
+        return self
+
+    def _end(self) -> None:
+        self._drawn.stop()
+
+    def phase(self, what: str, *, total_bytes: int = 0) -> None:
+        super().phase(what, total_bytes=total_bytes)
+        if self._task is not None:
+            self._drawn.remove_task(self._task)
+        self._task = self._drawn.add_task(what, total=total_bytes or None, rate="")
+        self._since = time.monotonic()
+
+    def advance(self, *, bytes_read: int = 0, records: int = 0) -> None:
+        super().advance(bytes_read=bytes_read, records=records)
+        if self._task is not None:
+            seconds = time.monotonic() - self._since
+            rate = f"{self.records / seconds:,.0f} records/s" if self.records and seconds else ""
+            self._drawn.update(self._task, completed=self.bytes_read, rate=rate)
+
+
+def watching(stream: TextIO) -> Progress:
+    """The kind of progress that suits a stream: a bar for a person, a heartbeat for a log."""
+    if stream.isatty():
+        return Bar(stream)
+
+    def write(line: str) -> None:
+        stream.write(f"{line}\n")
+        stream.flush()
+
+    return Heartbeat(write)
+
+
+def _rich_bar(stream: TextIO) -> RichProgress:
+    from rich.console import Console  # 60 ms that a silent load need not pay
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    return RichProgress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(file=stream),
+        transient=True,
+    )
+
+
+QUARANTINE_SCHEMA: Final = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("type", pa.string()),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+        pa.field("raw", pa.binary(), nullable=False),
+    ]
+)
+"""`line` counts from 1; in Parquet files and frames it is the number of the row.
+
+`type` is the name the record claims, null if it claims none. `raw` is the line as it was read, or
+the row as one JSON object where there are no lines.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinePlace:
+    """Where the parts of one load go; picklable, so that a task can write its own part."""
+
+    root: Root
+    folder: str
+    operation_id: str
+
+    @property
+    def uri(self) -> str:
+        return self.root.child(self.folder) if self.folder else self.root.uri
+
+    def part(self, number: int) -> str:
+        """The path of a part below the root."""
+        name = names.quarantine_part(self.operation_id, number)
+        return f"{self.folder}/{name}" if self.folder else name
+
+
+def quarantine_place(graph: Root, operation_id: str, directory: str | None) -> QuarantinePlace:
+    """In the graph's own folder, or in the directory that the caller named."""
+    if directory is None:
+        return QuarantinePlace(
+            root=graph, folder=names.quarantine(operation_id), operation_id=operation_id
+        )
+    named = parse_root(directory, storage_options=graph.storage_options)
+    return QuarantinePlace(root=named, folder="", operation_id=operation_id)
+
+
+def put_part(place: QuarantinePlace, number: int, rows: pa.Table) -> None:
+    """Write one part; a part of the same number is replaced."""
+    content = io.BytesIO()
+    pq.write_table(rows.cast(QUARANTINE_SCHEMA), content, compression="zstd")
+    _objects(place).replace(place.part(number), content.getvalue())
+
+
+def parts(place: QuarantinePlace) -> tuple[str, ...]:
+    """The paths of the parts that exist, in the order of their numbers."""
+    if place.root.scheme is Scheme.LOCAL and not Path(place.root.uri).is_dir():
+        return ()
+    return tuple(path for path in _objects(place).list(place.folder) if _is_part(place, path))
+
+
+def remove_parts(place: QuarantinePlace, *, kept: Iterable[int] = ()) -> None:
+    """Remove what the load wrote, except the parts with these numbers."""
+    spared = {place.part(number) for number in kept}
+    for path in parts(place):
+        if path not in spared:
+            _objects(place).delete(path)
+
+
+def _is_part(place: QuarantinePlace, path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == place.folder and name.startswith(place.operation_id)
+
+
+def _objects(place: QuarantinePlace) -> Objects:
+    return StoredObjects(place.root, create=True)

@@ -17,38 +17,41 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.orphans import ListedFork, Reconciled, preview_reconcile, reconcile_forks
-from omnigraph.commit.politeness import began_at
 from omnigraph.commit.sidecar import pending_operations
+from omnigraph.commit.start import began_at
 from omnigraph.display.cells import counted, file_size
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.language.diagnostics import shown
-from omnigraph.maintenance.leftovers import (
+from omnigraph.maintenance.preconditions import require_ready
+from omnigraph.maintenance.protection import (
     Leftovers,
+    Protection,
     abandon_stale_creations,
     ended_holds,
     find_leftovers,
+    read_protection,
+    registered_tables,
     remove_ended_holds,
     remove_leftovers,
+    remove_table,
 )
-from omnigraph.maintenance.preconditions import require_ready
-from omnigraph.maintenance.protection import Protection, read_protection
-from omnigraph.maintenance.registered import registered_tables, remove_table
 from omnigraph.maintenance.workers import by_table, maintenance_concurrency
 from omnigraph.storage.lance.forks import drop_fork, forks_of
 from omnigraph.storage.manifest.history import HISTORY, forget_old_history
-from omnigraph.storage.manifest.retention import Line, raise_floors
-from omnigraph.storage.manifest.swap import forget_old_versions, read_manifest
-from omnigraph.storage.manifest.version_gc import (
+from omnigraph.storage.manifest.retention import (
+    Line,
     Removal,
     older_than,
     preview_removal,
+    raise_floors,
     remove_checksums,
     remove_versions,
     versions_of,
 )
+from omnigraph.storage.manifest.swap import forget_old_versions, read_manifest
 from omnigraph.storage.refs.branches import living_branches
 
 if TYPE_CHECKING:

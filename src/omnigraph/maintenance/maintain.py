@@ -3,36 +3,70 @@
 Invariant: every step is repeatable and continues an earlier run, so an interrupted run is resumed
 by running it again. A graph that fails its check is not changed, unless all that was found is drift
 on branches other than main.
+
+What a nightly run does to a graph, as a file says it.
+
+    [check]
+    enabled = true
+
+    [optimize]
+    enabled = true
+    target_rows_per_fragment = 1048576
+
+    [cleanup]
+    enabled = true
+    keep = 10
+    older_than = "7d"
+
+    [branches]
+    remove_abandoned = false
+
+Invariant: an unknown word is refused; what is left out has the default shown by `Policy`.
+
+The result of a nightly run as a text file for the node exporter of Prometheus.
+
+Invariant: the file is replaced as a whole, so that it is never read half written.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
-from omnigraph.arguments import acting
+from omnigraph.arguments import acting, parse_age, plain_text
 from omnigraph.commit.orphans import reconcile_forks
 from omnigraph.commit.refs import abandoned_branches, delete_branch
 from omnigraph.commit.sidecar import pending_sidecars
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
-from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError, OmnigraphError
-from omnigraph.maintenance.cleanup import cleanup_graph
-from omnigraph.maintenance.optimize import SkipReason, optimize_graph
+from omnigraph.errors import (
+    ConflictError,
+    DamagedGraphError,
+    InvalidInputError,
+    NotFoundError,
+    OmnigraphError,
+)
+from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.language.diagnostics import shown as shown_value
+from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph
+from omnigraph.maintenance.optimize import OptimizeOptions, SkipReason, optimize_graph
 from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.refs.holding import Holding
+from omnigraph.storage.refs.holds import Holding
 from omnigraph.validation.check import Problem, check_graph, findings_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.clock import Clock
-    from omnigraph.maintenance.policy import Policy
     from omnigraph.maintenance.workers import Workers
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.store import Objects
@@ -272,3 +306,126 @@ def _cleaned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
         ),
         outcome=StepOutcome.FAILED if report.failed else StepOutcome.DONE,
     )
+
+
+_WORDS: Final[Mapping[str, Mapping[str, type]]] = {
+    "check": {"enabled": bool},
+    "optimize": {"enabled": bool, "target_rows_per_fragment": int},
+    "branches": {"remove_abandoned": bool},
+    "cleanup": {"enabled": bool, "keep": int, "older_than": str, "allow_unsafe_keep": bool},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Which steps run, and how; without a file all of them, with a week of history kept."""
+
+    check: bool = True
+    optimize: bool = True
+    optimize_options: OptimizeOptions = field(default_factory=OptimizeOptions)
+    remove_abandoned_branches: bool = False
+    cleanup: bool = True
+    cleanup_policy: CleanupPolicy = field(
+        default_factory=lambda: CleanupPolicy(keep_versions=10, older_than=timedelta(days=7))
+    )
+
+
+def parse_policy(text: str, *, name: str = "policy") -> Policy:
+    """Read a policy.
+
+    Args:
+        text: The policy as TOML.
+        name: The name of the text in errors.
+
+    Raises:
+        InvalidInputError: it is not TOML, or has a word or value that is not known.
+    """
+    plain_text(name, argument="name")
+    try:
+        said = tomllib.loads(plain_text(text, argument="text"))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError(f"{name} is not TOML: {error}") from error
+    _require_known(said, _WORDS, where=name)
+    for section, words in said.items():
+        if not isinstance(words, dict):
+            raise InvalidInputError(
+                f"{section} in {name} is {shown_value(words, 40)}, expected a section"
+            )
+        _require_known(words, _WORDS[section], where=f"[{section}] of {name}")
+        for word, value in words.items():
+            _require_type(value, _WORDS[section][word], where=f"{section}.{word} in {name}")
+    optimize, cleanup = said.get("optimize", {}), said.get("cleanup", {})
+    return Policy(
+        check=said.get("check", {}).get("enabled", True),
+        optimize=optimize.get("enabled", True),
+        optimize_options=OptimizeOptions(
+            target_rows_per_fragment=optimize.get("target_rows_per_fragment")
+        ),
+        remove_abandoned_branches=said.get("branches", {}).get("remove_abandoned", False),
+        cleanup=cleanup.get("enabled", True),
+        cleanup_policy=_cleanup(cleanup),
+    )
+
+
+def _cleanup(said: Mapping[str, Any]) -> CleanupPolicy:
+    """Both words have defaults only if neither is said: one alone means what it says."""
+    if "keep" not in said and "older_than" not in said:
+        return Policy().cleanup_policy
+    age = said.get("older_than")
+    return CleanupPolicy(
+        keep_versions=said.get("keep"), older_than=None if age is None else parse_age(age)
+    ).checked(allow_unsafe_keep=said.get("allow_unsafe_keep", False))
+
+
+def _require_known(said: Mapping[str, Any], known: Mapping[str, Any], *, where: str) -> None:
+    for word in said:
+        if word not in known:
+            hint = did_you_mean(word, known)
+            raise InvalidInputError(
+                f"{where} says {shown_value(word, 40)}" + (f" ({hint})" if hint else ""),
+                next_step=f"Known values: {', '.join(known)}.",
+            )
+
+
+def _require_type(value: object, expected: type, *, where: str) -> None:
+    if type(value) is not expected:
+        raise InvalidInputError(f"{where} is {shown_value(value, 40)}, expected {_KINDS[expected]}")
+
+
+_KINDS: Final = {bool: "true or false", int: "a whole number", str: "a text"}
+
+
+def write_metrics(report: MaintainReport, path: Path) -> None:
+    """Replace the file at a path."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text("".join(f"{line}\n" for line in metric_lines(report)), encoding="utf-8")
+    beside.replace(path)
+
+
+def metric_lines(report: MaintainReport) -> Iterator[str]:
+    """One gauge per number; the graph and the step are labels."""
+    graph = report.root.replace("\\", r"\\").replace('"', r"\"")
+    started = datetime.fromisoformat(report.started_at).timestamp()
+    yield from _gauge("last_run_timestamp_seconds", "Start time of the last run.")
+    yield f'omnigraph_maintain_last_run_timestamp_seconds{{graph="{graph}"}} {started:.3f}'
+    yield from _gauge("exit_code", "Exit code of the last run; 0 is success.")
+    yield f'omnigraph_maintain_exit_code{{graph="{graph}"}} {report.exit_code}'
+    yield from _gauge("step_seconds", "Duration of a step.")
+    for step in report.steps:
+        labels = f'graph="{graph}",step="{step.step}"'
+        yield f"omnigraph_maintain_step_seconds{{{labels}}} {step.seconds:.3f}"
+    yield from _gauge("step_ok", "Whether a step succeeded or was not requested.")
+    for step in report.steps:
+        labels = f'graph="{graph}",step="{step.step}"'
+        well = step.outcome in {StepOutcome.DONE, StepOutcome.OFF}
+        yield f"omnigraph_maintain_step_ok{{{labels}}} {int(well)}"
+    yield from _gauge("count", "What a step counted.")
+    for step in report.steps:
+        for name, value in step.counts.items():
+            labels = f'graph="{graph}",step="{step.step}",what="{name}"'
+            yield f"omnigraph_maintain_count{{{labels}}} {value}"
+
+
+def _gauge(name: str, helpful: str) -> Iterator[str]:
+    yield f"# HELP omnigraph_maintain_{name} {helpful}"
+    yield f"# TYPE omnigraph_maintain_{name} gauge"

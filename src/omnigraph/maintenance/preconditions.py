@@ -2,6 +2,10 @@
 
 Invariant: reads only. Writers at work are no hindrance: what they may need is protected by their
 sidecars. One that died is, because it is not decided yet which of its versions count.
+
+Whether a version of a table has the columns that the schema declares.
+
+Invariant: a version that does not is never published; no reader could make sense of it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from omnigraph.errors import ConflictError, RecoveryRequiredError
 from omnigraph.validation.schema_contract import SchemaContract, read_contract
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from omnigraph.clock import Clock
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
@@ -57,3 +63,31 @@ def require_settled(objects: Objects, clock: Clock, *, verb: str) -> None:
                 next_step=f"Run `omnigraph recovery run {objects.root}`, which settles it, then "
                 f"{verb} again.",
             )
+
+
+def misfit_of(columns: pa.Schema, declared: pa.Schema | None, *, version: int) -> str | None:
+    """The first column that is not as the schema declares it: nothing could read it any more."""
+    if declared is None:
+        return "the schema has no such type"
+    for field in declared:
+        if field.name not in columns.names:
+            return f"column {field.name!r} is missing in version {version}"
+        stored = columns.field(field.name)
+        if not stored.equals(field):
+            return (
+                f"column {field.name!r} of version {version} is "
+                f"{_spelt(stored)}, the schema says {_spelt(field)}"
+            )
+        if not dict(field.metadata or {}).items() <= dict(stored.metadata or {}).items():
+            return (
+                f"column {field.name!r} of version {version} lost the metadata that Omnigraph "
+                "gives its columns"
+            )
+    for name in columns.names:
+        if name not in declared.names:
+            return f"column {name!r} of version {version} is not in the schema"
+    return None
+
+
+def _spelt(field: pa.Field) -> str:
+    return f"{field.type}{'' if field.nullable else ' not null'}"

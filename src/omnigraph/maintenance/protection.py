@@ -4,34 +4,62 @@ Invariant: everything here is read after the floors were raised, in an order tha
 branches, sidecars, manifests, tags, holds, and the logs once more. If a branch came or went
 meanwhile, there is no answer this time. Nothing is guessed: a manifest or a hold that cannot be
 read stops everything.
+
+Leftovers of dead writers: files of abandoned loads, unfinished forks, unregistered tables.
+
+Invariant: an operation's leftovers go only when it has no sidecar and began more than a day ago. A
+process that still works for it finds its claim gone and stops; nothing published is named here.
+
+Every path where a table lies or lay: tables of today, of branches, and of types that are gone.
+
+Invariant: what a manifest registers is looked at, whether or not a reader of main can see it; a
+table that is no longer read is removed whole, like an unread fork.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.commit.sidecar import Sidecar, pending_sidecars, read_sidecar
-from omnigraph.errors import NotFoundError
+from omnigraph.commit.sidecar import Sidecar, pending_operations, pending_sidecars, read_sidecar
+from omnigraph.commit.start import began_at
+from omnigraph.errors import NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
-from omnigraph.storage.manifest.branch_identity import BranchRef
+from omnigraph.storage.lance.forks import forks_of
 from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
-from omnigraph.storage.manifest.retention import Line, line_of
-from omnigraph.storage.manifest.state import ManifestState
-from omnigraph.storage.manifest.swap import read_manifest, read_manifest_version
+from omnigraph.storage.manifest.retention import Line, Removal, line_of
+from omnigraph.storage.manifest.state import BranchRef, ManifestState
+from omnigraph.storage.manifest.swap import manifest_branches, read_manifest, read_manifest_version
 from omnigraph.storage.manifest.time_travel import moves_up_to
-from omnigraph.storage.pinned_tables import entries
-from omnigraph.storage.refs.branches import BranchLog, BranchState, branch_logs
-from omnigraph.storage.refs.holds import Hold, stored_holds
-from omnigraph.storage.refs.tags import claimed_tags
-from omnigraph.storage.snapshot import locations_of
+from omnigraph.storage.manifest_rows import Table
+from omnigraph.storage.refs.branches import (
+    BranchLog,
+    BranchState,
+    append_entry,
+    branch_logs,
+    living_branches,
+)
+from omnigraph.storage.refs.holds import (
+    CLOCK_MARGIN,
+    HOLD_MAX,
+    Hold,
+    readable_holds,
+    remove_hold,
+    stored_holds,
+)
+from omnigraph.storage.refs.logs import RefState
+from omnigraph.storage.refs.tags import append_tag_entry, claimed_tags, tag_logs
+from omnigraph.storage.snapshot import TableEntry, entries, locations_of
 
 if TYPE_CHECKING:
+    from omnigraph.clock import Clock
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.storage.snapshot import TableEntry
+
 
 _PAIRS_OF_BRANCHES_MAX: Final = 30
 """Up to so many branches, the common ancestor of any two is kept for their merge."""
@@ -204,3 +232,174 @@ def _left_by(
     for table_key, pin in moves_up_to(graph, commit_id, len(locations)).items():
         for place in locations.get(table_key, ()):
             yield Line(place, pin.fork), pin.version
+
+
+def registered_tables(objects: Objects) -> tuple[TableEntry, ...]:
+    """One entry per path, main's tables first; only its key and its location mean anything.
+
+    Tables that main does not see are called by their key and their path.
+    """
+    states = list(_states(objects))
+    found = {entry.location: entry for entry in states[0].snapshot().tables.values()}
+    for state in states:
+        for key, locations in locations_of(state.rows).items():
+            for location in locations:
+                found.setdefault(location, _unseen(key, location))
+    return tuple(found.values())
+
+
+def remove_table(objects: Objects, location: str, *, versions: int) -> Removal:
+    """Delete all files of a table that is no longer read."""
+    sizes = objects.sizes(location)
+    for path in sizes:
+        objects.delete(path)
+    return Removal(versions=versions, files=len(sizes), bytes=sum(sizes.values()))
+
+
+def _states(objects: Objects) -> Iterator[ManifestState]:
+    yield read_manifest(objects.root)
+    for ref in living_branches(objects).values():
+        try:
+            yield read_manifest(objects.root, branch=ref)
+        except NotFoundError:
+            # Deleted meanwhile: what it alone had is found no more, and kept.
+            continue
+
+
+def _unseen(table_key: str, location: str) -> TableEntry:
+    return TableEntry(
+        table_key=f"{table_key} at {location}",
+        location=location,
+        version=1,
+        fork=None,
+        branch=None,
+        row_count=0,
+    )
+
+
+_GRACE: Final = timedelta(days=1)
+_CREATION_MAX: Final = timedelta(hours=1)
+
+_Found = tuple[str, str, int]
+"""Whose it is, its path and its size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """Unreferenced objects and their size."""
+
+    paths: tuple[str, ...] = ()
+    bytes: int = 0
+
+
+def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
+    """Data of dead writers; listed before the sidecars, so that no active writer is among them."""
+    found = [*_staged(objects), *_torn_forks(objects), *_unregistered_tables(objects)]
+    working = set(pending_operations(objects))
+    dead = {
+        path: size
+        for owner, path, size in found
+        if owner not in working and _is_over(owner, now=clock.now(), grace=_GRACE)
+    }
+    return Leftovers(paths=tuple(sorted(dead)), bytes=sum(dead.values()))
+
+
+def remove_leftovers(objects: Objects, clock: Clock) -> Leftovers:
+    found = find_leftovers(objects, clock)
+    for path in found.paths:
+        objects.delete(path)
+    return found
+
+
+def abandon_stale_creations(objects: Objects, clock: Clock) -> tuple[str, ...]:
+    """Remove claims of branches and tags whose creation was abandoned; what they keep is freed."""
+    abandoned: list[str] = []
+    for name, log in branch_logs(objects).items():
+        if log.ref is not None and _is_stale(log.state, log.ref.claimed_at, clock):
+            append_entry(objects, log, log.ref, RefState.ABANDONED)
+            abandoned.append(name)
+    for name, tagged in tag_logs(objects).items():
+        if tagged.ref is not None and _is_stale(tagged.state, tagged.ref.created_at, clock):
+            append_tag_entry(objects, tagged, tagged.ref, RefState.ABANDONED)
+            abandoned.append(name)
+    return tuple(abandoned)
+
+
+def remove_ended_holds(objects: Objects, clock: Clock) -> tuple[str, ...]:
+    """Remove expired holds, and those that are too old to be in use."""
+    ended = ended_holds(objects, clock)
+    for hold_id in ended:
+        remove_hold(objects, hold_id)
+        reach("hold.post_remove")
+    return ended
+
+
+def ended_holds(objects: Objects, clock: Clock) -> tuple[str, ...]:
+    now = clock.now()
+    return tuple(
+        hold_id
+        for hold_id, hold in readable_holds(objects)
+        if (
+            hold.is_over(now)
+            if hold is not None
+            else _is_over(hold_id, now=now, grace=HOLD_MAX + CLOCK_MARGIN)
+        )
+    )
+
+
+def _is_stale(state: RefState | None, claimed_at: str, clock: Clock) -> bool:
+    age = clock.now() - datetime.fromisoformat(claimed_at)
+    return state is RefState.CREATING and age > _CREATION_MAX
+
+
+def _staged(objects: Objects) -> Iterator[_Found]:
+    """Parts that loads and Spark jobs leave for each other, and the claims they work under."""
+    for path, size in objects.sizes(names.STAGING_DIR).items():
+        yield names.staging_owner(path), path, size
+
+
+def _torn_forks(objects: Objects) -> Iterator[_Found]:
+    """Folders that Lance made for a fork it never listed."""
+    root = objects.root
+    located = {row.location for row in read_manifest(root).rows if isinstance(row, Table)}
+    for location in sorted(located):
+        with suppress(OmnigraphError):
+            yield from _unlisted(objects, location, set(forks_of(root, location)))
+    with suppress(NotFoundError):
+        yield from _unlisted(objects, names.MANIFEST, set(manifest_branches(root)))
+
+
+def _unregistered_tables(objects: Objects) -> Iterator[_Found]:
+    """Tables of schema changes that were undone, or made on a branch that is gone."""
+    made = {
+        location: owner
+        for directory in names.TABLE_DIRS
+        for location in objects.folders(directory)
+        if (owner := names.table_maker(location)) is not None
+    }
+    if not made:
+        return
+    # Asked before the manifests are read: who publishes a table in between is among them.
+    working = set(pending_operations(objects))
+    known = {entry.location for entry in registered_tables(objects)}
+    known |= {location for tag in claimed_tags(objects) for _, location, *_ in tag.tables}
+    known |= {held.location for hold in stored_holds(objects) for held in hold.versions}
+    for log in branch_logs(objects).values():
+        origin = None if log.ref is None else log.ref.forked_from
+        known |= {location for _, location, *_ in (origin and origin.tables) or ()}
+    for location in (each for each in made.keys() - known if made[each] not in working):
+        for path, size in objects.sizes(location).items():
+            yield made[location], path, size
+
+
+def _unlisted(objects: Objects, location: str, listed: set[str]) -> Iterator[_Found]:
+    for path, size in objects.sizes(names.forks_folder(location)).items():
+        fork = names.fork_at(location, path)
+        if fork not in listed:
+            incarnation, operation = names.fork_owner(fork)
+            yield operation or incarnation, path, size
+
+
+def _is_over(owner: str, *, now: datetime, grace: timedelta) -> bool:
+    began = began_at(owner)
+    return began is not None and now - began > grace

@@ -30,12 +30,11 @@ from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import OmnigraphError
-from omnigraph.maintenance.misfits import misfit_of
-from omnigraph.maintenance.preconditions import require_ready
+from omnigraph.maintenance.preconditions import misfit_of, require_ready
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.manifest.history import Recovery, record_recovery
 from omnigraph.storage.staging.drift import DriftClass, ForeignVersion, table_drift
-from omnigraph.validation.input.named_types import declared_types
+from omnigraph.validation.input.intake import declared_types
 
 if TYPE_CHECKING:
     import pyarrow as pa

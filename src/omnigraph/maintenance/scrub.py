@@ -22,8 +22,7 @@ from omnigraph.commit.sidecar import PointedTable, WriterKind
 from omnigraph.display.cells import Cell, counted, file_size
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.objects.digests import digest_of_values
-from omnigraph.storage.objects.documents import MALFORMED, parsed, typed
+from omnigraph.storage.objects.documents import MALFORMED, digest_of_values, parsed, typed
 from omnigraph.storage.refs.stored_files import (
     StoredFile,
     StoredFiles,
@@ -32,8 +31,7 @@ from omnigraph.storage.refs.stored_files import (
     stored_files,
 )
 from omnigraph.storage.staging.checksum_recording import record_version
-from omnigraph.validation.check import Finding
-from omnigraph.validation.deep_check import file_findings, list_findings
+from omnigraph.validation.check import Finding, file_findings, list_findings
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock

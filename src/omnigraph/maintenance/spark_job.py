@@ -26,7 +26,7 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageUnavailableError,
 )
-from omnigraph.runner.failures import job_errors
+from omnigraph.runner.scan import job_errors
 from omnigraph.runner.session import without_noise
 from omnigraph.storage.indexes.segments import (
     IndexTask,
@@ -37,7 +37,7 @@ from omnigraph.storage.indexes.segments import (
     merge_segments,
 )
 from omnigraph.storage.lance.compaction import CompactionWork, execute_task
-from omnigraph.storage.lance.fragments import grouped, plan_scan
+from omnigraph.storage.lance.tables import grouped, plan_scan
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.refs.stored_files import StoredFile, compare
 

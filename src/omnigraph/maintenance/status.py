@@ -16,7 +16,7 @@ from omnigraph.display.tables import TableView
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.lance.tables import IndexCoverage, table_health
 from omnigraph.storage.objects.location import Scheme
-from omnigraph.storage.refs.holding import list_holds
+from omnigraph.storage.refs.holds import list_holds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from omnigraph import names
 from omnigraph.errors import ConflictError
 from omnigraph.storage.manifest.commit_graph import base_of
-from omnigraph.storage.manifest.commits import all_commits
-from omnigraph.storage.manifest.time_travel import snapshot_of
+from omnigraph.storage.manifest.time_travel import all_commits, snapshot_of
 
 if TYPE_CHECKING:
     from omnigraph.storage.manifest.state import ManifestState

@@ -26,16 +26,15 @@ from omnigraph.diff.spark_diff import (
     read_files,
 )
 from omnigraph.merge.conflicts import MergeCounts
-from omnigraph.merge.spool import Spool
+from omnigraph.merge.table_merge import Spool
 from omnigraph.merge.three_way import MergeStep, TableToMerge, merge_changes
-from omnigraph.storage.lance.fragments import scan_fragments
+from omnigraph.storage.lance.tables import scan_fragments
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.bulk import shrink, write_replacements, write_rows
 from omnigraph.storage.staging.edits import Located, row_parts
 from omnigraph.validation.constraints import EdgeCount, TypeRules, UniqueTuple
-from omnigraph.validation.reasons import Reason
 from omnigraph.validation.row_checks import check_rows
-from omnigraph.validation.violations import BadRows, Violation
+from omnigraph.validation.violations import BadRows, Reason, Violation
 
 if TYPE_CHECKING:
     from omnigraph.diff.table_diff import TableDiff

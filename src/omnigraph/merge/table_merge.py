@@ -2,6 +2,16 @@
 
 Invariant: memory use depends on the batch size and the number of changed ids, not on the rows. The
 target's changes are not computed if it equals the base.
+
+Rows written to disk between two steps, so that memory use depends on the batch size only.
+
+Invariant: rows are read as they were written, any number of times. The owner of the directory
+removes it.
+
+The rules of the schema on the result of a merge: endpoints, unique values, edge counts.
+
+Invariant: looks at the merged changes of all tables together and at the target's pinned rows. A
+deleted node does not cascade: an edge that the other side added to it is reported, not lost.
 """
 
 from __future__ import annotations
@@ -15,15 +25,54 @@ import pyarrow.compute as pc
 
 from omnigraph.diff.table_diff import diff_table
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy
-from omnigraph.merge.spool import Spool
 from omnigraph.merge.three_way import DELETE_SCHEMA, MergeStep, TableToMerge, merge_changes
-from omnigraph.names import ID_COLUMN
+from omnigraph.names import ID_COLUMN, SYSTEM_COLUMNS
+from omnigraph.validation.constraints import UniqueTuple, WriteMode, table_rules
+from omnigraph.validation.keyed_checks import check_keyed
+from omnigraph.validation.row_checks import check_rows
+from omnigraph.validation.violations import BadRows, Violation, report_of
+from omnigraph.validation.write_effects import ProposedWrite
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.validation.constraints import TypeRules
+    from omnigraph.validation.lookups import PinnedTables
+
+
+class Spool:
+    """Batches of one schema in one file."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.rows = 0
+        self._path = path
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write everything; once."""
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(str(self._path), self.schema, options=options) as stream:
+            for batch in batches:
+                if batch.num_rows:
+                    stream.write_batch(batch)
+                    self.rows += batch.num_rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Everything that was written, in order."""
+        with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as stream:
+            yield from stream
+
+    def columns(self, names: Iterable[str]) -> pa.Table:
+        """Some columns of all rows, in memory."""
+        wanted = [name for name in self.schema.names if name in set(names)]
+        schema = pa.schema([self.schema.field(name) for name in wanted])
+        parts = [batch.select(wanted) for batch in self.batches()]
+        return pa.Table.from_batches(parts, schema=schema)
+
 
 _CONFLICTS_KEPT: Final = 10_000
 
@@ -116,3 +165,64 @@ class _Gathered:
 
     def conflicts(self) -> pa.Table:
         return pa.Table.from_batches(self._conflicts, schema=CONFLICT_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenByMerge:
+    """Broken rules in the shape of conflicts: the first of them, and how many there are."""
+
+    conflicts: pa.Table = field(repr=False)
+    total: int
+
+
+def check_merged(
+    merged: Iterable[MergedTable], catalog: Catalog, pinned: PinnedTables
+) -> BrokenByMerge:
+    """Check what a merge writes and deletes against the target it is merged into."""
+    tables = list(merged)
+    rules = table_rules(catalog)
+    findings = [
+        finding for table in tables for finding in _row_findings(table, rules[table.table_key])
+    ]
+    write = ProposedWrite(
+        tables={
+            table.table_key: table.upserts.columns(_keyed_columns(rules[table.table_key]))
+            for table in tables
+        },
+        mode=WriteMode.MERGE,
+        deleted={table.table_key: table.deleted for table in tables if len(table.deleted)},
+        cascades=False,
+    )
+    findings += check_keyed(write, rules, pinned).findings
+    report = report_of(findings)
+    rows = [_conflict(violation) for violation in report.kept]
+    return BrokenByMerge(
+        conflicts=pa.Table.from_pylist(rows, schema=CONFLICT_SCHEMA), total=report.total
+    )
+
+
+def _row_findings(table: MergedTable, rules: TypeRules) -> Iterator[BadRows]:
+    """Rules of single rows, which a combination of columns of both sides may violate."""
+    for batch in table.upserts.batches():
+        yield from check_rows(pa.Table.from_batches([batch]), rules, unreadable={})
+
+
+def _keyed_columns(rules: TypeRules) -> frozenset[str]:
+    found = set(SYSTEM_COLUMNS)
+    for rule in rules.keyed_rules:
+        if isinstance(rule, UniqueTuple):
+            found |= set(rule.columns)
+    return frozenset(found)
+
+
+def _conflict(violation: Violation) -> Mapping[str, str | None]:
+    return {
+        "type": violation.table_key,
+        "id": violation.id or "",
+        "column": ", ".join(violation.columns) or None,
+        "base": None,
+        "ours": None,
+        "theirs": violation.message,
+        "kind": violation.reason.value,
+        "resolution": None,
+    }

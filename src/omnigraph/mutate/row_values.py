@@ -14,8 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.expressions.sql import refusal, sql_of
-from omnigraph.engine.expressions.sql_literals import name, quoted
+from omnigraph.engine.expressions.sql import name, quoted, refusal, sql_of
 from omnigraph.engine.search import matches
 from omnigraph.errors import QueryFailedError
 from omnigraph.query.binding import BoundParameters, BoundValue

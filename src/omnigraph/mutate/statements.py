@@ -2,27 +2,49 @@
 
 Invariant: a statement sees the effects of the earlier ones, and none of its own. Deleting a node
 deletes every edge that is visible at that moment.
+
+The rows of insert and upsert statements.
+
+Invariant: they depend on the parameters alone, not on the graph, so they are made once: an id that
+was drawn for a row stays the same however often the mutation is prepared.
+
+New contents of the rows that an update statement matches.
+
+Invariant: all values are computed from the rows before the statement. What is not assigned is
+copied as it is, blobs included.
+
+Rows of a mutation that break a rule of the schema.
+
+Invariant: a violation names the entity by its id. Rows of a mutation have no position, because
+the statement that made them may have made many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.access.conditions import lance_filter
-from omnigraph.mutate import bounds
-from omnigraph.mutate.bounds import require_bytes, require_rows
-from omnigraph.mutate.overlay import NO_IDS, Overlay, joined, without
-from omnigraph.mutate.pinned_rows import PinnedRows, touching
-from omnigraph.mutate.refusals import require_new
+from omnigraph.errors import InvalidInputError, ValidationFailedError
+from omnigraph.mutate import overlay
+from omnigraph.mutate.overlay import (
+    NO_IDS,
+    Overlay,
+    PinnedRows,
+    joined,
+    require_bytes,
+    require_rows,
+    touching,
+    without,
+)
 from omnigraph.mutate.row_values import RowValues, columns_of
-from omnigraph.mutate.updates import updated_rows
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key
+from omnigraph.query.expressions import Expression, PropertyOf
 from omnigraph.query.typed import (
     DeleteStatement,
     InsertStatement,
@@ -31,10 +53,210 @@ from omnigraph.query.typed import (
     UpdateStatement,
 )
 from omnigraph.schema.catalog import EdgeType
+from omnigraph.validation.constraints import (
+    FiniteKey,
+    InEnum,
+    ProperId,
+    Required,
+    TypeRules,
+    rules_of,
+    table_rules,
+    type_text,
+)
+from omnigraph.validation.input.columns import cast_column
+from omnigraph.validation.input.intake import one_by_one, table_key_of, take_in
+from omnigraph.validation.row_checks import check_rows
+from omnigraph.validation.violations import (
+    BadRows,
+    Reason,
+    Violation,
+    bad_rows,
+    report_of,
+    shown,
+    shown_scalar,
+    unplaced,
+)
 
 if TYPE_CHECKING:
-    from omnigraph.mutate.inserts import Inserts
-    from omnigraph.schema.catalog import Catalog
+    from omnigraph.schema.catalog import Catalog, NodeType
+    from omnigraph.validation.input.casts import Fault
+    from omnigraph.validation.input.columns import RawColumn
+
+
+_ABOUT_VALUES: Final = Required | InEnum | FiniteKey | ProperId
+
+
+def require_none(findings: Iterable[BadRows]) -> None:
+    """Refuse the mutation if there is a finding."""
+    report = report_of(findings)
+    if report.ok:
+        return
+    report = replace(report, kept=tuple(replace(each, row=None) for each in report.kept))
+    raise ValidationFailedError(
+        report.summary(),
+        report=report,
+        next_step="Fix the values or conditions and retry.",
+    )
+
+
+def require_storable(rows: pa.Table, rules: TypeRules, columns: Collection[str]) -> None:
+    """Refuse values that these columns cannot store, even if the row is deleted later."""
+    about_values = tuple(
+        rule
+        for rule in rules.row_rules
+        if isinstance(rule, _ABOUT_VALUES) and rule.column in columns
+    )
+    require_none(check_rows(rows, replace(rules, row_rules=about_values)))
+
+
+def require_new(table_key: str, row_id: str, *, taken: bool) -> None:
+    """Refuse an insert of an existing entity."""
+    if taken:
+        violation = Violation(
+            table_key=table_key,
+            reason=Reason.ID_EXISTS,
+            columns=(ID_COLUMN,),
+            row=None,
+            id=row_id,
+            message="it already exists in the graph; use `upsert` to replace it",
+        )
+        require_none([unplaced([violation], count=1)])
+
+
+_NO_ROW = pa.table({ID_COLUMN: pa.array([""])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inserts:
+    """One row per insert statement, by the position of the statement, and their ids by table."""
+
+    rows: Mapping[int, pa.Table]
+    ids: Mapping[str, pa.StringArray]
+
+
+def inserted_rows(
+    statements: Sequence[TypedStatement],
+    catalog: Catalog,
+    values: RowValues,
+    *,
+    new_id: Callable[[], str],
+) -> Inserts:
+    """Evaluate all inserts.
+
+    Raises:
+        ValidationFailedError: a value cannot be stored.
+        QueryFailedError: a value cannot be computed.
+    """
+    by_table: dict[str, list[int]] = {}
+    for position, statement in enumerate(statements):
+        if isinstance(statement, InsertStatement):
+            by_table.setdefault(statement.table_key, []).append(position)
+    rows: dict[int, pa.Table] = {}
+    ids: dict[str, pa.StringArray] = {}
+    declared, rules = catalog.tables(), table_rules(catalog)
+    for table_key, positions in by_table.items():
+        own = declared[table_key]
+        given = [_values(statements[each], own, values) for each in positions]
+        taken = take_in(own, given, new_ids=one_by_one(new_id))
+        require_none(taken.findings)
+        require_storable(taken.table, rules[table_key], taken.table.column_names)
+        ids[table_key] = taken.table.column(ID_COLUMN).combine_chunks()
+        # A copy each: Lance refuses lists that are slices of others.
+        rows |= {position: taken.table.take([row]) for row, position in enumerate(positions)}
+    return Inserts(rows=rows, ids=ids)
+
+
+def _values(
+    statement: TypedStatement, declared: NodeType | EdgeType, values: RowValues
+) -> dict[str, Any]:
+    assert isinstance(statement, InsertStatement)
+    row: dict[str, Any] = {}
+    computed = {}
+    for each in statement.assignments:
+        known = values.known(each.value)
+        if known is None:
+            computed[each.property] = each.value
+        else:
+            row[each.property] = known[0]
+    if computed:
+        answers = values.computed(_NO_ROW, list(computed.values()), statement.type)
+        row |= {name: answer[0].as_py() for name, answer in zip(computed, answers, strict=True)}
+    for name in declared.properties:
+        require_vector(declared, name, given=row.get(name) is not None)
+    return row
+
+
+def require_vector(declared: NodeType | EdgeType, name: str, *, given: bool) -> None:
+    """Refuse a missing vector that would have to be computed from a text."""
+    each = declared.properties[name]
+    if given or each.embed is None or each.nullable:
+        return
+    raise InvalidInputError(
+        f"{declared.name}.{name} is missing, and this Omnigraph cannot compute it from "
+        f"{each.embed.source} yet",
+        next_step=f"Give the vector: `{name}: $vector`, or declare the property with `?`.",
+    )
+
+
+def updated_rows(
+    statement: UpdateStatement, declared: NodeType | EdgeType, rows: pa.Table, values: RowValues
+) -> pa.Table:
+    """The rows with the assigned values in place of the old ones."""
+    new = {name: rows.column(name) for name in rows.column_names}
+    findings: list[BadRows] = []
+    for name, raw in _assigned(statement, rows, values).items():
+        column, faults = cast_column(raw, declared.properties[name].type)
+        findings += [_unstorable(declared, name, raw, each, rows) for each in faults]
+        if isinstance(raw, list):
+            require_vector(declared, name, given=raw[0] is not None)
+            column = column.take(pa.array(np.zeros(rows.num_rows, np.int64)))
+        new[name] = column
+    require_none(findings)
+    table = pa.Table.from_arrays(list(new.values()), schema=rows.schema)
+    assigned = {each.property for each in statement.assignments}
+    require_storable(table, rules_of(declared), assigned)
+    return table
+
+
+def _assigned(
+    statement: UpdateStatement, rows: pa.Table, values: RowValues
+) -> Mapping[str, RawColumn]:
+    """What is assigned: a column, or a list with the one value that all rows get."""
+    found: dict[str, RawColumn] = {}
+    computed: dict[str, Expression] = {}
+    for each in statement.assignments:
+        known = values.known(each.value)
+        if known is not None:
+            found[each.property] = [known[0]]
+        elif isinstance(each.value, PropertyOf):
+            found[each.property] = rows.column(each.value.name)
+        else:
+            computed[each.property] = each.value
+    if computed:
+        answers = values.computed(rows, list(computed.values()), statement.type)
+        found |= dict(zip(computed, answers, strict=True))
+    return found
+
+
+def _unstorable(
+    declared: NodeType | EdgeType, name: str, raw: RawColumn, fault: Fault, rows: pa.Table
+) -> BadRows:
+    expected = type_text(declared.properties[name].type)
+
+    def message(row: int) -> str:
+        value = raw[row]
+        found = shown_scalar(value) if isinstance(value, pa.Scalar) else shown(value)
+        return f"found {found}, expected {expected}"
+
+    return bad_rows(
+        table_key_of(declared),
+        fault.reason,
+        (name,),
+        pa.array(fault.rows, pa.int64()),
+        ids=rows.column(ID_COLUMN),
+        message=message,
+    )
+
 
 _ADDRESS: Final = "#address"  # no property has this name
 
@@ -154,7 +376,7 @@ class StatementRun:
         for ids in self._pinned.edges_at(key, columns, gone):
             visible = without(ids, table.known)
             count += len(visible)
-            if count <= bounds.ROWS_MAX:
+            if count <= overlay.ROWS_MAX:
                 held.append(visible)
         require_rows(count, what=f"delete {statement.type} with its {edge_type} edges")
         pinned = joined(*held)
@@ -178,7 +400,7 @@ class StatementRun:
                 numbered = numbered.filter(pc.invert(taken))
             found = self._values.matching(numbered, condition, own)
             count += found.num_rows
-            if count <= bounds.ROWS_MAX:
+            if count <= overlay.ROWS_MAX:
                 ids.append(joined(*found.column(ID_COLUMN).chunks))
                 addresses.append(found.column(_ADDRESS).to_numpy())
         require_rows(count, what=f"{verb} {own}")

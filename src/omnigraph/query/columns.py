@@ -2,6 +2,11 @@
 
 Invariant: the catalog and the text of a query alone decide the schema of its result, before
 anything has run. Fields inside of a struct are nullable: those of a missing node are null with it.
+
+What a node or an edge is made of when a query returns it whole.
+
+Invariant: the struct of an entity depends on the catalog and the text of the query alone: its
+id, its type, an edge's ends, and the properties that its variable can read, without blobs.
 """
 
 from __future__ import annotations
@@ -12,11 +17,25 @@ from typing import Final, assert_never
 import pyarrow as pa
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.query.entities import struct_properties
 from omnigraph.query.typed import Column
-from omnigraph.query.types import EdgeOf, EntityType, NodeOf
+from omnigraph.query.types import BLOB, EdgeOf, EntityType, NodeOf
 from omnigraph.schema import arrow
-from omnigraph.schema.catalog import Catalog, EnumType, ListType, ScalarType, VectorType
+from omnigraph.schema.catalog import Catalog, EnumType, ListType, Property, ScalarType, VectorType
+
+
+def struct_properties(entity: EntityType, catalog: Catalog) -> tuple[Property, ...]:
+    """The properties of the struct, as its type, or the interface it is bound by, orders them."""
+    match entity:
+        case NodeOf() if entity.interface is not None:
+            declared = catalog.interfaces[entity.interface].properties
+        case NodeOf():
+            declared = catalog.nodes[entity.types[0]].properties
+        case EdgeOf():
+            declared = catalog.edges[entity.type].properties
+        case _:
+            assert_never(entity)
+    return tuple(each for each in declared.values() if each.type != BLOB)
+
 
 TYPE_FIELD: Final = "type"
 PROPERTIES_FIELD: Final = "properties"

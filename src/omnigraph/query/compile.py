@@ -1,16 +1,259 @@
 """Query text to typed queries, or to the list of everything that is wrong with it.
 
 Invariant: both entry points accept any text; a query is only ever typed without errors.
+
+Checks a syntax tree against a catalog: typed queries and every finding at once.
+
+Invariant: a query is typed exactly when none of the findings about it is an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
 from omnigraph.errors import QueryInvalidError
-from omnigraph.language.diagnostics import Diagnostic, Severity
-from omnigraph.query.check import check_queries
+from omnigraph.language.diagnostics import Diagnostic, Severity, Suggestions
+from omnigraph.names import edge_table_key, node_table_key
+from omnigraph.query import ast
+from omnigraph.query.checks.literals import number_constant, string_constant
+from omnigraph.query.checks.pattern import check_block
+from omnigraph.query.checks.results import check_count, check_order, check_projections
+from omnigraph.query.checks.scope import Findings, Scope
+from omnigraph.query.checks.writes import check_statement
+from omnigraph.query.diagnostics import Rule
 from omnigraph.query.parser import parse_queries
-from omnigraph.query.typed import TypedQuery
-from omnigraph.schema.catalog import ByName, Catalog
+from omnigraph.query.typed import (
+    Block,
+    DeleteStatement,
+    TypedParameter,
+    TypedQuery,
+    TypedRead,
+    TypedWrite,
+)
+from omnigraph.query.types import BLOB
+from omnigraph.schema.catalog import (
+    ByName,
+    Catalog,
+    ListType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.schema.parser import type_hint
+from omnigraph.schema.resolve import VECTOR, VECTOR_SIZE_MAX
+
+NAME_CHARACTERS_MAX: Final = 255
+_NOTES: Final = ("description", "instruction")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedQuery:
+    """A query with its findings; `typed` is None if one of them is an error."""
+
+    declaration: ast.QueryDeclaration
+    typed: TypedQuery | None
+    findings: tuple[Diagnostic, ...]
+
+
+def check_queries(parsed: ast.QueryFile, catalog: Catalog) -> tuple[CheckedQuery, ...]:
+    """Every query of a file, in source order."""
+    names: set[str] = set()
+    checked: list[CheckedQuery] = []
+    suggestions = Suggestions()
+    for declaration in parsed.queries:
+        findings = Findings(suggestions)
+        if declaration.name.text in names:
+            findings.error(
+                Rule.DUPLICATE_QUERY,
+                declaration.name.span,
+                f"the query `{declaration.name.text[:80]}` already exists",
+                "give one of the two another name",
+            )
+        names.add(declaration.name.text)
+        typed = _check_query(declaration, catalog, findings)
+        found = findings.in_source_order()
+        faulty = any(each.severity is Severity.ERROR for each in found)
+        assert faulty or typed is not None, "what is not typed was reported"
+        checked.append(
+            CheckedQuery(declaration=declaration, typed=None if faulty else typed, findings=found)
+        )
+    return tuple(checked)
+
+
+def _check_query(
+    declaration: ast.QueryDeclaration, catalog: Catalog, findings: Findings
+) -> TypedQuery | None:
+    _check_names(declaration, findings)
+    notes = _notes(declaration, findings)
+    parameters = _parameters(declaration, findings)
+    scope = Scope(catalog=catalog, findings=findings, parameters=parameters)
+    body: TypedRead | TypedWrite | None
+    if isinstance(declaration.body, ast.ReadBody):
+        body = _check_read(declaration.body, scope)
+    else:
+        body = _check_write(declaration.body, scope)
+    typed_parameters = tuple(each for each in parameters.values() if each is not None)
+    if body is None or len(typed_parameters) < len(parameters):
+        return None
+    writes = tuple(sorted(set(_writes(body))))
+    return TypedQuery(
+        name=declaration.name.text,
+        parameters=typed_parameters,
+        description=notes.get("description"),
+        instruction=notes.get("instruction"),
+        body=body,
+        reads=tuple(sorted({*_reads(body, catalog), *writes})),
+        writes=writes,
+    )
+
+
+def _check_names(declaration: ast.QueryDeclaration, findings: Findings) -> None:
+    names = [declaration.name, *(each.name for each in declaration.parameters)]
+    if isinstance(declaration.body, ast.ReadBody):
+        names += [each.alias for each in declaration.body.projections if each.alias is not None]
+    for name in names:
+        if len(name.text) > NAME_CHARACTERS_MAX:
+            findings.error(
+                Rule.NAME_TOO_LONG,
+                name.span,
+                f"a name has at most {NAME_CHARACTERS_MAX} characters, found {len(name.text)}",
+            )
+
+
+def _notes(declaration: ast.QueryDeclaration, findings: Findings) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    for annotation in declaration.annotations:
+        name = annotation.name
+        value = string_constant(annotation.value, findings).value
+        assert isinstance(value, str)
+        if name.text not in _NOTES:
+            findings.error(
+                Rule.UNKNOWN_ANNOTATION,
+                name.span,
+                f"a query has no annotation `@{name.text[:80]}`",
+                "a query takes `@description` and `@instruction`",
+            )
+        elif name.text in notes:
+            findings.error(Rule.DUPLICATE_ANNOTATION, name.span, f"`@{name.text}` is given twice")
+        elif not value.strip():
+            findings.error(Rule.EMPTY_ANNOTATION, annotation.value.span, f"`@{name.text}` is empty")
+        notes[name.text] = value
+    return notes
+
+
+def _parameters(
+    declaration: ast.QueryDeclaration, findings: Findings
+) -> dict[str, TypedParameter | None]:
+    parameters: dict[str, TypedParameter | None] = {}
+    for each in declaration.parameters:
+        name = each.name.text
+        if name in parameters:
+            findings.error(
+                Rule.DUPLICATE_PARAMETER, each.name.span, f"`${name[:80]}` is declared twice"
+            )
+            continue
+        if name == "_":
+            findings.error(
+                Rule.ANONYMOUS_VARIABLE, each.name.span, "a parameter needs a name other than `$_`"
+            )
+        declared = _parameter_type(each, findings)
+        parameters[name] = (
+            None
+            if declared is None
+            else TypedParameter(name=name, type=declared, nullable=each.nullable)
+        )
+    return parameters
+
+
+def _parameter_type(each: ast.ParameterDeclaration, findings: Findings) -> PropertyType | None:
+    scalars = {scalar.value: scalar for scalar in Scalar}
+    name = each.type.text
+    if each.size is not None:
+        size = number_constant(each.size, findings)
+        fits = size is not None and isinstance(size.value, int)
+        if name == VECTOR and not each.listed and fits:
+            assert size is not None
+            assert isinstance(size.value, int)
+            if 1 <= size.value <= VECTOR_SIZE_MAX:
+                return VectorType(size=size.value)
+        hint = f"write `Vector(n)` with 1 to {VECTOR_SIZE_MAX} numbers"
+    elif name in scalars:
+        if not each.listed:
+            return ScalarType(scalar=scalars[name])
+        if scalars[name] is not BLOB.scalar:
+            return ListType(item=scalars[name])
+        hint = "a list holds base types other than Blob"
+    elif name == VECTOR:
+        hint = "write its size: `Vector(384)`"
+    else:
+        hint = type_hint(name)
+    findings.error(Rule.PARAMETER_TYPE, each.type.span, "this is not a type for a parameter", hint)
+    return None
+
+
+def _check_read(body: ast.ReadBody, scope: Scope) -> TypedRead | None:
+    checked = check_block(body.clauses, scope)
+    if not checked.scope.variables:
+        scope.findings.error(
+            Rule.DISCONNECTED_BLOCK,
+            body.clauses[0].span,
+            "this `match` binds no variables",
+            "bind a node: `$p: Person`",
+        )
+    projections, grouped = check_projections(body, checked.scope)
+    order = check_order(body, projections, checked.scope, grouped=grouped)
+    limit = check_count(body.limit, "limit", scope)
+    offset = check_count(body.offset, "offset", scope)
+    return TypedRead(
+        block=checked.block,
+        projections=projections,
+        distinct=body.distinct,
+        grouped=grouped,
+        ranking=order.ranking,
+        order=order.keys,
+        limit=limit,
+        offset=offset,
+    )
+
+
+def _check_write(body: ast.WriteBody, scope: Scope) -> TypedWrite | None:
+    typed = [check_statement(each, scope) for each in body.statements]
+    whole = tuple(each for each in typed if each is not None)
+    return TypedWrite(statements=whole) if len(whole) == len(typed) else None
+
+
+def _writes(body: TypedRead | TypedWrite) -> Iterator[str]:
+    if isinstance(body, TypedRead):
+        return
+    for each in body.statements:
+        yield each.table_key
+        if isinstance(each, DeleteStatement):
+            yield from map(edge_table_key, each.incident)
+
+
+def _reads(body: TypedRead | TypedWrite, catalog: Catalog) -> Iterator[str]:
+    if isinstance(body, TypedRead):
+        yield from _block_reads(body.block)
+        return
+    for each in body.statements:
+        edge = catalog.edges.get(each.type)
+        if edge is not None and each.table_key == edge_table_key(each.type):
+            yield node_table_key(edge.source)
+            yield node_table_key(edge.target)
+
+
+def _block_reads(block: Block) -> Iterator[str]:
+    for binding in block.bindings:
+        yield from map(node_table_key, binding.type.types)
+    for traversal in block.traversals:
+        yield edge_table_key(traversal.edge)
+        yield from map(node_table_key, traversal.left_type.types)
+        yield from map(node_table_key, traversal.right_type.types)
+    for inner in (*block.optionals, *block.negations):
+        yield from _block_reads(inner)
 
 
 def compile_queries(text: str, *, catalog: Catalog, filename: str) -> ByName[TypedQuery]:

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from omnigraph.language.diagnostics import Diagnostic, Severity
 from omnigraph.query import ast
-from omnigraph.query.check import CheckedQuery, check_queries
+from omnigraph.query.compile import CheckedQuery, check_queries
 from omnigraph.query.diagnostics import Rule, warning
 from omnigraph.query.parser import parse_queries
 from omnigraph.query.plan import Mutation

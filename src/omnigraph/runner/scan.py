@@ -5,23 +5,60 @@ published commit, regardless of concurrent writes. Columns and conditions are pu
 and the driver reports errors in them before a job runs.
 
 Storage options are part of the task, and are stored nowhere else.
+
+Names of the types of a graph in Spark SQL.
+
+Invariant: no two types share a name, ignoring case as Spark does.
+
+A type is called by its own name. Where a node type and an edge type would be called the same, both
+get their kind in front: `node_Person` and `edge_Person`. Types of one kind that differ only in
+the case of letters cannot both have a view.
+
+The rows of a DataFrame in this process, a few at a time.
+
+Invariant: the driver holds the rows of one batch at a time, in the order of the frame. Values are
+transferred as Arrow, so none is rounded or converted to another time zone.
+
+Errors of executors, translated to the errors of this process.
+
+Invariant: an `OmnigraphError` of a task is raised as the same class with the same message; any
+other failure of a job names the line that caused it. A failed job has published nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
 from omnigraph import names
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import (
+    DamagedGraphError,
+    InvalidInputError,
+    NotFoundError,
+    NothingWrittenError,
+    QueryFailedError,
+    SparkJobFailedError,
+    StorageUnavailableError,
+)
+from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.runner.session import without_noise
-from omnigraph.runner.types import carried_schema, spark_schema, to_spark
-from omnigraph.runner.views import chosen_keys, columns_by_key, view_names
-from omnigraph.storage.lance.fragments import grouped, plan_scan, scan_fragments
-from omnigraph.storage.lance.tables import find_entry, known_columns, open_pinned
+from omnigraph.runner.types import carried_schema, from_spark, spark_schema, to_spark
+from omnigraph.storage.lance.tables import (
+    find_entry,
+    grouped,
+    known_columns,
+    open_pinned,
+    plan_scan,
+    scan_fragments,
+)
 from omnigraph.storage.objects.location import Root
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
 from omnigraph.storage.snapshot import Snapshot, TableEntry
@@ -29,6 +66,65 @@ from omnigraph.storage.snapshot import Snapshot, TableEntry
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+_KIND_END: Final = ":"
+
+
+def view_names(table_keys: Iterable[str]) -> Mapping[str, str]:
+    """The name of the view of every table, by table key, in the given order."""
+    keys = tuple(table_keys)
+    bare = Counter(_type_name(key).casefold() for key in keys)
+    named = {
+        key: _type_name(key) if bare[_type_name(key).casefold()] == 1 else _with_kind(key)
+        for key in keys
+    }
+    taken: dict[str, str] = {}
+    for key, name in named.items():
+        other = taken.setdefault(name.casefold(), key)
+        if other != key:
+            raise InvalidInputError(
+                f"{other} and {key} would both be the view {name!r}, because Spark ignores case",
+                next_step="Name the types to create views of, with only one of the two.",
+            )
+    return named
+
+
+def chosen_keys(table_keys: Iterable[str], types: Sequence[str] | None) -> tuple[str, ...]:
+    """The tables of the types a caller named, by type name or table key; None names all."""
+    keys = tuple(table_keys)
+    if types is None:
+        return keys
+    return tuple(dict.fromkeys(key for each in types for key in _keys_of(each, keys)))
+
+
+def columns_by_key(
+    table_keys: Iterable[str], columns: Mapping[str, Sequence[str]] | None
+) -> Mapping[str, Sequence[str]]:
+    """The columns a caller chose per type, by table key; types left out keep all of theirs."""
+    keys = tuple(table_keys)
+    return {key: chosen for each, chosen in (columns or {}).items() for key in _keys_of(each, keys)}
+
+
+def _keys_of(wanted: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    found = tuple(key for key in keys if wanted in (key, _type_name(key)))
+    if not found:
+        hint = did_you_mean(str(wanted), map(_type_name, keys))
+        raise InvalidInputError(
+            f"there is no type {wanted!r:.80} to create a view of" + (f" ({hint})" if hint else ""),
+            next_step=f"The types are {', '.join(keys)}.",
+        )
+    return found
+
+
+def _type_name(table_key: str) -> str:
+    return table_key.partition(_KIND_END)[2]
+
+
+def _with_kind(table_key: str) -> str:
+    kind, _, name = table_key.partition(_KIND_END)
+    return f"{kind}_{name}"
+
 
 ROWS_PER_TASK: Final = 1 << 18
 """Rows one task reads, unless a single fragment holds more."""
@@ -192,3 +288,77 @@ class SparkTables:
     def __repr__(self) -> str:
         version = self.snapshot.manifest_version
         return f"<{type(self).__name__} {self.root} at manifest version {version}>"
+
+
+_CARRIED: Final[dict[str, type[NothingWrittenError]]] = {
+    each.__name__: each
+    for each in (
+        DamagedGraphError,
+        InvalidInputError,
+        NotFoundError,
+        QueryFailedError,
+        StorageUnavailableError,
+    )
+}
+_OURS: Final = re.compile(
+    r"^omnigraph\.errors\.(?P<name>\w+): (?P<what>.*?)(?:; nothing was written)?\.?$"
+    r"(?:\n(?P<next>[A-Z].*)$)?",
+    re.MULTILINE,
+)
+_RAISED: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception)): .*$", re.MULTILINE)
+_SHOWN_MAX: Final = 300
+
+
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Translate failures of Spark jobs to errors of this package."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise _translated(str(error)) from error
+
+
+def _translated(text: str) -> NothingWrittenError:
+    ours = list(_OURS.finditer(text))
+    if ours and ours[-1]["name"] in _CARRIED:
+        last = ours[-1]
+        return _CARRIED[last["name"]](last["what"], next_step=last["next"] or "")
+    raised = _RAISED.findall(text) or [
+        text.strip().splitlines()[0] if text.strip() else "no reason"
+    ]
+    return SparkJobFailedError(
+        f"a Spark job failed: {raised[-1][:_SHOWN_MAX]}",
+        next_step="Look at the executors' logs; if they were lost or out of memory, run it again.",
+    )
+
+
+_PACKED: Final = "rows"
+_PACKED_DDL: Final = f"{_PACKED} binary"
+
+
+class FrameRows:
+    """A DataFrame as Arrow batches of a given schema."""
+
+    def __init__(self, frame: DataFrame, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._frame = frame
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        with without_noise(), job_errors():
+            # A name with a dot in it, such as `p.age`, would be looked for inside of a column.
+            plain = self._frame.toDF(*(f"c{at}" for at in range(len(self.schema))))
+            packed = plain.mapInArrow(pack, _PACKED_DDL)
+            for row in packed.toLocalIterator():
+                with pa.ipc.open_stream(bytes(row[0])) as reader:
+                    for batch in reader:
+                        yield from_spark(batch.rename_columns(self.schema.names), self.schema)
+
+
+def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each batch of a task as the bytes of a stream of its own."""
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        content = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+        yield pa.RecordBatch.from_arrays([content], names=[_PACKED])

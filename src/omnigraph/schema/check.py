@@ -31,8 +31,7 @@ from omnigraph.schema.checks.constraints import (
     check_constraint,
     check_constraints_together,
 )
-from omnigraph.schema.checks.declarations import check_declarations, kind_word
-from omnigraph.schema.checks.properties import check_properties
+from omnigraph.schema.checks.declarations import check_declarations, check_properties, kind_word
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.parser import INDEX_WORD, belongs_to_body
 from omnigraph.schema.resolve import (

@@ -2,11 +2,17 @@
 
 Invariant: any text gives either a tree or exactly one diagnostic; nothing else is raised.
 Limits on size and characters are enforced before the grammar sees the text.
+
+Translates a syntax error of the grammar to a message for the author of a schema.
+
+Invariant: exactly one diagnostic per refusal, never a token name of the grammar in its text.
 """
 
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -14,7 +20,13 @@ from typing import Any, Final
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput
 
-from omnigraph.language.diagnostics import REFUSED_CHARACTER, Diagnostic, Span, span_at
+from omnigraph.language.diagnostics import (
+    REFUSED_CHARACTER,
+    Diagnostic,
+    Span,
+    did_you_mean,
+    span_at,
+)
 from omnigraph.language.grammars import refused_at
 from omnigraph.schema.ast import (
     Annotation,
@@ -35,8 +47,314 @@ from omnigraph.schema.ast import (
     TypeExpression,
     Word,
 )
+from omnigraph.schema.catalog import VectorMetric
 from omnigraph.schema.diagnostics import Rule, error
-from omnigraph.schema.explain import explain_refusal
+
+DECLARATION_WORDS: Final = ("interface", "node", "edge")
+BASE_TYPE_NAMES: Final = (
+    *("String", "Blob", "Bool", "I32", "I64", "U32", "U64"),
+    *("F32", "F64", "Date", "DateTime"),
+)
+
+METRICS: Final = tuple(each.value for each in VectorMetric)
+
+_OTHER_LANGUAGES: Final = {
+    **dict.fromkeys(("int", "integer", "long", "bigint", "int64"), "I64"),
+    "int32": "I32",
+    **dict.fromkeys(("float", "double", "real", "number", "decimal", "float64"), "F64"),
+    "float32": "F32",
+    **dict.fromkeys(("text", "str", "varchar", "uuid", "json"), "String"),
+    **dict.fromkeys(("timestamp", "time"), "DateTime"),
+    **dict.fromkeys(("bytes", "binary"), "Blob"),
+}
+_OTHER_METRICS: Final = {
+    **dict.fromkeys(("euclidean", "euclid", "norm"), VectorMetric.L2),
+    **dict.fromkeys(("inner_product", "inner", "ip", "product"), VectorMetric.DOT),
+    **dict.fromkeys(("angle", "angular"), VectorMetric.COSINE),
+}
+_IN_WORDS: Final = {
+    "INTERFACE": "`interface`",
+    "NODE": "`node`",
+    "EDGE": "`edge`",
+    "IMPLEMENTS": "`implements`",
+    "TYPE_NAME": "a type name",
+    "NAME": "a property name",
+    "ENUM": "`enum(...)`",
+    "ENUM_VALUE": "an enum value",
+    "ANNOTATION": "an annotation",
+    "STRING": "a string",
+    "NUMBER": "a number",
+    "DOTS": "`..`",
+    "_ARROW": "`->`",
+    "QUESTION": "`?`",
+    "COLON": "`:`",
+    "COMMA": "`,`",
+    "EQUAL": "`=`",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "$END": "the end of the file",
+}
+_SITUATIONS: Final = (
+    (frozenset({"TYPE_NAME", "ENUM", "LSQB"}), "a type such as `String` or `[I64]`"),
+    (frozenset({"NAME", "ANNOTATION", "RBRACE"}), "a property, a constraint or `}`"),
+    (frozenset({"STRING", "NUMBER", "DOTS", "NAME"}), "an argument"),
+    (frozenset({"STRING", "NUMBER", "NAME"}), "a string, a number, `true` or `false`"),
+)
+_HEADER_ANNOTATION_HINT: Final = (
+    "a node takes annotations before `implements`; an interface takes none"
+)
+_WORD: Final = re.compile(r"@?\w[\w-]*")
+_METRIC_EXPECTED: Final = re.compile(r"@index\s*\([^()@]*\bmetric\s*=\s*$")
+_LAST_WORDS: Final = re.compile(r"([^\s{}()\[\],:?]+)\s*$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    text: str
+    offset: int
+    found: str
+    expected: frozenset[str]
+
+    def diagnostic(self, rule: Rule, message: str, hint: str = "") -> Diagnostic:
+        end = self.offset + max(len(self.found), 1)
+        return error(rule, span_at(self.text, self.offset, end), message, hint)
+
+
+def explain_refusal(text: str, offset: int, expected: Collection[str]) -> Diagnostic:
+    """Why the grammar, which expects `expected`, does not accept the text at `offset`."""
+    if offset >= len(text):
+        offset = len(text.rstrip(" \t\r\n"))
+        found = ""
+    else:
+        word = _WORD.match(text, offset)
+        found = word.group() if word else text[offset]
+    refusal = _Refusal(text=text, offset=offset, found=found, expected=frozenset(expected))
+    for explanation in _EXPLANATIONS:
+        diagnostic = explanation(refusal)
+        if diagnostic is not None:
+            return diagnostic
+    return refusal.diagnostic(Rule.SYNTAX, _sentence(refusal), _general_hint(refusal))
+
+
+def _unterminated_comment(refusal: _Refusal) -> Diagnostic | None:
+    if not refusal.text.startswith("/*", refusal.offset):
+        return None
+    return error(
+        Rule.UNTERMINATED_COMMENT,
+        span_at(refusal.text, refusal.offset, refusal.offset + 2),
+        "this comment is never closed",
+        "close it with `*/`; comments do not nest",
+    )
+
+
+def _string(refusal: _Refusal) -> Diagnostic | None:
+    if refusal.found != '"':
+        return None
+    line_end = refusal.text.find("\n", refusal.offset)
+    line_end = len(refusal.text) if line_end < 0 else line_end
+    line = refusal.text[refusal.offset : line_end]
+    whole = re.match(r'"(?:[^"\\]|\\.)*"', line)
+    if whole is not None:
+        hint = "only annotations take strings" if "LPAR" not in refusal.expected else ""
+        return error(
+            Rule.SYNTAX,
+            span_at(refusal.text, refusal.offset, refusal.offset + whole.end()),
+            f"found a string, expected {_expected_words(refusal)}",
+            hint,
+        )
+    return error(
+        Rule.UNTERMINATED_STRING,
+        span_at(refusal.text, refusal.offset, refusal.offset + len(line.rstrip("\r"))),
+        "this string is not closed on its line",
+        'close it with `"`; write `\\n` for a line break and `\\\\` for a backslash',
+    )
+
+
+def _comma(refusal: _Refusal) -> Diagnostic | None:
+    if refusal.found != "," or not {"NAME", "RBRACE"} <= refusal.expected:
+        return None
+    return refusal.diagnostic(
+        Rule.COMMA_BETWEEN_PROPERTIES,
+        "properties are separated by white space, not by commas",
+        "remove the comma",
+    )
+
+
+def _open_range_star(refusal: _Refusal) -> Diagnostic | None:
+    if refusal.found != "*" or not refusal.text[: refusal.offset].rstrip().endswith(".."):
+        return None
+    return refusal.diagnostic(
+        Rule.SYNTAX,
+        "found `*`, an open upper bound is written by leaving it out",
+        "write `0..` instead of `0..*`",
+    )
+
+
+def _lower_case_type(refusal: _Refusal) -> Diagnostic | None:
+    if not {"TYPE_NAME", "ENUM"} <= refusal.expected or not refusal.found[:1].isalpha():
+        return None
+    return refusal.diagnostic(
+        Rule.UNKNOWN_TYPE,
+        f"`{_short(refusal.found)}` is not a type",
+        type_hint(refusal.found),
+    )
+
+
+def _list_item(refusal: _Refusal) -> Diagnostic | None:
+    before = refusal.text[: refusal.offset].rstrip()
+    if refusal.expected == {"TYPE_NAME"} and before.endswith("["):
+        return refusal.diagnostic(
+            Rule.LIST_ITEM,
+            "a list holds one base type",
+            "write a base type such as `[String]`; lists of lists and enums do not exist",
+        )
+    if refusal.found == "?" and "RSQB" in refusal.expected:
+        return refusal.diagnostic(
+            Rule.LIST_ITEM,
+            "`?` belongs after the closing `]`",
+            "write `[String]?`; items may always be null",
+        )
+    return None
+
+
+def _misspelt_declaration(refusal: _Refusal) -> Diagnostic | None:
+    if "NODE" not in refusal.expected or not refusal.found[:1].isalpha():
+        return None
+    if refusal.found == "implements":
+        return None
+    return refusal.diagnostic(
+        Rule.SYNTAX,
+        f"found `{_short(refusal.found)}`, expected {_expected_words(refusal)}",
+        did_you_mean(refusal.found, DECLARATION_WORDS)
+        or "a schema is a list of `node`, `edge` and `interface` declarations",
+    )
+
+
+def _missing_colon(refusal: _Refusal) -> Diagnostic | None:
+    if refusal.expected != {"COLON"}:
+        return None
+    before = _LAST_WORDS.search(refusal.text[max(0, refusal.offset - 300) : refusal.offset])
+    name = before.group(1) if before else "name"
+    right = refusal.found if refusal.found[:1].isalpha() else "..."
+    return refusal.diagnostic(
+        Rule.SYNTAX,
+        f"{_found_words(refusal)}, expected `:` after `{_short(name)}`",
+        f"write `{_short(name)}: {_short(right)}`",
+    )
+
+
+def _metric(refusal: _Refusal) -> Diagnostic | None:
+    before = refusal.text[max(0, refusal.offset - 600) : refusal.offset]
+    if not _METRIC_EXPECTED.search(before):
+        return None
+    if refusal.found[:1].isalpha():
+        message = f"`{_short(refusal.found)}` is not a metric"
+        return refusal.diagnostic(Rule.INDEX_METRIC, message, metric_hint(refusal.found))
+    return refusal.diagnostic(
+        Rule.SYNTAX, f"{_found_words(refusal)}, expected a metric", metric_hint("")
+    )
+
+
+def metric_hint(word: str) -> str:
+    """The metric an author most likely meant by an unknown word."""
+    usual = _OTHER_METRICS.get(word.casefold())
+    if usual is not None:
+        return f"did you mean `{usual}`?"
+    return (
+        did_you_mean(word, METRICS)
+        or f"the metrics are {', '.join(METRICS[:-1])} and {METRICS[-1]}"
+    )
+
+
+def type_hint(word: str) -> str:
+    """The type an author most likely meant by an unknown word."""
+    usual = _OTHER_LANGUAGES.get(word.casefold())
+    if usual is not None:
+        return f"did you mean `{usual}`?"
+    return (
+        did_you_mean(word, (*BASE_TYPE_NAMES, "Vector", "enum"))
+        or f"the base types are {', '.join(BASE_TYPE_NAMES)}; edges join node types"
+    )
+
+
+_EXPLANATIONS: Final[tuple[Callable[[_Refusal], Diagnostic | None], ...]] = (
+    _unterminated_comment,
+    _string,
+    _metric,
+    _comma,
+    _open_range_star,
+    _list_item,
+    _lower_case_type,
+    _misspelt_declaration,
+    _missing_colon,
+)
+
+
+def _sentence(refusal: _Refusal) -> str:
+    return f"{_found_words(refusal)}, expected {_expected_words(refusal)}"
+
+
+def _found_words(refusal: _Refusal) -> str:
+    if not refusal.found:
+        return "the file ends here"
+    return f"found `{_short(refusal.found)}`"
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 40 else word[:37] + "..."
+
+
+def _expected_words(refusal: _Refusal) -> str:
+    left = set(refusal.expected)
+    if "RBRACE" in left:
+        # What could follow the last type is never what the author meant.
+        left -= {"QUESTION", "LPAR"}
+    parts: list[str] = []
+    for terminals, words in _SITUATIONS:
+        if terminals <= left:
+            parts.append(words)
+            left -= terminals
+    parts += [words for terminal, words in _IN_WORDS.items() if terminal in left]
+    if not parts:
+        return "something else"
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
+
+
+def _behind_digit(refusal: _Refusal) -> bool:
+    return refusal.text[refusal.offset - 1 : refusal.offset].isdigit()
+
+
+def _general_hint(refusal: _Refusal) -> str:
+    found, expected = refusal.found, refusal.expected
+    if found and not found.isascii():
+        return "names use ASCII letters, digits and `_` only"
+    for condition, hint in (
+        ("TYPE_NAME" in expected and found[:1].islower(), "type names start with a capital letter"),
+        (
+            "NAME" in expected and "STRING" not in expected and found[:1].isupper(),
+            "property names start with a small letter or `_`",
+        ),
+        (
+            "STRING" in expected and found[:1].isupper(),
+            f'write it as a string: `"{_short(found)}"`',
+        ),
+        ("IMPLEMENTS" in expected and found[:1].isalpha(), did_you_mean(found, ("implements",))),
+        (found == "@", "the name follows `@` at once, in small letters: `@key`"),
+        (found.startswith("@") and "LBRACE" in expected, _HEADER_ANNOTATION_HINT),
+        (found == "implements", "only a node implements interfaces"),
+        (found == ".", "a number has digits on both sides of its point: `0.5`"),
+        (_behind_digit(refusal) and found[:1] in "eE", "numbers are written without an exponent"),
+        (not found and "RBRACE" in expected, "close the body with `}`"),
+        (not found and "RPAR" in expected, "close the parenthesis with `)`"),
+    ):
+        if condition and hint:
+            return hint
+    return ""
+
 
 SCHEMA_BYTES_MAX: Final = 16 * 1024 * 1024
 

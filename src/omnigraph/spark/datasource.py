@@ -65,10 +65,15 @@ from omnigraph.spark.change_source import (
 from omnigraph.storage.manifest.time_travel import moment_of
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.refs.reference_names import is_commit_id, manifest_version
-from omnigraph.storage.refs.references import branch_ref, branch_state, resolve
+from omnigraph.storage.refs.references import (
+    branch_ref,
+    branch_state,
+    is_commit_id,
+    manifest_version,
+    resolve,
+)
 from omnigraph.storage.snapshot import Snapshot
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import WriteMode
 
 _PART_BYTES: Final = 64 << 20
 _STORAGE_PREFIX: Final = "storage."

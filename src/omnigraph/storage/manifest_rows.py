@@ -20,8 +20,7 @@ from omnigraph.display.cells import Moment, short_id
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.objects.digests import digest_of_values
-from omnigraph.storage.objects.documents import MALFORMED, parsed
+from omnigraph.storage.objects.documents import MALFORMED, digest_of_values, parsed
 from omnigraph.storage.objects.location import Durability, stored_path
 
 if TYPE_CHECKING:

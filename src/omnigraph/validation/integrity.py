@@ -13,7 +13,7 @@ from omnigraph import names
 from omnigraph.storage.lance.tables import scan
 from omnigraph.validation.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
 from omnigraph.validation.lookups import database
-from omnigraph.validation.reasons import Reason
+from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

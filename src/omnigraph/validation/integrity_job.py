@@ -28,7 +28,7 @@ from omnigraph.runner.session import without_noise
 from omnigraph.storage.lance.tables import find_entry, open_pinned
 from omnigraph.validation.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
 from omnigraph.validation.integrity import BrokenRule
-from omnigraph.validation.reasons import Reason
+from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -3,27 +3,335 @@
 Invariant: a finding is about the graph as it would be after the write, so a value or an id that the
 same write frees may be used again. One cause gives one finding: rows that repeat an id are reported
 for that and left out of every other check, and a row with a taken id counts as replacing it.
+
+Endpoints of edges exist after the write, for new edges and for remaining pinned edges.
+
+Invariant: a pinned node table is read only for ids that the write does not contain.
+
+How many edges of a type a source has after the write.
+
+Invariant: counted over the result, for the sources the write touches and that still exist: those of
+new, replaced and deleted edges. Other sources are not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.names import ID_COLUMN
-from omnigraph.validation.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
-from omnigraph.validation.count_checks import check_counts
-from omnigraph.validation.endpoint_checks import check_endpoints, check_retained_edges
-from omnigraph.validation.lookups import PROBE_VALUES_MAX, PinnedReads, Within, can_probe
-from omnigraph.validation.modes import WriteMode
-from omnigraph.validation.pinned import PinnedTables
-from omnigraph.validation.reasons import Reason
-from omnigraph.validation.violations import KEPT_MAX, BadRows, bad_rows, shown, shown_scalar
-from omnigraph.validation.write_effects import Change, ProposedWrite, changes_of, deletions
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
+from omnigraph.validation.constraints import (
+    EdgeCount,
+    EndpointExists,
+    TypeRules,
+    UniqueTuple,
+    WriteMode,
+    count_text,
+    missing_text,
+)
+from omnigraph.validation.lookups import (
+    PROBE_VALUES_MAX,
+    PinnedReads,
+    PinnedTables,
+    Within,
+    can_probe,
+)
+from omnigraph.validation.violations import (
+    KEPT_MAX,
+    BadRows,
+    Reason,
+    Violation,
+    bad_rows,
+    shown,
+    shown_scalar,
+    unplaced,
+)
+from omnigraph.validation.write_effects import (
+    EMPTY_IDS,
+    Change,
+    ProposedWrite,
+    changes_of,
+    deletions,
+)
+
+
+def check_endpoints(
+    change: Change, nodes: Change, rule: EndpointExists, reads: PinnedReads
+) -> list[BadRows]:
+    """New edges whose endpoint is neither in this write nor a remaining pinned node."""
+    missing = missing_nodes(change.incoming.column(rule.column), nodes, reads)
+    if not len(missing):
+        return []
+    broken = pc.is_in(change.incoming.column(rule.column), missing).combine_chunks()
+    given = change.given.column(rule.column)
+    return [
+        bad_rows(
+            change.table_key,
+            rule.reason,
+            (rule.column,),
+            change.rows.filter(broken),
+            ids=change.given.column(ID_COLUMN),
+            message=lambda row: missing_text(rule, given[row]),
+        )
+    ]
+
+
+_DANGLING: Final = """
+SELECT count(*) AS total,
+       arg_min({'id': p.id, 'node': p.node}, p.id, KEPT) AS first
+FROM pinned AS p(id, node) HOW JOIN nodes USING (node) ANTI JOIN gone USING (id)
+"""
+
+
+def check_retained_edges(
+    changes: Mapping[str, Change],
+    rules: Mapping[str, TypeRules],
+    reads: PinnedReads,
+    *,
+    cascades: bool,
+) -> list[BadRows]:
+    """Remaining pinned edges whose node is removed.
+
+    Nodes are removed by an overwrite of their type, or by a delete that does not cascade.
+    """
+    findings = []
+    for edge_key, edge_rules in rules.items():
+        for rule in edge_rules.keyed_rules:
+            if not isinstance(rule, EndpointExists) or changes[edge_key].overwritten:
+                continue
+            nodes = changes[rule.node_key]
+            if nodes.overwritten or (len(nodes.deleted) and not cascades):
+                findings += _dangling(changes[edge_key], nodes, rule, reads)
+    return findings
+
+
+def _dangling(
+    change: Change, nodes: Change, rule: EndpointExists, reads: PinnedReads
+) -> list[BadRows]:
+    within = None if nodes.overwritten else Within(column=rule.column, values=nodes.deleted)
+    pinned = reads.rows(change.table_key, (ID_COLUMN, rule.column), within=within)
+    if pinned is None:
+        return []
+    found = reads.query(
+        _DANGLING.replace("KEPT", str(KEPT_MAX)).replace(
+            "HOW", "ANTI" if nodes.overwritten else "SEMI"
+        ),
+        pinned=pinned,
+        nodes=pa.table({"node": nodes.ids if nodes.overwritten else nodes.deleted}),
+        gone=change.gone,
+    ).to_pylist()[0]
+    if not found["total"]:
+        return []
+    kept = [
+        Violation(
+            table_key=change.table_key,
+            reason=rule.reason,
+            columns=(rule.column,),
+            row=None,
+            id=each["id"],
+            message=missing_text(rule, pa.scalar(each["node"])),
+        )
+        for each in found["first"]
+    ]
+    return [unplaced(kept, count=found["total"])]
+
+
+def missing_nodes(wanted: pa.ChunkedArray, nodes: Change, reads: PinnedReads) -> pa.StringArray:
+    """Those of the wanted ids that no node has after the write."""
+    unresolved = pc.unique(wanted).drop_null()
+    unresolved = unresolved.filter(pc.invert(pc.is_in(unresolved, pc.unique(nodes.ids))))
+    if nodes.overwritten or not len(unresolved):
+        return unresolved
+    pinned = reads.rows(
+        nodes.table_key, (ID_COLUMN,), within=Within(column=ID_COLUMN, values=unresolved)
+    )
+    if pinned is None:
+        return unresolved
+    text = "SELECT w.id FROM wanted AS w SEMI JOIN pinned USING (id) ANTI JOIN deleted USING (id)"
+    found = reads.query(
+        text,
+        wanted=pa.table({"id": unresolved}),
+        pinned=pinned,
+        deleted=pa.table({"id": nodes.deleted}),
+    )
+    return unresolved.filter(pc.invert(pc.is_in(unresolved, found.column("id").combine_chunks())))
+
+
+_COUNTS: Final = """
+WITH kept AS (
+    SELECT src, count(*) AS edges
+    FROM pinned AS p(id, src) SEMI JOIN touched USING (src) ANTI JOIN gone USING (id)
+    GROUP BY src
+),
+added AS (SELECT src, count(*) AS edges FROM incoming GROUP BY src)
+SELECT t.src, coalesce(kept.edges, 0)::BIGINT AS kept, coalesce(added.edges, 0)::BIGINT AS added
+FROM touched AS t LEFT JOIN kept USING (src) LEFT JOIN added USING (src)
+ORDER BY t.src
+"""
+
+
+def check_counts(
+    change: Change, nodes: Change, rule: EdgeCount, reads: PinnedReads
+) -> list[BadRows]:
+    """Sources with too many or too few edges after the write."""
+    sources = change.incoming.column(SOURCE_COLUMN)
+    missing = missing_nodes(sources, nodes, reads)
+    touched = _touched_sources(change, nodes, missing, reads)
+    findings = _abandoned(change, nodes, rule, reads) if change.overwritten else []
+    if not len(touched):
+        return findings
+    counts = reads.query(
+        _COUNTS,
+        pinned=_pinned_edges(change, touched, reads),
+        touched=pa.table({"src": touched}),
+        gone=change.gone,
+        incoming=pa.table({"src": sources}),
+    )
+    edges = pc.add(counts["kept"], counts["added"])
+    findings += _too_few(change, rule, counts.filter(pc.less(edges, rule.minimum)))
+    if rule.maximum is not None:
+        findings += _too_many(change, rule, counts.filter(pc.greater(edges, rule.maximum)))
+    return findings
+
+
+def _pinned_edges(
+    change: Change, touched: pa.StringArray, reads: PinnedReads
+) -> pa.Table | pa.RecordBatchReader:
+    columns = (ID_COLUMN, SOURCE_COLUMN)
+    within = Within(column=SOURCE_COLUMN, values=touched)
+    stream = None if change.overwritten else reads.rows(change.table_key, columns, within=within)
+    return change.incoming.select(columns).slice(0, 0) if stream is None else stream
+
+
+def _touched_sources(
+    change: Change, nodes: Change, missing: pa.StringArray, reads: PinnedReads
+) -> pa.StringArray:
+    """Sources of new, replaced and deleted edges that exist after the write."""
+    left = EMPTY_IDS
+    if not change.overwritten:
+        gone = change.gone.column(ID_COLUMN).combine_chunks()
+        pinned = reads.rows(
+            change.table_key,
+            (ID_COLUMN, SOURCE_COLUMN),
+            within=Within(column=ID_COLUMN, values=gone),
+        )
+        if pinned is not None:
+            text = "SELECT DISTINCT p.src FROM pinned AS p(id, src) SEMI JOIN gone USING (id)"
+            found = reads.query(text, pinned=pinned, gone=change.gone)
+            left = found.column("src").combine_chunks()
+    new = pc.unique(change.incoming.column(SOURCE_COLUMN)).drop_null()
+    new = new.filter(pc.invert(pc.is_in(new, missing)))
+    written = pc.unique(nodes.ids)
+    if nodes.overwritten:
+        left = left.filter(pc.is_in(left, written))
+    else:
+        deleted = nodes.deleted.filter(pc.invert(pc.is_in(nodes.deleted, written)))
+        left = left.filter(pc.invert(pc.is_in(left, deleted)))
+    return pc.unique(pa.chunked_array([new, left]))
+
+
+_ABANDONED: Final = """
+WITH abandoned AS (
+    SELECT DISTINCT p.src
+    FROM pinned AS p(src) ANTI JOIN incoming USING (src) EXISTS_JOIN nodes USING (src)
+)
+SELECT count(*) AS total, min(src, KEPT) AS first FROM abandoned
+"""
+
+
+def _abandoned(change: Change, nodes: Change, rule: EdgeCount, reads: PinnedReads) -> list[BadRows]:
+    """Sources that exist and lost every edge because the edge type is overwritten."""
+    pinned = reads.rows(change.table_key, (SOURCE_COLUMN,)) if rule.minimum else None
+    if pinned is None:
+        return []
+    written = pc.unique(nodes.ids)
+    gone = nodes.deleted.filter(pc.invert(pc.is_in(nodes.deleted, written)))
+    text = _ABANDONED.replace("KEPT", str(KEPT_MAX)).replace(
+        "EXISTS_JOIN", "SEMI JOIN" if nodes.overwritten else "ANTI JOIN"
+    )
+    found = reads.query(
+        text,
+        pinned=pinned,
+        incoming=pa.table({"src": change.incoming.column(SOURCE_COLUMN)}),
+        nodes=pa.table({"src": written if nodes.overwritten else gone}),
+    ).to_pylist()[0]
+    if not found["total"]:
+        return []
+    kept = [
+        _violation(change, rule, Reason.TOO_FEW_EDGES, source, edges=0, row=None)
+        for source in found["first"]
+    ]
+    return [unplaced(kept, count=found["total"])]
+
+
+def _too_few(change: Change, rule: EdgeCount, counts: pa.Table) -> list[BadRows]:
+    if not len(counts):
+        return []
+    rows = _rows_by_source(change, counts)
+    kept = []
+    for each in counts.slice(0, KEPT_MAX).to_pylist():
+        source, edges = each["src"], each["kept"] + each["added"]
+        row = rows[source][0] if source in rows else None
+        kept.append(_violation(change, rule, Reason.TOO_FEW_EDGES, source, edges=edges, row=row))
+    every = sorted(row for same in rows.values() for row in same)
+    return [replace(unplaced(kept, count=len(counts)), rows=pa.array(every, pa.int64()))]
+
+
+def _too_many(change: Change, rule: EdgeCount, counts: pa.Table) -> list[BadRows]:
+    """Every new edge beyond the maximum, in input order; else the source, if it had too many."""
+    if not len(counts):
+        return []
+    assert rule.maximum is not None
+    rows = _rows_by_source(change, counts)
+    placed: list[tuple[int, str, int]] = []
+    kept: list[Violation] = []
+    for each in counts.to_pylist():
+        source, edges = each["src"], each["kept"] + each["added"]
+        room = max(rule.maximum - each["kept"], 0)
+        placed += [(row, source, edges) for row in rows.get(source, [])[room:]]
+        if not each["added"]:
+            kept.append(
+                _violation(change, rule, Reason.TOO_MANY_EDGES, source, edges=edges, row=None)
+            )
+    placed.sort()
+    count = len(placed) + len(kept)
+    kept += [
+        _violation(change, rule, Reason.TOO_MANY_EDGES, source, edges=edges, row=row)
+        for row, source, edges in placed[:KEPT_MAX]
+    ]
+    positions = pa.array([row for row, _, _ in placed], pa.int64())
+    return [replace(unplaced(kept, count=count), rows=positions)]
+
+
+def _rows_by_source(change: Change, counts: pa.Table) -> dict[str, list[int]]:
+    """Input positions of the new edges of these sources, in order."""
+    sources = change.incoming.column(SOURCE_COLUMN)
+    wanted = pc.is_in(sources, counts.column("src").combine_chunks()).combine_chunks()
+    found: dict[str, list[int]] = {}
+    for source, row in zip(
+        sources.filter(wanted).to_pylist(), change.rows.filter(wanted).to_pylist(), strict=True
+    ):
+        found.setdefault(source, []).append(row)
+    return found
+
+
+def _violation(
+    change: Change, rule: EdgeCount, reason: Reason, source: str, *, edges: int, row: int | None
+) -> Violation:
+    return Violation(
+        table_key=change.table_key,
+        reason=reason,
+        columns=(SOURCE_COLUMN,),
+        row=row,
+        id=source if row is None else change.given.column(ID_COLUMN)[row].as_py(),
+        message=f"found {edges} edges of source {shown(source)} after the write, "
+        f"expected {count_text(rule)}",
+    )
+
 
 EMPTY_ROWS: Final = pa.array([], pa.int64())
 

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.validation.constraints import EndpointExists
-from omnigraph.validation.keyed_bucket import Finding, KeyPlan, Stage, is_node
-from omnigraph.validation.keys import SPLIT_BITS, RoleKind
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import EndpointExists, WriteMode
+from omnigraph.validation.keyed_bucket import SPLIT_BITS, Finding, KeyPlan, RoleKind, Stage, is_node
 
 if TYPE_CHECKING:
     from omnigraph.validation.constraints import TypeRules
-    from omnigraph.validation.reasons import Reason
+    from omnigraph.validation.violations import Reason
 
 _NONE: Final = np.empty(0, np.uint64)
 

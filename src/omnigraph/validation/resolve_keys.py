@@ -26,16 +26,18 @@ from omnigraph.validation.constraints import (
     KeyedRule,
     TypeRules,
     UniqueTuple,
+    WriteMode,
+    keyed_message,
 )
-from omnigraph.validation.count_checks import check_counts
-from omnigraph.validation.endpoint_checks import check_retained_edges, missing_nodes
-from omnigraph.validation.keyed_checks import clashes, taken_rows
-from omnigraph.validation.lookups import PinnedReads
-from omnigraph.validation.modes import WriteMode
-from omnigraph.validation.pinned import PinnedTables
-from omnigraph.validation.reasons import Reason
-from omnigraph.validation.violations import BadRows
-from omnigraph.validation.wording import keyed_message
+from omnigraph.validation.keyed_checks import (
+    check_counts,
+    check_retained_edges,
+    clashes,
+    missing_nodes,
+    taken_rows,
+)
+from omnigraph.validation.lookups import PinnedReads, PinnedTables
+from omnigraph.validation.violations import BadRows, Reason
 from omnigraph.validation.write_effects import EMPTY_IDS, NO_ROWS, Change
 
 REFUSAL_SCHEMA: Final = pa.schema(

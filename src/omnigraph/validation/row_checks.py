@@ -28,9 +28,9 @@ from omnigraph.validation.constraints import (
     Required,
     RowRule,
     TypeRules,
+    expectation,
 )
 from omnigraph.validation.violations import BadRows, bad_rows, shown_scalar
-from omnigraph.validation.wording import expectation
 
 _CONTROL: Final = r"\p{Cc}"
 

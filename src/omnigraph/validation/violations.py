@@ -1,10 +1,15 @@
 """What was found wrong, in a size that does not grow with the input.
 
 Invariant: counts are exact; only the first violations are kept as text, in the order of the checks.
+
+Why a row is refused: one stable token per reason.
+
+Invariant: tokens are part of reports and quarantine tables; they are added, never changed.
 """
 
 from __future__ import annotations
 
+import enum
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +21,34 @@ import pyarrow as pa
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
-from omnigraph.validation.reasons import Reason
+
+
+class Reason(enum.StrEnum):
+    """Everything that can be wrong with a row, or with a whole input."""
+
+    MALFORMED = "malformed"
+    UNKNOWN_TYPE = "unknown_type"
+    DUPLICATE_MEMBER = "duplicate_member"
+    UNKNOWN_COLUMN = "unknown_column"
+    DUPLICATE_COLUMN = "duplicate_column"
+    WRONG_TYPE = "wrong_type"
+    DOES_NOT_FIT = "does_not_fit"
+    VECTOR_SIZE = "vector_size"
+    VECTOR_ITEM = "vector_item"
+    MISSING_REQUIRED = "missing_required"
+    NOT_IN_ENUM = "not_in_enum"
+    OUT_OF_RANGE = "out_of_range"
+    PATTERN_MISMATCH = "pattern_mismatch"
+    NOT_FINITE_KEY = "not_finite_key"
+    BAD_ID = "bad_id"
+    DUPLICATE_ID = "duplicate_id"
+    ID_EXISTS = "id_exists"
+    SUPERSEDED = "superseded"
+    NOT_UNIQUE = "not_unique"
+    MISSING_ENDPOINT = "missing_endpoint"
+    TOO_MANY_EDGES = "too_many_edges"
+    TOO_FEW_EDGES = "too_few_edges"
+
 
 KEPT_MAX: Final = 100
 """How many violations one report spells out; the others are only counted."""

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, SYSTEM_COLUMNS
-from omnigraph.validation.constraints import EndpointExists, TypeRules
+from omnigraph.validation.constraints import EndpointExists, TypeRules, WriteMode
 from omnigraph.validation.lookups import PinnedReads, Within
-from omnigraph.validation.modes import WriteMode
 
 EMPTY_IDS: Final = pa.array([], pa.string())
 NO_ROWS: Final = pa.table(dict.fromkeys(SYSTEM_COLUMNS, EMPTY_IDS))

@@ -26,13 +26,13 @@ from omnigraph.evolution.plan.data_checks import (
     ValuesInSet,
     ValuesMatch,
 )
-from omnigraph.evolution.plan.plan import Step
-from omnigraph.evolution.plan.property_steps import (
+from omnigraph.evolution.plan.plan import (
     AddProperty,
     DropProperty,
     MakeRequired,
     MapValues,
     RenameProperty,
+    Step,
     WidenProperty,
 )
 from omnigraph.schema.catalog import (

@@ -10,14 +10,12 @@ from typing import Any, get_args
 
 import pytest
 
-from omnigraph.evolution.plan import constraint_differences, differences, planning
+from omnigraph.evolution.plan import differences, planning
 from omnigraph.evolution.plan.data_checks import CheckKind, DataCheck
-from omnigraph.evolution.plan.findings import WARNINGS, EvolutionRule
-from omnigraph.evolution.plan.plan import PropertyStep, TypeStep
-from omnigraph.evolution.plan.plan_json import PLAN_FORMAT
-from omnigraph.evolution.plan.plan_text import plan_text
+from omnigraph.evolution.plan.hints import WARNINGS, EvolutionRule
+from omnigraph.evolution.plan.plan import CostClass, PropertyStep, StepKind, TypeStep
+from omnigraph.evolution.plan.plan_text import PLAN_FORMAT, plan_text
 from omnigraph.evolution.plan.planning import evolve
-from omnigraph.evolution.plan.step_kinds import CostClass, StepKind
 from omnigraph.schema.compile import lint_schema
 from omnigraph.schema.format import format_schema
 from tests.evolution.plan.plan_cases import CASES
@@ -94,7 +92,7 @@ def test_every_code_is_described_and_happens_in_a_golden_plan() -> None:
     plans = [each.evolution().plan for each in CASES]
     happening = {each.code for plan in plans for each in plan.refusals}
     happening |= {each.code for plan in plans for each in plan.warnings}
-    modules = (constraint_differences, planning, differences)
+    modules = (differences, planning, differences)
     written = {code for each in modules for code in CODE.findall(inspect.getsource(each))}
 
     assert documented == written

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from omnigraph.evolution.plan.data_checks import CheckKind
-from omnigraph.evolution.plan.findings import WARNINGS, EvolutionRule
-from omnigraph.evolution.plan.plan_json import plan_document, plan_json
-from omnigraph.evolution.plan.plan_text import plan_text
-from omnigraph.evolution.plan.step_kinds import StepKind
+from omnigraph.evolution.plan.hints import WARNINGS, EvolutionRule
+from omnigraph.evolution.plan.plan import StepKind
+from omnigraph.evolution.plan.plan_text import plan_document, plan_json, plan_text
 from omnigraph.language.diagnostics import Severity
 from tests.evolution.plan import finding_cases, plan_cases
 from tests.evolution.plan.finding_cases import FindingCase

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import SchemaInvalidError
+from omnigraph.evolution.plan.plan import RenameProperty, StepKind
 from omnigraph.evolution.plan.planning import evolve
-from omnigraph.evolution.plan.property_steps import RenameProperty
-from omnigraph.evolution.plan.step_kinds import StepKind
 from omnigraph.ids import node_id
 from omnigraph.schema.catalog import Catalog
 from tests.schema.compiling import compiled

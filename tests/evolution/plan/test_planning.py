@@ -12,12 +12,16 @@ from omnigraph.errors import NothingWrittenError, SchemaInvalidError
 from omnigraph.evolution.plan import planning
 from omnigraph.evolution.plan.columns import CopyFill, LiteralFill, StoredColumn
 from omnigraph.evolution.plan.data_checks import CheckKind, NoNulls, ValuesInRange
-from omnigraph.evolution.plan.plan import Plan
-from omnigraph.evolution.plan.plan_json import plan_json
-from omnigraph.evolution.plan.plan_text import plan_text
+from omnigraph.evolution.plan.plan import (
+    AddProperty,
+    CostClass,
+    DropMode,
+    MakeRequired,
+    Plan,
+    StepKind,
+)
+from omnigraph.evolution.plan.plan_text import plan_json, plan_text
 from omnigraph.evolution.plan.planning import evolve
-from omnigraph.evolution.plan.property_steps import AddProperty, MakeRequired
-from omnigraph.evolution.plan.step_kinds import CostClass, DropMode, StepKind
 from omnigraph.schema.model import model_hash
 from tests.schema.compiling import compiled, rules
 

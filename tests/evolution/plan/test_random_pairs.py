@@ -7,10 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from omnigraph.errors import SchemaInvalidError
-from omnigraph.evolution.plan.applying import apply_to
-from omnigraph.evolution.plan.plan_json import plan_json
-from omnigraph.evolution.plan.plan_text import plan_text
-from omnigraph.evolution.plan.planning import Evolution, evolve
+from omnigraph.evolution.plan.plan_text import plan_json, plan_text
+from omnigraph.evolution.plan.planning import Evolution, apply_to, evolve
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
 from tests.drawing import drawn

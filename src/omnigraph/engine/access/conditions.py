@@ -2,17 +2,28 @@
 
 Invariant: every row that meets the condition meets the filter. What is not certain to mean the
 same to Lance is left out, so the condition itself is always evaluated over what comes back.
+
+Simple conditions evaluated by Arrow functions, without the start-up cost of SQL.
+
+Invariant: a condition evaluated here has the value that the language defines, nulls included.
+Anything that could differ (floats and NaN, numbers of different width, text functions) is left to
+SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
 
+from omnigraph.engine.frames import Column
+from omnigraph.names import ID_COLUMN
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.binding import BoundParameters, BoundValue, known_value
+from omnigraph.query.binding import BoundParameters, BoundValue, is_known, known_value
 from omnigraph.query.expressions import (
     And,
     Comparison,
@@ -20,9 +31,13 @@ from omnigraph.query.expressions import (
     Expression,
     IsNull,
     Membership,
+    Not,
     Or,
     Parameter,
     PropertyOf,
+    StringTest,
+    TypeName,
+    conjuncts,
 )
 from omnigraph.query.types import INTEGER_LIMITS, is_text, scalar_of
 from omnigraph.schema.catalog import Scalar
@@ -127,3 +142,129 @@ def _spelt(column: PropertyOf, value: BoundValue) -> str | None:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+Leaf: TypeAlias = Callable[[Expression], Column]
+_COMPARE: Final = {
+    BinaryOperator.EQUAL: pc.equal,
+    BinaryOperator.NOT_EQUAL: pc.not_equal,
+    BinaryOperator.LESS: pc.less,
+    BinaryOperator.LESS_EQUAL: pc.less_equal,
+    BinaryOperator.GREATER: pc.greater,
+    BinaryOperator.GREATER_EQUAL: pc.greater_equal,
+}
+_MIRRORED: Final = {
+    BinaryOperator.EQUAL: BinaryOperator.EQUAL,
+    BinaryOperator.NOT_EQUAL: BinaryOperator.NOT_EQUAL,
+    BinaryOperator.LESS: BinaryOperator.GREATER,
+    BinaryOperator.LESS_EQUAL: BinaryOperator.GREATER_EQUAL,
+    BinaryOperator.GREATER: BinaryOperator.LESS,
+    BinaryOperator.GREATER_EQUAL: BinaryOperator.LESS_EQUAL,
+}
+_STRING_TESTS: Final = {
+    BinaryOperator.CONTAINS: pc.match_substring,
+    BinaryOperator.STARTS_WITH: pc.starts_with,
+    BinaryOperator.ENDS_WITH: pc.ends_with,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedId:
+    """The only id that can meet a condition, and whether the condition says nothing else."""
+
+    id: str
+    alone: bool
+
+
+def named_id(condition: Expression, parameters: BoundParameters) -> NamedId | None:
+    """The id that a condition asks for, if it asks for one."""
+    for each in conjuncts(condition):
+        if not isinstance(each, Comparison) or each.operator is not BinaryOperator.EQUAL:
+            continue
+        for one, other in ((each.left, each.right), (each.right, each.left)):
+            if isinstance(one, PropertyOf) and one.name == ID_COLUMN and is_known(other):
+                value = known_value(other, parameters)
+                if not isinstance(value, str):
+                    return None
+                return NamedId(id=value, alone=each is condition)
+    return None
+
+
+def simple_condition(  # noqa: PLR0911 - one per kind
+    condition: Expression, leaf: Leaf, parameters: BoundParameters
+) -> Column | None:
+    """The values of a condition, or None if it is not simple enough."""
+    match condition:
+        case Comparison():
+            return _comparison(condition, leaf, parameters)
+        case StringTest():
+            return _string_test(condition, leaf, parameters)
+        case Membership():
+            return _membership(condition, leaf, parameters)
+        case IsNull() if isinstance(condition.operand, PropertyOf):
+            operand = leaf(condition.operand)
+            return pc.is_valid(operand) if condition.negated else pc.is_null(operand)
+        case Not():
+            inner = simple_condition(condition.operand, leaf, parameters)
+            return None if inner is None else pc.invert(inner)
+        case And() | Or():
+            combine = pc.and_kleene if isinstance(condition, And) else pc.or_kleene
+            found: Column | None = None
+            for each in condition.operands:
+                value = simple_condition(each, leaf, parameters)
+                if value is None:
+                    return None
+                found = value if found is None else combine(found, value)
+            return found
+        case _:
+            return None
+
+
+def _comparison(condition: Comparison, leaf: Leaf, parameters: BoundParameters) -> Column | None:
+    for one, other, operator in (
+        (condition.left, condition.right, condition.operator),
+        (condition.right, condition.left, _MIRRORED[condition.operator]),
+    ):
+        if is_known(other) and isinstance(one, PropertyOf | TypeName):
+            column = leaf(one)
+            scalar = _scalar(known_value(other, parameters), column.type)
+            return None if scalar is None else _COMPARE[operator](column, scalar)
+    return None
+
+
+def _string_test(condition: StringTest, leaf: Leaf, parameters: BoundParameters) -> Column | None:
+    if not is_known(condition.part) or not isinstance(condition.text, PropertyOf):
+        return None
+    part = known_value(condition.part, parameters)
+    if not isinstance(part, str):
+        return None
+    return _STRING_TESTS[condition.operator](leaf(condition.text), part)
+
+
+def _membership(condition: Membership, leaf: Leaf, parameters: BoundParameters) -> Column | None:
+    if not is_known(condition.collection) or not isinstance(condition.item, PropertyOf):
+        return None
+    items = known_value(condition.collection, parameters)
+    if not isinstance(items, tuple):
+        return None
+    column = leaf(condition.item)
+    scalars = [_scalar(each, column.type) for each in items]
+    if not items or any(each is None for each in scalars):
+        return None
+    found = pc.is_in(column, value_set=pa.array(items, type=column.type))
+    return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+
+
+def _scalar(value: BoundValue, kind: pa.DataType) -> pa.Scalar | None:
+    """A value as one of a column's type, if nothing about it has to be decided."""
+    exact = (
+        (pat.is_string(kind) and isinstance(value, str))
+        or (pat.is_boolean(kind) and isinstance(value, bool))
+        or (pat.is_integer(kind) and isinstance(value, int) and not isinstance(value, bool))
+    )
+    if not exact:
+        return None
+    try:
+        return pa.scalar(value, type=kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return None  # outside of what the column can hold

@@ -3,38 +3,270 @@
 Invariant: an entity gets its position when it is first read, and keeps it. A frontier is fetched
 once. Reads are bounded: a query that would read too much is stopped and run again with the tables
 in memory.
+
+The best entities of a type by its search indexes, for a scan below a ranking.
+
+Invariant: the entities found include the best ones that meet the condition, as far as the vector
+index finds them; texts are found exactly. None means that every entity has to be read.
+
+When a search index is used, and what its result means for a query.
+
+Invariant: a text search through an index leaves out no row that matches: rows that the index does
+not know are read. A vector search gives exact distances of near rows. None means that the caller
+has to read every row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.engine.access.access import Candidates
-from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_steps
-from omnigraph.engine.access.conditions import lance_filter, one_of
-from omnigraph.engine.access.in_memory import end_tables
-from omnigraph.engine.access.searching import SearchedTable, best_ids, corpus_of
-from omnigraph.engine.chunks import Column, whole
-from omnigraph.engine.frames import Positions, different
-from omnigraph.query.expressions import PropertyOf, walk
+from omnigraph.engine.access.access import Adjacency, Candidates, adjacency_of, sorted_steps
+from omnigraph.engine.access.conditions import exact_filter, lance_filter, one_of
+from omnigraph.engine.access.in_memory import end_tables, shared_cache, text_counts
+from omnigraph.engine.frames import Column, Positions, different, whole
+from omnigraph.engine.search import (
+    Corpus,
+    count_holders,
+    count_texts,
+    distances,
+    having,
+    matches,
+    tokens,
+    words_of,
+)
+from omnigraph.names import ID_COLUMN
+from omnigraph.query.binding import known_value, known_vector
+from omnigraph.query.expressions import (
+    Distance,
+    Fusion,
+    PropertyOf,
+    TextScore,
+    TextSearchKind,
+    walk,
+)
+from omnigraph.query.plan import vector_arm_depth
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.catalog import VectorMetric
+from omnigraph.storage.indexes.search import (
+    ROW_ID,
+    TextQuestion,
+    VectorQuestion,
+    Wanted,
+    nearest,
+    rows_of_fragments,
+    text_hits,
+)
 from omnigraph.storage.lance.dataset_cache import look_up
 from omnigraph.storage.lance.tables import find_entry
 from omnigraph.validation.lookups import PROBE_VALUES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from omnigraph.engine.run import Run
-    from omnigraph.engine.text_scores import Corpus
     from omnigraph.query.expressions import Expression, Ranking
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry
+
+
+DISTANCE: Final = "distance"
+
+_TEXT_ROWS_MIN: Final = 5_000
+_TEXT_SHARE: Final = 10
+"""An index is used if it selects at most one row in this many."""
+_VECTOR_NUMBERS_MIN: Final = 4_000_000
+"""Below this number of values a comparison is faster than opening an index."""
+
+
+def text_candidates(
+    root: Root,
+    entry: TableEntry,
+    column: str,
+    kind: TextSearchKind,
+    query: str,
+    edits: int | None = None,
+) -> pa.StringArray | None:
+    """A superset of the ids of matching rows; None if every row must be read.
+
+    Ids of rows that the index knows are candidates: they still have to be matched.
+    """
+    words = tuple(tokens(query))
+    if not words:
+        return pa.array([], pa.string())
+    question = _text_question(column, kind, words, edits)
+    return _candidates(root, entry, question, lambda texts: matches(texts, kind, query, edits))
+
+
+def word_candidates(root: Root, entry: TableEntry, column: str, word: str) -> pa.StringArray | None:
+    """A superset of the ids of rows with this exact token; None as above."""
+    question = TextQuestion(column=column, words=(word,), wanted=Wanted.ANY)
+    return _candidates(root, entry, question, lambda texts: having(texts, word))
+
+
+def _candidates(
+    root: Root,
+    entry: TableEntry,
+    question: TextQuestion,
+    matching: Callable[[pa.Array], pa.BooleanArray],
+) -> pa.StringArray | None:
+    if entry.row_count < _TEXT_ROWS_MIN:
+        return None
+    hits = text_hits(root, entry, question, most=entry.row_count // _TEXT_SHARE)
+    if hits is None:
+        return None
+    found = list(hits.rows.column(ID_COLUMN).chunks)
+    for batch in rows_of_fragments(root, entry, [ID_COLUMN, question.column], hits.unseen):
+        passed = matching(batch.column(question.column))
+        found.append(batch.column(ID_COLUMN).filter(passed))
+    return pa.concat_arrays(found) if found else pa.array([], pa.string())
+
+
+def _text_question(
+    column: str, kind: TextSearchKind, words: tuple[str, ...], edits: int | None
+) -> TextQuestion:
+    match kind:
+        case TextSearchKind.ANY_TOKEN:
+            return TextQuestion(column=column, words=words, wanted=Wanted.ANY)
+        case TextSearchKind.PHRASE:
+            return TextQuestion(column=column, words=words, wanted=Wanted.ALL_IN_ORDER)
+        case TextSearchKind.FUZZY:
+            assert edits is not None, "fuzzy counts edits"
+            return TextQuestion(column=column, words=words, wanted=Wanted.ANY, edits=edits)
+        case _:
+            assert_never(kind)
+
+
+def nearest_candidates(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table | None:
+    """`id`, `_rowid` and `distance` of near rows, nearest first, at least as many as asked for.
+
+    None if every row must be read: no index, no benefit, or too few rows were found.
+    """
+    numbers = entry.row_count * len(question.query)
+    if numbers < _VECTOR_NUMBERS_MIN or question.count * 2 > entry.row_count:
+        return None
+    found = nearest(root, entry, question)
+    if found is None:
+        return None
+    vectors, metric = found.column(question.column), VectorMetric(question.metric)
+    measured = pa.table(
+        {
+            ID_COLUMN: found.column(ID_COLUMN),
+            ROW_ID: found.column(ROW_ID),
+            DISTANCE: distances(vectors, question.query, metric),
+        }
+    )
+    ranked = measured.filter(measured.column(DISTANCE).is_valid())
+    if len(ranked) < question.count:
+        return None
+    return ranked.sort_by([(DISTANCE, "ascending"), (ID_COLUMN, "ascending")])
+
+
+_VERIFIED_MAX: Final = 4 * PROBE_VALUES_MAX
+"""Above this number of candidates reading all texts is faster than lookups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedTable:
+    """A pinned table that a run searches."""
+
+    root: Root
+    entry: TableEntry
+    run: Run
+
+    def column(self, name: str) -> Iterator[pa.Array]:
+        """Stream a column."""
+        for batch in look_up(self.root, self.entry, (name,), None):
+            self.run.check()
+            yield batch.column(0)
+
+
+def best_ids(
+    table: SearchedTable, predicate: Expression | None, by: Ranking, rows: int | None
+) -> list[str] | None:
+    """A superset of the ids of the best rows of a ranking."""
+    match by:
+        case Distance():
+            return None if rows is None else _nearest(table, predicate, by, rows)
+        case TextScore():
+            return _matching(table, by)
+        case Fusion():
+            found: dict[str, None] = {}
+            for arm in (by.first, by.second):
+                depth = None if rows is None else vector_arm_depth(rows)
+                ids = best_ids(table, predicate, arm, depth)
+                if ids is None:
+                    return None
+                found |= dict.fromkeys(ids)
+            return list(found)
+        case _:
+            assert_never(by)
+
+
+def _nearest(
+    table: SearchedTable, predicate: Expression | None, by: Distance, rows: int
+) -> list[str] | None:
+    where = None
+    if predicate is not None:
+        where = exact_filter(predicate, table.run.parameters)
+        if where is None:
+            return None
+    query = known_vector(by.query, table.run.parameters)
+    if query is None or not rows:
+        return None
+    question = VectorQuestion(
+        column=by.field.name,
+        query=query,
+        metric=by.metric.value,
+        count=rows,
+        where=where,
+    )
+    found = nearest_candidates(table.root, table.entry, question)
+    return None if found is None else found.column(ID_COLUMN).to_pylist()
+
+
+def _matching(table: SearchedTable, by: TextScore) -> list[str] | None:
+    query = known_value(by.query, table.run.parameters)
+    if not isinstance(query, str):
+        return None
+    found = text_candidates(table.root, table.entry, by.field.name, TextSearchKind.ANY_TOKEN, query)
+    return None if found is None else found.to_pylist()
+
+
+def corpus_of(table: SearchedTable, field: str, query: str) -> Corpus:
+    """The corpus of a field; words are counted by the index if there is one."""
+    counts = text_counts(
+        shared_cache(),
+        table.root,
+        table.entry,
+        field,
+        lambda: count_texts(table.column(field)),
+    )
+    holders: dict[str, int] = {}
+    for word in words_of(query):
+        ids = word_candidates(table.root, table.entry, field, word)
+        if ids is None or len(ids) > _VERIFIED_MAX:
+            return Corpus(counts=counts, holders=count_holders(table.column(field), query))
+        holders[word] = _verified(table, field, word, ids)
+    return Corpus(counts=counts, holders=holders)
+
+
+def _verified(table: SearchedTable, field: str, word: str, ids: pa.StringArray) -> int:
+    """How many of the candidates hold the word."""
+    found = 0
+    for begin in range(0, len(ids), PROBE_VALUES_MAX):
+        where = one_of((ID_COLUMN,), ids.slice(begin, PROBE_VALUES_MAX))
+        for batch in look_up(table.root, table.entry, (field,), where):
+            table.run.check()
+            found += having(batch.column(0), word).true_count
+    return found
+
 
 _ENDS: Final = (names.SOURCE_COLUMN, names.TARGET_COLUMN)
 

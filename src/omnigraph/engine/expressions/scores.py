@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.access.access import GraphAccess
-from omnigraph.engine.access.gathering import gathered
-from omnigraph.engine.chunks import Column
-from omnigraph.engine.frames import ABSENT, EntityColumn
-from omnigraph.engine.search import matches
-from omnigraph.engine.text_scores import Corpus, scores
-from omnigraph.engine.vector_distances import distances
+from omnigraph.engine.access.access import GraphAccess, gathered
+from omnigraph.engine.frames import ABSENT, Column, EntityColumn
+from omnigraph.engine.search import Corpus, distances, matches, scores
 from omnigraph.query.binding import known_value, known_vector
 from omnigraph.query.expressions import Distance, Fusion, TextScore, TextSearch
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import duckdb
 import pyarrow as pa
 
-from omnigraph.engine.chunks import Column
 from omnigraph.engine.expressions.sql import refusal
+from omnigraph.engine.frames import Column
 from omnigraph.engine.run import out_of_memory, out_of_time
 from omnigraph.errors import QueryFailedError
 from omnigraph.runner.databases import open_database, silenced

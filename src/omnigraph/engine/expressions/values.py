@@ -2,27 +2,29 @@
 
 Invariant: values are in the order of the rows. Conditions that Arrow can evaluate do not use SQL;
 everything else is one statement over the columns it reads.
+
+Conditions on one entity, evaluated for a whole table or for given entities.
+
+Invariant: the result is the same either way. A whole table is evaluated only if it is not much
+larger than the given entities, and once per run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.engine.access.access import GraphAccess
-from omnigraph.engine.access.gathering import gathered, taken
-from omnigraph.engine.access.kernels import Leaf, simple_condition
-from omnigraph.engine.chunks import Column, whole
+from omnigraph.engine.access.access import GraphAccess, gathered, taken
+from omnigraph.engine.access.conditions import Leaf, simple_condition
 from omnigraph.engine.expressions.sql import sql_of
 from omnigraph.engine.expressions.statements import Statements
-from omnigraph.engine.frames import ABSENT, EntityColumn, Frame, Mask, PathColumn
-from omnigraph.query.columns import entity_struct
-from omnigraph.query.entities import struct_properties
+from omnigraph.engine.frames import ABSENT, Column, EntityColumn, Frame, Mask, PathColumn, whole
+from omnigraph.query.columns import entity_struct, struct_properties
 from omnigraph.query.expressions import (
     Distance,
     Entity,
@@ -42,6 +44,7 @@ from omnigraph.schema.arrow import arrow_type
 if TYPE_CHECKING:
     from omnigraph.engine.expressions.scores import Scores
     from omnigraph.engine.run import Run
+
 
 LEAVES = (PropertyOf, TypeName, PartOfPath, TextSearch, Distance, TextScore, Fusion, Entity)
 
@@ -200,3 +203,41 @@ def _type_names(column: EntityColumn) -> Column:
     which = np.zeros(len(absent), dtype=np.int8) if column.which is None else column.which
     labels = pa.array([each.partition(":")[2] for each in column.tables], pa.string())
     return labels.take(pa.array(which, mask=absent))
+
+
+_WHOLE_TABLE_FACTOR: Final = 4
+
+
+class Filters:
+    """The conditions of one run."""
+
+    def __init__(self, access: GraphAccess, values: Values) -> None:
+        self._access = access
+        self._values = values
+        self._known: dict[tuple[str, Expression], Mask] = {}
+
+    def of_table(self, predicate: Expression, table: str) -> Mask:
+        """Which entities of a table meet a condition, by position."""
+        known = self._known.get((table, predicate))
+        if known is None or len(known) != self._access.size(table):
+            known = self._values.holds_in_table(predicate, table)
+            self._known[table, predicate] = known
+        return known
+
+    def of_entities(self, predicate: Expression, variable: str, column: EntityColumn) -> Mask:
+        """Which of these entities, none of them null, meet a condition."""
+        if column.which is None:
+            table = column.tables[0]
+            size = self._access.size(table)
+            if (table, predicate) in self._known or size <= _WHOLE_TABLE_FACTOR * len(
+                column.positions
+            ):
+                return self.of_table(predicate, table)[column.positions]
+            unique, inverse = np.unique(column.positions, return_inverse=True)
+            once = Frame(
+                rows=len(unique),
+                entities={variable: EntityColumn(tables=column.tables, positions=unique)},
+            )
+            return self._values.holds(predicate, once)[inverse]
+        rows = Frame(rows=len(column.positions), entities={variable: column})
+        return self._values.holds(predicate, rows)

@@ -3,33 +3,71 @@
 Invariant: the plan alone decides what is computed, and all of it is read from the snapshot of the
 `SparkTables`. Building the frame runs no job, unless a score counts texts, a search is deep, or a
 part of the plan is used several times at several levels.
+
+The result of a query: columns of rows, their order, offset and limit.
+
+Invariant: columns have generated names until the last step, because those of a query may be any
+text. A whole entity is distinguished, grouped and ordered by its type and id alone.
+
+Values of groups.
+
+Invariant: integers are summed exactly and a sum that does not fit fails the job; an average of
+integers divides the exact sum. Nulls are skipped; values are equal if the language says so.
+
+Ranks of rows: distances, scores and the fusion of two rankings.
+
+Invariant: a row stays if and only if it has a rank. A fusion ranks entities, not rows: each arm is
+ordered by score, then id, then type, over all entities that rows hold.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, assert_never
 
-from omnigraph.engine.spark.blocks import outer_variables, source_of, with_matches, without_match
-from omnigraph.engine.spark.expressions import Expressions
-from omnigraph.engine.spark.joins import cross_join
-from omnigraph.engine.spark.patterns import expand, searches_levels
-from omnigraph.engine.spark.ranking import ranked
-from omnigraph.engine.spark.refusals import query_errors
-from omnigraph.engine.spark.results import (
-    Result,
-    aggregated,
-    distinct,
-    limited,
-    named,
-    ordered_result,
-    ordered_rows,
-    projected,
+from pyspark.sql import Window
+from pyspark.sql import functions as sql
+
+from omnigraph.engine.spark.expressions import DOUBLE, Expressions
+from omnigraph.engine.spark.literals import spark_type_of
+from omnigraph.engine.spark.patterns import (
+    Scans,
+    expand,
+    outer_variables,
+    searches_levels,
+    source_of,
+    with_matches,
+    without_match,
 )
-from omnigraph.engine.spark.rows import Rows, Run, copied, nothing
-from omnigraph.engine.spark.scans import Scans
-from omnigraph.query.binding import BoundParameters
-from omnigraph.query.expressions import Fusion
+from omnigraph.engine.spark.rows import (
+    Absent,
+    HeldEntity,
+    Names,
+    Rows,
+    Run,
+    copied,
+    cross_join,
+    identity_of,
+    inner_join,
+    nothing,
+    out_of_range,
+    query_errors,
+    type_of,
+)
+from omnigraph.errors import InvalidInputError
+from omnigraph.names import ID_COLUMN
+from omnigraph.query.binding import BoundParameters, known_value
+from omnigraph.query.columns import TYPE_FIELD
+from omnigraph.query.expressions import Aggregate as AggregateExpression
+from omnigraph.query.expressions import (
+    AggregateFunction,
+    Distance,
+    Entity,
+    Expression,
+    Fusion,
+    TextScore,
+)
 from omnigraph.query.plan import (
     Aggregate,
     Anti,
@@ -46,15 +84,326 @@ from omnigraph.query.plan import (
     Project,
     Rank,
     Scan,
+    vector_arm_depth,
 )
 from omnigraph.query.rewrites import inputs_of
+from omnigraph.query.typed import TypedProjection
+from omnigraph.query.types import INTEGER_LIMITS, EdgeOf, NodeOf, is_integer, scalar_of
 from omnigraph.runner.session import without_noise
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, Scalar
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from omnigraph.runner.scan import SparkTables
+
+
+def ranked(plan: Rank, rows: Rows, run: Run, expressions: Expressions) -> Rows:
+    """The rows that have a rank, with it."""
+    if isinstance(plan.by, Fusion):
+        return _fused(plan, plan.by, rows, run, expressions)
+    column = run.names.fresh()
+    scored = rows.frame.select("*", expressions.score(plan.by, rows).alias(column))
+    frame = scored.where(sql.col(column).isNotNull())
+    return replace(rows, frame=frame, scores={**rows.scores, plan.by: column})
+
+
+def count_of(each: Expression | None, run: Run) -> int | None:
+    """The number of a limit or an offset."""
+    if each is None:
+        return None
+    number = known_value(each, run.parameters)
+    assert isinstance(number, int)
+    return number
+
+
+def _fused(plan: Rank, by: Fusion, rows: Rows, run: Run, expressions: Expressions) -> Rows:
+    variable = by.first.field.variable
+    if isinstance(rows.held[variable], Absent):
+        return nothing(run, rows.held)
+    asked = (count_of(plan.limit, run) or 0) + (count_of(plan.offset, run) or 0)
+    k = known_value(by.k, run.parameters)
+    entities = copied(rows, (variable,), run.names)
+    held = entities.held[variable]
+    assert isinstance(held, HeldEntity)
+    keys = identity_of(held)
+    shares = [run.names.fresh(), run.names.fresh()]
+    arms = []
+    for arm, share in zip((by.first, by.second), shares, strict=True):
+        depth = vector_arm_depth(asked) if isinstance(arm, Distance) else None
+        arms.append(_arm(arm, entities, depth, expressions, k=k, share=share))
+    fused = run.names.fresh()
+    both = arms[0].unionByName(arms[1], allowMissingColumns=True)
+    parts = [sql.coalesce(sql.max(each), sql.lit(0.0)) for each in shares]
+    scores = both.groupBy(*keys).agg((parts[0] + parts[1]).alias(fused))
+    pairs = zip(identity_of(rows.held[variable]), keys, strict=True)
+    frame = inner_join(rows, scores, list(pairs))
+    return replace(rows, frame=frame, scores={**rows.scores, by: fused}, bytes_most=None)
+
+
+def _arm(
+    arm: Distance | TextScore,
+    entities: Rows,
+    depth: int | None,
+    expressions: Expressions,
+    *,
+    k: object,
+    share: str,
+) -> DataFrame:
+    """The share of one arm in the score of each ranked entity; one task assigns the ranks."""
+    assert isinstance(k, int)
+    held = entities.held[arm.field.variable]
+    assert isinstance(held, HeldEntity)
+    keys = identity_of(held)
+    score = sql.col(share)
+    best = score.asc() if isinstance(arm, Distance) else score.desc()
+    order = [best, *(sql.col(key).asc() for key in keys)]
+    scored = entities.frame.select(*keys, expressions.score(arm, entities).alias(share))
+    listed = scored.where(score.isNotNull())
+    if depth is not None:
+        listed = listed.orderBy(*order).limit(depth)
+    # A partition for all of them, named: Spark Connect warns of every window that has none.
+    rank = sql.row_number().over(Window.partitionBy(sql.lit(0)).orderBy(*order))
+    return listed.select(*keys, (sql.lit(1.0) / (sql.lit(k) + rank)).alias(share))
+
+
+_SUMMAND: Final = "decimal(28,0)"
+"""Its sums are decimals of 38 digits, which no number of 64-bit integers can exceed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """An aggregate in three steps: columns of a row, columns of a group, and the value."""
+
+    of_row: Sequence[Column]
+    of_group: Sequence[Column]
+    value: Column
+
+
+def grouped(
+    each: AggregateExpression, rows: Rows, expressions: Expressions, names: Names
+) -> Grouped:
+    """How to compute an aggregate over groups of rows."""
+    result = names.fresh()
+    if each.argument is None:
+        count = sql.count(sql.lit(1)).alias(result)
+        return Grouped(of_row=(), of_group=(count,), value=sql.col(result))
+    if isinstance(each.argument, Entity):
+        return _entities(each, each.argument, rows, result)
+    argument = names.fresh()
+    values = expressions.column(each.argument, rows)
+    if each.function in (AggregateFunction.SUM, AggregateFunction.AVERAGE):
+        return _totals(each, values, argument, names)
+    column = sql.col(argument)
+    match each.function:
+        case AggregateFunction.COUNT:
+            of_group = sql.count_distinct(column) if each.distinct else sql.count(column)
+        case AggregateFunction.COLLECT:
+            collected = sql.collect_set(column) if each.distinct else sql.collect_list(column)
+            of_group = sql.sort_array(collected)
+        case AggregateFunction.MINIMUM:
+            of_group = sql.min(column)
+        case AggregateFunction.MAXIMUM:
+            of_group = sql.max(column)
+        case _:
+            assert_never(each.function)
+    return Grouped(
+        of_row=(values.alias(argument),),
+        of_group=(of_group.alias(result),),
+        value=sql.col(result).cast(spark_type_of(each.type, None)),
+    )
+
+
+def _entities(each: AggregateExpression, argument: Entity, rows: Rows, result: str) -> Grouped:
+    assert each.function is AggregateFunction.COUNT
+    held = rows.held[argument.variable]
+    keys = [sql.col(name) for name in identity_of(held)]
+    if not keys:
+        return Grouped(of_row=(), of_group=(), value=sql.lit(0).cast("bigint"))
+    assert isinstance(held, HeldEntity)
+    count = sql.count_distinct(*keys) if each.distinct else sql.count(keys[0])
+    return Grouped(of_row=keys, of_group=(count.alias(result),), value=sql.col(result))
+
+
+def _totals(each: AggregateExpression, values: Column, argument: str, names: Names) -> Grouped:
+    """Sums and averages, from one sum and one count."""
+    assert each.argument is not None
+    assert not each.distinct, "only counts and lists distinguish values"
+    exact = is_integer(each.argument.type)
+    total, count = names.fresh(), names.fresh()
+    column = sql.col(argument)
+    if each.function is AggregateFunction.AVERAGE:
+        value = sql.try_divide(sql.col(total).cast(DOUBLE), sql.col(count).cast(DOUBLE))
+    elif exact:
+        value = _fitting(each, sql.col(total))
+    else:
+        value = sql.col(total)
+    return Grouped(
+        of_row=(values.cast(_SUMMAND if exact else DOUBLE).alias(argument),),
+        of_group=(sql.sum(column).alias(total), sql.count(column).alias(count)),
+        value=value,
+    )
+
+
+def _fitting(each: AggregateExpression, total: Column) -> Column:
+    scalar = scalar_of(each.type)
+    assert scalar in (Scalar.I64, Scalar.U64)
+    low, high = (sql.lit(str(bound)).cast("decimal(38,0)") for bound in INTEGER_LIMITS[scalar])
+    kept = sql.when(total.between(low, high), total.cast(spark_type_of(each.type, None)))
+    return sql.when(total.isNotNull(), kept.otherwise(out_of_range()))
+
+
+_COUNT_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Rows of columns; `columns` are the names in the frame by those of the query."""
+
+    frame: DataFrame
+    columns: Mapping[str, str]
+    projections: tuple[TypedProjection, ...]
+
+    def identity(self, name: str) -> tuple[Column, ...]:
+        """What distinguishes values of a column."""
+        column = sql.col(self.columns[name])
+        (kind,) = (each.column.type for each in self.projections if each.column.name == name)
+        if isinstance(kind, NodeOf | EdgeOf):
+            return column[ID_COLUMN], column[TYPE_FIELD]
+        return (column,)
+
+
+def projected(plan: Project, rows: Rows, run: Run, expressions: Expressions) -> Result:
+    """One column per projection."""
+    columns = {each.column.name: run.names.fresh() for each in plan.projections}
+    chosen = [
+        _declared(each, expressions.column(each.expression, rows), run).alias(
+            columns[each.column.name]
+        )
+        for each in plan.projections
+    ]
+    frame = rows.frame.select(*chosen)
+    return Result(frame=frame, columns=columns, projections=plan.projections)
+
+
+def aggregated(plan: Aggregate, rows: Rows, run: Run, expressions: Expressions) -> Result:
+    """One row per group."""
+    of_row: list[Column] = []
+    of_group: list[Column] = []
+    values: dict[str, Column] = {}
+    keys = [each for each in plan.projections if each.column.name in plan.keys]
+    key_columns = {each.column.name: run.names.fresh() for each in keys}
+    for each in keys:
+        column = _declared(each, expressions.column(each.expression, rows), run)
+        of_row.append(column.alias(key_columns[each.column.name]))
+    for each in plan.projections:
+        if isinstance(each.expression, AggregateExpression):
+            how = grouped(each.expression, rows, expressions, run.names)
+            of_row += how.of_row
+            of_group += how.of_group
+            values[each.column.name] = _declared(each, how.value, run)
+    narrow = rows.frame.select(*of_row) if of_row else rows.frame
+    once = _once(Result(frame=narrow, columns=key_columns, projections=tuple(keys)), of_group, run)
+    values |= {name: sql.col(column) for name, column in once.columns.items()}
+    columns = {each.column.name: run.names.fresh() for each in plan.projections}
+    frame = once.frame.select(*(values[name].alias(new) for name, new in columns.items()))
+    return Result(frame=frame, columns=columns, projections=plan.projections)
+
+
+def distinct(result: Result, run: Run) -> Result:
+    """Every row of columns once."""
+    return _once(result, [], run)
+
+
+def _once(result: Result, of_group: Sequence[Column], run: Run) -> Result:
+    """The groups of rows that are equal in all columns of the result, and values of the groups."""
+    groups: list[Column] = []
+    carried: list[Column] = []
+    columns: dict[str, str] = {}
+    for name, column in result.columns.items():
+        identity = result.identity(name)
+        columns[name] = run.names.fresh()
+        if len(identity) > 1:
+            groups += [each.alias(run.names.fresh()) for each in identity]
+            carried.append(sql.first(column).alias(columns[name]))
+        else:
+            groups.append(sql.col(column).alias(columns[name]))
+    values = [*carried, *of_group]
+    if not groups:
+        # Also of no rows there is one group.
+        frame = result.frame.agg(*(values or [sql.count(sql.lit(1)).alias(run.names.fresh())]))
+    elif values:
+        frame = result.frame.groupBy(*groups).agg(*values)
+    else:
+        frame = result.frame.select(*groups).distinct()
+    return replace(result, frame=frame, columns=columns)
+
+
+def ordered_rows(plan: Order, rows: Rows, expressions: Expressions) -> Rows:
+    """Rows in the order of a ranking, of keys, and of the ids of their entities."""
+    keys: list[Column] = []
+    if plan.ranking is not None:
+        best_first = isinstance(plan.ranking, Distance)
+        keys.append(_directed(expressions.score(plan.ranking, rows), descending=not best_first))
+    for each in plan.keys:
+        column = expressions.column(each.expression, rows)
+        keys.append(_directed(column, descending=each.descending))
+    for tie in plan.ties:
+        held = rows.held[tie]
+        if isinstance(held, HeldEntity):
+            keys.append(_directed(sql.col(held.id_column), descending=False))
+            keys += [type_of(held).asc_nulls_first()] if held.type_column is not None else []
+    return replace(rows, frame=rows.frame.orderBy(*keys)) if keys else rows
+
+
+def ordered_result(plan: Order, result: Result) -> Result:
+    """Groups or distinct rows in the order of their columns."""
+    keys: list[Column] = []
+    if plan.ranking is not None:
+        (name,) = (
+            each.column.name for each in result.projections if each.expression == plan.ranking
+        )
+        column = sql.col(result.columns[name])
+        keys.append(_directed(column, descending=not isinstance(plan.ranking, Distance)))
+    for each in plan.keys:
+        assert each.column is not None
+        column = sql.col(result.columns[each.column])
+        keys.append(_directed(column, descending=each.descending))
+    for tie in plan.ties:
+        keys += [each.asc_nulls_first() for each in result.identity(tie)]
+    return replace(result, frame=result.frame.orderBy(*keys)) if keys else result
+
+
+def limited(plan: Limit, result: Result, run: Run) -> Result:
+    """At most so many rows after the first ones."""
+    frame = result.frame
+    wanted, skipped = count_of(plan.limit, run), count_of(plan.offset, run)
+    for name, number in (("limit", wanted), ("offset", skipped)):
+        if number is not None and number > _COUNT_MAX:
+            raise InvalidInputError(
+                f"{name} is {number}, and Spark counts rows up to {_COUNT_MAX}",
+                next_step=f"Give a smaller {name}, or leave it out.",
+            )
+    frame = frame if not skipped else frame.offset(skipped)
+    frame = frame if wanted is None else frame.limit(wanted)
+    return replace(result, frame=frame)
+
+
+def named(result: Result) -> DataFrame:
+    """The frame under the names of the query."""
+    return result.frame.select(
+        *(sql.col(column).alias(name) for name, column in result.columns.items())
+    )
+
+
+def _directed(column: Column, *, descending: bool) -> Column:
+    return column.desc_nulls_last() if descending else column.asc_nulls_first()
+
+
+def _declared(each: TypedProjection, column: Column, run: Run) -> Column:
+    if isinstance(each.column.type, NodeOf | EdgeOf):
+        return column
+    return column.cast(spark_type_of(each.column.type, run.catalog))
 
 
 def query_frame(

@@ -15,8 +15,7 @@ from pyspark.sql import types as spark_types
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.binding import BoundParameters, BoundValue, known_value
-from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD
-from omnigraph.query.entities import struct_properties
+from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
 from omnigraph.query.expressions import Constant, Now, Parameter
 from omnigraph.query.types import (
     EdgeOf,

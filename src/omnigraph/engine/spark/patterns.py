@@ -3,23 +3,396 @@
 Invariant: without a variable for the edge a reached node is one row per row, however many edges
 or ways lead to it; with one, every edge is a row. A null start, or one of another type, reaches
 nothing.
+
+Nodes within some hops of others, by a breadth-first search of all starts together.
+
+Invariant: a node is found once per start, at its smallest distance, and with it the best of the
+shortest paths. The start itself is found only over an edge from itself to itself.
+
+Every level is one join and one aggregate over all that was found before, so that a search of a few
+levels is one lazy plan. A longer one runs level by level and stops where nothing new is found.
+
+Blocks inside of a pattern: rows without a match, and rows with every match or none.
+
+Invariant: the matches of a block depend only on the variables that it reads from outside. So it
+runs once for each combination of these, and is joined by their identities, where null equals null.
+Rows are not numbered, because Spark could number them differently at every attempt.
+
+Nodes and edges as frames: only the columns that are needed, filtered where they are read.
+
+Invariant: everything is read from the one snapshot of the run. Blobs are never read. The size of a
+frame is bounded by what the manifest says about its tables.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Final, assert_never
 
 from pyspark.sql import functions as sql
 
-from omnigraph.engine.spark.hops import Reached, neighbours, search
-from omnigraph.engine.spark.joins import inner_join, semi_join
-from omnigraph.engine.spark.rows import Held, HeldEntity, Rows, Run, nothing
-from omnigraph.engine.spark.scans import Scans
-from omnigraph.query.plan import Expand, Scan, variables_bound
+from omnigraph.engine.access.conditions import lance_filter
+from omnigraph.engine.spark.expressions import Expressions
+from omnigraph.engine.spark.rows import (
+    Absent,
+    Held,
+    HeldEntity,
+    HeldPath,
+    Names,
+    Rows,
+    Run,
+    block_join,
+    columns_of,
+    identity_of,
+    inner_join,
+    is_small,
+    nothing,
+    query_errors,
+    semi_join,
+)
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
+from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.binding import BoundParameters
+from omnigraph.query.expressions import (
+    Comparison,
+    Constant,
+    Expression,
+    Parameter,
+    PropertyOf,
+    conjuncts,
+    walk,
+)
+from omnigraph.query.plan import (
+    Anti,
+    Cross,
+    Expand,
+    Filter,
+    Optional,
+    Outer,
+    Plan,
+    Scan,
+    variables_bound,
+)
+from omnigraph.query.typed import EdgeDirection
+from omnigraph.query.types import BLOB
+from omnigraph.runner.session import without_noise
+from omnigraph.schema.catalog import Property, VectorType
+from omnigraph.storage.lance.tables import find_entry
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+
+_VALUE_BYTES: Final = 64
+_FLOAT_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Ways from one node to another: a row per edge, or two where both directions count.
+
+    `edge` holds the edge itself where it has a variable, `edge_id` where its id is read.
+    """
+
+    frame: DataFrame
+    start: str
+    end: str
+    bytes_most: int
+    edge_id: str | None = None
+    edge: HeldEntity | None = None
+
+
+class Scans:
+    """The tables of one run."""
+
+    def __init__(self, run: Run, expressions: Expressions) -> None:
+        self._run = run
+        self._expressions = expressions
+
+    def nodes(self, plan: Scan) -> Rows:
+        """The nodes that a scan gives."""
+        run = self._run
+        if not plan.types:
+            return nothing(run, (plan.variable,))
+        read = _read(self._common_properties(plan.types), plan.columns, plan.predicate)
+        columns = [ID_COLUMN, *read]
+        fresh = [run.names.fresh() for _ in columns]
+        type_column = run.names.fresh() if len(plan.types) > 1 else None
+        where = _where(plan.predicate, run.parameters)
+        frames = []
+        for each in plan.types:
+            frame = run.graph.nodes(each, columns=columns, where=where).toDF(*fresh)
+            typed = () if type_column is None else (sql.lit(each).alias(type_column),)
+            frames.append(frame.select("*", *typed))
+        held = HeldEntity(
+            id_column=fresh[0],
+            types=plan.types,
+            type_column=type_column,
+            properties=dict(zip(read, fresh[1:], strict=True)),
+        )
+        one = _names_one_id(plan.predicate)
+        rows = sum(1 if one else self._row_count(node_table_key(each)) for each in plan.types)
+        found = Rows(
+            frame=reduce(lambda above, below: above.unionAll(below), frames),
+            held={plan.variable: held},
+            bytes_most=rows * _row_bytes(read),
+        )
+        return self._filtered(found, plan.predicate)
+
+    def steps(self, plan: Expand, *, with_id: bool = False) -> Steps:
+        """The steps that edges allow, from the start of a hop to its end."""
+        run = self._run
+        read: Mapping[str, Property] = {}
+        if plan.edge_variable is not None:
+            declared = run.catalog.edges[plan.edge].properties
+            read = _read(declared, plan.edge_columns, plan.edge_predicate)
+        ids = [ID_COLUMN] if with_id or plan.edge_variable is not None else []
+        columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *read]
+        fresh = {name: run.names.fresh() for name in columns}
+        where = _where(plan.edge_predicate, run.parameters)
+        frame = run.graph.edges(plan.edge, columns=columns, where=where).toDF(*fresh.values())
+        found = Steps(
+            frame=frame,
+            start=fresh[SOURCE_COLUMN],
+            end=fresh[TARGET_COLUMN],
+            bytes_most=self._row_count(edge_table_key(plan.edge)) * _row_bytes(read),
+            edge_id=fresh.get(ID_COLUMN),
+        )
+        if plan.edge_variable is not None:
+            properties = {name: column for name, column in fresh.items() if name != ID_COLUMN}
+            edge = HeldEntity(id_column=fresh[ID_COLUMN], types=(plan.edge,), properties=properties)
+            rows = Rows(frame=frame, held={plan.edge_variable: edge})
+            frame = self._filtered(rows, plan.edge_predicate).frame
+            found = replace(found, frame=frame, edge=edge)
+        return self._directed(found, plan.direction)
+
+    def _directed(self, steps: Steps, direction: EdgeDirection) -> Steps:
+        match direction:
+            case EdgeDirection.FORWARD:
+                return steps
+            case EdgeDirection.BACKWARD:
+                return replace(steps, start=steps.end, end=steps.start)
+            case EdgeDirection.EITHER:
+                return self._both_ways(steps)
+            case _:
+                assert_never(direction)
+
+    def _both_ways(self, steps: Steps) -> Steps:
+        """An edge from a node to itself is one step, every other edge is two."""
+        start, end = self._run.names.fresh(), self._run.names.fresh()
+        there = sql.struct(sql.col(steps.start).alias(start), sql.col(steps.end).alias(end))
+        back = sql.struct(sql.col(steps.end).alias(start), sql.col(steps.start).alias(end))
+        loop = sql.col(steps.start) == sql.col(steps.end)
+        ways = sql.when(loop, sql.array(there)).otherwise(sql.array(there, back))
+        frame = steps.frame.select("*", sql.inline(ways).alias(start, end))
+        return replace(steps, frame=frame, start=start, end=end, bytes_most=2 * steps.bytes_most)
+
+    def _filtered(self, rows: Rows, predicate: Expression | None) -> Rows:
+        if predicate is None:
+            return rows
+        condition = self._expressions.column(predicate, rows)
+        return replace(rows, frame=rows.frame.where(condition))
+
+    def _common_properties(self, types: tuple[str, ...]) -> Mapping[str, Property]:
+        """The properties that all types have; a variable of several types can read no others."""
+        first, *others = (self._run.catalog.nodes[each].properties for each in types)
+        return {
+            name: each
+            for name, each in first.items()
+            if all(name in other and other[name].type == each.type for other in others)
+        }
+
+    def _row_count(self, table_key: str) -> int:
+        graph = self._run.graph
+        return find_entry(graph.root, graph.snapshot, table_key).row_count
+
+
+def _read(
+    declared: Mapping[str, Property], later: Iterable[str] | None, predicate: Expression | None
+) -> Mapping[str, Property]:
+    """The properties that a condition or a later step reads; all if `later` is None."""
+    readable = {name: each for name, each in declared.items() if each.type != BLOB}
+    if later is None:
+        return readable
+    inside = () if predicate is None else walk(predicate)
+    wanted = {*later, *(each.name for each in inside if isinstance(each, PropertyOf))}
+    return {name: each for name, each in readable.items() if name in wanted}
+
+
+def _where(predicate: Expression | None, parameters: BoundParameters) -> str | None:
+    return None if predicate is None else lance_filter(predicate, parameters)
+
+
+def _names_one_id(predicate: Expression | None) -> bool:
+    """Whether only one entity of a type can meet the condition."""
+    if predicate is None:
+        return False
+    equal = [
+        (one, other)
+        for each in conjuncts(predicate)
+        if isinstance(each, Comparison) and each.operator is BinaryOperator.EQUAL
+        for one, other in ((each.left, each.right), (each.right, each.left))
+    ]
+    return any(
+        isinstance(one, PropertyOf)
+        and one.name == ID_COLUMN
+        and isinstance(other, Constant | Parameter)
+        for one, other in equal
+    )
+
+
+def _row_bytes(read: Mapping[str, Property]) -> int:
+    """The approximate size of a row: an id or two, and its properties."""
+    vectors = sum(
+        each.type.size * _FLOAT_BYTES for each in read.values() if isinstance(each.type, VectorType)
+    )
+    return (2 + len(read)) * _VALUE_BYTES + vectors
+
+
+LEVELS_AT_ONCE: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """Which nodes are reached from which, and over which path if it has a variable."""
+
+    frame: DataFrame
+    start: str
+    end: str
+    path: HeldPath | None = None
+    bytes_most: int | None = None
+
+
+def neighbours(plan: Expand, steps: Steps, names: Names) -> Reached:
+    """Every pair of nodes that one step joins, once."""
+    start, end = sql.col(steps.start), sql.col(steps.end)
+    if plan.path_variable is None:
+        return Reached(
+            frame=steps.frame.select(start, end).distinct(),
+            start=steps.start,
+            end=steps.end,
+            bytes_most=steps.bytes_most,
+        )
+    assert steps.edge_id is not None
+    path = HeldPath(nodes=names.fresh(), edges=names.fresh())
+    nodes = sql.array(end, start) if plan.turned else sql.array(start, end)
+    least = steps.frame.groupBy(start, end).agg(sql.min(steps.edge_id).alias(path.edges))
+    frame = least.select(
+        start, end, nodes.alias(path.nodes), sql.array(path.edges).alias(path.edges)
+    )
+    return Reached(
+        frame=frame, start=steps.start, end=steps.end, path=path, bytes_most=steps.bytes_most
+    )
+
+
+def search(plan: Expand, starts: DataFrame, steps: Steps, names: Names) -> Reached:
+    """What is reached from the starts, a frame of one column, within the bounds of the hop."""
+    (start,) = starts.columns
+    return _Search(plan, steps, names).run(starts, start)
+
+
+class _Search:
+    """One search; its rows hold a start, a node, and the best way known between them."""
+
+    def __init__(self, plan: Expand, steps: Steps, names: Names) -> None:
+        self._plan = plan
+        self._steps = steps
+        self._start, self._node, self._loop = names.fresh(), names.fresh(), names.fresh()
+        self._distance, self._found = names.fresh(), names.fresh()
+        self._path: HeldPath | None = None
+        if plan.path_variable is not None:
+            self._path = HeldPath(nodes=names.fresh(), edges=names.fresh())
+
+    def run(self, starts: DataFrame, start: str) -> Reached:
+        found = starts.select(
+            sql.col(start).alias(self._start),
+            sql.col(start).alias(self._node),
+            sql.lit(None).cast("string").alias(self._loop),
+            self._way(sql.lit(0), nodes=sql.array(start), edges=_no_ids()).alias(self._found),
+        )
+        lazy = self._plan.maximum <= LEVELS_AT_ONCE
+        for level in range(self._plan.maximum):
+            found = self._level(found, level)
+            if lazy:
+                continue
+            with without_noise(), query_errors():
+                found = found.localCheckpoint()
+                if found.where(sql.col(self._found)[self._distance] == level + 1).isEmpty():
+                    break
+        return self._within_bounds(found)
+
+    def _way(self, distance: Column, *, nodes: Column, edges: Column) -> Column:
+        """Ways compare by distance, then by node ids, then by edge ids."""
+        parts = [distance.alias(self._distance)]
+        if self._path is not None:
+            parts += [nodes.alias(self._path.nodes), edges.alias(self._path.edges)]
+        return sql.struct(*parts)
+
+    def _level(self, found: DataFrame, level: int) -> DataFrame:
+        """All nodes found, and those reached from the newest of them."""
+        steps = self._steps
+        newest = sql.col(self._found)[self._distance] == level
+        right = (
+            sql.broadcast(steps.frame) if is_small(steps.bytes_most) else steps.frame.hint("merge")
+        )
+        joined = found.join(right, (sql.col(self._node) == sql.col(steps.start)) & newest, "left")
+        stayed = self._row(sql.col(self._node), sql.col(self._loop), sql.col(self._found))
+        moved = self._row(sql.col(steps.end), self._loop_edge(level), self._longer(level))
+        went = sql.col(steps.end).isNotNull()
+        both = sql.when(went, sql.array(stayed, moved)).otherwise(sql.array(stayed))
+        spread = joined.select(sql.inline(both))
+        return spread.groupBy(self._start, self._node).agg(
+            sql.min(self._loop).alias(self._loop), sql.min(self._found).alias(self._found)
+        )
+
+    def _row(self, node: Column, loop: Column, way: Column) -> Column:
+        return sql.struct(
+            sql.col(self._start).alias(self._start),
+            node.alias(self._node),
+            loop.alias(self._loop),
+            way.alias(self._found),
+        )
+
+    def _loop_edge(self, level: int) -> Column:
+        """The edge from a start to itself; without a path only whether there is one."""
+        if level:
+            return sql.lit(None).cast("string")
+        edge = sql.lit("") if self._path is None else sql.col(str(self._steps.edge_id))
+        return sql.when(sql.col(self._steps.end) == sql.col(self._start), edge)
+
+    def _longer(self, level: int) -> Column:
+        distance = sql.lit(level + 1)
+        if self._path is None:
+            return self._way(distance, nodes=_no_ids(), edges=_no_ids())
+        way, end = sql.col(self._found), sql.array(sql.col(self._steps.end))
+        edge = sql.array(sql.col(str(self._steps.edge_id)))
+        nodes, edges = way[self._path.nodes], way[self._path.edges]
+        if self._plan.turned:
+            return self._way(distance, nodes=sql.concat(end, nodes), edges=sql.concat(edge, edges))
+        return self._way(distance, nodes=sql.concat(nodes, end), edges=sql.concat(edges, edge))
+
+    def _within_bounds(self, found: DataFrame) -> Reached:
+        plan, start, node = self._plan, sql.col(self._start), sql.col(self._node)
+        loop = (start == node) & sql.col(self._loop).isNotNull() & sql.lit(plan.minimum == 1)
+        distance = sql.col(self._found)[self._distance]
+        other = (start != node) & distance.between(plan.minimum, plan.maximum)
+        kept = found.where(loop | other)
+        columns = [start, node]
+        if self._path is not None:
+            way, edges = sql.col(self._found), sql.array(sql.col(self._loop))
+            nodes = sql.when(start == node, sql.array(start, start))
+            columns.append(nodes.otherwise(way[self._path.nodes]).alias(self._path.nodes))
+            chosen = sql.when(start == node, edges).otherwise(way[self._path.edges])
+            columns.append(chosen.alias(self._path.edges))
+        return Reached(
+            frame=kept.select(*columns), start=self._start, end=self._node, path=self._path
+        )
+
+
+def _no_ids() -> Column:
+    return sql.array().cast("array<string>")
 
 
 def searches_levels(plan: Expand) -> bool:
@@ -107,3 +480,65 @@ def _with_end(plan: Expand, rows: Rows, reached: Reached, scans: Scans) -> Rows:
     keys = [(reached.end, end.id_column)]
     frame = inner_join(rows, nodes.frame, keys, right_bytes=nodes.bytes_most)
     return _wider(rows, frame, {plan.end: end})
+
+
+def outer_variables(inner: Plan) -> tuple[str, ...]:
+    """What a block reads from outside."""
+    match inner:
+        case Outer():
+            return inner.variables
+        case Expand() | Filter() | Anti() | Optional():
+            return outer_variables(inner.input)
+        case Cross():
+            return tuple(
+                dict.fromkeys((*outer_variables(inner.left), *outer_variables(inner.right)))
+            )
+        case _:
+            return ()
+
+
+def source_of(plan: Anti | Optional) -> Plan:
+    """The lowest plan that has every variable the block reads.
+
+    It may have more rows than the input of the block, but other blocks between the two are not
+    evaluated for it.
+    """
+    needed = frozenset(outer_variables(plan.inner))
+    source = plan.input
+    while isinstance(source, Anti | Optional) and needed <= variables_bound(source.input):
+        source = source.input
+    return source
+
+
+def without_match(rows: Rows, outer: Rows, inner: Rows) -> Rows:
+    """The rows for which the block, started from `outer`, found nothing."""
+    if not _can_match(outer, inner):
+        return rows
+    found = inner.frame.select(*(other for _, other in _keys(rows, outer)))
+    return replace(rows, frame=block_join(rows.frame, found, _keys(rows, outer), "left_anti"))
+
+
+def with_matches(rows: Rows, outer: Rows, inner: Rows, introduced: tuple[str, ...]) -> Rows:
+    """Each row with every match of the block, or once with the new variables null."""
+    if not _can_match(outer, inner):
+        return replace(rows, held={**rows.held, **dict.fromkeys(introduced, Absent())})
+    new = {name: inner.held[name] for name in introduced}
+    keys = _keys(rows, outer)
+    columns = [column for each in new.values() for column in columns_of(each)]
+    found = inner.frame.select(*dict.fromkeys((*(other for _, other in keys), *columns)))
+    frame = block_join(rows.frame, found, keys, "left")
+    return replace(rows, frame=frame, held={**rows.held, **new}, bytes_most=None)
+
+
+def _can_match(outer: Rows, inner: Rows) -> bool:
+    """Whether the block kept the rows it started from; one that is empty beforehand did not."""
+    return all(inner.held.get(name) == held for name, held in outer.held.items())
+
+
+def _keys(rows: Rows, outer: Rows) -> list[tuple[str, str]]:
+    """Pairs of columns that identify the variables on both sides."""
+    return [
+        pair
+        for name, held in outer.held.items()
+        for pair in zip(identity_of(rows.held[name]), identity_of(held), strict=True)
+    ]

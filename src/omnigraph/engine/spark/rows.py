@@ -3,23 +3,43 @@
 Invariant: every column has a unique name in its run, so that frames can be joined without
 conflicts, and no name of a schema or a query is used in Spark. A variable is null in a row if and
 only if the column of its id, or of the nodes of its path, is.
+
+How two frames are joined: no large frame is broadcast.
+
+Invariant: every join has a strategy hint. Spark estimates the output of a task as tiny, because it
+sees only the numbers of the tasks, and would broadcast a table of any size. A table that is small
+by the manifest is broadcast; others use a sort-merge join, where Spark splits skewed keys.
+
+Errors of a query that a row raises while Spark runs.
+
+Invariant: with any settings of a session, an integer that does not fit fails the job, and the
+failure is recognised by its message.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
+from omnigraph.errors import QueryFailedError
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.expressions import Ranking
+from omnigraph.runner.scan import job_errors
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
 
     from omnigraph.runner.scan import SparkTables
@@ -165,3 +185,81 @@ def _moved(held: Held, renamed: Mapping[str, str]) -> Held:
             return held
         case _:
             assert_never(held)
+
+
+BROADCAST_BYTES: Final = 10 << 20
+
+
+def is_small(size: int | None) -> bool:
+    """Whether a frame of at most this many bytes can be broadcast."""
+    return size is not None and size <= BROADCAST_BYTES
+
+
+def inner_join(
+    left: Rows, right: DataFrame, keys: Sequence[tuple[str, str]], *, right_bytes: int | None = None
+) -> DataFrame:
+    """Every pair of rows whose keys are equal; a null key equals nothing."""
+    condition = reduce(and_, [sql.col(one) == sql.col(other) for one, other in keys])
+    if not is_small(right_bytes) and is_small(left.bytes_most):
+        return right.join(sql.broadcast(left.frame), condition)
+    return left.frame.join(_hinted(right, right_bytes), condition)
+
+
+def semi_join(
+    left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]], *, right_bytes: int | None
+) -> DataFrame:
+    """The rows of one side that have a partner on the other."""
+    condition = reduce(and_, [sql.col(one) == sql.col(other) for one, other in keys])
+    return left.join(_hinted(right, right_bytes), condition, "left_semi")
+
+
+def block_join(
+    left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]], how: str
+) -> DataFrame:
+    """The rows of one side with, or without, what a block found for them; null equals null."""
+    if not keys:
+        # All that the block reads is null in every row, so it found the same for all of them.
+        return left.join(right, sql.lit(1) == 1, how)
+    pairs: list[Column] = [sql.col(one).eqNullSafe(sql.col(other)) for one, other in keys]
+    return left.join(_hinted(right, None), reduce(and_, pairs), how)
+
+
+def cross_join(left: Rows, right: Rows) -> DataFrame:
+    """Every row of one side with every row of the other."""
+    if is_small(right.bytes_most):
+        return left.frame.crossJoin(sql.broadcast(right.frame))
+    if is_small(left.bytes_most):
+        return right.frame.crossJoin(sql.broadcast(left.frame))
+    return left.frame.crossJoin(right.frame.hint("shuffle_replicate_nl"))
+
+
+def _hinted(frame: DataFrame, size: int | None) -> DataFrame:
+    return sql.broadcast(frame) if is_small(size) else frame.hint("merge")
+
+
+OUT_OF_RANGE: Final = "an integer or a sum does not fit into 64 bits"
+_NEXT_STEP: Final = "Use smaller numbers, or floats."
+# On separate lines, like an `OmnigraphError` of a task.
+_RAISED: Final = f"\nomnigraph.errors.{QueryFailedError.__name__}: {OUT_OF_RANGE}.\n{_NEXT_STEP}\n"
+
+
+def out_of_range() -> Column:
+    """A value that fails the job when a row evaluates it."""
+    return sql.raise_error(sql.lit(_RAISED))
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a failure of Spark was raised by the query itself."""
+    return isinstance(error, PySparkException | Py4JError) and OUT_OF_RANGE in str(error)
+
+
+@contextmanager
+def query_errors() -> Iterator[None]:
+    """Translate failures of jobs that run a query to errors of this package."""
+    with job_errors():
+        try:
+            yield
+        except (PySparkException, Py4JError) as error:
+            if is_refusal(error):
+                raise QueryFailedError(OUT_OF_RANGE, next_step=_NEXT_STEP) from error
+            raise

@@ -2,53 +2,193 @@
 
 Invariant: plain text without control codes, one line per step, the same for equal plans; not meant
 to be parsed.
+
+Parts of a plan in words: properties, constraints, fills and checks.
+
+Invariant: total and on one line, whatever a schema's strings contain.
+
+Messages for a refused schema change: unsupported changes, and rows that violate it.
+
+Invariant: every reason names its code, the thing, what was found, and the remedy.
+
+A plan as JSON.
+
+Invariant: equal plans give equal text. Names and meanings of fields stay within one format number;
+docs/reference/schema-evolution.md describes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, assert_never
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, Final, TypeAlias, assert_never
 
-from omnigraph.evolution.plan.columns import Subject, TypeKind
-from omnigraph.evolution.plan.findings import shown
-from omnigraph.evolution.plan.plan import Plan, PlanWarning, PropertyStep, Refusal, Step
-from omnigraph.evolution.plan.plan_words import (
-    check_words,
-    constraint_words,
-    embed_words,
-    fill_words,
-    property_words,
+from omnigraph.evolution.plan.columns import (
+    CopyFill,
+    Fill,
+    FutureColumn,
+    LiteralFill,
+    Subject,
+    TypeKind,
 )
-from omnigraph.evolution.plan.property_steps import (
+from omnigraph.evolution.plan.data_checks import (
+    DataCheck,
+    EdgesPerSource,
+    NoNulls,
+    TableIsEmpty,
+    TupleIsUnique,
+    ValuesInRange,
+    ValuesInSet,
+    ValuesMatch,
+)
+from omnigraph.evolution.plan.hints import shown
+from omnigraph.evolution.plan.plan import (
+    AddConstraint,
     AddProperty,
+    AddType,
+    ChangeCardinality,
     ChangeEmbed,
+    ChangeInterfaces,
     ChangeOrigin,
+    Constraint,
+    CostClass,
     DropProperty,
+    DropType,
     EnumToString,
     ExtendEnum,
     MakeNullable,
     MakeRequired,
     MapValues,
     NarrowEnum,
-    RenameProperty,
-    RetypePromise,
-    StringToEnum,
-    UpdatePropertyMetadata,
-    WidenProperty,
-)
-from omnigraph.evolution.plan.step_kinds import CostClass
-from omnigraph.evolution.plan.type_steps import (
-    AddConstraint,
-    AddType,
-    ChangeCardinality,
-    ChangeInterfaces,
-    DropType,
+    Plan,
+    PlanWarning,
+    PropertyStep,
+    Refusal,
     RemoveConstraint,
+    RenameProperty,
     RenameType,
     RespellConstraint,
+    RetypePromise,
+    Step,
+    StringToEnum,
+    UpdatePropertyMetadata,
     UpdateTypeMetadata,
+    WidenProperty,
+)
+from omnigraph.schema.catalog import (
+    ByName,
+    Cardinality,
+    Check,
+    Embed,
+    EnumType,
+    Index,
+    Key,
+    ListType,
+    Literal,
+    Number,
+    Property,
+    Range,
+    ScalarType,
+    Unique,
+    VectorType,
 )
 from omnigraph.schema.show import show_cardinality, show_type
+
+
+def property_words(each: Property) -> str:
+    return f"{each.name}: {show_type(each.type)}{'?' if each.nullable else ''}"
+
+
+def constraint_words(constraint: Constraint) -> str:
+    """A constraint as it would be written in a body."""
+    match constraint:
+        case Key():
+            return f"@key({', '.join(constraint.properties)})"
+        case Unique():
+            return f"@unique({', '.join(constraint.properties)})"
+        case Index():
+            metric = f", metric={constraint.metric}" if constraint.metric is not None else ""
+            return f"@index({', '.join(constraint.properties)}{metric})"
+        case Range():
+            return f"@range({constraint.property}, {_range(constraint.low, constraint.high)})"
+        case Check():
+            return f"@check({constraint.property}, {_literal(constraint.pattern)})"
+        case _:
+            assert_never(constraint)
+
+
+def fill_words(fill: Fill | None) -> str:
+    match fill:
+        case None:
+            return ""
+        case LiteralFill():
+            return f", filled with {_literal(fill.value)}"
+        case CopyFill():
+            return f", filled from {fill.source.name}"
+        case _:
+            assert_never(fill)
+
+
+def embed_words(embed: Embed | None) -> str:
+    if embed is None:
+        return "nothing"
+    return embed.source if embed.model is None else f"{embed.source} by {_literal(embed.model)}"
+
+
+def check_words(check: DataCheck) -> str:  # noqa: PLR0911 - one per kind
+    """What must be true, in the names that the table has now."""
+    match check:
+        case TableIsEmpty():
+            return f"no row in {check.table}"
+        case NoNulls():
+            unless = f" or in {_column(check.unless_present)}" if check.unless_present else ""
+            return f"a value in {_column(check.column)}{unless} in every row of {check.table}"
+        case ValuesInRange():
+            wanted = _range(check.low, check.high)
+            return f"{_column(check.column)} within {wanted} in every row of {check.table}"
+        case ValuesMatch():
+            wanted = _literal(check.pattern)
+            return f"{_column(check.column)} matches {wanted} in every row of {check.table}"
+        case ValuesInSet():
+            wanted = ", ".join(check.values)
+            return f"{_column(check.column)} one of {wanted} in every row of {check.table}"
+        case TupleIsUnique():
+            members = ", ".join(map(_column, check.columns))
+            return f"({members}) unique in {check.table}"
+        case EdgesPerSource():
+            wanted = show_cardinality(Cardinality(minimum=check.minimum, maximum=check.maximum))
+            return f"{wanted} edges for every source in {check.table}"
+        case _:
+            assert_never(check)
+
+
+def _column(column: FutureColumn) -> str:
+    name = column.name if column.stored is None else column.stored.name
+    mapped = " after its mapping" if column.mapping else ""
+    filled = "" if column.fill is None else f" ({fill_words(column.fill).removeprefix(', ')})"
+    return f"{name}{mapped}{filled}"
+
+
+def _range(low: Number | None, high: Number | None) -> str:
+    return f"{_bound(low)}..{_bound(high)}"
+
+
+def _bound(value: Number | None) -> str:
+    return "" if value is None else _literal(value)
+
+
+def _literal(value: Literal) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case Decimal():
+            return f"{value:f}"
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
 
 _INDENT: Final = "      "
 
@@ -199,3 +339,128 @@ def _place(step: RespellConstraint) -> str:
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "nothing"
+
+
+def refusal_of_plan(filename: str, plan: Plan) -> tuple[str, str]:
+    """The sentence and the details of a plan with refusals."""
+    count = len(plan.refusals)
+    lines = [
+        f"  [{each.code}] {each.subject.words} {each.element}: {each.reason}\n    {each.remedy}"
+        for each in plan.refusals
+    ]
+    return (
+        f"{filename} contains {count} change{'s' if count != 1 else ''} that cannot be made",
+        "\n".join(lines),
+    )
+
+
+def refusal_of_rows(
+    filename: str, found: Sequence[tuple[DataCheck, int, tuple[str, ...]]]
+) -> tuple[str, str]:
+    """The sentence and the details of checks that rows do not pass."""
+    lines = []
+    for check, rows, examples in found:
+        more = ", ..." if rows > len(examples) else ""
+        shown = f": {', '.join(examples)}{more}" if examples else ""
+        thing = "source" if isinstance(check, EdgesPerSource) else "row"
+        lines.append(
+            f"  [{check.code}] expected {check_words(check)}; found {rows:,} "
+            f"{thing}{'' if rows == 1 else 's'} in violation{shown}\n    {check.remedy}"
+        )
+    return f"rows of this graph violate {filename}", "\n".join(lines)
+
+
+PLAN_FORMAT: Final = 1
+
+Document: TypeAlias = dict[str, Any]
+
+_CONSTRAINT_WORDS: Final = {
+    Key: "key",
+    Unique: "unique",
+    Index: "index",
+    Range: "range",
+    Check: "check",
+}
+
+
+def plan_json(plan: Plan) -> str:
+    """The plan as indented JSON with a final newline."""
+    return json.dumps(plan_document(plan), indent=2, ensure_ascii=False) + "\n"
+
+
+def plan_document(plan: Plan) -> Document:
+    """The plan as values that JSON knows."""
+    return {
+        "format": PLAN_FORMAT,
+        "supported": plan.supported,
+        "steps": [_step(each) for each in plan.steps],
+        "refusals": [_refusal(each) for each in plan.refusals],
+        "warnings": [_value(each) for each in plan.warnings],
+    }
+
+
+def _step(step: Step) -> Document:
+    return {
+        "kind": step.kind.value,
+        "cost": step.cost.value,
+        "writes_values": step.writes_values,
+        "type": _subject(step.subject),
+        **_fields(step, without=("subject", "needs")),
+        "needs": [_check(each) for each in step.needs],
+    }
+
+
+def _subject(subject: Subject) -> Document:
+    return {
+        "kind": subject.kind.value,
+        "number": subject.number,
+        "name": subject.name,
+        "was": subject.was,
+        "table": subject.table,
+    }
+
+
+def _check(check: DataCheck) -> Document:
+    return {
+        "check": check.kind.value,
+        "code": check.code,
+        "remedy": check.remedy,
+        **_fields(check),
+    }
+
+
+def _refusal(refusal: Refusal) -> Document:
+    return {
+        "code": refusal.code,
+        "type": _subject(refusal.subject),
+        **_fields(refusal, without=("code", "subject")),
+    }
+
+
+def _fields(value: Any, *, without: tuple[str, ...] = ()) -> Document:
+    return {
+        each.name: _value(getattr(value, each.name))
+        for each in dataclasses.fields(value)
+        if each.name not in without
+    }
+
+
+def _value(value: Any) -> Any:  # noqa: PLR0911 - one per kind
+    match value:
+        case enum.Enum():
+            return value.value
+        case None | bool() | int() | str():
+            return value
+        case Decimal():
+            # A JSON number with a point would come back as a double.
+            return {"decimal": f"{value:f}"}
+        case tuple():
+            return [_value(each) for each in value]
+        case ByName():
+            return [_value(each) for each in value.values()]
+        case ScalarType() | ListType() | EnumType() | VectorType():
+            return show_type(value)
+        case Key() | Unique() | Index() | Range() | Check():
+            return {"constraint": _CONSTRAINT_WORDS[type(value)], **_fields(value)}
+        case _:
+            return _fields(value)

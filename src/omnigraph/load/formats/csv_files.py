@@ -2,27 +2,332 @@
 
 Invariant: every record comes out once; a refused one is shown as a JSON object of its cells, or as
 it has in the file if these do not match its header.
+
+The cells of a CSV file as values of properties.
+
+Invariant: one rule for every type, and nothing is guessed. A cell without quotes and without text
+is null. Texts, enum values, dates and points in time are the text of the cell; a blob is `base64:`
+and its data. All other values are spelt as in JSON: `true`, `-12`, `0.5`, `[1, 2]`. What is spelt
+otherwise is a text, and refused where a text is no value.
+
+The records of a CSV file as batches of cells.
+
+Invariant: the header is line one, and every record after it counts as one line, whatever newlines
+its values contain; so a place is the number of the record. A record without any value is a blank
+line. One with too few or too many cells is set aside, the others are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, assert_never
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
-from omnigraph.load.formats.cells import cell_column, cell_row
-from omnigraph.load.formats.csv_records import CsvBatch, Ragged, read_csv
+from omnigraph.errors import InvalidInputError
 from omnigraph.load.formats.input_names import choose_columns
-from omnigraph.load.formats.json_record import Claim
-from omnigraph.load.formats.records import Parsed, Split, SplitEnd
-from omnigraph.load.formats.refusals import Refusal, shown_row
+from omnigraph.load.formats.json_record import (
+    Claim,
+    JsonReader,
+    JsonValue,
+    Unheld,
+    decoded_type,
+    with_blobs,
+)
+from omnigraph.load.formats.records import Parsed, Refusal, SourceFile, Split, SplitEnd, shown_row
 from omnigraph.load.formats.row_validator import Judge, Judged, Places, in_input_order, together
+from omnigraph.load.formats.splits import opened
+from omnigraph.load.formats.values import Column, dates, large_floats, typed_column, unknown_column
 from omnigraph.names import ID_COLUMN
-from omnigraph.schema.catalog import Scalar, ScalarType
-from omnigraph.validation.reasons import Reason
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.catalog import (
+    EdgeType,
+    EnumType,
+    ListType,
+    NodeType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.validation.violations import Reason
+
+# Whatever has so few digits is in the range of 64 bits.
+_INTEGER: Final = r"^(0|-?[1-9][0-9]{0,17})$"
+_NUMBER: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_TEXTS: Final = frozenset({Scalar.STRING, Scalar.BLOB, Scalar.DATE, Scalar.DATETIME})
+
+
+def cell_column(cells: pa.StringArray, kind: PropertyType) -> Column:
+    """The cells of one column as values; those that are not plainly one are doubted."""
+    match kind:
+        case ScalarType(scalar=Scalar.STRING) | EnumType():
+            column = Column(values=cells)
+        case ScalarType(scalar=Scalar.BLOB):
+            column = typed_column(cells.to_pylist(), kind) or unknown_column(len(cells), kind)
+        case ScalarType(scalar=(Scalar.DATE | Scalar.DATETIME) as scalar):
+            column = dates(cells, scalar)
+        case ScalarType(scalar=Scalar.BOOL):
+            column = _booleans(cells)
+        case ScalarType(scalar=(Scalar.F32 | Scalar.F64) as scalar):
+            column = _floats(cells, scalar)
+        case ScalarType(scalar=scalar):
+            column = _integers(cells, scalar)
+        case ListType() | VectorType():
+            column = _lists(cells, kind)
+        case _:
+            assert_never(kind)
+    return column
+
+
+def cell_row(declared: NodeType | EdgeType, cells: Mapping[str, str | None]) -> dict[str, object]:
+    """The cells of one row as the JSON values they spell, column by column."""
+    row = {
+        name: cell if cell is None or _is_text(declared, name) else _json_value(cell)
+        for name, cell in cells.items()
+    }
+    return with_blobs(declared, row)
+
+
+def _is_text(declared: NodeType | EdgeType, name: str) -> bool:
+    each = declared.properties.get(name)
+    if each is None or isinstance(each.type, EnumType):
+        return True
+    return isinstance(each.type, ScalarType) and each.type.scalar in _TEXTS
+
+
+def _json_value(cell: str) -> object:
+    parsed = JsonReader().read(cell.encode())
+    if isinstance(parsed, JsonValue) and isinstance(
+        parsed.value, bool | int | float | list | Unheld
+    ):
+        return parsed.value
+    return cell
+
+
+def _booleans(cells: pa.StringArray) -> Column:
+    plain = pc.is_in(cells, pa.array(["true", "false"]))
+    values = pc.if_else(plain, pc.equal(cells, "true"), None)
+    return Column(values=values, doubted=_doubted(cells, values))
+
+
+def _integers(cells: pa.StringArray, scalar: Scalar) -> Column:
+    plain = pc.match_substring_regex(cells, pattern=_INTEGER)
+    wide = pc.if_else(plain, cells, None).cast(pa.int64())
+    target = arrow_type(ScalarType(scalar=scalar))
+    limits = np.iinfo(target.to_pandas_dtype())
+    low, high = max(limits.min, -(2**63)), min(limits.max, 2**63 - 1)
+    inside = pc.and_(pc.greater_equal(wide, low), pc.less_equal(wide, high))
+    values = pc.if_else(inside, wide, None).cast(target)
+    return Column(values=values, doubted=_doubted(cells, values))
+
+
+def _floats(cells: pa.StringArray, scalar: Scalar) -> Column:
+    plain = pc.match_substring_regex(cells, pattern=_NUMBER)
+    values = pc.if_else(plain, cells, None).cast(pa.float64())
+    return Column(values=values, doubted=_doubted(cells, values) | large_floats(values, scalar))
+
+
+def _lists(cells: pa.StringArray, kind: ListType | VectorType) -> Column:
+    decoder = msgspec.json.Decoder(decoded_type(kind))
+    found: Sequence[Any] = [_decoded(decoder, each) for each in cells.to_pylist()]
+    column = typed_column(found, kind) or unknown_column(len(cells), kind)
+    doubted = np.array([each is None for each in found], np.bool_) & ~_nulls(cells)
+    return Column(
+        values=column.values,
+        doubted=doubted if column.doubted is None else doubted | column.doubted,
+    )
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], cell: str | None) -> Any:
+    if cell is None:
+        return None
+    try:
+        return decoder.decode(cell)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _doubted(cells: pa.StringArray, values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Where there was a cell and is no value."""
+    return _nulls(values) & ~_nulls(cells)
+
+
+def _nulls(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    nulls: np.ndarray[tuple[int], np.dtype[np.bool_]] = values.is_null().to_numpy(
+        zero_copy_only=False
+    )
+    return nulls
+
+
+RECORD_BYTES_MAX: Final = 8 << 20
+"""A record that is longer makes the file unreadable: most likely, a quote is not closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ragged:
+    """A record that has not as many cells as the header."""
+
+    place: int
+    raw: bytes
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvBatch:
+    """Records in order: cells as texts, null where there is nothing between two commas.
+
+    `lines` counts all lines of the file up to here. The first batch of a file has no records, only
+    the header's names.
+    """
+
+    cells: pa.RecordBatch
+    places: Places
+    ragged: tuple[Ragged, ...]
+    lines: int
+
+
+def read_csv(file: SourceFile) -> Iterator[CsvBatch]:
+    """Everything a file holds; an empty file has no batch at all.
+
+    Raises:
+        InvalidInputError: the file is not CSV, or a quote in it is not closed.
+    """
+    with opened(file) as stream:
+        yield from _CsvReader(stream, file).batches()
+
+
+class _WholeLines:
+    """A stream whose last line is ended, and that knows whether its quotes come in pairs."""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._last = b""
+        self.quote_is_open = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._last
+
+    def read(self, size: int) -> bytes:
+        pieces: list[bytes] = []
+        missing = size
+        while missing and (piece := self._stream.read(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+            self._last = piece[-1:]
+        if missing and self._last not in (b"", b"\n"):
+            # The header is only found if its end comes in the same piece.
+            pieces.append(b"\n")
+            self._last = b"\n"
+        data = b"".join(pieces)
+        self.quote_is_open ^= data.count(b'"') % 2 == 1
+        return data
+
+
+class _CsvReader:
+    """Reads one file, and keeps count of its records."""
+
+    def __init__(self, stream: BinaryIO, file: SourceFile) -> None:
+        self._file = file
+        self._stream = _WholeLines(stream)
+        self._aside: dict[int, Ragged] = {}
+        self._lines = 1
+
+    def batches(self) -> Iterator[CsvBatch]:
+        reader = self._opened()
+        if reader is None:
+            return
+        last = header = pa.RecordBatch.from_pylist([], schema=reader.schema)
+        yield CsvBatch(cells=header, places=np.array([], np.uint32), ragged=(), lines=self._lines)
+        while (cells := self._next(reader)) is not None:
+            last = cells if cells.num_rows else last
+            yield self._batch(cells)
+        if self._stream.quote_is_open and _ends_in_newline(last):
+            raise self._unreadable("a quote is not closed")
+        if self._aside:
+            self._lines = max(self._aside) + 1
+            yield self._batch(header)
+
+    def _batch(self, cells: pa.RecordBatch) -> CsvBatch:
+        places = self._placed(cells.num_rows)
+        passed = [place for place in self._aside if place < self._lines]
+        ragged = tuple(self._aside.pop(place) for place in passed)
+        return CsvBatch(cells=cells, places=places, ragged=ragged, lines=self._lines)
+
+    def _placed(self, count: int) -> Places:
+        """The places of the next records, between those that were set aside."""
+        numbers = np.arange(self._lines, self._lines + count + len(self._aside))
+        places = numbers[~np.isin(numbers, list(self._aside))][:count]
+        if count:
+            self._lines = int(places[-1]) + 1
+        return places.astype(np.uint32)
+
+    def _opened(self) -> csv.CSVStreamingReader | None:
+        try:
+            return csv.open_csv(
+                self._stream,
+                read_options=csv.ReadOptions(use_threads=False, block_size=RECORD_BYTES_MAX),
+                parse_options=csv.ParseOptions(
+                    newlines_in_values=True,
+                    ignore_empty_lines=False,
+                    invalid_row_handler=self._set_aside,
+                ),
+                convert_options=csv.ConvertOptions(
+                    default_column_type=pa.string(),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                    check_utf8=False,
+                ),
+            )
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            if self._stream.is_empty:
+                return None
+            raise self._unreadable(error) from error
+
+    def _next(self, reader: csv.CSVStreamingReader) -> pa.RecordBatch | None:
+        try:
+            return reader.read_next_batch()
+        except StopIteration:
+            return None
+        except pa.ArrowException as error:
+            raise self._unreadable(error) from error
+
+    def _set_aside(self, row: csv.InvalidRow) -> str:
+        place = row.number - 1
+        self._aside[place] = Ragged(
+            place=place,
+            raw=row.text.encode(errors="replace"),
+            expected=row.expected_columns,
+            found=row.actual_columns,
+        )
+        return "skip"
+
+    def _unreadable(self, why: object) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self._file.path} cannot be read as CSV: {why!s:.200}",
+            next_step="Close every quote, and keep records below "
+            f"{RECORD_BYTES_MAX >> 20} MiB; or load another format.",
+        )
+
+
+def _ends_in_newline(cells: pa.RecordBatch) -> bool:
+    """Whether the last record could be the rest of a file after a quote."""
+    if not cells.num_rows:
+        return False
+    last = [column.cast(pa.binary())[-1].as_py() for column in cells.columns]
+    return any(cell is not None and cell.endswith(b"\n") for cell in last)
+
 
 _TEXT: Final = ScalarType(scalar=Scalar.STRING)
 
@@ -140,11 +445,11 @@ def _garbled(cells: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
-            garbled |= [not _is_text(each) for each in column.cast(pa.binary()).to_pylist()]
+            garbled |= [not _is_utf8(each) for each in column.cast(pa.binary()).to_pylist()]
     return garbled
 
 
-def _is_text(cell: bytes | None) -> bool:
+def _is_utf8(cell: bytes | None) -> bool:
     try:
         return cell is None or isinstance(cell.decode(), str)
     except UnicodeDecodeError:

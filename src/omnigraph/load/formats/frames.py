@@ -15,11 +15,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from omnigraph.load.formats.input_names import choose_columns
-from omnigraph.load.formats.records import Parsed, Split, SplitEnd
-from omnigraph.load.formats.refusals import shown_row
+from omnigraph.load.formats.records import Parsed, Split, SplitEnd, shown_row
 from omnigraph.load.formats.row_validator import Judge, Judged, in_input_order, together
-from omnigraph.load.formats.splits import not_parquet
-from omnigraph.load.formats.streams import opened
+from omnigraph.load.formats.splits import not_parquet, opened
 from omnigraph.load.formats.values import dates
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.catalog import EdgeType, NodeType, Scalar, ScalarType

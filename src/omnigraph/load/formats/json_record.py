@@ -3,25 +3,346 @@
 Invariant: this is what a record means; the fast reading only ever agrees with it. One fault is
 named, the first in this order: the text or the form of the record, a name said twice, the type,
 the names of the columns.
+
+The record forms of a schema as decoders that read whole records in one step.
+
+Invariant: what a decoder accepts has the shape of a record of a known type, and every value the
+JSON type of its property; what it refuses may still be a record that only the slow reading
+understands. Absent members are distinguished from null ones, because both are counted.
+
+JSON texts, strictly: what is no JSON, and names that an object says twice.
+
+Invariant: a text is taken for what RFC 8259 makes of it or refused; nothing is repaired. No parser
+tells that a name occurred twice and the last one won, so names are counted: `names_at_most` never
+counts too few, and only where it counts more than were decoded is a text read once more, slowly.
+
+A number that 64 bits cannot hold stays what it is, so that a message can show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import reduce
+from typing import Annotated, Any, Final, NoReturn, assert_never
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET, Meta, UnsetType
 
 from omnigraph.language.diagnostics import did_you_mean
-from omnigraph.load.formats.members import JsonReader, NotJson
-from omnigraph.load.formats.refusals import NAME_SHOWN_MAX, Refusal
-from omnigraph.load.formats.type_names import TypeNames
+from omnigraph.load.formats.input_names import TypeNames
+from omnigraph.load.formats.records import NAME_SHOWN_MAX, Refusal
 from omnigraph.load.formats.values import blob_bytes
-from omnigraph.load.formats.wire import DATA, EDGE_FORM, FROM, NODE_FORM, TO
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.schema.catalog import EdgeType, NodeType, Scalar, ScalarType
+from omnigraph.schema.catalog import (
+    Catalog,
+    EdgeType,
+    EnumType,
+    ListType,
+    NodeType,
+    PropertyType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
+from omnigraph.validation.input.intake import table_key_of
 from omnigraph.validation.json_encoding import BLOB_PREFIX
-from omnigraph.validation.reasons import Reason
-from omnigraph.validation.violations import shown
+from omnigraph.validation.violations import Reason, shown
+
+_COLON, _QUOTE, _BACKSLASH, _NEWLINE = b':"\\\n'
+_SPACES: Final = tuple(b" \t\r")
+_SPACES_MAX: Final = 8
+_INTEGER_DIGITS_MAX: Final = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonValue:
+    """A parsed text; `repeated` is the first name that an object in it says twice."""
+
+    value: object
+    repeated: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotJson:
+    """Why a text is no JSON."""
+
+    why: str
+
+
+class Unheld:
+    """A number beyond what 64 bits hold; no column takes it over."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+class JsonReader:
+    """Reads JSON texts, one at a time."""
+
+    def __init__(self) -> None:
+        self._repeated: list[str] = []
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._members,
+            parse_float=_float,
+            parse_int=_integer,
+            parse_constant=_constant,
+        )
+
+    def read(self, text: bytes) -> JsonValue | NotJson:
+        """Read one JSON value that fills the text."""
+        self._repeated.clear()
+        try:
+            value = self._decoder.decode(text.decode())
+        except UnicodeDecodeError as error:
+            return NotJson(why=f"found bytes that are not UTF-8 at byte {error.start + 1}")
+        except json.JSONDecodeError as error:
+            return NotJson(why=f"found {_fault(error)} at character {error.pos + 1}")
+        except RecursionError:
+            return NotJson(why="found values that are nested too deeply")
+        except ValueError as error:
+            return NotJson(why=f"found {error}")
+        return JsonValue(value=value, repeated=self._repeated[0] if self._repeated else None)
+
+    def _members(self, pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            self._repeated.append(_first_repeated(name for name, _ in pairs))
+        return found
+
+
+def _first_repeated(names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("no name is repeated")
+
+
+def names_at_most(data: bytes) -> npt.NDArray[np.int64]:
+    """For each line of valid JSON, a number that its objects' names do not exceed.
+
+    A name ends in a quote that no backslash makes part of it, and a colon follows, with or without
+    white space. Inside a text, the same can only look so at its beginning.
+    """
+    codes = np.frombuffer(data, np.uint8)
+    colons = np.flatnonzero(codes == _COLON)
+    before = colons - 1
+    for _ in range(_SPACES_MAX):
+        spaced = np.flatnonzero(np.isin(codes[before], _SPACES))
+        if not len(spaced):
+            break
+        before[spaced] -= 1
+    quoted = (codes[before] == _QUOTE) & (codes[before - 1] != _BACKSLASH)
+    names = colons[quoted | np.isin(codes[before], _SPACES)]
+    ends = np.flatnonzero(codes == _NEWLINE)
+    lines = len(ends) + (not data.endswith(b"\n"))
+    return np.bincount(np.searchsorted(ends, names), minlength=lines)
+
+
+def _float(text: str) -> float | Unheld:
+    value = float(text)
+    return value if math.isfinite(value) else Unheld(text)
+
+
+def _integer(text: str) -> int | Unheld:
+    return int(text) if len(text) <= _INTEGER_DIGITS_MAX else Unheld(text)
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which JSON does not allow")
+
+
+def _fault(error: json.JSONDecodeError) -> str:
+    what = error.msg
+    if what == "Extra data":
+        return "more text after the value"
+    if what.startswith("Unterminated string"):
+        return "an unterminated string"
+    return f"a fault ({what[0].lower()}{what[1:]})"
+
+
+NODE_FORM: Final = "type"
+EDGE_FORM: Final = "edge"
+FROM: Final = "from"
+TO: Final = "to"
+DATA: Final = "data"
+
+# Above 64 bits Arrow notices by itself; msgspec takes no bound beyond 63 bits.
+_INTEGERS: Final[dict[Scalar, Any]] = {
+    Scalar.I32: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
+    Scalar.I64: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
+    Scalar.U32: Annotated[int, Meta(ge=0, le=2**32 - 1)],
+    Scalar.U64: Annotated[int, Meta(ge=0)],
+}
+_TEXT: Final = ScalarType(scalar=Scalar.STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireColumn:
+    """A column, and how its value is taken out of a decoded record, or out of its data."""
+
+    name: str
+    kind: PropertyType
+    inside_data: bool
+    value: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireType:
+    """How records of one type arrive; `no_data` stands for the data of a record without any."""
+
+    declared: NodeType | EdgeType
+    columns: tuple[WireColumn, ...]
+    no_data: object
+
+    @property
+    def table_key(self) -> str:
+        return table_key_of(self.declared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireForm:
+    """All types of one record form: the decoder, and the type behind each class it returns."""
+
+    decoder: msgspec.json.Decoder[Any]
+    types: dict[type, WireType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """Both record forms of one schema; a form without types is None."""
+
+    nodes: WireForm | None
+    edges: WireForm | None
+
+
+def wire_of(catalog: Catalog) -> Wire:
+    """Make the decoders of a schema."""
+    return Wire(
+        nodes=_form(NODE_FORM, catalog.nodes.values()),
+        edges=_form(EDGE_FORM, catalog.edges.values()),
+    )
+
+
+def _form(tag_field: str, declared: Iterable[NodeType | EdgeType]) -> WireForm | None:
+    types: dict[type, WireType] = {}
+    for each in declared:
+        types |= _records(tag_field, each)
+    if not types:
+        return None
+    return WireForm(decoder=msgspec.json.Decoder(reduce(operator.or_, types)), types=types)
+
+
+def _records(tag_field: str, declared: NodeType | EdgeType) -> dict[type, WireType]:
+    """One class per spelling of the type's name; all of them look the same inside."""
+    members = [(each.name, each.type) for each in declared.properties.values()]
+    data = msgspec.defstruct(
+        f"{declared.name}Data",
+        _fields([(ID_COLUMN, _TEXT), *members]),
+        frozen=True,
+        forbid_unknown_fields=True,
+        gc=False,
+        eq=False,
+    )
+    no_data = data()
+    fields: list[Any] = [(DATA, data, no_data)]
+    columns = _columns([ID_COLUMN, *declared.properties], declared, inside_data=True)
+    spellings = {declared.name}
+    if isinstance(declared, EdgeType):
+        fields += _fields([(FROM, _TEXT), (TO, _TEXT)])
+        columns += _columns([SOURCE_COLUMN, TARGET_COLUMN], declared, inside_data=False)
+        spellings |= _other_cases(declared.name)
+    wire = WireType(declared=declared, columns=columns, no_data=no_data)
+    return {
+        msgspec.defstruct(
+            declared.name,
+            fields,
+            tag_field=tag_field,
+            tag=spelling,
+            forbid_unknown_fields=True,
+            gc=False,
+            eq=False,
+        ): wire
+        for spelling in sorted(spellings)
+    }
+
+
+def _other_cases(name: str) -> set[str]:
+    """How people write an edge without looking it up; rarer spellings take the slow way."""
+    return {name.lower(), name.upper(), name[:1].lower() + name[1:]}
+
+
+def _columns(
+    names: list[str], declared: NodeType | EdgeType, *, inside_data: bool
+) -> tuple[WireColumn, ...]:
+    return tuple(
+        WireColumn(
+            name=name,
+            kind=declared.properties[name].type if name in declared.properties else _TEXT,
+            inside_data=inside_data,
+            value=operator.attrgetter(_attribute(number)),
+        )
+        for number, name in enumerate(names)
+    )
+
+
+def _attribute(number: int) -> str:
+    """Properties may be called like words of Python; attributes may not."""
+    return f"m{number}"
+
+
+def _fields(members: list[tuple[str, PropertyType]]) -> list[Any]:
+    return [
+        (
+            _attribute(number),
+            decoded_type(kind) | None | UnsetType,
+            msgspec.field(name=name, default=UNSET),
+        )
+        for number, (name, kind) in enumerate(members)
+    ]
+
+
+def decoded_type(kind: PropertyType) -> Any:
+    """The Python type that a value of a property is decoded to."""
+    match kind:
+        case ScalarType():
+            return _decoded_scalar(kind.scalar)
+        case EnumType():
+            return str
+        case ListType():
+            return list[_decoded_scalar(kind.item) | None]  # type: ignore[misc]
+        case VectorType():
+            return Annotated[list[int | float], Meta(min_length=kind.size, max_length=kind.size)]
+        case _:
+            assert_never(kind)
+
+
+def _decoded_scalar(scalar: Scalar) -> Any:
+    match scalar:
+        case Scalar.STRING | Scalar.BLOB | Scalar.DATE | Scalar.DATETIME:
+            return str
+        case Scalar.BOOL:
+            return bool
+        case Scalar.F32 | Scalar.F64:
+            # An integer that no float is equal to must not become one unseen.
+            return int | float
+        case Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64:
+            return _INTEGERS[scalar]
+        case _:
+            assert_never(scalar)
+
 
 _FORMS: Final = {NODE_FORM: (NODE_FORM, DATA), EDGE_FORM: (EDGE_FORM, FROM, TO, DATA)}
 _ENDS: Final = {SOURCE_COLUMN: FROM, TARGET_COLUMN: TO}

@@ -3,23 +3,30 @@
 Invariant: every record of the split comes out once, as a row that passed all a single row can be
 judged by, or as a refusal; the last word is `SplitEnd`. Memory is bounded by a block, whatever the
 size of the split.
+
+Records as they came, read again for the few that are set aside after they had become rows.
+
+Invariant: what is shown of a record is the same whether it was refused alone or with others: a line
+as its bytes, a row of Parquet or CSV as one JSON object of its own columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 
-from omnigraph.load.formats.csv_files import parse_csv
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from omnigraph.load.formats.csv_files import parse_csv, read_csv
 from omnigraph.load.formats.frames import parse_parquet
 from omnigraph.load.formats.jsonl import parse_lines
-from omnigraph.load.formats.lines import BLOCK_BYTES
-from omnigraph.load.formats.records import FileFormat, Parsed, Split
+from omnigraph.load.formats.records import FileFormat, Parsed, Split, shown_row
 from omnigraph.load.formats.row_validator import Judge
+from omnigraph.load.formats.splits import BLOCK_BYTES, LineBlock, not_parquet, opened, read_lines
 from omnigraph.schema.catalog import Catalog
 from omnigraph.validation.constraints import rules_of
-from omnigraph.validation.input.intake import NewIds
-from omnigraph.validation.input.named_types import type_named
+from omnigraph.validation.input.intake import NewIds, type_named
 
 BLOCK_ROWS: Final = 8192
 
@@ -58,3 +65,63 @@ def parse_split(
             return parse_parquet(split, judge, block_rows=block_rows)
         case _:
             assert_never(split.file.format)
+
+
+def raw_records(split: Split, places: Sequence[int]) -> list[bytes]:
+    """The records at these places of a split, in the order asked for.
+
+    Raises:
+        InvalidInputError: the file changed since it was read.
+    """
+    wanted = frozenset(places)
+    match split.file.format:
+        case FileFormat.JSONL:
+            found = dict(_lines(split, wanted))
+        case FileFormat.PARQUET:
+            found = dict(_rows(split, wanted))
+        case FileFormat.CSV:
+            found = dict(_cells(split, wanted))
+        case _:
+            assert_never(split.file.format)
+    return [found[place] for place in places]
+
+
+def shown_at(rows: pa.Table | pa.RecordBatch, position: int) -> bytes:
+    """One row of Arrow data as a JSON object."""
+    return shown_row(rows.schema.names, [column[position] for column in rows.columns])
+
+
+def _lines(split: Split, wanted: frozenset[int]) -> Iterator[tuple[int, bytes]]:
+    places = sorted(wanted, reverse=True)
+    for block in read_lines(split):
+        if not places:
+            return
+        if not isinstance(block, LineBlock):
+            continue
+        behind = block.first + block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+        if places[-1] >= behind:
+            continue
+        lines = block.lines()
+        while places and places[-1] < behind:
+            place = places.pop()
+            yield place, lines[place - block.first]
+
+
+def _rows(split: Split, wanted: frozenset[int]) -> Iterator[tuple[int, bytes]]:
+    with opened(split.file) as stream:
+        try:
+            reader = pq.ParquetFile(stream)
+            first = 0
+            for batch in reader.iter_batches(row_groups=list(range(split.start, split.end))):
+                for place in wanted.intersection(range(first, first + batch.num_rows)):
+                    yield place, shown_at(batch, place - first)
+                first += batch.num_rows
+        except pa.ArrowException as error:
+            raise not_parquet(split.file, error) from error
+
+
+def _cells(split: Split, wanted: frozenset[int]) -> Iterator[tuple[int, bytes]]:
+    for batch in read_csv(split.file):
+        for position, place in enumerate(batch.places.tolist()):
+            if place in wanted:
+                yield place, shown_at(batch.cells, position)

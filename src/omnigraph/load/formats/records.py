@@ -3,16 +3,27 @@
 Invariant: every record of a split comes out once, as a row or as a refusal, and carries its place.
 Places are line indexes within the split, from zero, so a line number needs only the number of lines
 of the earlier splits of the same file.
+
+Refused records, and how a record that never was a line is shown.
+
+Invariant: every record can be shown: a value without JSON is shown as text, never left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import datetime as dt
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 import pyarrow as pa
+
+from omnigraph.validation.json_encoding import BLOB_PREFIX
+from omnigraph.validation.violations import Reason, Violation
 
 
 class FileFormat(StrEnum):
@@ -89,3 +100,83 @@ class SplitEnd:
 
 
 Parsed: TypeAlias = ParsedRows | RefusedRecords | SplitEnd
+
+
+NAME_SHOWN_MAX: Final = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One record that cannot become a row."""
+
+    place: int
+    type_name: str | None
+    reason: Reason
+    message: str
+    raw: bytes
+
+
+def refusal_of(place: int, type_name: str, found: Violation, raw: bytes) -> Refusal:
+    """The refusal of a record that would be a row if this were not wrong with it."""
+    return Refusal(
+        place=place,
+        type_name=type_name,
+        reason=found.reason,
+        message=f"{', '.join(found.columns)}: {found.message}",
+        raw=raw,
+    )
+
+
+def refused_records(refusals: Iterable[Refusal]) -> RefusedRecords:
+    """Refusals as a table, in input order."""
+    ordered = sorted(refusals, key=lambda each: each.place)
+    columns = {
+        "place": [each.place for each in ordered],
+        "type": [None if each.type_name is None else _storable(each.type_name) for each in ordered],
+        "reason": [each.reason.value for each in ordered],
+        "message": [_storable(each.message) for each in ordered],
+        "raw": [each.raw for each in ordered],
+    }
+    return RefusedRecords(table=pa.table(columns, schema=REFUSED_SCHEMA))
+
+
+def shown_row(names: Sequence[str], cells: Sequence[pa.Scalar]) -> bytes:
+    """A row as one JSON object."""
+    row = {name: _plain(cell) for name, cell in zip(names, cells, strict=True)}
+    return json.dumps(row, ensure_ascii=False).encode(errors="replace")
+
+
+def _storable(text: str) -> str:
+    clipped = text if len(text) <= 1000 else f"{text[:997]}..."
+    return clipped.encode(errors="replace").decode()
+
+
+def _plain(cell: pa.Scalar) -> object:
+    try:
+        return _json_value(cell.as_py())
+    except (ValueError, OverflowError):
+        return _without_python(cell)
+
+
+def _without_python(cell: pa.Scalar) -> object:
+    """Texts that are not UTF-8 as bytes, the year 30,000 and nanoseconds as texts."""
+    for kind in (pa.binary(), pa.string()):
+        try:
+            return _json_value(cell.cast(kind).as_py())
+        except (pa.ArrowException, ValueError):
+            continue
+    return f"a value of type {cell.type}"
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, bytes):
+        return f"{BLOB_PREFIX}{base64.b64encode(value).decode()}"
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(name): _json_value(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.load.formats.json_record import Claim
-from omnigraph.load.formats.records import Parsed, ParsedRows
-from omnigraph.load.formats.refusals import Refusal, refusal_of, refused_records
+from omnigraph.load.formats.records import Parsed, ParsedRows, Refusal, refusal_of, refused_records
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.validation.constraints import TypeRules
 from omnigraph.validation.input.intake import NewIds, take_in

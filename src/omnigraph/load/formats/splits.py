@@ -3,20 +3,80 @@
 Invariant: the splits of a file cover it without a gap or an overlap, in order, and every file has
 at least one; numbers run through the whole input. Nothing of the content is read, but the footer of
 a Parquet file.
+
+Source files as streams of bytes, unpacked where they are packed.
+
+Invariant: whatever goes wrong while a file is read has its name in the error. Only files that this
+machine can open are sources so far; another store would be one more case here.
+
+The lines of a split, in blocks of whole lines.
+
+Invariant: every line of a file belongs to one split of it, the one in which it begins, so that the
+blocks of all splits in order are the file. Memory is bounded by a block and one longest line.
+
+A line ends at a newline; a carriage return before it belongs to the end. A byte order mark at the
+start of a file is no part of its first line. The last line may have no end.
 """
 
 from __future__ import annotations
 
+import gzip
+import os
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, assert_never
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias, assert_never, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from omnigraph.load.formats.records import FileFormat, SourceFile, Split
-from omnigraph.load.formats.streams import opened
+
+
+@contextmanager
+def opened(file: SourceFile) -> Iterator[BinaryIO]:
+    """The bytes of a file; what is raised inside is raised as an error about this file.
+
+    Raises:
+        NotFoundError: the file is gone, or was never on this machine.
+        InvalidInputError: the file is packed, and damaged or cut off.
+        StorageUnavailableError: the file cannot be read.
+    """
+    try:
+        with Path(file.path).open("rb") as plain:
+            if file.gzipped:
+                with gzip.GzipFile(fileobj=plain) as unpacked:
+                    yield cast("BinaryIO", unpacked)
+            else:
+                yield plain
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"{file.path} does not exist on this machine",
+            next_step="Name a file that every machine of the load can read.",
+        ) from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidInputError(
+            f"{file.path} is not a complete gzip file: {error!s:.200}",
+            next_step=f"Test it with `gzip --test {file.path}`, then make or copy it again.",
+        ) from error
+    except OSError as error:
+        raise StorageUnavailableError(
+            f"{file.path} cannot be read: {error.strerror or error!s:.200}",
+            next_step="Make the file readable and load again.",
+        ) from error
+
+
+def shrunk(file: SourceFile, *, found: int) -> InvalidInputError:
+    """The error of a file that lost bytes between planning and reading."""
+    return InvalidInputError(
+        f"{file.path} changed while it was loaded: expected {file.size} bytes, found {found}",
+        next_step="Load files that are not being written to.",
+    )
+
 
 SPLIT_BYTES: Final = 32 << 20
 
@@ -81,3 +141,130 @@ def not_parquet(file: SourceFile, error: Exception) -> InvalidInputError:
         f"{file.path} cannot be read as Parquet: {error!s:.200}",
         next_step="Write the file again, or leave it out.",
     )
+
+
+BLOCK_BYTES: Final = 1 << 20
+LINE_BYTES_MAX: Final = 32 << 20
+HEAD_BYTES: Final = 4096
+"""How much of a line that is too long is kept to show it."""
+
+_MARK: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineBlock:
+    """Whole lines; `first` is the place of the first of them within the split."""
+
+    first: int
+    data: bytes
+
+    def lines(self) -> list[bytes]:
+        """The lines without their ends."""
+        lines = self.data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        if b"\r" in self.data:
+            return [line[:-1] if line.endswith(b"\r") else line for line in lines]
+        return lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongLine:
+    """A line beyond the limit: its beginning, and how many bytes it has."""
+
+    place: int
+    head: bytes
+    size: int
+
+
+Lines: TypeAlias = LineBlock | LongLine
+
+
+def read_lines(
+    split: Split, *, block_bytes: int = BLOCK_BYTES, line_bytes_max: int = LINE_BYTES_MAX
+) -> Iterator[Lines]:
+    """Every line that begins in the split, in order."""
+    assert 0 < block_bytes <= line_bytes_max
+    with opened(split.file) as stream:
+        if split.file.gzipped:
+            pieces = iter(lambda: stream.read(block_bytes), b"")
+        else:
+            pieces = _owned(stream, split, block_bytes)
+        yield from _in_lines(_without_mark(pieces, split), line_bytes_max)
+
+
+def _owned(stream: BinaryIO, split: Split, block_bytes: int) -> Iterator[bytes]:
+    """The bytes of the lines that begin in the split."""
+    position = _first_line(stream, split, block_bytes)
+    ended = True
+    while position < split.end:
+        piece = stream.read(min(block_bytes, split.end - position))
+        if not piece:
+            raise shrunk(split.file, found=stream.seek(0, os.SEEK_END))
+        position += len(piece)
+        ended = piece.endswith(b"\n")
+        yield piece
+    while not ended and (piece := stream.read(block_bytes)):
+        end = piece.find(b"\n") + 1
+        ended = end > 0
+        yield piece[:end] if ended else piece
+
+
+def _first_line(stream: BinaryIO, split: Split, block_bytes: int) -> int:
+    """Go to where the first line of the split begins: after a newline, or at the file's start."""
+    if split.start == 0:
+        return 0
+    position = split.start - 1
+    stream.seek(position)
+    while piece := stream.read(block_bytes):
+        end = piece.find(b"\n") + 1
+        if end:
+            stream.seek(position + end)
+            return position + end
+        position += len(piece)
+    if position < split.file.size:
+        raise shrunk(split.file, found=stream.seek(0, os.SEEK_END))
+    return position
+
+
+def _without_mark(pieces: Iterator[bytes], split: Split) -> Iterator[bytes]:
+    if split.start == 0:
+        head = b""
+        for piece in pieces:
+            head += piece
+            if len(head) >= len(_MARK):
+                break
+        yield head.removeprefix(_MARK)
+    yield from pieces
+
+
+def _in_lines(pieces: Iterator[bytes], line_bytes_max: int) -> Iterator[Lines]:
+    held: list[bytes] = []
+    held_bytes = place = 0
+    for piece in pieces:
+        start, end = 0, piece.rfind(b"\n") + 1
+        if end:
+            length = held_bytes + piece.index(b"\n")
+            if length > line_bytes_max:
+                start = piece.index(b"\n") + 1
+                yield _long_line([*held, piece[:start]], length, place)
+                held, place = [], place + 1
+            if start < end:
+                block = LineBlock(first=place, data=b"".join([*held, piece[start:end]]))
+                place += block.data.count(b"\n")
+                yield block
+            held, held_bytes = [], 0
+        if end < len(piece):
+            held.append(piece[end:])
+            held_bytes += len(piece) - end
+        if held_bytes > line_bytes_max:
+            # Only the beginning is shown, however long the line turns out to be.
+            held = [b"".join(held)[:HEAD_BYTES]]
+    if held_bytes > line_bytes_max:
+        yield _long_line(held, held_bytes, place)
+    elif held:
+        yield LineBlock(first=place, data=b"".join(held))
+
+
+def _long_line(held: list[bytes], size: int, place: int) -> LongLine:
+    return LongLine(place=place, head=b"".join(held)[:HEAD_BYTES].rstrip(b"\r\n"), size=size)

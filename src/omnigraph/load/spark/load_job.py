@@ -7,61 +7,70 @@ are removed, as far as the driver knows of them; files of failed tasks are refer
     settle     more passes over staged keys, while refused rows may change later findings
     judge      the report is complete: refuse, or quarantine rejected records
     gather     fragments become one change per table; a merge joins the pinned rows
+
+DataFrames as input of a load: each partition is staged where it is computed.
+
+Invariant: a partition is a split; frames follow each other in the order given, so the numbers of
+splits follow the order of the input.
+
+The lines of versions that a load on Spark may write on a branch.
+
+Invariant: every type the input may hold has a line of the branch's own before a task writes a row,
+because the types are unknown until all rows were read. Forks without rows are dropped afterwards;
+no manifest refers to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
+from omnigraph import names
+from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import (
-    Prepared,
-    WriteRequest,
-    commit_write,
-    is_surely_unpublished,
-)
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write, is_surely_unpublished
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import InvalidInputError, OmnigraphError
+from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
-from omnigraph.load.quarantine import remove_parts
+from omnigraph.load.formats.frames import parse_batches
 from omnigraph.load.report import (
     Engine,
     LoadReport,
+    frame_name,
+    remove_parts,
     repeated_report,
     require_acceptable,
     type_labels,
 )
-from omnigraph.load.spark.account import account_of
-from omnigraph.load.spark.branch_lines import (
-    drop_unused_forks,
-    require_same_lines,
-    writable_snapshot,
-)
-from omnigraph.load.spark.frame_job import FrameInput
 from omnigraph.load.spark.key_job import (
+    SENT,
     ParseSplit,
     PassResult,
     SendAgain,
     Work,
+    batches_of,
     check_sent,
     pinned_work,
     run_pass,
     sent_by,
+    upsert,
 )
 from omnigraph.load.spark.load_plan import LoadPlan, SplitReport, plan_load, with_lines_before
-from omnigraph.load.spark.rejected_rows import set_aside, split_refusals
-from omnigraph.load.spark.upsert import upsert
-from omnigraph.runner.failures import job_errors
+from omnigraph.load.spark.rejected_rows import account_of, set_aside, split_refusals
+from omnigraph.load.spark.stage_task import SplitStager
+from omnigraph.runner.scan import job_errors
 from omnigraph.runner.session import given_spark, without_noise
 from omnigraph.runner.staging_files import remove_all
 from omnigraph.schema.arrow import has_blob
 from omnigraph.schema.model import model_hash
+from omnigraph.storage.lance.forks import drop_fork
 from omnigraph.storage.staging.bulk import (
     StagedFragment,
     discard,
@@ -69,18 +78,96 @@ from omnigraph.storage.staging.bulk import (
     gather_merge,
     gather_overwrite,
 )
+from omnigraph.validation.constraints import WriteMode
+from omnigraph.validation.input.intake import declared_types
+from omnigraph.validation.keyed_bucket import split_and_position
 from omnigraph.validation.keyed_passes import Standing, after_pass
-from omnigraph.validation.keys import split_and_position
-from omnigraph.validation.modes import WriteMode
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from omnigraph.load.report import SparkLoad
     from omnigraph.storage.manifest.state import ManifestState
-    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.storage.staging.changes import StagedChange
     from omnigraph.validation.keyed_bucket import KeyPlan
+
+
+def writable_snapshot(load: SparkLoad, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with writable entries of the types the input may hold."""
+    if load.branch is None or load.dry_run:
+        return snapshot
+    all_typed = all(split.file.type_name for split in load.splits)
+    own = {
+        key: writable_entry(
+            load.objects.root, entry, branch=load.branch, operation_id=load.operation_id
+        )
+        for key, entry in snapshot.tables.items()
+        if key in load.named or not all_typed
+    }
+    return replace(snapshot, tables={**snapshot.tables, **own})
+
+
+def require_same_lines(staged: Mapping[str, TableEntry], snapshot: Snapshot) -> None:
+    """Staged rows are in one fork and cannot be published in another."""
+    for key, entry in staged.items():
+        if snapshot.tables[key].fork != entry.fork:
+            raise ConflictError(
+                f"{key} was first written on its branch by a concurrent writer",
+                next_step="Run the load again.",
+            )
+
+
+def drop_unused_forks(
+    load: SparkLoad, entries: Mapping[str, TableEntry], *, written: frozenset[str]
+) -> None:
+    if load.branch is None:
+        return
+    own = (load.branch.incarnation, load.operation_id)
+    for key, entry in entries.items():
+        if key not in written and entry.fork and names.fork_owner(entry.fork) == own:
+            drop_fork(load.objects.root, entry.location, entry.fork)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameInput:
+    """DataFrames by table key."""
+
+    frames: Mapping[str, DataFrame]
+
+    @classmethod
+    def of(cls, frames: Mapping[str, object]) -> Self:
+        for key, frame in frames.items():
+            if not hasattr(frame, "mapInArrow"):
+                raise InvalidInputError(
+                    f"the input for {key} is {type(frame).__name__}, expected a Spark DataFrame"
+                )
+        return cls(frames=dict(frames))  # type: ignore[arg-type]
+
+    def sent(self, plan: LoadPlan, keys: KeyPlan) -> DataFrame:
+        """Stage every partition of every frame, and send their keys."""
+        parts = [
+            frame.mapInArrow(_stage(plan, keys, table_key), SENT)
+            for table_key, frame in self.frames.items()
+        ]
+        return reduce(lambda one, other: one.unionAll(other), parts)
+
+
+def _stage(
+    plan: LoadPlan, keys: KeyPlan, table_key: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    source = frame_name(type_labels(plan.catalog)[table_key])
+    declared = declared_types(plan.catalog)[table_key]
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        stager = SplitStager(plan, keys, context.partitionId(), source=source)
+        parsed = parse_batches(batches, declared, plan.rules[table_key], new_ids=stager.fresh_ids)
+        yield from batches_of(stager.run(parsed))
+
+    return task
+
 
 _PASSES_MAX: Final = 50
 

@@ -19,11 +19,9 @@ from omnigraph.load.report import FaultPolicy
 from omnigraph.names import EDGE_PREFIX, ID_COLUMN, SOURCE_COLUMN
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.staging.bulk import StagedFragment
-from omnigraph.validation.constraints import EdgeCount, TypeRules, table_rules
-from omnigraph.validation.input.named_types import declared_types
-from omnigraph.validation.keyed_bucket import KeyPlan
-from omnigraph.validation.keys import Hashing, Role, RoleKind, roles_of
-from omnigraph.validation.modes import WriteMode
+from omnigraph.validation.constraints import EdgeCount, TypeRules, WriteMode, table_rules
+from omnigraph.validation.input.intake import declared_types
+from omnigraph.validation.keyed_bucket import Hashing, KeyPlan, Role, RoleKind, roles_of
 
 if TYPE_CHECKING:
     from omnigraph.load.formats.records import Split

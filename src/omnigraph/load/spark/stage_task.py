@@ -2,6 +2,10 @@
 
 Invariant: a task writes rows only to files of their table; it returns hashes, counts and
 descriptions of files. Memory is bounded by the rows of one flush, for any size of a split.
+
+Values of an ordering column as numbers that compare like the values do.
+
+Invariant: a row with the greater value has the greater pair; a missing value is the smallest.
 """
 
 from __future__ import annotations
@@ -14,22 +18,60 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from omnigraph.failpoints import reach
-from omnigraph.fresh_ids import FreshIds
+from omnigraph.ids import FreshIds
 from omnigraph.load.formats.records import ParsedRows, RefusedRecords, SplitEnd
 from omnigraph.load.report import OFFENDERS_MAX
 from omnigraph.load.spark.load_plan import FirstRefused, LoadPlan, SplitReport, key_columns
-from omnigraph.load.spark.ranks import rank_arrays
 from omnigraph.names import ID_COLUMN
 from omnigraph.runner.staging_files import put_places, put_refused
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.bulk import StagedFragment, read_staged, write_rows
-from omnigraph.validation.keys import KeyBuckets, Role, RoleKind, incoming_rows
+from omnigraph.validation.keyed_bucket import KeyBuckets, Role, RoleKind, incoming_rows
 
 if TYPE_CHECKING:
     from omnigraph.load.formats.records import Parsed
     from omnigraph.validation.keyed_bucket import KeyPlan
+
+
+_SIGN: Final = np.uint64(1 << 63)
+
+
+def can_rank(kind: pa.DataType) -> bool:
+    """Whether rows can be ordered by a column of this type."""
+    return bool(
+        pat.is_integer(kind)
+        or pat.is_floating(kind)
+        or pat.is_temporal(kind)
+        or pat.is_boolean(kind)
+    )
+
+
+def rank_arrays(rows: pa.Table, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers per row: whether there is a value, and its rank among all values."""
+    values = rows.column(column).combine_chunks()
+    present = values.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64)
+    return present, _ranks(values)
+
+
+def _ranks(values: pa.Array) -> np.ndarray:
+    kind = values.type
+    if pat.is_floating(kind):
+        bits = _plain(values.cast(pa.float64()), 0.0).view(np.uint64)
+        return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    if pat.is_unsigned_integer(kind):
+        return _plain(values.cast(pa.uint64()), 0)
+    if pat.is_date32(kind):
+        values = values.cast(pa.int32())
+    return _plain(values.cast(pa.int64()), 0).view(np.uint64) ^ _SIGN
+
+
+def _plain(values: pa.Array, filler: float) -> np.ndarray:
+    filled: np.ndarray = pc.fill_null(values, filler).to_numpy(zero_copy_only=False)
+    return filled.copy()
+
 
 FLUSH_BYTES: Final = 96 << 20
 KEYS_TAG: Final = "keys"

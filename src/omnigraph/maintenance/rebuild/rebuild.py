@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.sidecar import WriterKind, pending_sidecars
-from omnigraph.creation.lost_manifest import holds_data, refuse_damage
-from omnigraph.creation.rebuild_lock import rebuilding
+from omnigraph.creation.lost_manifest import holds_data, rebuilding, refuse_damage
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
@@ -64,8 +63,13 @@ from omnigraph.storage.manifest.history import (
     record_recovery,
     recorded_recoveries,
 )
-from omnigraph.storage.manifest.manifest_above import put_above, swap_above
-from omnigraph.storage.manifest.survey import ManifestSurvey, damaged_below, survey_manifest
+from omnigraph.storage.manifest.survey import (
+    ManifestSurvey,
+    damaged_below,
+    put_above,
+    survey_manifest,
+    swap_above,
+)
 from omnigraph.storage.manifest.swap import create_manifest, read_manifest
 from omnigraph.storage.manifest.time_travel import last_schema_change
 from omnigraph.storage.manifest_rows import (
@@ -80,7 +84,7 @@ from omnigraph.storage.manifest_rows import (
     TableVersion,
 )
 from omnigraph.storage.objects.durability import sync
-from omnigraph.storage.objects.moved_aside import move_aside
+from omnigraph.storage.objects.store import move_aside
 from omnigraph.storage.refs.branches import read_branch_ref
 from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
 from omnigraph.storage.staging.table_versions import facts_at

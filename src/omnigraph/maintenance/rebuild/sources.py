@@ -20,9 +20,9 @@ from omnigraph.errors import (
     OmnigraphError,
     RecoveryRequiredError,
 )
-from omnigraph.storage.manifest.branch_identity import BranchRef
 from omnigraph.storage.manifest.commit_graph import CommitGraph
 from omnigraph.storage.manifest.history import recorded_commits
+from omnigraph.storage.manifest.state import BranchRef
 from omnigraph.storage.manifest.survey import is_damage
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest.time_travel import last_schema_change, moves_up_to

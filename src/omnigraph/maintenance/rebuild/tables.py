@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from omnigraph import names
 from omnigraph.display.pages import Displayed
 from omnigraph.errors import OmnigraphError
-from omnigraph.maintenance.misfits import misfit_of
+from omnigraph.maintenance.preconditions import misfit_of
 from omnigraph.maintenance.rebuild.sources import KnownPin, KnownState, PinSource, Undecided
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.lance.checksums import recorded_digest

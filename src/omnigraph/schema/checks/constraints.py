@@ -26,8 +26,8 @@ from omnigraph.schema.catalog import (
     VectorType,
 )
 from omnigraph.schema.diagnostics import Rule, error
-from omnigraph.schema.explain import METRICS, metric_hint
 from omnigraph.schema.indexes import IndexKind, index_kinds
+from omnigraph.schema.parser import METRICS, metric_hint
 from omnigraph.schema.resolve import (
     ConstraintKind,
     WrittenConstraint,

@@ -15,9 +15,9 @@ import lance
 import pyarrow as pa
 
 from omnigraph.storage.lance.base_paths import below_root, names_former_root
+from omnigraph.storage.lance.checksums import verify_table
 from omnigraph.storage.lance.datasets import dataset_uri, is_not_found, made_at, translated
 from omnigraph.storage.lance.tables import open_pinned, streamed
-from omnigraph.storage.lance.verification import verify_table
 from omnigraph.storage.objects.lru_cache import UsedLast
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.objects.s3_options import for_one_request

@@ -5,14 +5,27 @@ its rows have their digest. The rows of a damaged one are believed if the file t
 that digest, and no other file was ever offered for the same version. Reads only.
 
 A store that does not answer, or refuses the request, is not damage: its error is passed on.
+
+Publishing above versions of `__manifest` that cannot be read.
+
+Invariant: a rebuilt manifest is put right above the newest stored version, whatever that holds, and
+only if that number is free. So no older version is in force at any moment, and no number becomes
+free that a late writer could take.
+
+Lance makes the version after that of its handle and reads none in between. A handle of an older
+version that has the number of the newest one is all it needs. But it looks how the file of that
+version is named, and names a file differently if there is none. So the handle is used only if the
+newest version is still the same after it was made: a process that moves it away has put a newer one
+first.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from lance import LanceDataset
 from lance.file import LanceFileReader
 
 from omnigraph import names
@@ -22,18 +35,21 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageUnavailableError,
 )
-from omnigraph.storage.lance.datasets import translated
-from omnigraph.storage.manifest.swap import is_whole, stored_version
-from omnigraph.storage.manifest_rows import ManifestFacts, ManifestRow, decode, facts_of
+from omnigraph.storage.lance.base_paths import handle_of, message_of, renumbered
+from omnigraph.storage.lance.datasets import create_in_memory, dataset_uri, translated
+from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.swap import SwapAnswer, is_whole, stored_version, swap_manifest
+from omnigraph.storage.manifest_rows import ManifestFacts, ManifestRow, decode, encode, facts_of
 from omnigraph.storage.objects.containment import require_inside
 from omnigraph.storage.objects.failures import Failure, failure_of
 from omnigraph.storage.objects.location import Scheme
 from omnigraph.storage.objects.s3_options import for_one_request
+from omnigraph.storage.objects.store import stored_objects
 
 if TYPE_CHECKING:
-    from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
+
 
 _DATA_FILE: Final = re.compile(rb"([01]{24}[0-9a-f]{26}\.lance)")
 """How Lance names data files; a transaction spells those that it brings."""
@@ -166,3 +182,44 @@ def _salvaged(objects: Objects, version: int) -> Salvaged | None:
 
 def _reason(error: OmnigraphError) -> str:
     return error.what.splitlines()[0][:_REASON_MAX]
+
+
+def swap_above(
+    base: ManifestState, newest: int, rows: tuple[ManifestRow, ...], *, operation_id: str
+) -> SwapAnswer:
+    """Try to put rows that were made from a whole version right above the newest stored one."""
+    # The handle that was surveyed may know of the damaged versions above it.
+    whole = stored_version(base.root, base.version)
+    message = renumbered(message_of(whole.handle), newest)
+    above = replace(whole, version=newest, handle=handle_of(whole.handle, newest, message))
+    return _swapped(above, rows, operation_id)
+
+
+def put_above(
+    root: Root,
+    newest: int,
+    rows: tuple[ManifestRow, ...],
+    facts: ManifestFacts,
+    *,
+    operation_id: str,
+) -> SwapAnswer:
+    """Try to put rows right above the newest stored version, though none is whole."""
+    root = replace(root, durability=facts.durability)
+    first = create_in_memory(encode(rows, facts))
+    handle = LanceDataset(
+        dataset_uri(root, names.MANIFEST, None),
+        version=newest,
+        storage_options=for_one_request(root.storage_options) or None,
+        serialized_manifest=renumbered(message_of(first), newest),
+    )
+    nothing = ManifestState(
+        ref=None, version=newest, facts=facts, rows=(), handle=handle, root=root
+    )
+    return _swapped(nothing, rows, operation_id)
+
+
+def _swapped(above: ManifestState, rows: tuple[ManifestRow, ...], operation_id: str) -> SwapAnswer:
+    versions = stored_versions(stored_objects(above.root), names.MANIFEST)
+    if [version for version, _ in versions][:1] != [above.version]:
+        return SwapAnswer.REFUSED
+    return swap_manifest(above, rows, operation_id=operation_id, stamp=above.stamp)

@@ -30,8 +30,8 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.failpoints import reach
-from omnigraph.storage.lance.connections import Caches
 from omnigraph.storage.lance.datasets import (
+    Caches,
     create_dataset,
     is_not_found,
     lance_branches,
@@ -41,16 +41,15 @@ from omnigraph.storage.lance.datasets import (
     without_cleanup,
 )
 from omnigraph.storage.manifest.accepted_schemas import is_schema_there
-from omnigraph.storage.manifest.known_manifests import (
+from omnigraph.storage.manifest.history import OldVersion, assumed_rows, schema_hash_at_root
+from omnigraph.storage.manifest.retention import Line, Removal, remove_versions, versions_of
+from omnigraph.storage.manifest.state import (
+    ManifestState,
     known_at,
     mark_before_opening,
     remember,
     unchanged,
 )
-from omnigraph.storage.manifest.old_formats import OldVersion, assumed_rows, schema_hash_at_root
-from omnigraph.storage.manifest.retention import Line
-from omnigraph.storage.manifest.state import ManifestState
-from omnigraph.storage.manifest.version_gc import Removal, remove_versions, versions_of
 from omnigraph.storage.manifest_rows import (
     KEY_COLUMN,
     GraphCommit,
@@ -74,14 +73,13 @@ from omnigraph.storage.objects.power_cuts import (
     version_file,
 )
 from omnigraph.storage.objects.store import stored_objects
-from omnigraph.storage.pinned_tables import entries
-from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.snapshot import TableEntry, entries
 from omnigraph.storage.staging.checksum_recording import record_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from omnigraph.storage.manifest.branch_identity import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
 
 _READ_ATTEMPTS: Final = 20

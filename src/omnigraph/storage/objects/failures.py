@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import DamagedGraphError, StorageUnavailableError
-from omnigraph.storage.objects.disk_failures import disk_failure_of, disk_step
 from omnigraph.storage.objects.location import Root, Scheme
+from omnigraph.storage.objects.paths import disk_failure_of, disk_step
 from omnigraph.storage.objects.s3_options import ENDPOINT, without_secrets
 
 if TYPE_CHECKING:

@@ -2,12 +2,17 @@
 
 Invariant: a claim is decided by the store in one conditional put; nothing here checks first and
 writes afterwards. No path leaves the root, and on a local disk no link on the way to it does.
+
+Taking objects out of the way without losing them.
+
+Invariant: an object is at its old path, at its new path, or at both; never at neither.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,7 +26,8 @@ from obstore.store import LocalStore, S3Store
 
 from omnigraph.errors import InvalidInputError, UnsafeStoreError
 from omnigraph.storage.objects.containment import require_inside, require_tree_inside
-from omnigraph.storage.objects.digests import digest_of_file
+from omnigraph.storage.objects.documents import digest_of_file
+from omnigraph.storage.objects.durability import sync
 from omnigraph.storage.objects.failures import Failure, failure_of, unavailable
 from omnigraph.storage.objects.location import Root, Scheme
 from omnigraph.storage.objects.lru_cache import UsedLast
@@ -30,9 +36,10 @@ from omnigraph.storage.objects.request_counts import RequestKind, count, count_l
 from omnigraph.storage.objects.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT, for_one_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from obstore.store import ClientConfig, S3Config
+
 
 _RETRIES: Final = 3
 _CLIENTS_KEPT: Final = 16
@@ -322,3 +329,34 @@ def _translated(root: Root, action: str, *, but: type[OSError] | None = None) ->
         if but is not None and isinstance(error, but):
             raise
         raise unavailable(root, action, error) from error
+
+
+def move_aside(objects: Objects, paths: Sequence[str], where: str) -> Iterator[str]:
+    """Move objects below another path, where nothing is yet; tells each path that it moved.
+
+    They are moved, in this order, as far as this is iterated, and all of it ends with a sync.
+    """
+    for path in paths:
+        _move(objects, path, f"{where}/{path}")
+        yield path
+    if paths:
+        sync(objects.root)
+
+
+def _move(objects: Objects, path: str, target: str) -> None:
+    root = objects.root
+    require_inside(root, path)
+    require_inside(root, target)
+    if root.scheme is Scheme.LOCAL:
+        try:
+            Path(root.child(target)).parent.mkdir(parents=True, exist_ok=True)
+            Path(root.child(path)).rename(root.child(target))
+        except FileNotFoundError:
+            return  # moved before
+        except OSError as error:
+            raise unavailable(root, f"move {path} to {target}", error) from error
+        return
+    content = objects.read(path)
+    if content is not None:
+        objects.replace(target, content)
+        objects.delete(path)

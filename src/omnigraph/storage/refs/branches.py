@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, NotFoundError
-from omnigraph.storage.manifest.branch_identity import BranchRef, ForkPoint
+from omnigraph.storage.manifest.state import BranchRef, ForkPoint
 from omnigraph.storage.manifest.swap import manifest_branches, read_manifest
 from omnigraph.storage.objects.documents import moment
 from omnigraph.storage.objects.store import Objects, claim
-from omnigraph.storage.pinned_tables import decoded as pinned
-from omnigraph.storage.pinned_tables import paths_in
 from omnigraph.storage.refs.logs import (
     RefKind,
     RefLog,
@@ -29,6 +27,8 @@ from omnigraph.storage.refs.logs import (
     read_log,
     read_logs,
 )
+from omnigraph.storage.snapshot import decoded as pinned
+from omnigraph.storage.snapshot import paths_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

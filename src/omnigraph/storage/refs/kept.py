@@ -2,6 +2,12 @@
 
 Invariant: a version at or above its floor is kept; one below is while a branch or a tag names it.
 Whatever else is found in its place is not what was published there.
+
+Whether old versions may be used although a cleanup may be running.
+
+Invariant: asked after the claim that relies on them is visible. A version at or above its floor is
+kept for every process that claimed it before; one below stays while a branch or a tag names it, and
+then that claim does too.
 """
 
 from __future__ import annotations
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
+
 
 MAYBE_GONE: Final = (DamagedGraphError, StorageUnavailableError)
 """How reading a version fails that is removed meanwhile."""
@@ -92,3 +99,21 @@ def _named(objects: Objects) -> Iterator[tuple[Line, int]]:
 def _pins(snapshot: Snapshot) -> Iterator[tuple[Line, int]]:
     for entry in snapshot.tables.values():
         yield line_of(entry), entry.version
+
+
+def require_retained(objects: Objects, snapshot: Snapshot, *, thing: str) -> None:
+    """Refuse what a cleanup may have removed, or may be about to.
+
+    Raises:
+        NoLongerKeptError: a version is below its floor, and no branch or tag names it.
+    """
+    require_versions_retained(objects, snapshot.tables.values(), thing=thing)
+
+
+def require_versions_retained(
+    objects: Objects, entries: Iterable[TableEntry], *, thing: str
+) -> None:
+    """The same for any versions."""
+    gone = not_kept(objects, entries)
+    if gone:
+        raise no_longer_kept(gone, thing=thing)

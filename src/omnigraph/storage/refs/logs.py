@@ -25,8 +25,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, OutcomeUnknownError, StorageUnavailableError
 from omnigraph.failpoints import reach
-from omnigraph.storage.objects.digests import digest_of_values
-from omnigraph.storage.objects.documents import MALFORMED, parsed
+from omnigraph.storage.objects.documents import MALFORMED, digest_of_values, parsed
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.objects.failures import Failure, failure_of
 from omnigraph.storage.objects.location import stored_path

@@ -3,34 +3,45 @@
 Invariant: a version counts as retained if a branch or a tag pins it, or if its version file exists
 and no floor gave it up: a cleanup that died may have removed a part of what is below. A file that
 several versions name is reported once.
+
+The files that one version of a dataset names, wherever below the root they are.
+
+Invariant: exact. A version together with these files can be read anywhere.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from omnigraph import names
 from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.storage.lance.base_paths import places_of_files, transaction_file
 from omnigraph.storage.lance.checksums import (
     FileChecksum,
+    difference,
     forget_lists,
+    is_comparable,
+    is_index,
     lists_on_disk,
+    place_of,
     recorded_files,
 )
-from omnigraph.storage.lance.datasets import open_dataset
+from omnigraph.storage.lance.datasets import is_not_found, open_dataset, translated
 from omnigraph.storage.lance.forks import forks_of
-from omnigraph.storage.lance.verification import difference, is_comparable, is_index
-from omnigraph.storage.manifest.retention import Line, line_of, read_retention
+from omnigraph.storage.manifest.retention import Line, line_of, read_retention, versions_of
 from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest.version_gc import versions_of
 from omnigraph.storage.refs.branches import living_branches, read_branch_manifest
 from omnigraph.storage.refs.tags import all_tags
 from omnigraph.storage.snapshot import TableEntry, locations_of
 from omnigraph.storage.staging.checksum_recording import named_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from lance import LanceDataset
 
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.location import Root
@@ -168,3 +179,74 @@ def _add_unrecorded(root: Root, stored: StoredFiles, entry: TableEntry) -> None:
                     stored.unrecorded[f"{entry.location}/{name}"] = entry
     except DamagedGraphError:
         return  # reported by its list or its version file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFiles:
+    """Paths of a version's own file and of what it names; `missing` are not where it says."""
+
+    version_file: str
+    content: frozenset[str]
+    missing: frozenset[str]
+
+
+class Listing:
+    """The files below one dataset: their sizes, and which of them are in a folder."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self._in_folder: defaultdict[str, list[str]] = defaultdict(list)
+        for path in sizes:
+            self._in_folder[path.rpartition("/")[0]].append(path)
+
+    def folder(self, path: str) -> Sequence[str]:
+        """What is right in a folder."""
+        return self._in_folder.get(path, ())
+
+    def versions(self, line: Line) -> dict[int, str]:
+        """The files of a line's versions, by their numbers."""
+        paths = self.folder(names.lance_versions(place_of(line.location, line.fork)))
+        numbered = ((names.lance_version_at(path), path) for path in paths)
+        return {version: path for version, path in numbered if version is not None}
+
+
+def files_of_version(root: Root, line: Line, version: int, listing: Listing) -> VersionFiles | None:
+    """What a version needs, among the files that are listed below its dataset; None if gone."""
+    dataset = open_dataset(root, line.location, fork=line.fork, version=version)
+    if dataset is None:
+        return None
+    place = place_of(line.location, line.fork)
+    with translated(root, f"list the files of {place}"):
+        try:
+            wanted = set(_named(root, place, dataset, listing))
+        except (ValueError, OSError) as error:
+            if is_not_found(error):
+                return None  # removed while it was looked at
+            raise
+    return VersionFiles(
+        version_file=f"{place}/{names.lance_version(version)}",
+        content=frozenset(wanted & listing.sizes.keys()),
+        missing=frozenset(wanted - listing.sizes.keys()),
+    )
+
+
+def _named(root: Root, place: str, dataset: LanceDataset, listing: Listing) -> Iterator[str]:
+    places = places_of_files(root, dataset)
+    transaction = transaction_file(dataset)
+    if transaction is not None:
+        path = names.lance_transactions(place) + transaction
+        if path in listing.sizes:  # a version holds its transaction as well
+            yield path
+    for fragment in dataset.get_fragments():
+        metadata = fragment.metadata
+        for file in metadata.files:
+            path = names.lance_data(places[file.base_id], file.path)
+            yield path
+            yield from listing.folder(path.removesuffix(".lance"))  # blobs too large for it
+        deletion = metadata.deletion_file
+        if deletion is not None:
+            yield f"{places[deletion.base_id]}/{deletion.path(metadata.id)}"
+    for index in dataset.describe_indices():
+        for segment in index.segments:
+            folder = f"{places[segment.base_id]}/_indices/{segment.uuid}"
+            yield from listing.folder(folder) or (folder,)  # which is missing then

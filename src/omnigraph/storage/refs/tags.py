@@ -18,7 +18,6 @@ from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
 from omnigraph.storage.objects.documents import moment, typed
 from omnigraph.storage.objects.store import Objects
-from omnigraph.storage.pinned_tables import PinnedTables, decoded, entries, paths_in
 from omnigraph.storage.refs.logs import (
     RefKind,
     RefLog,
@@ -30,7 +29,7 @@ from omnigraph.storage.refs.logs import (
     read_logs,
     steady_logs,
 )
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph.storage.snapshot import PinnedTables, Snapshot, decoded, entries, paths_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from omnigraph.storage.lance.checksums import (
     without_versions,
 )
 from omnigraph.storage.lance.datasets import Made, made_at, open_dataset, translated
-from omnigraph.storage.objects.digests import digest_of
+from omnigraph.storage.objects.documents import digest_of
 from omnigraph.storage.objects.location import Scheme
 from omnigraph.storage.objects.store import stored_objects
 from omnigraph.storage.snapshot import ChecksumRef

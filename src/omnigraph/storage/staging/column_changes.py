@@ -30,9 +30,10 @@ from omnigraph.storage.staging.column_layout import (
     Layout,
     Place,
     PlacedColumn,
+    columns_of,
     lay_out,
+    with_columns,
 )
-from omnigraph.storage.staging.field_numbers import columns_of, with_columns
 
 if TYPE_CHECKING:
     from lance import LanceDataset, LanceFragment

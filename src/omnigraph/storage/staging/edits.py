@@ -2,6 +2,14 @@
 
 Invariant: rows that get new contents keep their stable row ids. What is held in memory are ids and
 addresses of the edited rows, never the rows; the table itself is only looked through for its ids.
+
+Taking over what a fork made of a table, where the table itself has not moved since.
+
+Invariant: afterwards the table holds exactly the fork's rows. Rows of the fork that the table knows
+keep their stable row ids, which mean the same in both because the fork started from this version.
+
+Only addresses and row ids of the old rows are looked at, never their contents: a row that was
+rewritten as it was before is taken over like any other.
 """
 
 from __future__ import annotations
@@ -17,6 +25,7 @@ import pyarrow.compute as pc
 from omnigraph import names
 from omnigraph.storage.lance.dataset_cache import kept_open
 from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.lance.forks import fork_origin
 from omnigraph.storage.staging.bulk import (
     Shrunk,
     StagedFragment,
@@ -26,12 +35,16 @@ from omnigraph.storage.staging.bulk import (
     write_replacements,
     write_rows,
 )
+from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes
 
 if TYPE_CHECKING:
+    from lance import LanceDataset, LanceFragment
+
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.changes import StagedChange
+
 
 _FRAGMENT_ROWS: Final = 1 << 18
 _FRAGMENT_BYTES: Final = 128 << 20
@@ -150,3 +163,127 @@ def row_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             held, rows, size = [], 0, 0
     if held:
         yield pa.Table.from_batches(held)
+
+
+FEW_ROWS: Final = 4_096
+"""Up to so many rows are compared by their contents instead, which avoids needless work."""
+
+_OFFSET: Final = np.uint64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gone:
+    """Rows of one fragment that the fork lost: their offsets and row ids."""
+
+    fragment_id: int
+    offsets: np.ndarray = field(repr=False)
+    row_ids: np.ndarray = field(repr=False)
+
+
+def stage_adoption(
+    objects: Objects,
+    pinned: TableEntry,
+    writable: TableEntry,
+    theirs: TableEntry,
+    *,
+    schema: pa.Schema,
+) -> StagedChange | None:
+    """Stage a fork's changes on the version it was forked from; None if that is not what it is.
+
+    `writable` holds the same rows as `pinned`, on the line that is written.
+    """
+    root = objects.root
+    if theirs.fork is None or fork_origin(root, theirs) != pinned.pin:
+        return None
+    plan = plan_row_changes(root, pinned, theirs)
+    if not _is_plain(plan) or plan.new_rows + plan.gone_rows <= FEW_ROWS:
+        return None
+    with translated(root, f"compare versions of {pinned.table_key}"):
+        gone = list(_gone(kept_open(root, pinned), kept_open(root, theirs), plan))
+    row_ids = np.sort(np.concatenate([np.empty(0, np.uint64), *(each.row_ids for each in gone)]))
+    new_rows = _new_rows(root, theirs, plan)
+    inserted, replacing = _write_adopted(root, writable, new_rows, row_ids, schema)
+    replaced = sum(fragment.rows for fragment in replacing)
+    shrunk: list[Shrunk] = [
+        shrink(root, writable, each.fragment_id, each.offsets) for each in gone if len(each.offsets)
+    ]
+    return gather_merge(
+        objects,
+        writable,
+        inserted=inserted,
+        replacing=replacing,
+        shrunk=shrunk,
+        rows_deleted=len(row_ids) - replaced,
+    )
+
+
+def _is_plain(plan: RowChanges) -> bool:
+    """Whether the fork only deleted rows and added fragments, as every write of ours does."""
+    gone = [each for part in plan.gone for each in part.fragments]
+    new = [each for part in plan.new for each in part.fragments]
+    return all(each.lost for each in gone) and not any(each.lost for each in new)
+
+
+def _gone(before: LanceDataset, after: LanceDataset, plan: RowChanges) -> Iterator[_Gone]:
+    for fragment in (each for part in plan.gone for each in part.fragments):
+        here = _numbers(before, fragment.fragment_id, with_row_ids=True)
+        there = _numbers(after, fragment.fragment_id, with_row_ids=False)
+        lives = np.zeros(fragment.span, np.bool_)
+        lives[there[_ADDRESS] & _OFFSET] = True
+        offsets = here[_ADDRESS] & _OFFSET
+        lost = ~lives[offsets]
+        yield _Gone(
+            fragment_id=fragment.fragment_id, offsets=offsets[lost], row_ids=here[_ROW_ID][lost]
+        )
+
+
+def _numbers(
+    dataset: LanceDataset, fragment_id: int, *, with_row_ids: bool
+) -> dict[str, np.ndarray]:
+    columns = [_ADDRESS, _ROW_ID] if with_row_ids else [_ADDRESS]
+    found = dataset.scanner(
+        columns=columns, fragments=_handles(dataset, [fragment_id]), batch_size=1 << 20
+    ).to_table()
+    return {name: found.column(name).to_numpy() for name in columns}
+
+
+def _write_adopted(
+    root: Root,
+    entry: TableEntry,
+    new_rows: Iterable[pa.RecordBatch],
+    gone: np.ndarray,
+    schema: pa.Schema,
+) -> tuple[list[StagedFragment], list[StagedFragment]]:
+    inserted: list[StagedFragment] = []
+    replacing: list[StagedFragment] = []
+    for part in row_parts(new_rows):
+        row_ids = part.column(_ROW_ID).to_numpy()
+        at = np.minimum(np.searchsorted(gone, row_ids), max(0, len(gone) - 1))
+        known = gone[at] == row_ids if len(gone) else np.zeros(len(row_ids), np.bool_)
+        columns = [part.column(each.name).cast(each.type) for each in schema]
+        rows = pa.Table.from_arrays(columns, schema=schema)
+        new, old = rows.filter(pa.array(~known)), rows.filter(pa.array(known))
+        if new.num_rows:
+            inserted += write_rows(root, entry, new)
+        if old.num_rows:
+            replacing += write_replacements(root, entry, old, row_ids[known])
+    return inserted, replacing
+
+
+def _new_rows(root: Root, theirs: TableEntry, plan: RowChanges) -> Iterator[pa.RecordBatch]:
+    dataset = kept_open(root, theirs)
+    wanted = [each.fragment_id for part in plan.new for each in part.fragments]
+    if not wanted:
+        return
+    with translated(root, f"read {theirs.table_key}"):
+        yield from dataset.scanner(
+            columns=[*plan.stored_after.names, _ROW_ID],
+            fragments=_handles(dataset, wanted),
+            blob_handling="all_binary",
+            batch_readahead=2,
+        ).to_batches()
+
+
+def _handles(dataset: LanceDataset, fragment_ids: Iterable[int]) -> list[LanceFragment]:
+    found = (dataset.get_fragment(number) for number in fragment_ids)
+    return [fragment for fragment in found if fragment is not None]

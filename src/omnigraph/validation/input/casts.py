@@ -20,7 +20,7 @@ import pyarrow.types as pat
 
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import FLOATS, Scalar, ScalarType
-from omnigraph.validation.reasons import Reason
+from omnigraph.validation.violations import Reason
 
 _FAILURES: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _ZONED: Final = r"[T ].*(Z|z|[+-]\d{2}(:?\d{2})?)$"
