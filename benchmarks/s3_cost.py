@@ -33,7 +33,7 @@ from omnigraph.storage.lance import dataset_cache, datasets
 from omnigraph.storage.manifest import state
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
 from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.objects.request_counts import RequestCounts, counted, start_counting
+from omnigraph.storage.objects.request_counts import RequestCounts, counted_requests, start_counting
 from omnigraph.storage.objects.store import StoredObjects
 from tests.s3.relay import Relay, Served, counts_of, longest_chain, relay_before
 from tests.s3.server import BUCKET, S3Server
@@ -89,10 +89,10 @@ class Store:
 
     def measure(self, name: str, do: Callable[[], object]) -> Cost:
         self.relay.forget()
-        before, began = counted(), time.perf_counter()
+        before, began = counted_requests(), time.perf_counter()
         do()
         elapsed = time.perf_counter() - began
-        return cost_of(name, self.relay.served(), elapsed, counted() - before)
+        return cost_of(name, self.relay.served(), elapsed, counted_requests() - before)
 
 
 def cost_of(

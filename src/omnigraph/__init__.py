@@ -38,9 +38,9 @@ if _TYPE_CHECKING:
     )
     from omnigraph.api.schema import Schema, SchemaView
     from omnigraph.api.tags import Tags
-    from omnigraph.commit.orphans import Fate, ListedFork, Reconciled
+    from omnigraph.commit.orphans import Fate, ListedFork, ReconcileReport
     from omnigraph.commit.publish import OperationStatus
-    from omnigraph.commit.recovery import Swept
+    from omnigraph.commit.recovery import RecoveryReport
     from omnigraph.commit.refs import BranchInfo
     from omnigraph.creation.copying import CopyKind, CopyReport
     from omnigraph.diff.change_feed import (
@@ -98,7 +98,7 @@ if _TYPE_CHECKING:
         WrongClockError,
     )
     from omnigraph.evolution.apply_schema import SchemaResult
-    from omnigraph.evolution.diverged_branches import Parting
+    from omnigraph.evolution.diverged_branches import DivergedBranch
     from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.graph import Graph, GraphView
     from omnigraph.language.diagnostics import Diagnostic
@@ -171,6 +171,7 @@ __all__ = [
     "CopyReport",
     "DamagedGraphError",
     "Diagnostic",
+    "DivergedBranch",
     "DriftNeedsRepairError",
     "Durability",
     "EdgeType",
@@ -219,7 +220,6 @@ __all__ = [
     "OperationRunningError",
     "OperationStatus",
     "OutcomeUnknownError",
-    "Parting",
     "PendingIndex",
     "Policy",
     "Problem",
@@ -232,8 +232,9 @@ __all__ = [
     "ReadOnlyError",
     "RebuildReport",
     "RebuiltTable",
-    "Reconciled",
+    "ReconcileReport",
     "Recovery",
+    "RecoveryReport",
     "RecoveryRequiredError",
     "Reference",
     "RejectedRecord",
@@ -264,7 +265,6 @@ __all__ = [
     "StorageUnavailableError",
     "StoredQueries",
     "StoredQuery",
-    "Swept",
     "TableChanges",
     "TableCleanupStats",
     "TableCounts",
@@ -314,9 +314,9 @@ _HOMES = {
     ),
     "omnigraph.api.schema": ("Schema", "SchemaView"),
     "omnigraph.api.tags": ("Tags",),
-    "omnigraph.commit.orphans": ("Fate", "ListedFork", "Reconciled"),
+    "omnigraph.commit.orphans": ("Fate", "ListedFork", "ReconcileReport"),
     "omnigraph.commit.publish": ("OperationStatus",),
-    "omnigraph.commit.recovery": ("Swept",),
+    "omnigraph.commit.recovery": ("RecoveryReport",),
     "omnigraph.commit.refs": ("BranchInfo",),
     "omnigraph.creation.copying": ("CopyKind", "CopyReport"),
     "omnigraph.diff.change_feed": (
@@ -374,7 +374,7 @@ _HOMES = {
         "WrongClockError",
     ),
     "omnigraph.evolution.apply_schema": ("SchemaResult",),
-    "omnigraph.evolution.diverged_branches": ("Parting",),
+    "omnigraph.evolution.diverged_branches": ("DivergedBranch",),
     "omnigraph.evolution.plan.planning": ("Evolution",),
     "omnigraph.graph": ("Graph", "GraphView"),
     "omnigraph.language.diagnostics": ("Diagnostic",),

@@ -216,11 +216,11 @@ def disarm_all() -> None:
 def arm_from(text: str) -> None:
     """Arm what an environment variable asks for, all of it or nothing."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-    for point, armed in [_parsed(entry) for entry in entries]:
+    for point, armed in [_parse(entry) for entry in entries]:
         arm(point, armed)
 
 
-def _parsed(entry: str) -> tuple[str, Armed]:
+def _parse(entry: str) -> tuple[str, Armed]:
     wish = _ENTRY.fullmatch(entry)
     if wish is None:
         raise InvalidInputError(

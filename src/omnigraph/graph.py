@@ -12,7 +12,7 @@ from omnigraph.api.branches import Branches
 from omnigraph.api.handle import Handle, checked_operation, newest_kept
 from omnigraph.api.holds import Holds
 from omnigraph.api.maintenance import Maintenance
-from omnigraph.api.options import LoadOptions
+from omnigraph.api.options import LoadOptions, Mode, Resolve, Rows, Source, Spark
 from omnigraph.api.reads import Reads
 from omnigraph.api.schema import Schema, SchemaView
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
@@ -31,7 +31,7 @@ from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import shown
 from omnigraph.storage.manifest.time_travel import list_commits
 from omnigraph.storage.objects.processes import use_storage
-from omnigraph.storage.refs.references import branch_ref
+from omnigraph.storage.refs.references import Reference, branch_ref
 from omnigraph.validation.constraints import WriteMode
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from omnigraph.api.options import Mode, Resolve, Rows, Source, Spark
     from omnigraph.api.spark_graph import SparkGraph
     from omnigraph.diff.change_feed import Baseline, ChangeFeed
     from omnigraph.diff.diff import GraphDiff, OnSpark, Pairs
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.holds import Holding, LiveHold
-    from omnigraph.storage.refs.references import Reference
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.validation.schema_contract import SchemaContract
 

@@ -26,18 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import (
-    FLOATS,
-    INTEGERS,
-    EnumType,
-    ListType,
-    NodeType,
-    Property,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
 
 _EPOCH_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -46,40 +36,40 @@ _F32_DIGITS_MAX: Final = 9
 _ESCAPED_IN_JSON: Final = r'["\\\x00-\x1f]'
 
 
-def node_id(node: NodeType, values: Mapping[str, object]) -> str:
+def node_id(node: ct.NodeType, values: Mapping[str, object]) -> str:
     """The id of one keyed node from its property values."""
     return canonical_tuple(key_properties(node), values)
 
 
-def node_ids(node: NodeType, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+def node_ids(node: ct.NodeType, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
     """The ids of keyed nodes: a string array as long as, and chunked like, `rows`."""
     return canonical_tuples(key_properties(node), rows)
 
 
-def key_properties(node: NodeType) -> tuple[Property, ...]:
+def key_properties(node: ct.NodeType) -> tuple[ct.Property, ...]:
     """The key members in the order ids use: by number, so that a rename cannot change an id."""
     if node.key is None:
         raise InvalidInputError(f"node type {node.name} has no key to make ids from")
     members = (node.properties[name] for name in node.key.properties)
-    return tuple(sorted(members, key=lambda each: each.number))
+    return tuple(sorted(members, key=lambda member: member.number))
 
 
-def canonical_tuple(members: Sequence[Property], values: Mapping[str, object]) -> str:
+def canonical_tuple(members: Sequence[ct.Property], values: Mapping[str, object]) -> str:
     """One value as it is, several as a compact JSON array of their spellings."""
-    spelt = [canonical_value(each, values.get(each.name)) for each in members]
+    spelt = [canonical_value(member, values.get(member.name)) for member in members]
     if len(spelt) == 1:
         return spelt[0]
     return json.dumps(spelt, ensure_ascii=False, separators=(",", ":"))
 
 
 def canonical_tuples(
-    members: Sequence[Property], rows: pa.RecordBatch | pa.Table
+    members: Sequence[ct.Property], rows: pa.RecordBatch | pa.Table
 ) -> pa.Array | pa.ChunkedArray:
     """`canonical_tuple` for every row."""
     if isinstance(rows, pa.Table):
         batches = [canonical_tuples(members, each) for each in rows.to_batches()]
         return pa.chunked_array(batches, type=pa.string())
-    spelt = [canonical_column(each, rows.column(each.name)) for each in members]
+    spelt = [canonical_column(member, rows.column(member.name)) for member in members]
     if len(spelt) == 1:
         return spelt[0]
     quoted = [_json_strings(each) for each in spelt]
@@ -87,23 +77,23 @@ def canonical_tuples(
     return pc.binary_join_element_wise("[", inner, "]", "")
 
 
-def canonical_value(member: Property, value: object) -> str:
+def canonical_value(member: ct.Property, value: object) -> str:
     """The spelling of one value of a key or uniqueness tuple."""
     scalar = _scalar_of(member)
     match scalar, value:
-        case Scalar.STRING, str():
+        case ct.Scalar.STRING, str():
             return _encodable(member, value)
-        case Scalar.BOOL, bool():
+        case ct.Scalar.BOOL, bool():
             return "true" if value else "false"
-        case ((Scalar.F32 | Scalar.F64), (float() | int())) if not isinstance(value, bool):
+        case ((ct.Scalar.F32 | ct.Scalar.F64), (float() | int())) if not isinstance(value, bool):
             return _float_spelling(member, scalar, value)
-        case ((Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64), int()) if not isinstance(
-            value, bool
+        case ((ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64), int()) if (
+            not isinstance(value, bool)
         ):
             return str(value)
-        case Scalar.DATE, dt.date() if not isinstance(value, dt.datetime):
+        case ct.Scalar.DATE, dt.date() if not isinstance(value, dt.datetime):
             return str((value - _EPOCH_DAY).days)
-        case Scalar.DATETIME, dt.datetime() if value.tzinfo is not None:
+        case ct.Scalar.DATETIME, dt.datetime() if value.tzinfo is not None:
             return str((value - _EPOCH) // _MICROSECOND)
         case _:
             raise InvalidInputError(
@@ -112,42 +102,42 @@ def canonical_value(member: Property, value: object) -> str:
             )
 
 
-def canonical_column(member: Property, column: pa.Array) -> pa.StringArray:
+def canonical_column(member: ct.Property, column: pa.Array) -> pa.StringArray:
     """The spellings of a whole column without nulls."""
     if column.null_count:
         raise InvalidInputError(f"property {member.name} is part of an id and contains null")
     scalar = _scalar_of(member)
     stored = column.cast(arrow_type(member.type))
-    if scalar is Scalar.STRING:
+    if scalar is ct.Scalar.STRING:
         return stored
-    if scalar is Scalar.BOOL:
+    if scalar is ct.Scalar.BOOL:
         return pc.if_else(stored, "true", "false")
-    if scalar in INTEGERS:
+    if scalar in ct.INTEGERS:
         return stored.cast(pa.string())
-    if scalar is Scalar.DATE:
+    if scalar is ct.Scalar.DATE:
         return stored.cast(pa.int32()).cast(pa.string())
-    if scalar is Scalar.DATETIME:
+    if scalar is ct.Scalar.DATETIME:
         return stored.cast(pa.int64()).cast(pa.string())
-    assert scalar in FLOATS
+    assert scalar in ct.FLOATS
     # Few distinct values in practice, and no library spells floats the same in every version.
     encoded = stored.dictionary_encode()
     spelt = [_float_spelling(member, scalar, each) for each in encoded.dictionary.to_pylist()]
     return pa.array(spelt, pa.string()).take(encoded.indices)
 
 
-def _scalar_of(member: Property) -> Scalar:
+def _scalar_of(member: ct.Property) -> ct.Scalar:
     match member.type:
-        case ScalarType(scalar=scalar) if scalar is not Scalar.BLOB:
+        case ct.ScalarType(scalar=scalar) if scalar is not ct.Scalar.BLOB:
             return scalar
-        case EnumType():
-            return Scalar.STRING
-        case ScalarType() | ListType() | VectorType():
+        case ct.EnumType():
+            return ct.Scalar.STRING
+        case ct.ScalarType() | ct.ListType() | ct.VectorType():
             raise InvalidInputError(f"property {member.name} has a type that cannot be in an id")
         case _:
             assert_never(member.type)
 
 
-def _encodable(member: Property, value: str) -> str:
+def _encodable(member: ct.Property, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -157,9 +147,9 @@ def _encodable(member: Property, value: str) -> str:
     return value
 
 
-def _float_spelling(member: Property, scalar: Scalar, value: float) -> str:
+def _float_spelling(member: ct.Property, scalar: ct.Scalar, value: float) -> str:
     try:
-        stored = _as_f32(value) if scalar is Scalar.F32 else float(value)
+        stored = _as_f32(value) if scalar is ct.Scalar.F32 else float(value)
     except (OverflowError, struct.error):
         stored = math.inf
     if not math.isfinite(stored):
@@ -169,7 +159,7 @@ def _float_spelling(member: Property, scalar: Scalar, value: float) -> str:
         )
     if stored == 0:
         return "0"
-    shortest = _shortest_f32(stored) if scalar is Scalar.F32 else stored
+    shortest = _shortest_f32(stored) if scalar is ct.Scalar.F32 else stored
     return repr(shortest).removesuffix(".0")
 
 
@@ -211,7 +201,7 @@ class FreshIds:
         draw = secrets.randbits(_DRAW_BITS)
         head = (at_milliseconds << _LOT_BITS | lot % (1 << _LOT_BITS)) << _DRAW_BITS | draw
         digits = range(_LENGTH - _COUNTER_DIGITS)
-        self._head = np.array([_ALPHABET[head >> 5 * each & 31] for each in reversed(digits)])
+        self._head = np.array([_ALPHABET[head >> 5 * digit & 31] for digit in reversed(digits)])
         self._used = 0
 
     @property

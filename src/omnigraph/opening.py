@@ -18,7 +18,7 @@ from omnigraph import names
 from omnigraph.api.handle import Handle, OpenMode
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.arguments import checked_actor, flag, text_or_none
-from omnigraph.commit.recovery import Swept, sweep
+from omnigraph.commit.recovery import RecoveryReport, sweep
 from omnigraph.creation.copying import (
     CopyKind,
     CopyReport,
@@ -41,7 +41,7 @@ from omnigraph.graph import Graph
 from omnigraph.language.diagnostics import shown
 from omnigraph.maintenance.migrations import MigrationContext, migrate
 from omnigraph.storage.manifest.history import Recovery, record_recovery
-from omnigraph.storage.manifest.state import BranchRef
+from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import is_whole
 from omnigraph.storage.objects.location import is_durability_given, parse_root
 from omnigraph.storage.objects.paths import checked_path
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from omnigraph.api.options import Durability, Verify
     from omnigraph.maintenance.rebuild.rebuild import RebuildReport
-    from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.validation.check import Finding
     from omnigraph.validation.schema_contract import SchemaContract
 
@@ -171,7 +170,7 @@ def _schema_text(schema: object) -> tuple[str, str]:
         ) from error
 
 
-def recover(root: str, *, force: bool = False) -> Swept:
+def recover(root: str, *, force: bool = False) -> RecoveryReport:
     """Recover unfinished writes, as opening for writing does, and report them.
 
     Args:
@@ -214,7 +213,7 @@ def rebuild_manifest(
 
 def _made_writable(
     objects: Objects, state: ManifestState, set_aside: SetAside, *, force: bool = False
-) -> Swept:
+) -> RecoveryReport:
     require_newest(objects, state)
     _prepare_for_writing(objects, state)
     torn = _recorded(set_aside, objects)
@@ -312,7 +311,7 @@ def backup(
         ConflictError: the target contains something else, was written to, or is newer.
         DamagedGraphError: a file of the graph is not what was published.
     """
-    return _copied(root, target, CopyKind.BACKUP, storage_options, target_storage_options)
+    return _copy(root, target, CopyKind.BACKUP, storage_options, target_storage_options)
 
 
 def restore(
@@ -330,7 +329,7 @@ def restore(
         storage_options: Options of the backup's object store.
         target_storage_options: Options of the new graph's object store.
     """
-    return _copied(backup, root, CopyKind.RESTORE, storage_options, target_storage_options)
+    return _copy(backup, root, CopyKind.RESTORE, storage_options, target_storage_options)
 
 
 def clone(
@@ -352,7 +351,7 @@ def clone(
     """
     name = text_or_none(branch, argument="branch")
     wanted = None if name is None else frozenset({name})
-    return _copied(root, target, CopyKind.CLONE, storage_options, target_storage_options, wanted)
+    return _copy(root, target, CopyKind.CLONE, storage_options, target_storage_options, wanted)
 
 
 def verify(root: str, *, storage_options: Mapping[str, str] | None = None) -> VerifyReport:
@@ -370,11 +369,11 @@ def verify(root: str, *, storage_options: Mapping[str, str] | None = None) -> Ve
         branches=tuple(branches),
         files_compared=deep.files_compared,
         files_unrecorded=deep.files_unrecorded,
-        findings=(*deep.findings, *(found for report in others for found in report.findings)),
+        findings=(*deep.findings, *(finding for report in others for finding in report.findings)),
     )
 
 
-def _copied(
+def _copy(
     root: str,
     target: str,
     kind: CopyKind,

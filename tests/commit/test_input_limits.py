@@ -14,7 +14,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import OmnigraphError
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.publish import OperationStatus
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import InvalidInputError, NotFoundError, ValidationFailedError
@@ -162,7 +162,7 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     graph = omnigraph.init(root_at(tmp_path_factory.mktemp("folded")), schema=TINY)
     for text in "ab":
         graph.write({"Thing": [{"text": text}]})
-    assert fold(graph._objects.root, graph._handle.manifest())
+    assert compact_commits(graph._objects.root, graph._handle.manifest())
     return graph
 
 
@@ -217,7 +217,7 @@ def test_an_actor_is_refused_or_kept_exactly_for_ever(
         assert pending_operations(tiny._objects) == ()
         return
     tiny.write({"Thing": [{"text": "b"}]}, actor="ada")
-    fold(tiny._objects.root, tiny._handle.manifest())
+    compact_commits(tiny._objects.root, tiny._handle.manifest())
 
     assert isinstance(actor, str)
     assert [commit.actor for commit in tiny.commits(limit=2)] == ["ada", actor]
@@ -235,7 +235,7 @@ def test_an_initialisation_by_anybody_succeeds_or_leaves_the_root_free(
     else:
         assert isinstance(actor, str)
         graph.write({"Thing": [{"text": "a"}]})
-        fold(graph._objects.root, graph._handle.manifest())
+        compact_commits(graph._objects.root, graph._handle.manifest())
         assert graph.commits()[-1].actor == actor
 
 

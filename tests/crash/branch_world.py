@@ -14,7 +14,7 @@ from typing import assert_never
 
 from ulid import ULID
 
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.orphans import reconcile_forks
 from omnigraph.errors import BranchGoneError, NothingWrittenError, OmnigraphError
 from omnigraph.graph import Graph
@@ -153,7 +153,7 @@ def _keep_up(graph: Graph, errand: Errand) -> int:
     if errand.verb is Verb.SWEEP:
         return len(graph.maintenance.recover(force=True).settled)
     state = read_manifest(objects.root, branch=branch_ref(objects, errand.name))
-    return int(fold(objects.root, state))
+    return int(compact_commits(objects.root, state))
 
 
 def told(graph: Graph, errand: Errand) -> dict[str, object]:

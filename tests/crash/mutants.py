@@ -30,14 +30,14 @@ from omnigraph.commit.effects import (
     own_versions,
     roll_forward,
 )
-from omnigraph.commit.history_compaction import _without, fold
+from omnigraph.commit.history_compaction import _without, compact_commits
 from omnigraph.commit.maintenance import _publish as publish_maintenance
 from omnigraph.commit.orphans import survey_forks
 from omnigraph.commit.protocol import _Attempts
 from omnigraph.commit.publish import _require_pins, publish
 from omnigraph.commit.recovery import _decide
 from omnigraph.commit.rollback import _publish as publish_restored
-from omnigraph.commit.rollback import put_pins_back
+from omnigraph.commit.rollback import roll_back_pins
 from omnigraph.commit.schema_commit import follow_up_schema
 from omnigraph.commit.table_moves import _Move, _standing, require_no_foreign
 from omnigraph.maintenance.cleanup import cleanup_graph
@@ -116,7 +116,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     "no_fence": (Edit(_decide, "fence = Operation(", "return Operation("),),
     "restore_stale": (
         Edit(
-            put_pins_back,
+            roll_back_pins,
             "made = _restore(",
             "from dataclasses import replace\n"
             "entry = replace(entry, version=pin.version)\n"
@@ -135,7 +135,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     "no_verify": (
         Edit(_read_whole, "handle.version <= latest - names.MANIFEST_VERSIONS_KEPT", "False"),
     ),
-    "fold_drop_first": (Edit(fold, "record_commits(root, commits)", "pass"),),
+    "fold_drop_first": (Edit(compact_commits, "record_commits(root, commits)", "pass"),),
     "prune_no_watermark": (Edit(_without, ", *pruned]", "]"),),
     # Schemas.
     "copy_believed": (Edit(read_contract, "contract.model_hash == schema_hash", "True"),),

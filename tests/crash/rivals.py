@@ -7,7 +7,7 @@ from typing import assert_never
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.storage.manifest.swap import read_manifest
 from tests.crash.cases import Rival
 from tests.crash.small_world import Content, Job, Kind, carry_out, content_of
@@ -25,7 +25,7 @@ def act(rival: Rival, root: str, job: Job) -> Content:
             carry_out(graph, Job(kind=job.kind, operation_id=earlier_id(), mark=job.mark))
         case Rival.FOLDS:
             location = graph._objects.root
-            assert fold(location, read_manifest(location))
+            assert compact_commits(location, read_manifest(location))
         case Rival.BREAKS_THE_STORE:
             content = content_of(graph)
             _data(root).rename(_data(root).with_name("away"))

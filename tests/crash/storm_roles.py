@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import omnigraph
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.errors import NothingWrittenError, OmnigraphError
 from omnigraph.storage.manifest.swap import forget_old_versions, read_manifest
 from tests.crash.bank import any_transfer, carry_out
@@ -95,7 +95,7 @@ def read_claims(logs: Path) -> Claims:
 
 def _fold_and_clean(root: str) -> None:
     location = omnigraph.open(root, read_only=True)._objects.root
-    fold(location, read_manifest(location))
+    compact_commits(location, read_manifest(location))
     forget_old_versions(location)
 
 

@@ -17,7 +17,7 @@ import pytest
 from ulid import ULID
 
 import omnigraph
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.publish import OperationStatus
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.graph import Graph
@@ -284,7 +284,7 @@ def test_commits_are_in_the_history_before_they_leave_the_manifest(
         graph = omnigraph.open(root)
         location = graph._objects.root
         with without_guards(guard):
-            fold(location, read_manifest(location))
+            compact_commits(location, read_manifest(location))
         return _problems(graph)
 
     assert problems(ON) == set()
@@ -340,7 +340,7 @@ def test_undone_operations_are_forgotten_only_behind_a_mark(
         graph.maintenance.recover(force=True)
         told = graph.outcome(job.operation_id)
         with without_guards(guard):
-            fold(graph._objects.root, read_manifest(graph._objects.root))
+            compact_commits(graph._objects.root, read_manifest(graph._objects.root))
         writer.wake()
         writer.end()
         return told, graph.outcome(job.operation_id)

@@ -13,7 +13,7 @@ import omnigraph
 import omnigraph.maintenance.cleanup
 import omnigraph.maintenance.optimize
 import omnigraph.maintenance.repair  # all three: every victim finds them loaded
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.errors import NothingWrittenError, OmnigraphError, OutcomeUnknownError
 from omnigraph.graph import Graph
 from omnigraph.storage.manifest.swap import read_manifest
@@ -66,7 +66,7 @@ def _refusal(said: str, error: BaseException) -> dict[str, object]:
 
 def _fold(graph: Graph) -> bool:
     root = graph._objects.root
-    return fold(root, read_manifest(root))
+    return compact_commits(root, read_manifest(root))
 
 
 if __name__ == "__main__":

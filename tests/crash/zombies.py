@@ -14,7 +14,7 @@ from typing import Final
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.failpoints import POINTS
 from omnigraph.graph import Graph
 from omnigraph.storage.manifest.swap import (
@@ -203,7 +203,7 @@ def pass_time(meanwhile: Meanwhile, root: str) -> None:
 def fold_and_clean(graph: Graph) -> None:
     """Fold, and publish so often that every slot a sleeper could know is free again."""
     root = graph._objects.root
-    assert fold(root, read_manifest(root))
+    assert compact_commits(root, read_manifest(root))
     push_manifest(root, versions=names.MANIFEST_VERSIONS_KEPT + 5)
     assert forget_old_versions(root).versions >= 5
 

@@ -15,7 +15,7 @@ from ulid import ULID
 
 import omnigraph
 from benchmarks.open_cost import synthesise_commits, wide_schema
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.publish import Decision, publish
 from omnigraph.diff.branch_line import BranchLine, decode, encode
 from omnigraph.diff.change_feed import (
@@ -226,7 +226,7 @@ def test_a_copy_that_follows_the_feed_is_the_graph(graph: Graph, seed: str) -> N
             states[head] = as_read(graph)
             if chance.random() < 0.1:
                 root = parse_root(graph.root)
-                fold(root, read_manifest(root))
+                compact_commits(root, read_manifest(root))
         poll = feed(graph, cursor=cursor, limit_commits=chance.choice([1, 2, None]))
         for commit in poll:
             apply(commit, copy)
@@ -479,7 +479,7 @@ def test_the_history_is_followed_however_often_commits_were_folded(graph: Graph)
         graph.write(people(f"p{number:02}"))
         cursors.append(feed(graph).cursor)
         if number % 3 == 0:
-            assert fold(root, read_manifest(root))
+            assert compact_commits(root, read_manifest(root))
 
     for number, cursor in enumerate(cursors):
         found = [spelt(each) for each in feed(graph, cursor=cursor)]
@@ -492,7 +492,7 @@ def test_a_table_that_moved_last_before_a_fold_is_compared_with_that(graph: Grap
     graph.write(people("a", age=1))
     for number in range(3):
         graph.write({"Note": [{"text": f"n{number}"}]})
-    assert fold(root, read_manifest(root))
+    assert compact_commits(root, read_manifest(root))
     start = feed(graph).cursor
     graph.write(people("a", age=2), mode="merge")
 

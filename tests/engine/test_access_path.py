@@ -10,7 +10,7 @@ import pytest
 import omnigraph
 from omnigraph.engine import query
 from omnigraph.engine.access import access_path
-from omnigraph.engine.access.access_path import Access, Choice, choose
+from omnigraph.engine.access.access_path import Access, Choice, choose_access
 from omnigraph.engine.access.in_memory import shared_cache
 from omnigraph.engine.run import Run
 from omnigraph.graph import Graph
@@ -73,7 +73,7 @@ def chosen(graph: Graph, text: str) -> Choice:
     plan = plan_query(typed, graph.schema.catalog)
     assert not isinstance(plan, Mutation)
     run = Run(catalog=graph.schema.catalog, parameters=bind(typed, {}, now=EPOCH), limits=LIMITS)
-    return choose(plan, run, parse_root(graph.root), graph.snapshot().pinned, shared_cache())
+    return choose_access(plan, run, parse_root(graph.root), graph.snapshot().pinned, shared_cache())
 
 
 def test_small_tables_are_held_in_memory(graph: Graph) -> None:

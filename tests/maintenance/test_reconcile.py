@@ -10,7 +10,7 @@ import pytest
 import omnigraph
 from omnigraph import names
 from omnigraph.commit import fork_on_write, orphans
-from omnigraph.commit.orphans import Fate, Reconciled, listed_forks
+from omnigraph.commit.orphans import Fate, ReconcileReport, listed_forks
 from omnigraph.errors import ReadOnlyError
 from omnigraph.failpoints import FailpointReached, disarm_all
 from omnigraph.graph import Graph
@@ -61,7 +61,7 @@ def die_after_first_fork(graph: Graph, **rows: list[dict[str, object]]) -> None:
         graph.write(rows, mode="merge")
 
 
-def reclaimed(done: Reconciled) -> set[str]:
+def reclaimed(done: ReconcileReport) -> set[str]:
     return {each.location for each in done.reclaimed}
 
 
@@ -77,7 +77,7 @@ def test_what_a_deleted_branch_left_goes(graph: Graph) -> None:
     assert reclaimed(done) == {tables[DOC].location, tables[TAG].location, names.MANIFEST}
     assert done.failures == ()
     assert forks(graph) == forks(graph, TAG) == set()
-    assert graph.maintenance.reconcile(dry_run=False) == Reconciled()
+    assert graph.maintenance.reconcile(dry_run=False) == ReconcileReport()
 
 
 def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> None:
@@ -98,7 +98,7 @@ def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> N
 def test_the_fork_of_a_writer_at_work_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def rival() -> None:
         assert forks(graph)
-        assert graph.maintenance.reconcile(dry_run=False) == Reconciled()
+        assert graph.maintenance.reconcile(dry_run=False) == ReconcileReport()
         looked.append(forks(graph))
 
     looked: list[set[str]] = []
@@ -254,7 +254,7 @@ def test_a_branch_made_while_forks_are_looked_at_loses_nothing(
     act_at(monkeypatch, orphans, "reconcile.post_pins", rival)
     done = graph.maintenance.reconcile(dry_run=False)
 
-    assert done == Reconciled()
+    assert done == ReconcileReport()
     assert content(graph.checkout("new"))["Doc"]["d2"]["n"] == 200
     assert len(graph.maintenance.reconcile(dry_run=False).reclaimed) == 2
     assert content(graph.checkout("new"))["Doc"]["d2"]["n"] == 200

@@ -16,11 +16,11 @@ import pytest
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.errors import DamagedGraphError
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.checksums import BLOCK
-from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.manifest.retention import Line, raise_floors
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
@@ -192,14 +192,14 @@ def test_data_is_compared_on_first_read(graph: Graph, pattern: str) -> None:
 def test_what_was_read_with_less_verification_is_compared_on_first_read(graph: Graph) -> None:
     assert graph.query(FIND, k="k99").to_pylist() == [{"p.n": 99}]
     snapshot = read_manifest(parse_root(graph.root)).snapshot()
-    kept_open(parse_root(graph.root), snapshot.tables["node:P"])
+    cached_dataset(parse_root(graph.root), snapshot.tables["node:P"])
     flip(files(graph, "nodes/*/data/*.lance")[0], at=0.1)
 
     verified = omnigraph.open(graph.root, verify="first-read")
     with pytest.raises(DamagedGraphError, match="rows are at risk"):
         verified.query(FIND, k="k99").to_pylist()
     with pytest.raises(DamagedGraphError, match="rows are at risk"):
-        kept_open(parse_root(graph.root, verify="first-read"), snapshot.tables["node:P"])
+        cached_dataset(parse_root(graph.root, verify="first-read"), snapshot.tables["node:P"])
 
 
 def test_a_file_is_compared_again_when_it_is_another(graph: Graph) -> None:
@@ -365,7 +365,7 @@ def folded(graph: Graph) -> Graph:
     """Its commits have moved to the history, in two steps."""
     for number in (800, 801):
         graph.write({"P": rows(number, 1)})
-        assert fold(graph._objects.root, read_manifest(graph._objects.root))
+        assert compact_commits(graph._objects.root, read_manifest(graph._objects.root))
     return graph
 
 

@@ -25,8 +25,8 @@ from omnigraph.storage.lance.compaction import (
     execute_task,
     plan_compaction,
 )
-from omnigraph.storage.lance.dataset_cache import kept_open, look_up
-from omnigraph.storage.lance.datasets import Made
+from omnigraph.storage.lance.dataset_cache import cached_dataset, look_up
+from omnigraph.storage.lance.datasets import NewVersion
 from omnigraph.storage.lance.forks import fork_table
 from omnigraph.storage.lance.tables import create_table, open_pinned
 from omnigraph.storage.objects.location import Root, parse_root
@@ -97,7 +97,7 @@ class Table:
         assert head_version(self.root, self.entry) == made.version
         self.move(made, change.row_count)
 
-    def move(self, made: Made, row_count: int | None = None) -> None:
+    def move(self, made: NewVersion, row_count: int | None = None) -> None:
         rows = self.entry.row_count if row_count is None else row_count
         self.entry = replace(self.entry, version=made.version, made_at=made.made_at, row_count=rows)
 
@@ -661,12 +661,12 @@ def test_of_two_changes_from_one_pin_the_second_is_refused(table: Table) -> None
 def test_a_table_that_stays_open_shows_the_new_columns(table: Table) -> None:
     table.commit(stage_append(table.root, table.entry, people("gil")))
     assert len(look_up(table.root, table.entry, ["name"], "name = 'dan'").read_all()) == 1
-    opened = kept_open(table.root, table.entry)
+    opened = cached_dataset(table.root, table.entry)
 
     table.change(*kept(ID), renamed(NAME, "mood"), renamed(MOOD, "name"))
 
     found = look_up(table.root, table.entry, ["id", "name"], "mood = 'dan'").read_all()
-    assert kept_open(table.root, table.entry) is not opened
+    assert cached_dataset(table.root, table.entry) is not opened
     assert found.to_pylist() == [{"id": "dan", "name": "sad"}]
 
 

@@ -12,7 +12,7 @@ import omnigraph
 from omnigraph.errors import DamagedGraphError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.storage.lance import dataset_cache as module
-from omnigraph.storage.lance.dataset_cache import kept_open, look_up
+from omnigraph.storage.lance.dataset_cache import cached_dataset, look_up
 from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
@@ -45,7 +45,7 @@ def keys(root: Root, entry: TableEntry, where: str | None = None) -> list[str]:
 def test_a_table_is_opened_once(graph: Graph) -> None:
     root, entry = parse_root(graph.root), entry_of(graph)
 
-    assert kept_open(root, entry) is kept_open(root, entry)
+    assert cached_dataset(root, entry) is cached_dataset(root, entry)
     assert keys(root, entry) == ["old"]
     assert keys(root, entry, "n = 2") == []
 
@@ -84,7 +84,7 @@ def test_a_version_that_was_replaced_is_told_as_damage(graph: Graph) -> None:
     root, entry = parse_root(graph.root), entry_of(graph)
     other = replace(entry, made_at="2001-01-01T00:00:00.000000+00:00")
 
-    for read in (open_pinned, kept_open):
+    for read in (open_pinned, cached_dataset):
         with pytest.raises(DamagedGraphError, match="that version is gone"):
             read(root, other)
 
@@ -92,7 +92,7 @@ def test_a_version_that_was_replaced_is_told_as_damage(graph: Graph) -> None:
 def test_a_version_that_never_was_is_told_as_damage(graph: Graph) -> None:
     root, entry = parse_root(graph.root), entry_of(graph)
 
-    for read in (open_pinned, kept_open):
+    for read in (open_pinned, cached_dataset):
         with pytest.raises(DamagedGraphError, match="that version is gone"):
             read(root, replace(entry, version=99))
 
@@ -102,14 +102,14 @@ def test_a_table_that_is_gone_is_told_as_damage(graph: Graph) -> None:
     never_opened = replace(parse_root(graph.root), storage_options={"number": "1"})
     shutil.rmtree(folder_of(graph.root, entry.location))
 
-    for read in (open_pinned, kept_open):
+    for read in (open_pinned, cached_dataset):
         with pytest.raises(DamagedGraphError, match="that version is gone"):
             read(never_opened, entry)
 
 
 def test_files_that_are_gone_are_an_error_of_ours_and_no_rows(graph: Graph) -> None:
     root, entry = parse_root(graph.root), entry_of(graph)
-    kept_open(root, entry)
+    cached_dataset(root, entry)
     shutil.rmtree(folder_of(graph.root, entry.location))
 
     with pytest.raises(OmnigraphError):
@@ -119,7 +119,7 @@ def test_files_that_are_gone_are_an_error_of_ours_and_no_rows(graph: Graph) -> N
 def test_a_version_without_a_moment_is_opened_every_time(graph: Graph) -> None:
     root, entry = parse_root(graph.root), replace(entry_of(graph), made_at=None)
 
-    assert kept_open(root, entry) is not kept_open(root, entry)
+    assert cached_dataset(root, entry) is not cached_dataset(root, entry)
     assert keys(root, entry) == ["old"]
 
 
@@ -127,19 +127,19 @@ def test_roots_with_other_options_are_apart(graph: Graph) -> None:
     root, entry = parse_root(graph.root), entry_of(graph)
     other = replace(root, storage_options={"allow_http": "true"})
 
-    assert kept_open(root, entry) is not kept_open(other, entry)
-    assert kept_open(other, entry) is kept_open(other, entry)
+    assert cached_dataset(root, entry) is not cached_dataset(other, entry)
+    assert cached_dataset(other, entry) is cached_dataset(other, entry)
 
 
 def test_few_tables_stay_open(graph: Graph) -> None:
     root, entry = parse_root(graph.root), entry_of(graph)
-    first = kept_open(root, entry)
+    first = cached_dataset(root, entry)
 
     for each in range(70):
-        kept_open(replace(root, storage_options={"number": str(each)}), entry)
+        cached_dataset(replace(root, storage_options={"number": str(each)}), entry)
 
     assert len(module._KEPT) <= 64
-    assert kept_open(root, entry) is not first
+    assert cached_dataset(root, entry) is not first
 
 
 def test_threads_read_one_handle(graph: Graph) -> None:

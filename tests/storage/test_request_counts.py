@@ -17,7 +17,7 @@ from omnigraph.storage.objects.request_counts import (
     RequestKind,
     count,
     count_listing,
-    counted,
+    counted_requests,
     start_counting,
 )
 from omnigraph.storage.objects.store import Objects, Put, StoredObjects
@@ -36,7 +36,7 @@ def _counting() -> None:
 
 
 def test_every_use_of_a_plain_object_is_one_request_of_its_kind(objects: Objects) -> None:
-    before = counted()
+    before = counted_requests()
 
     assert objects.put_if_absent("a/1", b"123") is Put.CREATED
     assert objects.put_if_absent("a/1", b"456") is Put.EXISTED
@@ -48,29 +48,29 @@ def test_every_use_of_a_plain_object_is_one_request_of_its_kind(objects: Objects
     objects.delete("a/1")
     objects.delete("a/1")
 
-    assert counted() - before == RequestCounts(
+    assert counted_requests() - before == RequestCounts(
         put=3, get=2, list=2, delete=2, bytes_sent=11, bytes_received=3
     )
 
 
 @pytest.mark.parametrize(("entries", "pages"), [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (2_500, 3)])
 def test_a_listing_asks_once_for_every_thousand_objects(entries: int, pages: int) -> None:
-    before = counted()
+    before = counted_requests()
 
     count_listing(entries)
 
-    assert counted() - before == RequestCounts(list=pages)
+    assert counted_requests() - before == RequestCounts(list=pages)
 
 
 def test_what_lance_writes_and_reads_is_counted_too(tmp_path: Path) -> None:
     uri = str(tmp_path / "table")
     rows = pa.table({"number": range(1_000)})
 
-    start = counted()
+    start = counted_requests()
     lance.write_dataset(rows, uri)
-    written = counted() - start
+    written = counted_requests() - start
     lance.dataset(uri)
-    opened = counted() - start - written
+    opened = counted_requests() - start - written
 
     assert written.put >= 3, "a data file, a transaction and a manifest"
     assert written.bytes_sent > 0
@@ -80,7 +80,7 @@ def test_what_lance_writes_and_reads_is_counted_too(tmp_path: Path) -> None:
 
 
 def test_requests_of_several_threads_are_all_counted() -> None:
-    before = counted()
+    before = counted_requests()
 
     def ask() -> None:
         for _ in range(200):
@@ -92,7 +92,7 @@ def test_requests_of_several_threads_are_all_counted() -> None:
     for thread in threads:
         thread.join()
 
-    assert counted() - before == RequestCounts(get=1_600, bytes_received=3_200)
+    assert counted_requests() - before == RequestCounts(get=1_600, bytes_received=3_200)
 
 
 def test_counting_need_not_start_before_a_table_is_opened(tmp_path: Path) -> None:

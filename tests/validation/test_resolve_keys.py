@@ -7,7 +7,7 @@ from hypothesis import given
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.validation import lookups
 from omnigraph.validation.constraints import WriteMode, table_rules
-from omnigraph.validation.resolve_keys import ProposedLoad, Settled, settle
+from omnigraph.validation.resolve_keys import KeyResolution, ProposedLoad, resolve_keys
 from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect
 from tests.load.random_loads import EMPTY, loads
@@ -26,7 +26,7 @@ SCHEMAS = {
 }
 
 
-def settled(case: Case) -> Settled:
+def settled(case: Case) -> KeyResolution:
     rows: dict[str, list[dict[str, object]]] = {}
     for record in case.records:
         rows.setdefault(record.table, []).append(record.row)
@@ -40,10 +40,10 @@ def settled(case: Case) -> Settled:
         order_by=case.order_by,
     )
     content = {key: list(table.values()) for key, table in case.published.items()}
-    return settle(load, RULES, published(CATALOG, content))
+    return resolve_keys(load, RULES, published(CATALOG, content))
 
 
-def refusals(case: Case, found: Settled) -> dict[int, str]:
+def refusals(case: Case, found: KeyResolution) -> dict[int, str]:
     """The reason of every refused record, by its position in the whole input."""
     positions: dict[str, list[int]] = {}
     for number, record in enumerate(case.records):

@@ -56,12 +56,14 @@ def audit_checks(given: object, contract: SchemaContract) -> tuple[ChosenQuery, 
     )
     if not checks:
         raise InvalidInputError(f"{source.filename} contains no check")
-    for each in checks:
-        needed = [f"${one.name}" for one in each.typed.parameters if not one.nullable]
-        if each.typed.is_mutation or needed:
-            wrong = "is a mutation" if each.typed.is_mutation else f"needs {', '.join(needed)}"
+    for check in checks:
+        needed = [
+            f"${parameter.name}" for parameter in check.typed.parameters if not parameter.nullable
+        ]
+        if check.typed.is_mutation or needed:
+            wrong = "is a mutation" if check.typed.is_mutation else f"needs {', '.join(needed)}"
             raise InvalidInputError(
-                f"check {each.typed.name} of {source.filename} {wrong}",
+                f"check {check.typed.name} of {source.filename} {wrong}",
                 next_step="A check is a query without parameters that returns what is wrong.",
             )
     return checks
@@ -72,15 +74,15 @@ def failed_checks(
 ) -> tuple[FailedCheck, ...]:
     """The checks that find a row; only the first rows are read."""
     failed = []
-    for each in checks:
-        result = query_graph(root, snapshot, each, limits=query_limits(None, None), now=now)
+    for check in checks:
+        result = query_graph(root, snapshot, check, limits=query_limits(None, None), now=now)
         rows = result.first(_ROWS_SHOWN + 1)
         result.cancel()
         if rows:
             failed.append(
                 FailedCheck(
-                    name=each.typed.name,
-                    description=each.typed.description,
+                    name=check.typed.name,
+                    description=check.typed.description,
                     rows=tuple(rows[:_ROWS_SHOWN]),
                     more=len(rows) > _ROWS_SHOWN,
                 )

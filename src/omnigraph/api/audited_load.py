@@ -89,7 +89,7 @@ def _audit(
     state = branch_state(objects, branch_ref(objects, branch))
     audit = check_graph(objects, catalog, state)
     if not audit.ok:
-        found = "; ".join(f"{each.thing}: {each.message}" for each in audit.findings[:3])
+        found = "; ".join(f"{finding.thing}: {finding.message}" for finding in audit.findings[:3])
         raise ValidationFailedError(
             f"branch {branch!r} failed its audit and was not merged: {found}",
             report=audit,

@@ -12,7 +12,7 @@ from omnigraph.commit.refs import (
     delete_branch,
     list_branches,
 )
-from omnigraph.evolution.diverged_branches import Parting, partings
+from omnigraph.evolution.diverged_branches import DivergedBranch, diverged_branches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,9 +65,9 @@ class Branches(Generic[_Graph]):
         self._handle.require_writable("delete a branch")
         delete_branch(self._handle.objects, name)
 
-    def diverged(self) -> tuple[Parting, ...]:
+    def diverged(self) -> tuple[DivergedBranch, ...]:
         """List the other branches, and the number of their unmerged commits.
 
         Once the schema of this branch changes, they can no longer be merged with it.
         """
-        return partings(self._handle.objects, self._handle.manifest())
+        return diverged_branches(self._handle.objects, self._handle.manifest())

@@ -10,15 +10,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.arguments import acting, checked_id
-from omnigraph.errors import (
-    InvalidInputError,
-    NoLongerKeptError,
-    ReadOnlyError,
-    SchemaChangedError,
-)
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.refs.holds import Holding, LiveHold, checked_time, hold_versions
 from omnigraph.storage.refs.references import Reference, Resolved, branch_ref, branch_state, resolve
@@ -115,7 +109,7 @@ class Handle:
 
     def require_writable(self, verb: str) -> None:
         if not self.is_writable:
-            raise ReadOnlyError(
+            raise errors.ReadOnlyError(
                 f"cannot {verb}: {self.root} was opened for reading",
                 next_step=f"Open it with `omnigraph.open({self.root!r})`.",
             )
@@ -126,11 +120,11 @@ class Handle:
         for _ in range(_SCHEMAS_TRIED_MAX):
             try:
                 return run(contract)
-            except SchemaChangedError as changed:
+            except errors.SchemaChangedError as changed:
                 if not changed.is_early:
                     raise
                 contract = self.contracts.of(changed.found)
-            except InvalidInputError:
+            except errors.InvalidInputError:
                 _, in_force = self.view()
                 if in_force == contract:
                     raise
@@ -214,7 +208,7 @@ def _held_while(
 def newest_kept(hold: Callable[[], _T]) -> _T:
     """Hold the newest state; a cleanup that removes it meanwhile has left a newer one."""
     for _ in range(_SNAPSHOTS_TRIED_MAX):
-        with suppress(NoLongerKeptError):
+        with suppress(errors.NoLongerKeptError):
             return hold()
     return hold()
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph.arguments import plain_text
-from omnigraph.storage.refs.holds import list_holds, release_hold
+from omnigraph.storage.refs.holds import Hold, list_holds, release_hold
 
 if TYPE_CHECKING:
     from omnigraph.api.handle import Handle
     from omnigraph.display.pages import Listing
-    from omnigraph.storage.refs.holds import Hold
 
 
 class Holds:

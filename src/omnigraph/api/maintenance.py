@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import acting, flag
-from omnigraph.commit.orphans import Reconciled, preview_reconcile, reconcile_forks
-from omnigraph.commit.recovery import Swept, sweep
+from omnigraph.commit.orphans import ReconcileReport, preview_reconcile, reconcile_forks
+from omnigraph.commit.recovery import RecoveryReport, sweep
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import shown
 from omnigraph.maintenance.status import GraphStatus, graph_status
@@ -81,7 +81,7 @@ class Maintenance:
             files_unrecorded=len(stored.unrecorded),
         )
 
-    def recover(self, *, force: bool = False) -> Swept:
+    def recover(self, *, force: bool = False) -> RecoveryReport:
         """Finish or roll back unfinished writes of dead writers.
 
         Args:
@@ -122,7 +122,7 @@ class Maintenance:
         with self._working(spark) as (workers, _):
             return optimize_graph(self._handle.objects, workers, SYSTEM_CLOCK, options=options)
 
-    def reconcile(self, *, dry_run: bool = True, also_foreign: bool = False) -> Reconciled:
+    def reconcile(self, *, dry_run: bool = True, also_foreign: bool = False) -> ReconcileReport:
         """Delete unreferenced forks of tables.
 
         Args:

@@ -26,7 +26,7 @@ from omnigraph.display.pages import Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
-from omnigraph.schema.catalog import NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.lance.tables import find_entry, known_columns, open_pinned, streamed
 from omnigraph.storage.lance.tables import scan as storage_scan
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from omnigraph.load.report import LoadReport
     from omnigraph.mutate.row_values import RowValues
     from omnigraph.query.expressions import Expression
-    from omnigraph.schema.catalog import Catalog, EdgeType
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.holds import Holding
@@ -425,10 +424,8 @@ class Reads:
             QueryBudgetError: it exceeded its memory or time limit.
         """
         view = self._view()
-        chosen = _chosen(view[1], text, params, parameters, name=name)
-        return self._queried(
-            view, chosen, engine=engine, spark=spark, memory=memory, timeout=timeout
-        )
+        chosen = _choose(view[1], text, params, parameters, name=name)
+        return self._query(view, chosen, engine=engine, spark=spark, memory=memory, timeout=timeout)
 
     def explain(
         self,
@@ -451,7 +448,7 @@ class Reads:
             **parameters: Values of parameters.
         """
         snapshot, contract = self._view()
-        chosen = _chosen(contract, text, params, parameters, name=name)
+        chosen = _choose(contract, text, params, parameters, name=name)
         if not physical and not analyze:
             from omnigraph.query.plan_text import explain  # the compiler: 100 ms few readers need
 
@@ -490,9 +487,9 @@ class Reads:
         given = all_parameters(params, keywords)
         view = self._view()
         chosen = ChosenQuery(source=stored.source, typed=stored.typed, given=given)
-        return self._queried(view, for_schema(chosen, view[1]), **options)
+        return self._query(view, for_schema(chosen, view[1]), **options)
 
-    def _queried(
+    def _query(
         self,
         view: tuple[Snapshot, SchemaContract],
         chosen: ChosenQuery,
@@ -596,7 +593,7 @@ class Reads:
         return export_graph(self._objects.root, contract.catalog, snapshot, export)
 
 
-def _chosen(
+def _choose(
     contract: SchemaContract,
     text: object,
     params: object,

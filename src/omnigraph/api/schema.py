@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from omnigraph.api.handle import checked_operation
+from omnigraph.api.handle import Handle, checked_operation
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import acting, flag, plain_text
 from omnigraph.errors import OmnigraphError
@@ -14,7 +14,6 @@ from omnigraph.errors import OmnigraphError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from omnigraph.api.handle import Handle
     from omnigraph.api.options import Spark
     from omnigraph.evolution.apply_schema import SchemaResult
     from omnigraph.evolution.plan.planning import Evolution

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from omnigraph.api.options import LoadOptions
+from omnigraph.api.options import LoadOptions, Mode, Source
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.engine.query import query_on_spark
-from omnigraph.engine.query_text import all_parameters, choose_query, query_text
+from omnigraph.engine.query_text import ChosenQuery, all_parameters, choose_query, query_text
 from omnigraph.errors import ReadOnlyError
 from omnigraph.runner.scan import SparkTables
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from omnigraph.api.handle import Reading
-    from omnigraph.api.options import Mode, Source
-    from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.load.report import LoadReport
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot

@@ -363,16 +363,16 @@ def _require_no_json(*, as_json: bool) -> None:
         )
 
 
-def _write(found: GraphDiff, format_name: str, target: str, *, as_json: bool) -> None:
+def _write(graph_diff: GraphDiff, format_name: str, target: str, *, as_json: bool) -> None:
     if format_name == "parquet" and target != "-":
-        files = found.to_parquet(target)
+        files = graph_diff.to_parquet(target)
         _tell_written(counted(len(files), "file"), target, as_json=as_json)
     elif format_name == "jsonl" and target == "-":
         with output.rows_to_stdout() as stream:
-            found.to_json_lines(stream)
+            graph_diff.to_json_lines(stream)
     elif format_name == "jsonl":
         with Path(target).open("wb") as stream:
-            count = found.to_json_lines(stream)
+            count = graph_diff.to_json_lines(stream)
         _tell_written(counted(count, "change"), target, as_json=as_json)
     else:
         raise InvalidInputError(
@@ -391,24 +391,24 @@ def _tell_written(what: str, target: str, *, as_json: bool) -> None:
         output.note(f"wrote {what} to {target}")
 
 
-def _as_json(found: GraphDiff) -> dict[str, Any]:
+def _as_json(graph_diff: GraphDiff) -> dict[str, Any]:
     return {
-        "before": found.before.commit_id,
-        "after": found.after.commit_id,
+        "before": graph_diff.before.commit_id,
+        "after": graph_diff.after.commit_id,
         "tables": {
             key: {
                 **asdict(table.counts),
                 "columns_added": [c.name for c in table.columns if c.before is None],
                 "columns_removed": [c.name for c in table.columns if c.after is None],
             }
-            for key, table in found.tables.items()
+            for key, table in graph_diff.tables.items()
         },
     }
 
 
-def _show(found: GraphDiff, rows: int) -> None:
-    output.show(found)
-    for key, table in found.tables.items():
+def _show(graph_diff: GraphDiff, rows: int) -> None:
+    output.show(graph_diff)
+    for key, table in graph_diff.tables.items():
         _show_rows(key, table, rows)
 
 
@@ -436,18 +436,18 @@ def _row_line(change: dict[str, Any], *, is_edge: bool) -> str:
     name = printable(element(row, is_edge=is_edge))
     if change["op"] == "update":
         told = [
-            f"{column} {_quoted(change['before'][column])} -> {_quoted(change['after'][column])}"
+            f"{column} {_quote(change['before'][column])} -> {_quote(change['after'][column])}"
             for column in change["changed"]
         ]
     else:
         told = [
-            f"{column} {_quoted(content)}"
+            f"{column} {_quote(content)}"
             for column, content in row.items()
             if content is not None and column not in _IDENTITY and content != row["id"]
         ]
     return f"{name}: {', '.join(told)}" if told else name
 
 
-def _quoted(content: object) -> str:
+def _quote(content: object) -> str:
     text = cut(value(content), _VALUE_WIDTH)
     return f"'{text}'" if isinstance(content, str) else text

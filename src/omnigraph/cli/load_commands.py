@@ -16,22 +16,13 @@ import typer
 
 import omnigraph
 from omnigraph import names
-from omnigraph.api.options import LoadOptions
-from omnigraph.cli import output
-from omnigraph.cli.options import (
-    ActorOption,
-    GraphArgument,
-    JsonFlag,
-    MasterOption,
-    RemoteOption,
-    spark_target,
-)
+from omnigraph.api.options import LoadOptions, Mode
+from omnigraph.cli import options, output
 from omnigraph.cli.output import YesFlag, require_confirmation
 from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError
 
 if TYPE_CHECKING:
-    from omnigraph.api.options import Mode
     from omnigraph.creation.copying import CopyReport
     from omnigraph.load.export import ExportReport
     from omnigraph.load.report import LoadReport, Progress
@@ -99,7 +90,7 @@ Target = Annotated[
 
 
 def load(  # noqa: PLR0913 - one parameter per option
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     files: Files,
     *,
     mode: ModeOption = "append",
@@ -115,11 +106,11 @@ def load(  # noqa: PLR0913 - one parameter per option
     order_by: OrderBy = None,
     dry_run: DryRun = False,
     quarantine: Quarantine = None,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    actor: ActorOption = None,
+    master: options.MasterOption = None,
+    remote: options.RemoteOption = None,
+    actor: options.ActorOption = None,
     yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:
     """Load files as one commit. Every record is accounted for."""
@@ -131,7 +122,7 @@ def load(  # noqa: PLR0913 - one parameter per option
         mode=cast("Mode", mode),  # `load` refuses other words
         type=type_name,
         on_error=cast("Literal['fail', 'quarantine']", on_error),
-        spark=spark_target(master, remote),
+        spark=options.spark_target(master, remote),
         dry_run=dry_run,
         actor=actor,
         options=LoadOptions(
@@ -151,14 +142,14 @@ def load(  # noqa: PLR0913 - one parameter per option
 
 
 def export(  # noqa: PLR0913 - one parameter per option
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     *,
     branch: Branch = None,
     at: At = None,
     type_name: Type = None,
     format_name: Format = "jsonl",
     target: Target = STDOUT,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Export rows to files that `omnigraph load` can read."""
     if target == STDOUT and as_json:
@@ -223,30 +214,34 @@ NewGraphArgument = Annotated[
 ]
 
 
-def backup(graph: GraphArgument, target: BackupArgument, *, as_json: JsonFlag = False) -> None:
+def backup(
+    graph: options.GraphArgument, target: BackupArgument, *, as_json: options.JsonFlag = False
+) -> None:
     """Back up a graph while it is in use. Later backups copy only what is new."""
     _show(omnigraph.backup(graph, target), as_json=as_json)
 
 
-def restore(source: BackupArgument, new: NewGraphArgument, *, as_json: JsonFlag = False) -> None:
+def restore(
+    source: BackupArgument, new: NewGraphArgument, *, as_json: options.JsonFlag = False
+) -> None:
     """Restore a backup to an empty location."""
     _show(omnigraph.restore(source, new), as_json=as_json)
 
 
 def clone(
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     new: NewGraphArgument,
     *,
     branch: Annotated[
         str | None, typer.Option("--branch", help="Copy only main and this branch.")
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Copy a graph, even while it is in use, to an empty location."""
     _show(omnigraph.clone(graph, new, branch=branch), as_json=as_json)
 
 
-def verify(target: BackupArgument, *, as_json: JsonFlag = False) -> None:
+def verify(target: BackupArgument, *, as_json: options.JsonFlag = False) -> None:
     """Verify the files and branches of a backup. Writes nothing."""
     report = omnigraph.verify(target)
     if as_json:

@@ -292,15 +292,15 @@ def _with_stats(command: Callable[..., Any]) -> Callable[..., Any]:
 def _shown() -> Iterator[None]:
     """Count while the body runs, and show the requests even if it fails."""
     # Commands that do not need it start without it.
-    from omnigraph.storage.objects.request_counts import counted, start_counting
+    from omnigraph.storage.objects.request_counts import counted_requests, start_counting
 
     start_counting()
-    before = counted()
-    with output.beside_results("stats", lambda: _as_json(counted() - before)):
+    before = counted_requests()
+    with output.beside_results("stats", lambda: _as_json(counted_requests() - before)):
         try:
             yield
         finally:
-            output.note(_sentence(counted() - before))
+            output.note(_sentence(counted_requests() - before))
 
 
 def _as_json(counts: RequestCounts) -> dict[str, int]:

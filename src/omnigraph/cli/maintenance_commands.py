@@ -14,31 +14,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 import omnigraph
-from omnigraph.cli import output
-from omnigraph.cli.options import (
-    ActorOption,
-    BranchOption,
-    GraphArgument,
-    JsonFlag,
-    MasterOption,
-    RemoteOption,
-    SparkFlag,
-    spark_target,
-)
+from omnigraph import errors
+from omnigraph.cli import options, output
 from omnigraph.cli.output import YesFlag, require_confirmation
 from omnigraph.display.cells import counted
-from omnigraph.errors import (
-    DamagedGraphError,
-    DriftNeedsRepairError,
-    InvalidInputError,
-    MaintenanceIncompleteError,
-)
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from omnigraph.commit.orphans import Reconciled
+    from omnigraph.commit.orphans import ReconcileReport
     from omnigraph.display.pages import Listing
     from omnigraph.maintenance.cleanup import CleanupReport
     from omnigraph.maintenance.maintain import MaintainReport
@@ -49,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     *,
     target_rows: Annotated[
         int | None,
@@ -57,18 +42,19 @@ def optimize(
             "--target-rows", min=1, metavar="N", help="Target number of rows per fragment."
         ),
     ] = None,
-    spark: SparkFlag = False,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    as_json: JsonFlag = False,
+    spark: options.SparkFlag = False,
+    master: options.MasterOption = None,
+    remote: options.RemoteOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Compact small files and update indexes. Deletes nothing."""
     opened = omnigraph.open(graph)
     try:
         stats = opened.maintenance.optimize(
-            target_rows_per_fragment=target_rows, spark=spark_target(master, remote, wanted=spark)
+            target_rows_per_fragment=target_rows,
+            spark=options.spark_target(master, remote, wanted=spark),
         )
-    except MaintenanceIncompleteError as error:
+    except errors.MaintenanceIncompleteError as error:
         if not as_json:
             _show_optimized(cast("Listing[TableOptimizeStats]", error.report), as_json=False)
         raise
@@ -76,7 +62,7 @@ def optimize(
 
 
 def reconcile(
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     *,
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Delete. Without it, only list what would be deleted.")
@@ -86,7 +72,7 @@ def reconcile(
         typer.Option("--also-foreign", help="Also delete Lance branches of other tools."),
     ] = False,
     yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Delete unreferenced forks of tables. Dry run unless --confirm."""
     if confirm:
@@ -99,13 +85,13 @@ def reconcile(
         _show_reconciled(done)
     if done.failures:
         raise output.unsuccessful(
-            MaintenanceIncompleteError,
+            errors.MaintenanceIncompleteError,
             f"{counted(len(done.failures), 'table')} could not be reconciled",
         )
 
 
 def cleanup(  # noqa: PLR0913 - each is an option
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     *,
     keep: Annotated[
         int | None,
@@ -126,7 +112,7 @@ def cleanup(  # noqa: PLR0913 - each is an option
         bool, typer.Option("--allow-unsafe-keep", help="Allow --keep below 3.")
     ] = False,
     yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Delete old versions and unreferenced files. Dry run unless --confirm."""
     if confirm:
@@ -153,13 +139,13 @@ def cleanup(  # noqa: PLR0913 - each is an option
         _show_cleanup(report)
     if report.failed:
         raise output.unsuccessful(
-            MaintenanceIncompleteError,
+            errors.MaintenanceIncompleteError,
             f"cleanup failed for {', '.join(report.failed)}",
         )
 
 
 def scrub(  # noqa: PLR0913 - each is an option
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     *,
     rate: Annotated[
         float | None,
@@ -172,17 +158,17 @@ def scrub(  # noqa: PLR0913 - each is an option
     restart: Annotated[
         bool, typer.Option("--restart", help="Start over instead of resuming a stopped pass.")
     ] = False,
-    spark: SparkFlag = False,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    as_json: JsonFlag = False,
+    spark: options.SparkFlag = False,
+    master: options.MasterOption = None,
+    remote: options.RemoteOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Verify the checksum of every stored file. Resumes a stopped pass."""
     report = omnigraph.open(graph).maintenance.scrub(
         rate=None if rate is None else rate * 1e6,
         record=record,
         restart=restart,
-        spark=spark_target(master, remote, wanted=spark),
+        spark=options.spark_target(master, remote, wanted=spark),
     )
     if as_json:
         output.json_object({"ok": report.ok, **asdict(report)})
@@ -190,12 +176,12 @@ def scrub(  # noqa: PLR0913 - each is an option
         output.show(report)
     if not report.ok:
         raise output.unsuccessful(
-            DamagedGraphError, f"{counted(len(report.findings), 'file')} damaged"
+            errors.DamagedGraphError, f"{counted(len(report.findings), 'file')} damaged"
         )
 
 
 def maintain(  # noqa: PLR0913 - each is an option
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     *,
     policy: Annotated[
         Path | None, typer.Option("--policy", metavar="FILE", help="Maintenance policy (TOML).")
@@ -204,10 +190,10 @@ def maintain(  # noqa: PLR0913 - each is an option
         Path | None,
         typer.Option("--metrics", metavar="FILE", help="Write Prometheus metrics to FILE."),
     ] = None,
-    spark: SparkFlag = False,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    as_json: JsonFlag = False,
+    spark: options.SparkFlag = False,
+    master: options.MasterOption = None,
+    remote: options.RemoteOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Run the maintenance that a policy describes.
 
@@ -218,7 +204,7 @@ def maintain(  # noqa: PLR0913 - each is an option
 
     wanted = Policy() if policy is None else parse_policy(_read(policy), name=str(policy))
     report = omnigraph.open(graph).maintenance.run(
-        wanted, spark=spark_target(master, remote, wanted=spark)
+        wanted, spark=options.spark_target(master, remote, wanted=spark)
     )
     if metrics is not None:
         write_metrics(report, metrics)
@@ -227,37 +213,37 @@ def maintain(  # noqa: PLR0913 - each is an option
     else:
         _show_maintained(report)
     if report.exit_code:
-        is_damaged = report.exit_code == DamagedGraphError.exit_code
+        is_damaged = report.exit_code == errors.DamagedGraphError.exit_code
         messages = [f"{step.step.value}: {text}" for step in report.steps for text in step.messages]
         raise output.unsuccessful(
-            DamagedGraphError if is_damaged else MaintenanceIncompleteError,
+            errors.DamagedGraphError if is_damaged else errors.MaintenanceIncompleteError,
             "; ".join(messages) or "a step failed",
         )
 
 
 def _show_optimized(stats: Listing[TableOptimizeStats], *, as_json: bool) -> None:
     if as_json:
-        output.json_object({"tables": [asdict(each) for each in stats]})
+        output.json_object({"tables": [asdict(stat) for stat in stats]})
         return
     output.show(stats)
-    for each in stats:
-        if each.skipped is not None:
+    for stat in stats:
+        if stat.skipped is not None:
             versions = (
-                f" (published {each.manifest_version}, HEAD {each.lance_head_version})"
-                if each.lance_head_version is not None
+                f" (published {stat.manifest_version}, HEAD {stat.lance_head_version})"
+                if stat.lance_head_version is not None
                 else ""
             )
-            output.note(f"{each.table_key}: {each.skipped.sentence}{versions}")
-        for pending in each.pending_indexes:
-            output.note(f"{each.table_key}.{pending.column}: index pending, {pending.reason}")
+            output.note(f"{stat.table_key}: {stat.skipped.sentence}{versions}")
+        for pending in stat.pending_indexes:
+            output.note(f"{stat.table_key}.{pending.column}: index pending, {pending.reason}")
 
 
-def _reconciled_json(done: Reconciled) -> dict[str, object]:
+def _reconciled_json(done: ReconcileReport) -> dict[str, object]:
     failures = [{"owner": owner, "reason": reason} for owner, reason in done.failures]
     return {**asdict(done), "failures": failures}
 
 
-def _show_reconciled(done: Reconciled) -> None:
+def _show_reconciled(done: ReconcileReport) -> None:
     output.show(done)
     _note_failures(done)
     if done.reclaimed and done.dry_run:
@@ -273,12 +259,12 @@ def _show_cleanup(report: CleanupReport) -> None:
 
 def _show_maintained(report: MaintainReport) -> None:
     output.show(report)
-    for each in report.steps:
-        for message in each.messages:
-            output.note(f"{each.step.value}: {message}")
+    for step in report.steps:
+        for message in step.messages:
+            output.note(f"{step.step.value}: {message}")
 
 
-def _note_failures(done: Reconciled) -> None:
+def _note_failures(done: ReconcileReport) -> None:
     for owner, reason in done.failures:
         output.note(f"{owner}: could not be reconciled, will be retried: {reason}")
     for listed in done.foreign:
@@ -292,7 +278,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"cannot read {path}: {error}", next_step="Give the path of a policy file (TOML)."
         ) from error
 
@@ -307,7 +293,7 @@ def rebuild(graph: str, *, confirm: bool, as_json: bool) -> None:
         output.note(note)
     if report.problems:
         raise output.unsuccessful(
-            DamagedGraphError,
+            errors.DamagedGraphError,
             "not recoverable: " + ", ".join(table.table_key for table in report.problems),
             next_step=_next_rebuild_step(report),
         )
@@ -362,9 +348,9 @@ def _next_rebuild_step(report: RebuildReport) -> str:
 
 
 def repair(  # noqa: PLR0913 - options of a command
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     *,
-    branch: BranchOption = "main",
+    branch: options.BranchOption = "main",
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Publish versions. Without it, only list them.")
     ] = False,
@@ -379,9 +365,9 @@ def repair(  # noqa: PLR0913 - options of a command
             help="Show what of a lost manifest can be recovered; with --confirm recover it.",
         ),
     ] = False,
-    actor: ActorOption = None,
+    actor: options.ActorOption = None,
     yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """List table versions written by other tools. With --confirm, publish them."""
     if confirm:
@@ -389,7 +375,7 @@ def repair(  # noqa: PLR0913 - options of a command
         require_confirmation(graph, act, yes=yes)
     if rebuild_manifest:
         if force or actor is not None or branch != MAIN:
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 "--rebuild-manifest can only be combined with --confirm and --json",
                 next_step=f"Run `omnigraph repair {graph} --rebuild-manifest`.",
             )
@@ -404,7 +390,7 @@ def repair(  # noqa: PLR0913 - options of a command
     _advise(report)
     if report.refused:
         raise output.unsuccessful(
-            DriftNeedsRepairError,
+            errors.DriftNeedsRepairError,
             "not published: " + ", ".join(table.table_key for table in report.refused),
         )
 

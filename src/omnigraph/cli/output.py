@@ -39,20 +39,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from omnigraph import errors
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.display.cells import counted, fold, printable
 from omnigraph.display.pages import Displayed, Page, page_of
-from omnigraph.errors import (
-    InvalidInputError,
-    LoadRefusedError,
-    MaintenanceIncompleteError,
-    MergeConflictError,
-    OmnigraphError,
-    SchemaRefusedError,
-    StorageUnavailableError,
-    TextInvalidError,
-    ValidationFailedError,
-)
 from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.names import MAIN
 
@@ -80,7 +70,7 @@ def error_object(
     }
 
 
-def error_json(error: OmnigraphError) -> dict[str, object]:
+def error_json(error: errors.OmnigraphError) -> dict[str, object]:
     return error_object(
         type(error).__name__,
         error.what,
@@ -90,17 +80,17 @@ def error_json(error: OmnigraphError) -> dict[str, object]:
     )
 
 
-def details(error: OmnigraphError) -> dict[str, Any]:
+def details(error: errors.OmnigraphError) -> dict[str, Any]:
     """What an error carries, as keys beside `error`."""
     carried: dict[str, Any] = {}
     match error:
-        case LoadRefusedError():
+        case errors.LoadRefusedError():
             carried = asdict(_plain(error.report))
-        case MaintenanceIncompleteError():
+        case errors.MaintenanceIncompleteError():
             carried = {"tables": _all(error.report)}
-        case MergeConflictError():
+        case errors.MergeConflictError():
             carried = {"outcome": "conflict", "conflicts": conflict_rows(error.conflicts)}
-        case SchemaRefusedError():
+        case errors.SchemaRefusedError():
             # Commands that do not need it start without it.
             from omnigraph.evolution.plan.plan_text import plan_document
 
@@ -108,10 +98,10 @@ def details(error: OmnigraphError) -> dict[str, Any]:
                 "applied": False,
                 "plan": {**plan_document(_plain(error.plan)), "diverged": []},
             }
-        case ValidationFailedError():
+        case errors.ValidationFailedError():
             report = _plain(error.report)
             carried = {"violations": _all(report.kept), "violation_count": report.total}
-        case TextInvalidError():
+        case errors.TextInvalidError():
             findings = [finding(diagnostic) for diagnostic in error.diagnostics]
             carried = {"file": error.filename, "findings": findings}
         case _:
@@ -243,7 +233,7 @@ def rows_to_stdout() -> Iterator[IO[bytes]]:
         sys.exit(1)
     except OSError as error:
         _discard_stdout()
-        raise StorageUnavailableError(
+        raise errors.StorageUnavailableError(
             f"could not write the rows to standard output: {error.strerror}; a part was written",
             next_step="Free space or choose another target, then run it again.",
         ) from error
@@ -274,7 +264,7 @@ def json_object(content: Mapping[str, object]) -> None:
     _document.content = {**content, **{key: told() for key, told in _beside.items()}}
 
 
-def failure(error: OmnigraphError) -> None:
+def failure(error: errors.OmnigraphError) -> None:
     """An error that ends the command."""
     note(f"error: {error}")
     if _document.is_wanted:
@@ -287,7 +277,9 @@ def failed(error: dict[str, object]) -> None:
     _document.error = error
 
 
-def unsuccessful(kind: type[OmnigraphError], message: str, *, next_step: str = "") -> typer.Exit:
+def unsuccessful(
+    kind: type[errors.OmnigraphError], message: str, *, next_step: str = ""
+) -> typer.Exit:
     """The end of a command whose report says what is wrong."""
     failed(
         error_object(
@@ -304,7 +296,7 @@ def unsuccessful(kind: type[OmnigraphError], message: str, *, next_step: str = "
 def streamed_error(error: BaseException) -> dict[str, object]:
     """An error for the end of a document of which a part was printed already."""
     _document.is_streamed = True
-    if isinstance(error, OmnigraphError):
+    if isinstance(error, errors.OmnigraphError):
         return error_json(error)
     return error_object("Interrupted", "interrupted", exit_code=128 + signal.SIGINT)
 
@@ -482,7 +474,7 @@ def require_confirmation(graph: str, act: str, *, yes: bool) -> None:
     if yes or not _is_remote(graph):
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"cannot {act} on the remote store {graph} without confirmation, and there is no "
             "terminal "
             "to ask on",

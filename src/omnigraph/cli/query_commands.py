@@ -19,27 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never, 
 import typer
 
 import omnigraph
-from omnigraph.cli import output
-from omnigraph.cli.options import (
-    ActorOption,
-    BranchOption,
-    GraphArgument,
-    JsonFlag,
-    MasterOption,
-    RemoteOption,
-    spark_target,
-)
+from omnigraph.cli import options, output
 from omnigraph.display.pages import page_of
 from omnigraph.errors import InvalidInputError
-from omnigraph.schema.catalog import (
-    FLOATS,
-    EnumType,
-    ListType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +102,7 @@ class _Asked:
 
 
 def query(  # noqa: PLR0913 - one parameter per option
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     file: QueryFile = None,
     *,
     text: QueryTextOption = None,
@@ -127,17 +110,17 @@ def query(  # noqa: PLR0913 - one parameter per option
     stored: StoredOption = None,
     param: ParamOption = None,
     params: ParamsOption = None,
-    branch: BranchOption = "main",
+    branch: options.BranchOption = "main",
     at: AtOption = None,
     engine: EngineOption = "auto",
-    master: MasterOption = None,
-    remote: RemoteOption = None,
+    master: options.MasterOption = None,
+    remote: options.RemoteOption = None,
     memory: MemoryOption = None,
     timeout: TimeoutOption = None,
     format_name: FormatOption = "table",
     explain: ExplainFlag = False,
     analyze: AnalyzeFlag = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Run a query and stream its rows."""
     # Commands that do not need it start without it.
@@ -180,7 +163,7 @@ def query(  # noqa: PLR0913 - one parameter per option
 
 
 def mutate(  # noqa: PLR0913 - one parameter per option
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     file: QueryFile = None,
     *,
     text: QueryTextOption = None,
@@ -188,15 +171,15 @@ def mutate(  # noqa: PLR0913 - one parameter per option
     stored: StoredOption = None,
     param: ParamOption = None,
     params: ParamsOption = None,
-    branch: BranchOption = "main",
+    branch: options.BranchOption = "main",
     expect_head: Annotated[
         str | None,
         typer.Option(
             "--expect-head", metavar="COMMIT", help="Fail unless COMMIT is the head of the branch."
         ),
     ] = None,
-    actor: ActorOption = None,
-    as_json: JsonFlag = False,
+    actor: options.ActorOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Run a mutation. All its statements are one commit."""
     opened = omnigraph.open(graph).checkout(branch)
@@ -207,11 +190,13 @@ def mutate(  # noqa: PLR0913 - one parameter per option
     _show_mutation(asked.typed.name, done, as_json=as_json)
 
 
-def queries(graph: GraphArgument, directory: StoredDirectory, *, as_json: JsonFlag = False) -> None:
+def queries(
+    graph: options.GraphArgument, directory: StoredDirectory, *, as_json: options.JsonFlag = False
+) -> None:
     """List the queries of a directory, their parameters and columns."""
     found = omnigraph.open(graph, read_only=True).queries(directory)
     if as_json:
-        output.json_object({"queries": [_described(each) for each in found.values()]})
+        output.json_object({"queries": [_describe(each) for each in found.values()]})
         return
     for each in found.values():
         kind = "mutation" if each.is_mutation else "query"
@@ -272,7 +257,7 @@ def _session(engine: str, master: str | None, remote: str | None) -> SparkSessio
     # Commands that do not need it start without it.
     from omnigraph.engine.query import QueryEngine, chosen_engine
 
-    target = spark_target(master, remote, wanted=engine == QueryEngine.SPARK)
+    target = options.spark_target(master, remote, wanted=engine == QueryEngine.SPARK)
     if chosen_engine(engine, spark=target) is QueryEngine.LOCAL:
         return None
     # needs pyspark
@@ -303,8 +288,8 @@ def _show_mutation(name: str, done: MutationResult, *, as_json: bool) -> None:
     output.show(replace(page, lines=[f"{name}: {line}" for line in page.lines or [page.summary]]))
 
 
-def _described(each: StoredQuery) -> dict[str, object]:
-    return {"file": each.file, **asdict(each.describe())}
+def _describe(stored_query: StoredQuery) -> dict[str, object]:
+    return {"file": stored_query.file, **asdict(stored_query.describe())}
 
 
 def given_parameters(
@@ -312,7 +297,7 @@ def given_parameters(
 ) -> dict[str, object]:
     """What the options give, as values for the declared types; not yet checked against them."""
     given = _from_json(params)
-    declared = {each.name: each.type for each in query.parameters}
+    declared = {parameter.name: parameter.type for parameter in query.parameters}
     for pair in pairs or ():
         name, equals, text = pair.removeprefix("$").partition("=")
         if not equals:
@@ -346,13 +331,13 @@ def _file(path: str) -> str:
         ) from error
 
 
-def _value(declared: PropertyType, name: str, text: str) -> object:
+def _value(declared: ct.PropertyType, name: str, text: str) -> object:
     match declared:
-        case ListType() | VectorType():
+        case ct.ListType() | ct.VectorType():
             return _list(name, text)
-        case ScalarType():
+        case ct.ScalarType():
             return _scalar(declared.scalar, text)
-        case EnumType():
+        case ct.EnumType():
             return text
         case _:
             assert_never(declared)
@@ -367,11 +352,11 @@ def _list(name: str, text: str) -> Any:
         ) from None
 
 
-def _scalar(scalar: Scalar, text: str) -> object:
+def _scalar(scalar: ct.Scalar, text: str) -> object:
     """Integers, dates and blobs are read from their text when the query is bound."""
-    if scalar is Scalar.BOOL:
+    if scalar is ct.Scalar.BOOL:
         return {"true": True, "false": False}.get(text, text)
-    if scalar in FLOATS:
+    if scalar in ct.FLOATS:
         try:
             return float(text)
         except ValueError:

@@ -7,19 +7,7 @@ from typing import Annotated
 import typer
 
 import omnigraph
-from omnigraph.cli import output
-from omnigraph.cli.options import (
-    ActorOption,
-    BranchOption,
-    GraphArgument,
-    JsonFlag,
-    MasterOption,
-    RemoteOption,
-    SchemaFile,
-    SparkFlag,
-    spark_target,
-    text_of,
-)
+from omnigraph.cli import options, output
 from omnigraph.cli.output import YesFlag, require_confirmation
 from omnigraph.errors import SchemaInvalidError
 
@@ -32,13 +20,13 @@ HardFlag = Annotated[
 
 @schema_app.command("show")
 def schema_show(
-    graph: GraphArgument,
+    graph: options.GraphArgument,
     *,
     source: Annotated[
         bool, typer.Option("--source", help="Print the schema text as it was applied.")
     ] = False,
-    branch: BranchOption = "main",
-    as_json: JsonFlag = False,
+    branch: options.BranchOption = "main",
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Show the schema of a graph."""
     # Commands that do not need it start without it.
@@ -55,18 +43,18 @@ def schema_show(
 
 @schema_app.command("plan")
 def schema_plan(
-    graph: GraphArgument,
-    file: SchemaFile,
+    graph: options.GraphArgument,
+    file: options.SchemaFile,
     *,
     hard: HardFlag = False,
-    branch: BranchOption = "main",
-    as_json: JsonFlag = False,
+    branch: options.BranchOption = "main",
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Show what applying a schema file would do. Changes nothing."""
     from omnigraph.cli import schema_output  # the compiler: 120 ms that other commands need not pay
 
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
-    planned = opened.schema.plan(text_of(file), filename=str(file), hard=hard)
+    planned = opened.schema.plan(options.text_of(file), filename=str(file), hard=hard)
     schema_output.plan(
         planned, opened.snapshot().pinned, opened.branches.diverged(), as_json=as_json
     )
@@ -76,8 +64,8 @@ def schema_plan(
 
 @schema_app.command("apply")
 def schema_apply(  # noqa: PLR0913 - one parameter per option
-    graph: GraphArgument,
-    file: SchemaFile,
+    graph: options.GraphArgument,
+    file: options.SchemaFile,
     *,
     hard: HardFlag = False,
     allow_diverged: Annotated[
@@ -86,13 +74,13 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
             "--allow-diverged", help="Apply although branches can then no longer be merged."
         ),
     ] = False,
-    branch: BranchOption = "main",
-    spark: SparkFlag = False,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    actor: ActorOption = None,
+    branch: options.BranchOption = "main",
+    spark: options.SparkFlag = False,
+    master: options.MasterOption = None,
+    remote: options.RemoteOption = None,
+    actor: options.ActorOption = None,
     yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Apply a schema file to a graph, as one commit."""
     if hard:
@@ -101,11 +89,11 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
 
     opened = omnigraph.open(graph).checkout(branch)
     changed = opened.schema.apply(
-        text_of(file),
+        options.text_of(file),
         filename=str(file),
         hard=hard,
         allow_diverged=allow_diverged,
-        spark=spark_target(master, remote, wanted=spark),
+        spark=options.spark_target(master, remote, wanted=spark),
         actor=actor,
     )
     schema_output.applied(changed, str(file), as_json=as_json)

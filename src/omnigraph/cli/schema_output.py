@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from omnigraph.evolution.apply_schema import SchemaResult
-    from omnigraph.evolution.diverged_branches import Parting
+    from omnigraph.evolution.diverged_branches import DivergedBranch
     from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.snapshot import Snapshot
@@ -55,7 +55,7 @@ def catalog(accepted: Catalog, *, as_json: bool) -> None:
 
 
 def plan(
-    planned: Evolution, snapshot: Snapshot, partings: Sequence[Parting], *, as_json: bool
+    planned: Evolution, snapshot: Snapshot, diverged: Sequence[DivergedBranch], *, as_json: bool
 ) -> None:
     """Print a schema change, its rows, and the branches that could no longer be merged."""
     rows = {
@@ -65,13 +65,13 @@ def plan(
         and (step.needs or step.cost is not CostClass.METADATA)
     }
     if as_json:
-        output.json_object({**_document(planned.plan, partings), "rows": rows})
+        output.json_object({**_document(planned.plan, diverged), "rows": rows})
         return
     output.text(plan_text(planned.plan))
     for table, count in rows.items():
         output.note(f"{table} has {_rows(count)}")
     if planned.plan.steps:
-        _note_partings(partings)
+        _note_diverged(diverged)
 
 
 def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
@@ -96,18 +96,18 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
         output.text(plan_text(changed.plan))
     for table, count in changed.rows_written.items():
         output.note(f"wrote {_rows(count)} of {table}")
-    _note_partings(changed.diverged)
+    _note_diverged(changed.diverged)
     if changed.bytes_removed is not None:
         output.note(f"removed {changed.bytes_removed:,} bytes of older versions")
     output.line(f"applied the schema, commit {changed.commit_id}")
 
 
-def _document(plan: Plan, partings: Sequence[Parting]) -> dict[str, object]:
-    return {**plan_document(plan), "diverged": [asdict(each) for each in partings]}
+def _document(plan: Plan, diverged: Sequence[DivergedBranch]) -> dict[str, object]:
+    return {**plan_document(plan), "diverged": [asdict(each) for each in diverged]}
 
 
-def _note_partings(partings: Sequence[Parting]) -> None:
-    for each in partings:
+def _note_diverged(diverged: Sequence[DivergedBranch]) -> None:
+    for each in diverged:
         output.note(
             f"branch {each.branch} stays on the old schema and can no longer be merged: "
             f"{each.words}"
@@ -153,9 +153,9 @@ def lint_file(filename: str, text: str, accepted: Catalog, *, as_json: bool) -> 
                 "ok": not errors,
                 "findings": [finding(each) for each in report.findings],
                 "queries": [
-                    asdict(each.descriptor)
-                    for each in report.queries
-                    if each.descriptor is not None
+                    asdict(query.descriptor)
+                    for query in report.queries
+                    if query.descriptor is not None
                 ],
             }
         )

@@ -15,13 +15,7 @@ from omnigraph.commit.sidecar import PlannedTable, Sidecar, SidecarState
 from omnigraph.storage.manifest.commit_graph import commit_graph
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging.table_versions import (
-    Role,
-    VersionRecord,
-    data_files_at,
-    facts_at,
-    version_records,
-)
+from omnigraph.storage.staging import table_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -95,7 +89,7 @@ def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Cl
 
 
 def _row(root: Root, sidecar: Sidecar, table: PlannedTable, version: int) -> TableVersion:
-    facts = facts_at(root, _entry(table), version)
+    facts = table_versions.facts_at(root, _entry(table), version)
     return TableVersion(
         table_key=table.table_key,
         version=version,
@@ -142,15 +136,15 @@ def maintenance_version(root: Root, table: PlannedTable) -> int | None:
     Everything from the pin up to it keeps the content, and every data file of it is named by the
     pin or by the sidecar: others may be about to be cleaned.
     """
-    known = data_files_at(root, _entry(table), table.pin)
+    known = table_versions.data_files_at(root, _entry(table), table.pin)
     if known is None:
         return None
     newest, below = None, table.pin
-    for record in version_records(root, _entry(table), above=table.pin):
+    for record in table_versions.version_records(root, _entry(table), above=table.pin):
         if record.version != below + 1 or not record.is_maintenance:
             break
         below = record.version
-        files = data_files_at(root, _entry(table), record.version)
+        files = table_versions.data_files_at(root, _entry(table), record.version)
         is_known = files is not None and files <= known | set(table.files)
         if files != known and is_known:
             newest = record.version
@@ -158,7 +152,7 @@ def maintenance_version(root: Root, table: PlannedTable) -> int | None:
 
 
 def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | None:
-    records = version_records(root, _entry(table), above=table.pin)
+    records = table_versions.version_records(root, _entry(table), above=table.pin)
     by_version = {record.version: record for record in records}
     for record in reversed(records):
         if not _is_own(record, operation_id, table.pin):
@@ -174,10 +168,10 @@ def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | 
     return None
 
 
-def _is_own(record: VersionRecord, operation_id: str, pin: int) -> bool:
+def _is_own(record: table_versions.VersionRecord, operation_id: str, pin: int) -> bool:
     return (
         record.operation_id == operation_id
-        and record.role is Role.OWN
+        and record.role is table_versions.Role.OWN
         and record.made_for_pin == pin
     )
 

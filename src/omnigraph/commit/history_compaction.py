@@ -28,10 +28,10 @@ def fold_if_due(root: Root, state: ManifestState) -> bool:
     """Fold once enough commits have gathered; True if rows left the manifest."""
     if sum(isinstance(row, GraphCommit) for row in state.rows) <= FOLD_EVERY:
         return False
-    return fold(root, state)
+    return compact_commits(root, state)
 
 
-def fold(root: Root, state: ManifestState) -> bool:
+def compact_commits(root: Root, state: ManifestState) -> bool:
     """Fold the commits of this state, all but the newest, and forget old manifest versions."""
     head = state.head
     commits = [

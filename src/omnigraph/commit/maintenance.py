@@ -33,7 +33,7 @@ from omnigraph.commit.sidecar import (
     delete_sidecar,
     replace_sidecar,
 )
-from omnigraph.commit.start import begin, new_sidecar
+from omnigraph.commit.start import new_sidecar, start_write
 from omnigraph.errors import ExpectedVersionMismatchError, OmnigraphError, SchemaChangedError
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance.compaction import StagedRewrite, commit_rewrite
@@ -41,7 +41,7 @@ from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
-    from omnigraph.storage.lance.datasets import Made
+    from omnigraph.storage.lance.datasets import NewVersion
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
@@ -82,7 +82,7 @@ def commit_maintenance(
             actor=MAINTENANCE_ACTOR,
             commit_id=clock.new_id(),
         )
-        begin(objects, sidecar)
+        start_write(objects, sidecar)
         try:
             with beating(objects, sidecar, clock):
                 staged = stage()
@@ -155,7 +155,7 @@ def _move(root: Root, staged: Sequence[StagedRewrite], tables_at_once: int) -> _
     return _Moves(versions=versions, errors=errors)
 
 
-def _moved(root: Root, staged: StagedRewrite) -> Made | OmnigraphError | None:
+def _moved(root: Root, staged: StagedRewrite) -> NewVersion | OmnigraphError | None:
     try:
         return commit_rewrite(root, staged)
     except OmnigraphError as error:

@@ -84,7 +84,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled(Displayed):
+class ReconcileReport(Displayed):
     """What was deleted, and what failed: where, and why. The next run tries again.
 
     `foreign` are Lance branches of other tools, which are kept.
@@ -180,11 +180,11 @@ class _Judge:
         return self.unneeded if is_ours else Fate.FOREIGN
 
 
-def preview_reconcile(objects: Objects, *, also_foreign: bool = False) -> Reconciled:
+def preview_reconcile(objects: Objects, *, also_foreign: bool = False) -> ReconcileReport:
     """What `reconcile_forks` would do now; writes nothing."""
     survey = survey_forks(objects)
     unneeded = _unneeded(also_foreign=also_foreign)
-    return Reconciled(
+    return ReconcileReport(
         reclaimed=tuple(listed for listed in survey.forks if listed.fate in unneeded),
         failures=survey.failures,
         foreign=_foreign(survey, unneeded),
@@ -201,7 +201,7 @@ def _foreign(survey: Survey, unneeded: frozenset[Fate]) -> tuple[ListedFork, ...
     return tuple(listed for listed in survey.forks if listed.fate in staying)
 
 
-def reconcile_forks(objects: Objects, *, also_foreign: bool = False) -> Reconciled:
+def reconcile_forks(objects: Objects, *, also_foreign: bool = False) -> ReconcileReport:
     """Delete unreferenced forks while writers run; one failure stops no other deletion.
 
     Forks of tables get a floor first and are checked again: a process that takes over an
@@ -211,9 +211,9 @@ def reconcile_forks(objects: Objects, *, also_foreign: bool = False) -> Reconcil
     unneeded = _unneeded(also_foreign=also_foreign)
     survey = survey_forks(objects)
     lines = [
-        Line(each.location, each.fork)
-        for each in survey.forks
-        if each.fate in unneeded and each.location != names.MANIFEST
+        Line(fork.location, fork.fork)
+        for fork in survey.forks
+        if fork.fate in unneeded and fork.location != names.MANIFEST
     ]
     if lines:
         raise_floors(objects, dict.fromkeys(lines, WHOLE_LINE))
@@ -235,7 +235,7 @@ def reconcile_forks(objects: Objects, *, also_foreign: bool = False) -> Reconcil
         left = [listed for listed in left if listed not in gone]
     forget_lines(objects, [Line(each.location, each.fork) for each in dropped])
     failed = tuple((listed.owner, reason) for listed, reason in failures.items())
-    return Reconciled(
+    return ReconcileReport(
         reclaimed=tuple(dropped),
         failures=(*survey.failures, *failed),
         foreign=_foreign(survey, unneeded),
@@ -258,11 +258,11 @@ def _drop(objects: Objects, listed: ListedFork) -> bool:
     return is_gone
 
 
-def reconcile_if_few(objects: Objects) -> Reconciled:
+def reconcile_if_few(objects: Objects) -> ReconcileReport:
     """The same, unless reading every branch would cost more than a deletion should."""
     logs = branch_logs(objects)
     living = sum(log.living is not None for log in logs.values())
-    return reconcile_forks(objects) if living <= _FEW_BRANCHES else Reconciled()
+    return reconcile_forks(objects) if living <= _FEW_BRANCHES else ReconcileReport()
 
 
 def _is_claimed(fork: str, pending: set[tuple[str, str | None]]) -> bool:
@@ -280,7 +280,7 @@ def _used(log: BranchLog) -> BranchRef | None:
 def _needed_manifests(logs: Mapping[str, BranchLog]) -> set[str]:
     used = [ref for log in logs.values() if (ref := _used(log)) is not None]
     parents = [ref.forked_from.lance_branch for ref in used if ref.forked_from is not None]
-    return {ref.lance_branch for ref in used} | {each for each in parents if each is not None}
+    return {ref.lance_branch for ref in used} | {parent for parent in parents if parent is not None}
 
 
 def _named(
@@ -309,7 +309,7 @@ def _named(
         tagged = tag.snapshot().tables.values()
         found.update((entry.location, entry.fork) for entry in tagged if entry.fork)
     for hold in stored_holds(objects):
-        found.update((held.location, held.fork) for held in hold.versions if held.fork)
+        found.update((version.location, version.fork) for version in hold.versions if version.fork)
     return frozenset(found), tuple(unread)
 
 

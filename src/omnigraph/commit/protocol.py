@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.commit.effects import commit_of, pointed_rows
 from omnigraph.commit.publish import (
     Decided,
@@ -48,22 +48,10 @@ from omnigraph.commit.sidecar import (
     read_sidecar,
     replace_sidecar,
 )
-from omnigraph.commit.start import back_off, begin_and_look, new_sidecar, wait_for_older
+from omnigraph.commit.start import back_off, new_sidecar, start_and_read, wait_for_older
 from omnigraph.commit.table_moves import Contended, move_tables, see_heads
-from omnigraph.errors import (
-    BranchGoneError,
-    ContentionError,
-    DamagedGraphError,
-    ExpectedVersionMismatchError,
-    NotFoundError,
-    NothingWrittenError,
-    OmnigraphError,
-    OperationRolledBackError,
-    SchemaChangedError,
-    StorageUnavailableError,
-)
 from omnigraph.failpoints import reach
-from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 from omnigraph.storage.objects.durability import make_durable
@@ -71,8 +59,7 @@ from omnigraph.storage.refs.branches import is_living
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
-    from omnigraph.commit.start import Begun
-    from omnigraph.storage.manifest.state import BranchRef
+    from omnigraph.commit.start import StartedWrite
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.staging.changes import StagedChange
 
@@ -143,10 +130,10 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Commi
     earlier = decision_in(objects.root, state, request.operation_id)
     if earlier is not None:
         make_durable(objects.root)
-        return _acknowledged(Decided(operation=earlier, state=state), ())
+        return _acknowledge(Decided(operation=earlier, state=state), ())
     try:
         require_schema(state, request.schema_hash)
-    except SchemaChangedError as error:
+    except errors.SchemaChangedError as error:
         error.is_early = True
         raise
     with active_operation(request.operation_id):
@@ -187,18 +174,18 @@ class _Attempts:
 
     def run(self, state: ManifestState) -> Committed | None:
         look_ahead = self._request.look_ahead
-        begun = begin_and_look(
+        begun = start_and_read(
             self._objects,
             self._sidecar,
             None if look_ahead is None else lambda: look_ahead(state),
         )
         return self._carried_out(state, begun)
 
-    def _carried_out(self, state: ManifestState, begun: Begun) -> Committed | None:
+    def _carried_out(self, state: ManifestState, begun: StartedWrite) -> Committed | None:
         try:
             begun.require_no_failure()
             for attempt in range(_ATTEMPTS_MAX):
-                if self._waited(None if attempt else begun.pending) or attempt:
+                if self._wait(None if attempt else begun.pending) or attempt:
                     state = read_manifest(self._objects.root, branch=self._request.branch)
                 require_schema(state, self._sidecar.schema_hash)
                 prepared = self._prepared(state)
@@ -212,20 +199,22 @@ class _Attempts:
                     return self._finish(decided, prepared.changes)
                 reach("mutation.retry")
                 back_off(attempt, self._clock)
-        except (NothingWrittenError, KeyboardInterrupt) as error:
+        except (errors.NothingWrittenError, KeyboardInterrupt) as error:
             return self._finish_failed(error)
         except BaseException:
             if self._sidecar.state is SidecarState.STAGING:
                 # What was never armed cannot be published, whatever went wrong here.
                 self._delete_sidecar()
             raise
-        return self._finish_failed(ContentionError(self._request.operation_id, _ATTEMPTS_MAX))
+        return self._finish_failed(
+            errors.ContentionError(self._request.operation_id, _ATTEMPTS_MAX)
+        )
 
     def _prepared(self, state: ManifestState) -> Prepared | None:
         """None if the pinned versions were cleaned up before the sidecar protected them."""
         try:
             return self._prepare(state)
-        except (DamagedGraphError, StorageUnavailableError):
+        except (errors.DamagedGraphError, errors.StorageUnavailableError):
             latest = read_manifest(self._objects.root, branch=self._request.branch)
             if latest.version == state.version:
                 raise
@@ -237,7 +226,7 @@ class _Attempts:
         with beating(self._objects, self._sidecar, self._clock):
             return self._request.prepare(state)
 
-    def _waited(self, pending: tuple[str, ...] | None) -> bool:
+    def _wait(self, pending: tuple[str, ...] | None) -> bool:
         return wait_for_older(
             self._objects,
             self._sidecar,
@@ -266,7 +255,7 @@ class _Attempts:
         try:
             decision = self._decision(moved)
             return publish(root, decision, branch=self._request.branch, believed=state)
-        except (ExpectedVersionMismatchError, SchemaChangedError):
+        except (errors.ExpectedVersionMismatchError, errors.SchemaChangedError):
             return None
 
     def _arm(self, state: ManifestState, prepared: Prepared) -> None:
@@ -328,13 +317,13 @@ class _Attempts:
         self._follow_up(decided)
         self._delete_sidecar()
         self._require_living_branch()
-        return _acknowledged(decided, changes)
+        return _acknowledge(decided, changes)
 
     def _follow_up(self, decided: Decided | None) -> None:
         """Copy a published schema to the root; remove the tables of an unpublished one."""
         if self._sidecar.schema_move is None:
             return
-        with suppress(OmnigraphError):
+        with suppress(errors.OmnigraphError):
             # It is decided; a missing copy, or a table that stays, has no effect.
             follow_up_schema(
                 self._objects, self._sidecar, None if decided is None else decided.operation
@@ -347,33 +336,33 @@ class _Attempts:
             return
         reach("branch.pre_verify")
         if not is_living(self._objects, branch):
-            raise BranchGoneError(branch.branch, root=self._objects.root.uri)
+            raise errors.BranchGoneError(branch.branch, root=self._objects.root.uri)
 
     def _finish_unchanged(self) -> Committed | None:
         decided = self._give_up()
         self._follow_up(decided)
         self._delete_sidecar()
         if decided is not None and decided.operation.outcome is Outcome.PUBLISHED:
-            return _acknowledged(decided, ())
+            return _acknowledge(decided, ())
         return None
 
     def _finish_failed(self, error: BaseException) -> Committed:
         try:
             decided = self._give_up()
-        except NotFoundError:
+        except errors.NotFoundError:
             # The manifest of a deleted branch is gone: nothing can be published there any more.
             decided = None
         self._follow_up(decided)
         self._delete_sidecar()
         self._require_living_branch()
         if decided is not None and decided.operation.outcome is Outcome.PUBLISHED:
-            return _acknowledged(decided, ())
+            return _acknowledge(decided, ())
         raise error
 
     def _delete_sidecar(self) -> None:
         try:
             delete_sidecar(self._objects, self._sidecar.path)
-        except OmnigraphError:
+        except errors.OmnigraphError:
             # The operation is decided; the next sweep finds the decision and removes the file.
             return
         reach("mutation.post_sidecar_delete")
@@ -389,10 +378,10 @@ class _Attempts:
         )
 
 
-def _acknowledged(decided: Decided, changes: tuple[StagedChange, ...]) -> Committed:
+def _acknowledge(decided: Decided, changes: tuple[StagedChange, ...]) -> Committed:
     operation = decided.operation
     if operation.outcome is not Outcome.PUBLISHED:
-        raise OperationRolledBackError(operation.operation_id, by=operation.decided_by)
+        raise errors.OperationRolledBackError(operation.operation_id, by=operation.decided_by)
     assert operation.commit_id is not None
     return Committed(
         operation_id=operation.operation_id,

@@ -17,37 +17,21 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.commit.schema_move import SchemaMove, recorded, rows_after, with_locations
 from omnigraph.commit.sidecar import pending_operations
-from omnigraph.errors import (
-    DamagedGraphError,
-    ExpectedVersionMismatchError,
-    FormatTooNewError,
-    NotFoundError,
-    OutcomeUnknownError,
-    SchemaChangedError,
-    StorageUnavailableError,
-)
 from omnigraph.failpoints import reach
+from omnigraph.storage import manifest_rows
 from omnigraph.storage.manifest.commit_graph import commit_graph
 from omnigraph.storage.manifest.history import find_published
-from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
-from omnigraph.storage.manifest_rows import (
-    GraphCommit,
-    ManifestRow,
-    Operation,
-    Outcome,
-    TableVersion,
-)
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.refs.branches import living_branches, read_branch_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Pin
@@ -60,7 +44,7 @@ _SWAPS_MAX: Final = 200
 class Decided:
     """How an operation was decided, and the manifest state in which that was read."""
 
-    operation: Operation
+    operation: manifest_rows.Operation
     state: ManifestState
 
 
@@ -72,10 +56,10 @@ class Decision:
     `schema_hash` is the schema that the rows were validated against; None if there is none.
     """
 
-    operation: Operation
+    operation: manifest_rows.Operation
     expected: Mapping[str, Pin]
-    moved: tuple[TableVersion, ...] = ()
-    commit: GraphCommit | None = None
+    moved: tuple[manifest_rows.TableVersion, ...] = ()
+    commit: manifest_rows.GraphCommit | None = None
     schema_hash: str | None = None
     schema_move: SchemaMove | None = None
 
@@ -128,19 +112,25 @@ def publish(
             if answer is SwapAnswer.UNKNOWN:
                 reach("publish.ambiguous")
             state = None
-    except (DamagedGraphError, FormatTooNewError, StorageUnavailableError) as error:
-        if isinstance(error, DamagedGraphError) and answer is None:
+    except (
+        errors.DamagedGraphError,
+        errors.FormatTooNewError,
+        errors.StorageUnavailableError,
+    ) as error:
+        if isinstance(error, errors.DamagedGraphError) and answer is None:
             raise
-        raise OutcomeUnknownError.of(
-            operation.operation_id, root.uri, upgraded=isinstance(error, FormatTooNewError)
+        raise errors.OutcomeUnknownError.of(
+            operation.operation_id, root.uri, upgraded=isinstance(error, errors.FormatTooNewError)
         ) from error
-    raise OutcomeUnknownError.of(operation.operation_id, root.uri)
+    raise errors.OutcomeUnknownError.of(operation.operation_id, root.uri)
 
 
-def decision_in(root: Root, state: ManifestState, operation_id: str) -> Operation | None:
+def decision_in(
+    root: Root, state: ManifestState, operation_id: str
+) -> manifest_rows.Operation | None:
     """How an operation was decided, as far as this manifest state and the history know."""
     for row in state.rows:
-        if isinstance(row, Operation) and row.operation_id == operation_id:
+        if isinstance(row, manifest_rows.Operation) and row.operation_id == operation_id:
             return row
     head = state.head
     if head.folded_operation is not None and operation_id <= head.folded_operation:
@@ -148,17 +138,17 @@ def decision_in(root: Root, state: ManifestState, operation_id: str) -> Operatio
             if _is_of(root, state, published):
                 return published
     if head.pruned_operation is not None and operation_id <= head.pruned_operation:
-        return Operation(
+        return manifest_rows.Operation(
             operation_id=operation_id,
             branch=state.branch,
-            outcome=Outcome.ROLLED_BACK,
+            outcome=manifest_rows.Outcome.ROLLED_BACK,
             decided_by=f"{names.SYSTEM_ACTOR_PREFIX}pruned",
             decided_at="",
         )
     return None
 
 
-def _is_of(root: Root, state: ManifestState, published: Operation) -> bool:
+def _is_of(root: Root, state: ManifestState, published: manifest_rows.Operation) -> bool:
     """Whether a commit in the history is one this branch descends from.
 
     The history also holds what other branches published, and earlier ones of the same name.
@@ -183,7 +173,7 @@ def require_schema(state: ManifestState, expected: str | None) -> None:
     """
     found = state.head.schema_hash
     if expected is not None and found != expected:
-        raise SchemaChangedError(state.branch or names.MAIN, expected=expected, found=found)
+        raise errors.SchemaChangedError(state.branch or names.MAIN, expected=expected, found=found)
 
 
 def _require_pins(state: ManifestState, decision: Decision) -> None:
@@ -191,10 +181,10 @@ def _require_pins(state: ManifestState, decision: Decision) -> None:
     for table_key, expected in sorted(decision.expected.items()):
         actual = pins.get(table_key)
         if actual != expected:
-            raise ExpectedVersionMismatchError(table_key, expected=expected, actual=actual)
+            raise errors.ExpectedVersionMismatchError(table_key, expected=expected, actual=actual)
 
 
-def _next_rows(state: ManifestState, decision: Decision) -> Sequence[ManifestRow]:
+def _next_rows(state: ManifestState, decision: Decision) -> Sequence[manifest_rows.ManifestRow]:
     head = state.head
     moved = with_locations(state, decision.moved)
     replaced = {(row.table_key, row.branch) for row in moved}
@@ -202,9 +192,11 @@ def _next_rows(state: ManifestState, decision: Decision) -> Sequence[ManifestRow
         row
         for row in state.rows
         if row is not head
-        and not (isinstance(row, TableVersion) and (row.table_key, row.branch) in replaced)
+        and not (
+            isinstance(row, manifest_rows.TableVersion) and (row.table_key, row.branch) in replaced
+        )
     ]
-    rows: list[ManifestRow] = [*kept, *moved, decision.operation]
+    rows: list[manifest_rows.ManifestRow] = [*kept, *moved, decision.operation]
     next_head = replace(head, sequence=head.sequence + 1)
     commit = decision.commit
     move = decision.schema_move
@@ -244,19 +236,19 @@ def operation_status(objects: Objects, operation_id: str) -> OperationStatus:
     if decided is None:
         return OperationStatus.PENDING if pending else OperationStatus.UNKNOWN
     match decided.outcome:
-        case Outcome.PUBLISHED:
+        case manifest_rows.Outcome.PUBLISHED:
             return OperationStatus.PUBLISHED
-        case Outcome.ROLLED_BACK | Outcome.ABORTED:
+        case manifest_rows.Outcome.ROLLED_BACK | manifest_rows.Outcome.ABORTED:
             return OperationStatus.ROLLED_BACK
         case _:
             assert_never(decided.outcome)
 
 
-def decided_operation(objects: Objects, operation_id: str) -> Operation | None:
+def decided_operation(objects: Objects, operation_id: str) -> manifest_rows.Operation | None:
     """The decision, looked for on main and then on every other branch."""
     branches = [None, *living_branches(objects).values()]
     for branch in branches:
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             state = read_branch_manifest(objects, branch)
             decided = decision_in(objects.root, state, operation_id)
             if decided is not None:

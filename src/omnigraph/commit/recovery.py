@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph.commit.effects import RECOVERY_ACTOR, own_versions, roll_forward
 from omnigraph.commit.publish import Decision, decision_in, publish
-from omnigraph.commit.rollback import put_maintenance_back, put_pins_back
+from omnigraph.commit.rollback import put_maintenance_back, roll_back_pins
 from omnigraph.commit.schema_commit import follow_up_schema
 from omnigraph.commit.sidecar import (
     Sidecar,
@@ -62,7 +62,7 @@ BRANCH_DELETED: Final = "branch_deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept(Displayed):
+class RecoveryReport(Displayed):
     """The result of a sweep: settled operations, and those left to their living writers.
 
     `ended` are operations that were already decided; only their sidecars were removed.
@@ -85,7 +85,7 @@ class Swept(Displayed):
         return Page(summary="; ".join(lines), tables=tables, lines=lines)
 
 
-def sweep(objects: Objects, clock: Clock, *, force: bool = False) -> Swept:
+def sweep(objects: Objects, clock: Clock, *, force: bool = False) -> RecoveryReport:
     """Settle every abandoned operation; with `force` every operation at all.
 
     Raises:
@@ -106,7 +106,7 @@ def sweep(objects: Objects, clock: Clock, *, force: bool = False) -> Swept:
             ended.append(sidecar.operation_id)
         else:
             settled.append(recovery)
-    return Swept(settled=tuple(settled), left_alone=tuple(left_alone), ended=tuple(ended))
+    return RecoveryReport(settled=tuple(settled), left_alone=tuple(left_alone), ended=tuple(ended))
 
 
 def _settle(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery | None:
@@ -151,7 +151,7 @@ def _settle_on(
             put_maintenance_back(root, branch, sidecar, decided, clock)
     else:
         reach("recovery.post_fence")
-        restored = put_pins_back(
+        restored = roll_back_pins(
             root,
             branch,
             {table.table_key: Pin(table.pin, table.fork) for table in sidecar.tables},

@@ -34,7 +34,7 @@ from omnigraph.failpoints import reach
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.manifest.history import record_commits
-from omnigraph.storage.manifest.state import BranchRef, ForkPoint
+from omnigraph.storage.manifest.state import BranchRef, ForkPoint, ManifestState
 from omnigraph.storage.manifest.swap import fork_manifest, read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit
 from omnigraph.storage.refs.branches import (
@@ -68,7 +68,6 @@ from omnigraph.storage.snapshot import lineage_of, written_down
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
-    from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
 
 
@@ -287,9 +286,10 @@ def _require_source(objects: Objects, source: Resolved) -> None:
 
 def _children(objects: Objects, ref: BranchRef) -> tuple[str, ...]:
     return tuple(
-        each.branch
-        for each in living_branches(objects).values()
-        if each.forked_from is not None and each.forked_from.lance_branch == ref.lance_branch
+        living_branch.branch
+        for living_branch in living_branches(objects).values()
+        if living_branch.forked_from is not None
+        and living_branch.forked_from.lance_branch == ref.lance_branch
     )
 
 

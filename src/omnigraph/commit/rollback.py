@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from omnigraph import errors
 from omnigraph.commit.effects import RECOVERY_ACTOR, moved_by
 from omnigraph.commit.publish import Decision, publish
 from omnigraph.commit.table_moves import require_no_foreign
-from omnigraph.errors import (
-    DriftNeedsRepairError,
-    ExpectedVersionMismatchError,
-    SchemaChangedError,
-)
 from omnigraph.failpoints import reach
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, TableVersion
-from omnigraph.storage.snapshot import Pin
+from omnigraph.storage.snapshot import Pin, TableEntry
 from omnigraph.storage.staging.table_versions import head_version, restore_pin, version_records
 
 if TYPE_CHECKING:
@@ -27,14 +23,13 @@ if TYPE_CHECKING:
 
     from omnigraph.clock import Clock
     from omnigraph.commit.sidecar import Sidecar
-    from omnigraph.storage.lance.datasets import Made
+    from omnigraph.storage.lance.datasets import NewVersion
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.table_versions import VersionRecord
 
 
-def put_pins_back(
+def roll_back_pins(
     root: Root,
     branch: BranchRef | None,
     left: Mapping[str, Pin],
@@ -83,7 +78,7 @@ def put_maintenance_back(
         for table in sidecar.tables
         if table.table_key not in moved
     }
-    return put_pins_back(
+    return roll_back_pins(
         root,
         branch,
         left,
@@ -95,7 +90,7 @@ def put_maintenance_back(
 
 def _restore(
     root: Root, entry: TableEntry, operation_id: str, is_ours: Callable[[VersionRecord], bool]
-) -> Made | None:
+) -> NewVersion | None:
     head = head_version(root, entry)
     if head is None or head == entry.version:
         return None
@@ -108,7 +103,7 @@ def _restore(
         reach("recovery.post_restore")
         if made is not None:
             require_no_foreign(root, entry, below=made.version, point="recovery")
-    except DriftNeedsRepairError:
+    except errors.DriftNeedsRepairError:
         # Foreign rows stay visible at HEAD for `repair`; the operation itself is decided.
         return None
     return made
@@ -152,7 +147,7 @@ def _publish(
             branch=state.ref,
             before_swap="recovery.pre_restore_publish",
         )
-    except (ExpectedVersionMismatchError, SchemaChangedError):
+    except (errors.ExpectedVersionMismatchError, errors.SchemaChangedError):
         # A concurrent writer published the table, or changed what its key means; the next writer
         # heals what is left.
         reach("recovery.restore_publish_refused")

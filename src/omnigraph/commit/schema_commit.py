@@ -17,22 +17,18 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph import names
-from omnigraph.commit.sidecar import is_abandoned, pending_sidecars, read_sidecar
+from omnigraph.commit.sidecar import Sidecar, is_abandoned, pending_sidecars, read_sidecar
 from omnigraph.errors import ConflictError
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance.datasets import remove_unless_foreign
 from omnigraph.storage.manifest.accepted_schemas import promote_schema
 from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest_rows import Outcome
+from omnigraph.storage.manifest_rows import Operation, Outcome
 from omnigraph.storage.objects.documents import parsed, typed
-from omnigraph.storage.objects.store import Put
+from omnigraph.storage.objects.store import Objects, Put
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from omnigraph.commit.sidecar import Sidecar
-    from omnigraph.storage.manifest_rows import Operation
-    from omnigraph.storage.objects.store import Objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

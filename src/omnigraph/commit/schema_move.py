@@ -11,14 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.storage import manifest_rows
 from omnigraph.storage.lance.datasets import creator_of, open_dataset
-from omnigraph.storage.manifest_rows import (
-    ManifestRow,
-    SchemaChange,
-    Table,
-    TableVersion,
-    Tombstone,
-)
 from omnigraph.storage.snapshot import TableEntry, take_snapshot
 
 if TYPE_CHECKING:
@@ -69,15 +63,19 @@ def all_created(root: Root, move: SchemaMove, *, operation_id: str) -> bool:
     return True
 
 
-def with_locations(state: ManifestState, moved: Iterable[TableVersion]) -> tuple[TableVersion, ...]:
+def with_locations(
+    state: ManifestState, moved: Iterable[manifest_rows.TableVersion]
+) -> tuple[manifest_rows.TableVersion, ...]:
     """The new versions of tables, each with the path of the table it is a version of."""
-    if not any(isinstance(row, Table) and row.made_by is not None for row in state.rows):
+    if not any(
+        isinstance(row, manifest_rows.Table) and row.made_by is not None for row in state.rows
+    ):
         return tuple(moved)
     tables = state.snapshot().tables
     first = {
         row.table_key: row.location
         for row in state.rows
-        if isinstance(row, Table) and row.made_by is None
+        if isinstance(row, manifest_rows.Table) and row.made_by is None
     }
     return tuple(
         replace(row, location=tables[row.table_key].location)
@@ -88,15 +86,19 @@ def with_locations(state: ManifestState, moved: Iterable[TableVersion]) -> tuple
 
 
 def rows_after(
-    state: ManifestState, rows: Sequence[ManifestRow], move: SchemaMove, *, operation_id: str
-) -> list[ManifestRow]:
+    state: ManifestState,
+    rows: Sequence[manifest_rows.ManifestRow],
+    move: SchemaMove,
+    *,
+    operation_id: str,
+) -> list[manifest_rows.ManifestRow]:
     """The rows of a state with its tables moved, after what the schema change adds and hides."""
     branch = state.branch
     tables = take_snapshot(rows, branch=branch, manifest_version=state.version).tables
     gone = {*(old for old, _ in move.renamed), *move.dropped}
     come = {*(new for _, new in move.renamed), *(each.table_key for each in move.created)}
     hidden = [
-        Tombstone(table_key=key, version=tables[key].version, branch=branch)
+        manifest_rows.Tombstone(table_key=key, version=tables[key].version, branch=branch)
         for key in sorted(gone - come)
     ]
     return [
@@ -107,31 +109,37 @@ def rows_after(
     ]
 
 
-def _created(move: SchemaMove, branch: str | None, operation_id: str) -> Iterator[ManifestRow]:
+def _created(
+    move: SchemaMove, branch: str | None, operation_id: str
+) -> Iterator[manifest_rows.ManifestRow]:
     for table in move.created:
         key, location = table.table_key, table.location
-        yield Table(
+        yield manifest_rows.Table(
             table_key=key,
             location=location,
             type_number=table.type_number,
             made_by=operation_id,
         )
-        yield TableVersion(table_key=key, version=1, branch=branch, row_count=0, location=location)
+        yield manifest_rows.TableVersion(
+            table_key=key, version=1, branch=branch, row_count=0, location=location
+        )
 
 
 def _renamed(
     state: ManifestState, tables: Mapping[str, TableEntry], move: SchemaMove, operation_id: str
-) -> Iterator[ManifestRow]:
-    numbers = {row.table_key: row.type_number for row in state.rows if isinstance(row, Table)}
+) -> Iterator[manifest_rows.ManifestRow]:
+    numbers = {
+        row.table_key: row.type_number for row in state.rows if isinstance(row, manifest_rows.Table)
+    }
     for old, new in move.renamed:
         entry = tables[old]
-        yield Table(
+        yield manifest_rows.Table(
             table_key=new,
             location=entry.location,
             type_number=numbers.get(old),
             made_by=operation_id,
         )
-        yield TableVersion(
+        yield manifest_rows.TableVersion(
             table_key=new,
             version=entry.version,
             branch=state.branch,
@@ -143,10 +151,12 @@ def _renamed(
         )
 
 
-def recorded(state: ManifestState, rows: Sequence[ManifestRow], move: SchemaMove) -> SchemaChange:
+def recorded(
+    state: ManifestState, rows: Sequence[manifest_rows.ManifestRow], move: SchemaMove
+) -> manifest_rows.SchemaChange:
     """What the commit of a schema change records: all tables after it."""
     tables = take_snapshot(rows, branch=state.branch, manifest_version=state.version).tables
-    return SchemaChange(
+    return manifest_rows.SchemaChange(
         before=move.before,
         after=move.after,
         tables=tuple(
@@ -156,7 +166,9 @@ def recorded(state: ManifestState, rows: Sequence[ManifestRow], move: SchemaMove
     )
 
 
-def _is_of(row: ManifestRow, keys: set[str], branch: str | None) -> bool:
+def _is_of(row: manifest_rows.ManifestRow, keys: set[str], branch: str | None) -> bool:
     return (
-        isinstance(row, TableVersion | Tombstone) and row.table_key in keys and row.branch == branch
+        isinstance(row, manifest_rows.TableVersion | manifest_rows.Tombstone)
+        and row.table_key in keys
+        and row.branch == branch
     )

@@ -154,14 +154,14 @@ def put_sidecar(objects: Objects, sidecar: Sidecar) -> bool:
     the nonce identifies its owner.
     """
     _begun.append((objects, sidecar.path))
-    if objects.put_if_absent(sidecar.path, _encoded(sidecar)) is Put.CREATED:
+    if objects.put_if_absent(sidecar.path, _encode(sidecar)) is Put.CREATED:
         return True
     existing = read_sidecar(objects, sidecar.path)
     return existing is not None and existing.nonce == sidecar.nonce
 
 
 def replace_sidecar(objects: Objects, sidecar: Sidecar) -> None:
-    objects.replace(sidecar.path, _encoded(sidecar))
+    objects.replace(sidecar.path, _encode(sidecar))
 
 
 def read_sidecar(objects: Objects, path: str) -> Sidecar | None:
@@ -171,7 +171,7 @@ def read_sidecar(objects: Objects, path: str) -> Sidecar | None:
         RecoveryRequiredError: it cannot be parsed; it is kept.
     """
     content = objects.read(path)
-    return None if content is None else _decoded(path, content)
+    return None if content is None else _decode(path, content)
 
 
 def delete_sidecar(objects: Objects, path: str) -> None:
@@ -275,7 +275,7 @@ def _running(pid: int) -> str:
     return "" if Path("/proc/self").exists() else "running"
 
 
-def _encoded(sidecar: Sidecar) -> bytes:
+def _encode(sidecar: Sidecar) -> bytes:
     fields = {"format": SIDECAR_FORMAT, **asdict(sidecar)}
     return json.dumps(fields, sort_keys=True, indent=1).encode()
 
@@ -290,7 +290,7 @@ def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
         **fields,
         "floor": _pins(fields["floor"]),
         "read_set": _pins(fields["read_set"]),
-        "tables": tuple(_planned(table) for table in fields["tables"]),
+        "tables": tuple(_plan(table) for table in fields["tables"]),
         "pointed": tuple(
             PointedTable(**{**table, "expected": _pin(table["expected"])})
             for table in fields.get("pointed", ())
@@ -300,7 +300,7 @@ def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _planned(fields: Mapping[str, Any]) -> PlannedTable:
+def _plan(fields: Mapping[str, Any]) -> PlannedTable:
     expected = fields.get("expected", [fields["pin"], fields["fork"]])
     files = tuple(fields.get("files", ()))
     return PlannedTable(**{**fields, "expected": _pin(expected), "files": files})
@@ -314,7 +314,7 @@ def _pin(value: Any) -> Pin:
     return Pin(int(value)) if isinstance(value, int) else Pin(int(value[0]), value[1])
 
 
-def _decoded(path: str, content: bytes) -> Sidecar:
+def _decode(path: str, content: bytes) -> Sidecar:
     operation_id, _ = names.sidecar_owner(path)
     look = f"Look at {path}; it is kept until it is repaired."
     try:

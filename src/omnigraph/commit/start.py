@@ -77,7 +77,7 @@ def new_sidecar(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class StartedWrite:
     """What was read while the sidecar was being written."""
 
     pending: tuple[str, ...] | None
@@ -90,7 +90,7 @@ class Begun:
             raise self.failure
 
 
-def begin(objects: Objects, sidecar: Sidecar) -> None:
+def start_write(objects: Objects, sidecar: Sidecar) -> None:
     """Put the sidecar of an operation.
 
     Raises:
@@ -99,9 +99,9 @@ def begin(objects: Objects, sidecar: Sidecar) -> None:
     _require_ours(sidecar, is_ours=put_sidecar(objects, sidecar))
 
 
-def begin_and_look(
+def start_and_read(
     objects: Objects, sidecar: Sidecar, look_ahead: Callable[[], object] | None
-) -> Begun:
+) -> StartedWrite:
     """Put the sidecar, list the other writers, and read ahead, all in parallel.
 
     Raises:
@@ -112,7 +112,7 @@ def begin_and_look(
         listed = beside.submit(pending_sidecars, objects)
         failure = _failure_of(look_ahead)
     _require_ours(sidecar, is_ours=put.result())
-    return Begun(
+    return StartedWrite(
         pending=None if listed.exception() is not None else listed.result(), failure=failure
     )
 

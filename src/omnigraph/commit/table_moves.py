@@ -16,23 +16,15 @@ from typing import TYPE_CHECKING, Final
 from omnigraph.commit.publish import pins_of
 from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.failpoints import reach
-from omnigraph.storage.lance.datasets import cleans_by_itself, open_dataset
+from omnigraph.storage.lance.datasets import NewVersion, cleans_by_itself, open_dataset
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
+from omnigraph.storage.staging import table_versions
 from omnigraph.storage.staging.checksum_recording import record_change
-from omnigraph.storage.staging.table_versions import (
-    commit_staged,
-    head_version,
-    latest_version,
-    restore_pin,
-    switch_off_cleanup,
-    version_records,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from omnigraph.storage.lance.datasets import Made
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Pin, TableEntry
@@ -100,13 +92,13 @@ def move_tables(
 def see_heads(root: Root, staged: Sequence[StagedChange]) -> Mapping[str, int]:
     """HEAD of every table that changes were staged for, several at a time."""
     with ThreadPoolExecutor(min(_TABLES_AT_ONCE, max(1, len(staged)))) as pool:
-        heads = pool.map(lambda change: latest_version(root, change), staged)
+        heads = pool.map(lambda change: table_versions.latest_version(root, change), staged)
         return dict(zip((change.table_key for change in staged), heads, strict=True))
 
 
 def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str) -> None:
     """Refuse if a version between the pin and `below` is foreign."""
-    for record in version_records(root, entry, above=entry.version, below=below):
+    for record in table_versions.version_records(root, entry, above=entry.version, below=below):
         if record.is_foreign:
             reach(f"{point}.drift")
             raise DriftNeedsRepairError(
@@ -128,7 +120,7 @@ class _Move:
     expected: Pin
     operation_id: str
 
-    def run(self, *, head: int) -> Made | Contended:
+    def run(self, *, head: int) -> NewVersion | Contended:
         pin = self.change.entry.version
         if head != pin or cleans_by_itself(self.change.base):
             return self._run_after_healing()
@@ -139,7 +131,7 @@ class _Move:
             return made
         return self._run_after_healing()
 
-    def _run_after_healing(self) -> Made | Contended:
+    def _run_after_healing(self) -> NewVersion | Contended:
         contended = Contended(table_key=self.change.table_key)
         reach("mutation.open_head")
         state = read_manifest(self.root, branch=self.branch)
@@ -155,25 +147,25 @@ class _Move:
             return made
         return contended
 
-    def _commit(self, *, on_version: int) -> Made | None:
-        return commit_staged(
+    def _commit(self, *, on_version: int) -> NewVersion | None:
+        return table_versions.commit_staged(
             self.root, self.change, on_version=on_version, operation_id=self.operation_id
         )
 
 
 def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
     """A version at HEAD with exactly the pinned content, made now if need be."""
-    head = head_version(root, entry)
+    head = table_versions.head_version(root, entry)
     if head is None:
         return None
     if head == entry.version:
         return _without_cleanup(root, entry, head, operation_id)
     require_no_foreign(root, entry, below=head + 1, point="mutation")
-    records = version_records(root, entry, above=head - 1)
+    records = table_versions.version_records(root, entry, above=head - 1)
     if records and records[-1].version == head and records[-1].restores == entry.version:
         return _without_cleanup(root, entry, head, operation_id)
     reach("mutation.pre_heal")
-    healed = restore_pin(root, entry, head=head, operation_id=operation_id)
+    healed = table_versions.restore_pin(root, entry, head=head, operation_id=operation_id)
     reach("mutation.post_heal")
     if healed is None:
         return None
@@ -186,5 +178,5 @@ def _without_cleanup(root: Root, entry: TableEntry, stand: int, operation_id: st
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=stand)
     if dataset is None or not cleans_by_itself(dataset):
         return stand
-    made = switch_off_cleanup(root, entry, head=stand, operation_id=operation_id)
+    made = table_versions.switch_off_cleanup(root, entry, head=stand, operation_id=operation_id)
     return None if made is None else made.version

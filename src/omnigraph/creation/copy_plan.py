@@ -29,7 +29,7 @@ from omnigraph.storage.manifest.retention import Line, last_entry, line_of
 from omnigraph.storage.manifest.swap import read_manifest_version
 from omnigraph.storage.manifest_rows import GraphCommit
 from omnigraph.storage.objects.documents import digest_of
-from omnigraph.storage.objects.store import ENTITY_TAG
+from omnigraph.storage.objects.store import ENTITY_TAG, StoredObjects
 from omnigraph.storage.refs.branches import branch_logs, missing_manifest, read_branch_ref
 from omnigraph.storage.refs.stored_files import Listing, files_of_version
 from omnigraph.storage.refs.tags import Tag, all_tags
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
-    from omnigraph.storage.objects.store import StoredObjects
 
 
 _ROOT_FILES: Final = (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE)

@@ -41,15 +41,13 @@ from omnigraph.storage.objects.documents import (
     typed,
 )
 from omnigraph.storage.objects.durability import make_durable
-from omnigraph.storage.objects.location import Scheme, stored_path
-from omnigraph.storage.objects.store import Put, claim
+from omnigraph.storage.objects.location import Root, Scheme, stored_path
+from omnigraph.storage.objects.store import Put, StoredObjects, claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from omnigraph.clock import Clock
-    from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.objects.store import StoredObjects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,7 +358,7 @@ def require_apart(source: Root, target: Root) -> None:
     Raises:
         InvalidInputError: one lies in the other.
     """
-    one, other = _resolved(source), _resolved(target)
+    one, other = _resolve(source), _resolve(target)
     if one.startswith(other) or other.startswith(one):
         raise InvalidInputError(
             f"{target} and {source} must not contain one another",
@@ -368,7 +366,7 @@ def require_apart(source: Root, target: Root) -> None:
         )
 
 
-def _resolved(root: Root) -> str:
+def _resolve(root: Root) -> str:
     """Where a root really is; on a disk it may be a link."""
     return f"{os.path.realpath(root.uri) if root.scheme is Scheme.LOCAL else root.uri}/"
 

@@ -27,6 +27,7 @@ from omnigraph.errors import (
 )
 from omnigraph.failpoints import reach
 from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph.storage import manifest_rows
 from omnigraph.storage.lance.datasets import creator_of, open_dataset, remove_unless_foreign
 from omnigraph.storage.lance.tables import create_table
 from omnigraph.storage.manifest.history import HISTORY, create_history
@@ -36,15 +37,6 @@ from omnigraph.storage.manifest.swap import (
     manifest_exists,
     read_manifest,
     swap_manifest,
-)
-from omnigraph.storage.manifest_rows import (
-    GraphCommit,
-    GraphHead,
-    ManifestRow,
-    Operation,
-    Outcome,
-    Table,
-    TableVersion,
 )
 from omnigraph.storage.objects.store import Objects, Put, StoredObjects
 from omnigraph.storage.refs.branches import (
@@ -82,7 +74,7 @@ class InitPlan:
     contract: SchemaContract
     tables: tuple[NewTable, ...]
     claim: BranchRef
-    commit: GraphCommit
+    commit: manifest_rows.GraphCommit
 
 
 def plan_initialise(
@@ -99,7 +91,7 @@ def plan_initialise(
             claimed_at=now,
             creates=tuple(table.location for table in tables),
         ),
-        commit=GraphCommit(
+        commit=manifest_rows.GraphCommit(
             commit_id=new_id(),
             branch=None,
             operation_id=incarnation,
@@ -203,36 +195,40 @@ def _write_contract(plan: InitPlan, objects: Objects, written: list[str]) -> Non
         written.append(path)
 
 
-def _create_tables(plan: InitPlan, objects: Objects) -> tuple[ManifestRow, ...]:
-    rows: list[ManifestRow] = []
+def _create_tables(plan: InitPlan, objects: Objects) -> tuple[manifest_rows.ManifestRow, ...]:
+    rows: list[manifest_rows.ManifestRow] = []
     for table in plan.tables:
         version = create_table(
             objects.root, table.location, table.schema, operation_id=plan.claim.incarnation
         )
         rows.append(
-            Table(
+            manifest_rows.Table(
                 table_key=table.table_key,
                 location=table.location,
                 type_number=table.type_number,
             )
         )
-        rows.append(TableVersion(table_key=table.table_key, version=version, row_count=0))
+        rows.append(
+            manifest_rows.TableVersion(table_key=table.table_key, version=version, row_count=0)
+        )
     return tuple(rows)
 
 
-def _make_visible(plan: InitPlan, objects: Objects, rows: tuple[ManifestRow, ...]) -> None:
+def _make_visible(
+    plan: InitPlan, objects: Objects, rows: tuple[manifest_rows.ManifestRow, ...]
+) -> None:
     incarnation = plan.claim.incarnation
-    head = GraphHead(
+    head = manifest_rows.GraphHead(
         branch=None,
         sequence=1,
         commit_id=plan.commit.commit_id,
         incarnation=incarnation,
         schema_hash=plan.contract.model_hash,
     )
-    decision = Operation(
+    decision = manifest_rows.Operation(
         operation_id=incarnation,
         branch=None,
-        outcome=Outcome.PUBLISHED,
+        outcome=manifest_rows.Outcome.PUBLISHED,
         decided_by=plan.commit.actor,
         decided_at=plan.commit.created_at,
         commit_id=plan.commit.commit_id,
@@ -259,7 +255,7 @@ def _holds_claim(plan: InitPlan, objects: Objects) -> bool:
 def _settle(
     plan: InitPlan,
     objects: Objects,
-    everything: tuple[ManifestRow, ...],
+    everything: tuple[manifest_rows.ManifestRow, ...],
     error: NothingWrittenError,
 ) -> None:
     """The response of the deciding write is never trusted: read the result."""

@@ -27,7 +27,7 @@ from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.objects.documents import moment, parsed, typed
 from omnigraph.storage.objects.durability import sync
 from omnigraph.storage.objects.location import Scheme
-from omnigraph.storage.objects.store import Put
+from omnigraph.storage.objects.store import Objects, Put
 from omnigraph.storage.refs.branches import branch_logs
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from omnigraph.clock import Clock
     from omnigraph.storage.manifest.state import ManifestState
-    from omnigraph.storage.objects.store import Objects
 
 
 _MADE_FIRST: Final = 1

@@ -257,7 +257,9 @@ class BranchLine:
                 yield CommitMoves(commit=commit, moves=())
                 continue
             moves = []
-            for key, version, fork in sorted(commit.tables, key=lambda each: nodes_first(each[0])):
+            for key, version, fork in sorted(
+                commit.tables, key=lambda table: nodes_first(table[0])
+            ):
                 if not self._chooses_of(commit, key):
                     continue
                 before = known.get(key)
@@ -335,12 +337,12 @@ class BranchLine:
         if commits[-1].commit_id != self.head:
             return
         last: dict[str, Pin] = {}
-        for each in commits:
-            if each.schema_change is not None:
-                tables = each.schema_change.tables
+        for commit in commits:
+            if commit.schema_change is not None:
+                tables = commit.schema_change.tables
                 last = {key: Pin(version, fork) for key, _, version, fork in tables}
             else:
-                last |= {key: Pin(version, fork) for key, version, fork in each.tables}
+                last |= {key: Pin(version, fork) for key, version, fork in commit.tables}
         for key, entry in self.tables.items():
             if last.get(key, entry.pin) != entry.pin:
                 raise DamagedGraphError(
@@ -353,16 +355,16 @@ class BranchLine:
         """The versions of the wanted tables after a commit; None is before the first."""
         if commit_id is None or not wanted:
             return _Pins(tables={}, whole=True)
-        found = self._rolled_back(commit_id, wanted)
+        found = self._roll_back(commit_id, wanted)
         if wanted <= found.tables.keys():
             return found
         kept = self._kept(commit_id)
         if kept is not None:
             return kept
         self._read_history()
-        return self._rolled_back(commit_id, wanted)
+        return self._roll_back(commit_id, wanted)
 
-    def _rolled_back(self, commit_id: str, wanted: set[str]) -> _Pins:
+    def _roll_back(self, commit_id: str, wanted: set[str]) -> _Pins:
         """The newest move of each wanted table at or before a commit, as far as they are known."""
         found: dict[str, TableEntry] = {}
         for commit in self._commits.line(commit_id):

@@ -40,7 +40,7 @@ from omnigraph.display.cells import Moment, counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, OmnigraphError
 from omnigraph.language.diagnostics import shown
-from omnigraph.storage.objects.store import stored_objects
+from omnigraph.storage.objects.store import Objects, stored_objects
 from omnigraph.storage.refs.kept import (
     MAYBE_GONE,
     gone_if_removed,
@@ -53,7 +53,6 @@ from omnigraph.validation.input.intake import table_key_named
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest_rows import GraphCommit
-    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.holds import Holding, LiveHold
     from omnigraph.storage.snapshot import TableEntry
 
@@ -81,7 +80,7 @@ class TableChanges(Displayed):
     @property
     def schema_changed(self) -> bool:
         """Whether the type is new, or a column came, went or got another type."""
-        return any(each.before != each.after for each in self.columns)
+        return any(column.before != column.after for column in self.columns)
 
     @property
     def schema(self) -> pa.Schema:
@@ -418,7 +417,7 @@ def _table_changes(line: BranchLine, commit: GraphCommit, move: TableMove) -> Ta
     diff = planned_move(line, commit, move)
     try:
         held = _few_rows(diff)
-        counts = count_changes(diff) if held is None else _counted(held)
+        counts = count_changes(diff) if held is None else _count(held)
     except MAYBE_GONE as error:
         raise _explained(line, commit, move, error) from error
     found = TableChanges(
@@ -446,7 +445,7 @@ def _few_rows(diff: TableDiff) -> pa.Table | None:
     return rows.take(pc.sort_indices(rows["id"])) if alone else rows
 
 
-def _counted(rows: pa.Table) -> ChangeCounts:
+def _count(rows: pa.Table) -> ChangeCounts:
     found = {each["values"]: each["counts"] for each in pc.value_counts(rows["op"]).to_pylist()}
     return ChangeCounts(
         inserted=found.get(Op.INSERT, 0),

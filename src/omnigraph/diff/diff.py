@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.arguments import binary_stream, count_from, plain_text
 from omnigraph.diff.table_diff import (
     BATCH_ROWS,
@@ -34,11 +34,6 @@ from omnigraph.diff.table_diff import (
     diff_table,
 )
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
-from omnigraph.errors import (
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-)
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.objects.paths import cannot_write, checked_path
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
@@ -69,7 +64,7 @@ class TypeDiff(Displayed):
     @property
     def columns_changed(self) -> bool:
         """Whether the type is new or gone, or a column came, went or got another type."""
-        return any(each.before != each.after for each in self.columns)
+        return any(column.before != column.after for column in self.columns)
 
     def rows(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Stream the rows that changed, in the order of ids, as they were and as they are."""
@@ -95,7 +90,7 @@ class GraphDiff(Displayed):
 
     @property
     def counts(self) -> ChangeCounts:
-        found = [each.counts for each in self.tables.values()]
+        found = [table.counts for table in self.tables.values()]
         return ChangeCounts(
             inserted=sum(each.inserted for each in found),
             updated=sum(each.updated for each in found),
@@ -109,7 +104,7 @@ class GraphDiff(Displayed):
             NotFoundError: nothing changed in a type of this key.
         """
         if plain_text(table_key, argument="table_key") not in self.tables:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"nothing changed in {shown(table_key)}",
                 next_step=f"Changed are {', '.join(self.tables) or 'no types'}.",
             )
@@ -143,7 +138,7 @@ class GraphDiff(Displayed):
             self._write(target)
             return tuple(sorted(target.rglob("*.parquet")))
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise ConflictError(
+            raise errors.ConflictError(
                 f"{target} exists and is not an empty directory",
                 next_step="Name a directory that does not exist yet.",
             )
@@ -173,7 +168,7 @@ def json_lines(table_key: str, batch: pa.RecordBatch) -> bytes:
     kind, _, type_name = table_key.partition(":")
     changes = json_values(batch.to_struct_array())
     return _ENCODER.encode_lines(
-        [{"type": type_name, "kind": kind, **_said(each)} for each in changes]
+        [{"type": type_name, "kind": kind, **_said(change)} for change in changes]
     )
 
 
@@ -200,7 +195,7 @@ def diff_snapshots(
     paired = _pairs(before.tables, after.tables)
     pairs = {
         key: paired[key]
-        for key in _chosen(types, sorted(paired, key=_rank))
+        for key in _choose(types, sorted(paired, key=_rank))
         if not _is_pinned_alike(*paired[key])
     }
     counted = None if on_spark is None else on_spark(pairs, None)
@@ -257,17 +252,17 @@ def _rank(table_key: str) -> tuple[bool, str]:
     return not table_key.startswith(names.NODE_PREFIX), table_key
 
 
-def _chosen(types: Sequence[str] | None, keys: Sequence[str]) -> Iterable[str]:
+def _choose(types: Sequence[str] | None, keys: Sequence[str]) -> Iterable[str]:
     if types is None:
         return keys
     if isinstance(types, str) or not isinstance(types, Sequence):
-        raise InvalidInputError(f"types are {shown(types)}, expected a list of names")
+        raise errors.InvalidInputError(f"types are {shown(types)}, expected a list of names")
     chosen = set()
     for name in types:
         matches = [key for key in keys if name in (key, key.partition(":")[2])]
         if len(matches) != 1:
             hint = did_you_mean(shown(name).strip("'"), [key.partition(":")[2] for key in keys])
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"{shown(name)} is {'two types' if matches else 'no type'} of these snapshots"
                 + (f" ({hint})" if hint and not matches else ""),
                 next_step=f"The types are {', '.join(keys)}.",

@@ -31,26 +31,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.diff.table_diff import ChangeCounts, Op, TableDiff, diff_table, is_one_sided
-from omnigraph.errors import (
-    ConflictError,
-    OmnigraphError,
-    OperationRolledBackError,
-    StorageUnavailableError,
-)
 from omnigraph.runner.scan import job_errors
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.staging_files import remove_all
 from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.staging.row_changes import read_gone, read_new
+from omnigraph.storage.staging.row_changes import Part, read_gone, read_new
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
-    from omnigraph.storage.staging.row_changes import Part
 
 
 ROWS_PER_BUCKET: Final = 500_000
@@ -67,7 +60,7 @@ _Told = TypeVar("_Told")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StagingFolder:
     """The folder in which the tasks of one operation exchange files."""
 
     root: Root
@@ -109,15 +102,19 @@ class Candidates:
 class BucketDiff(TableDiff):
     """The difference of two versions within one bucket, read from its files."""
 
-    place: Place
+    place: StagingFolder
     gone_files: tuple[str, ...] = field(repr=False)
     new_files: tuple[str, ...] = field(repr=False)
 
     @classmethod
     def of(
-        cls, diff: TableDiff, place: Place, files: Iterable[StagedFile], roles: tuple[str, str]
+        cls,
+        diff: TableDiff,
+        place: StagingFolder,
+        files: Iterable[StagedFile],
+        roles: tuple[str, str],
     ) -> BucketDiff:
-        gone, new = (tuple(each.path for each in files if each.role == role) for role in roles)
+        gone, new = (tuple(file.path for file in files if file.role == role) for role in roles)
         return cls(
             root=diff.root,
             plan=diff.plan,
@@ -141,7 +138,7 @@ class BucketDiff(TableDiff):
 class BucketWriter:
     """Writes the rows of one task to files, one or more per bucket, as memory fills."""
 
-    def __init__(self, place: Place, *, table: int, role: str, buckets: int) -> None:
+    def __init__(self, place: StagingFolder, *, table: int, role: str, buckets: int) -> None:
         self._place = place
         self._table = table
         self._role = role
@@ -178,9 +175,9 @@ class BucketWriter:
         # The claim ends with the operation. A task that outlives it cleans up after itself, because
         # nothing else knows its files.
         if self._files and objects.read(names.staging_claim(operation_id)) is None:
-            for each in self._files:
-                objects.delete(each.path)
-            raise OperationRolledBackError(operation_id, by="another task or its driver")
+            for file in self._files:
+                objects.delete(file.path)
+            raise errors.OperationRolledBackError(operation_id, by="another task or its driver")
         return self._files
 
     def _flush(self) -> None:
@@ -201,13 +198,13 @@ class BucketWriter:
         self._bytes = 0
 
 
-def read_files(place: Place, paths: Iterable[str]) -> Iterator[pa.RecordBatch]:
+def read_files(place: StagingFolder, paths: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """Stream the rows of some files."""
     objects = StoredObjects(place.root)
     for path in paths:
         content = objects.read(path)
         if content is None:
-            raise StorageUnavailableError(
+            raise errors.StorageUnavailableError(
                 f"{path} of {place.root} was removed while its operation was running",
                 next_step="Run the operation again, and do not clear the staging area meanwhile.",
             )
@@ -232,7 +229,7 @@ def candidate_work(
             )
 
 
-def scatter(place: Place, work: Candidates) -> list[StagedFile]:
+def scatter(place: StagingFolder, work: Candidates) -> list[StagedFile]:
     """Read one share and write its rows to their buckets."""
     writer = BucketWriter(place, table=work.table, role=work.role, buckets=work.buckets)
     read = read_new if work.is_new else read_gone
@@ -273,7 +270,7 @@ def run_tasks(
 def _chosen(
     batches: Iterator[pa.RecordBatch], columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    return batches if columns is None else (each.select(list(columns)) for each in batches)
+    return batches if columns is None else (batch.select(list(columns)) for batch in batches)
 
 
 _ROLES: Final = ("gone", "new")
@@ -330,7 +327,7 @@ def diff_on_spark(
     target = None if directory is None else _empty(Path(directory).absolute())
     diffs = {key: diff_table(root, *pair) for key, pair in pairs.items()}
     changed = {key: diff for key, diff in diffs.items() if not diff.unchanged}
-    place = Place(root=root, operation_id=operation_id)
+    place = StagingFolder(root=root, operation_id=operation_id)
     found: dict[str, TableChanges] = {}
     if target is None:
         # Rows that were only inserted or only deleted are counted by metadata.
@@ -343,11 +340,11 @@ def diff_on_spark(
             buckets = _buckets(spark, place, changed, target)
             told = run_tasks(spark, buckets, _compare, _BucketChanges)
     finally:
-        with suppress(OmnigraphError):
+        with suppress(errors.OmnigraphError):
             place.close()
     for key in changed:
         mine = [each for bucket, each in zip(buckets, told, strict=True) if bucket.table_key == key]
-        found[key] = _summed(key, mine)
+        found[key] = _sum(key, mine)
     return {key: found[key] for key in pairs if key in found and found[key].counts.total}
 
 
@@ -356,7 +353,7 @@ def _counted(table_key: str, diff: TableDiff) -> TableChanges:
     return TableChanges(table_key=table_key, counts=counts)
 
 
-def _summed(table_key: str, told: Sequence[_BucketChanges]) -> TableChanges:
+def _sum(table_key: str, told: Sequence[_BucketChanges]) -> TableChanges:
     return TableChanges(
         table_key=table_key,
         counts=ChangeCounts(
@@ -369,7 +366,7 @@ def _summed(table_key: str, told: Sequence[_BucketChanges]) -> TableChanges:
 
 
 def _buckets(
-    spark: SparkSession, place: Place, diffs: Mapping[str, TableDiff], target: Path | None
+    spark: SparkSession, place: StagingFolder, diffs: Mapping[str, TableDiff], target: Path | None
 ) -> list[_Bucket]:
     """Distribute rows that may differ to their buckets."""
     keys = list(diffs)
@@ -394,7 +391,7 @@ def _buckets(
 
 
 def _rows_per_bucket(diff: TableDiff) -> int:
-    blobs = any(pa.types.is_large_binary(each.types[1]) for each in diff.columns)
+    blobs = any(pa.types.is_large_binary(column.types[1]) for column in diff.columns)
     few = BLOB_ROWS_PER_BUCKET if blobs else ROWS_PER_BUCKET
     return min(few, ROWS_PER_BUCKET)
 
@@ -420,7 +417,7 @@ def _compare(bucket: _Bucket) -> _BucketChanges:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageUnavailableError(
+        raise errors.StorageUnavailableError(
             f"cannot write {path}: {error}",
             next_step="Name a directory that every executor can write to.",
         ) from error
@@ -453,7 +450,7 @@ def _folder(target: Path, table_key: str) -> Path:
 
 def _empty(target: Path) -> Path:
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise ConflictError(
+        raise errors.ConflictError(
             f"{target} exists and is not an empty directory",
             next_step="Name a directory that does not exist yet.",
         )

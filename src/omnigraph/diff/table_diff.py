@@ -134,7 +134,8 @@ class TableDiff:
     @property
     def schema(self) -> pa.Schema:
         before, after = (
-            pa.struct([(each.name, each.types[side]) for each in self.columns]) for side in (0, 1)
+            pa.struct([(column.name, column.types[side]) for column in self.columns])
+            for side in (0, 1)
         )
         return pa.schema(
             [
@@ -269,7 +270,7 @@ class _Spool:
         return rows.take(pa.array(places, mask=positions.is_null().to_numpy(zero_copy_only=False)))
 
 
-def _spooled(
+def _spool(
     spool: _Spool, batches: Iterator[pa.RecordBatch], only: pa.Array | None
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
@@ -299,7 +300,7 @@ class _Meeting:
         """Read all candidates, or only those with these ids."""
         for side, schema, batches in self._sides():
             spool = _Spool(self._home / side, schema)
-            self._fill(side, _NOTED, _spooled(spool, batches, only))
+            self._fill(side, _NOTED, _spool(spool, batches, only))
             spool.close()
             self._spools.append(spool)
 
@@ -308,12 +309,12 @@ class _Meeting:
         few = both <= _LOOKED_UP_MAX
         self.bring_rows(only=self._database.sql("FROM met").to_arrow_table()[0] if few else None)
         pieces = self._pieces("JOIN", BATCH_ROWS)
-        return sum(int(self._compared(each)[0].any(0).sum()) for each in pieces)
+        return sum(int(self._compared(piece)[0].any(0).sum()) for piece in pieces)
 
     def changes(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows that differ, in the order of ids."""
         schema = self._diff.schema
-        names = pa.array([each.name for each in self._diff.columns], pa.string())
+        names = pa.array([column.name for column in self._diff.columns], pa.string())
         for few in self._pieces("FULL JOIN", batch_rows):
             differs, sides = self._compared(few)
             was, now = (few.column(name).is_valid() for name in ("before", "after"))
@@ -342,8 +343,8 @@ class _Meeting:
     def _fill(self, table: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
         self._database.register("incoming", schema.empty_table())
         self._database.sql(f"CREATE TABLE {table} AS FROM incoming")
-        for each in rows:
-            self._database.register("incoming", each)
+        for row in rows:
+            self._database.register("incoming", row)
             self._database.sql(f"INSERT INTO {table} FROM incoming")
         once = f"(SELECT DISTINCT id FROM {table})"  # noqa: S608
         if repeated := self._count(table) - self._count(once):
@@ -370,7 +371,7 @@ class _Meeting:
         sides = []
         for side, (name, spool) in enumerate(zip(("before", "after"), self._spools, strict=True)):
             rows = spool.take(few.column(name))
-            kinds = [(each.name, each.types[side]) for each in self._diff.columns]
+            kinds = [(column.name, column.types[side]) for column in self._diff.columns]
             sides.append(
                 [
                     rows.column(name) if name in rows.schema.names else pa.nulls(len(few), kind)

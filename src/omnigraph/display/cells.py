@@ -124,12 +124,12 @@ def value(content: object) -> str:
         case bool():
             text = str(content).lower()
         case dict() | list() | tuple():
-            return _limited(_nested(content))
+            return _limit(_nested(content))
         case dt.datetime():
             text = content.isoformat().replace("+00:00", "Z")
         case _:
             text = str(content)
-    return _limited(printable(text))
+    return _limit(printable(text))
 
 
 def _nested(content: object) -> str:
@@ -202,7 +202,7 @@ def fold(text: str, width: int) -> str:
     return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
-def _limited(text: str) -> str:
+def _limit(text: str) -> str:
     return (
         text if len(text) <= CELL_CHARACTERS_MAX else f"{text[: CELL_CHARACTERS_MAX - 1]}{ELLIPSIS}"
     )

@@ -63,13 +63,13 @@ class TableView:
         if not self.rows and self.empty:
             return f"<p>{escape(self.empty)}</p>"
         head = "".join(
-            f"<th{self._aligned(place)}>{escape(printable(title))}</th>"
+            f"<th{self._align(place)}>{escape(printable(title))}</th>"
             for place, title in enumerate(self.header)
         )
         body = "".join(
             "<tr>"
             + "".join(
-                f"<td{self._aligned(place)}>{escape(spellings(cell, None)[0])}</td>"
+                f"<td{self._align(place)}>{escape(spellings(cell, None)[0])}</td>"
                 for place, cell in enumerate(row)
             )
             + "</tr>"
@@ -77,7 +77,7 @@ class TableView:
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
-    def _aligned(self, position: int) -> str:
+    def _align(self, position: int) -> str:
         side = "right" if position in self.numbers else "left"
         return f' style="text-align:{side}"'
 

@@ -33,43 +33,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.engine.access.access import runs_of
-from omnigraph.engine.frames import (
-    EntityColumn,
-    Frame,
-    Mask,
-    PathColumn,
-    Positions,
-    Wanted,
-    fewer,
-    ranges,
-)
+from omnigraph.engine import frames
+from omnigraph.engine.access.access import Adjacency, GraphAccess, runs_of
 
 if TYPE_CHECKING:
-    from omnigraph.engine.access.access import Adjacency, GraphAccess
     from omnigraph.engine.expressions.values import Filters
     from omnigraph.engine.run import Run
     from omnigraph.query.plan import Expand
 
 
-def started(plan: Expand, frame: Frame) -> Frame:
+def started(plan: Expand, frame: frames.Frame) -> frames.Frame:
     """The rows that have a node to start from, of the right type."""
     there = frame.entities[plan.start].of_table(names.node_table_key(plan.start_type))
     return frame if there.all() else frame.take(there)
 
 
-def ends_at(plan: Expand, positions: Positions) -> EntityColumn:
-    return EntityColumn(tables=(names.node_table_key(plan.end_type),), positions=positions)
+def ends_at(plan: Expand, positions: frames.Positions) -> frames.EntityColumn:
+    return frames.EntityColumn(tables=(names.node_table_key(plan.end_type),), positions=positions)
 
 
 def allowed(
-    plan: Expand, frame: Frame, rows: Positions, ends: EntityColumn, filters: Filters
-) -> Mask | None:
+    plan: Expand,
+    frame: frames.Frame,
+    rows: frames.Positions,
+    ends: frames.EntityColumn,
+    filters: Filters,
+) -> frames.Mask | None:
     """Which steps from rows of the frame end where the pattern allows; None if all of them do."""
     if plan.end_bound:
         bound = frame.entities[plan.end]
         there = bound.of_table(names.node_table_key(plan.end_type))
-        same: Mask = there[rows] & (bound.positions[rows] == ends.positions)
+        same: frames.Mask = there[rows] & (bound.positions[rows] == ends.positions)
         return same
     if plan.predicate is not None:
         return filters.of_entities(plan.predicate, plan.end, ends)
@@ -77,8 +71,12 @@ def allowed(
 
 
 def with_ends(
-    plan: Expand, frame: Frame, rows: Positions, ends: EntityColumn, wanted: Wanted
-) -> Frame:
+    plan: Expand,
+    frame: frames.Frame,
+    rows: frames.Positions,
+    ends: frames.EntityColumn,
+    wanted: frames.RequiredColumns,
+) -> frames.Frame:
     """One row for each step: that of its start, and its end if it is read."""
     wide = frame.only(wanted.variables).take(rows)
     if plan.end in wanted.variables and not plan.end_bound:
@@ -88,13 +86,13 @@ def with_ends(
 
 def one_hop(
     plan: Expand,
-    frame: Frame,
-    wanted: Wanted,
+    frame: frames.Frame,
+    wanted: frames.RequiredColumns,
     *,
     access: GraphAccess,
     filters: Filters,
     run: Run,
-) -> Iterator[Frame]:
+) -> Iterator[frames.Frame]:
     """The rows of a frame, each with every node or edge that one step leads to."""
     frame = started(plan, frame)
     if not frame.rows:
@@ -104,7 +102,7 @@ def one_hop(
         plan.edge, plan.direction, distinct=plan.edge_variable is None, frontier=starts
     )
     if _only_how_many(plan, wanted):
-        yield _counted(plan, frame, wanted, adjacency, filters)
+        yield _count(plan, frame, wanted, adjacency, filters)
         return
     if _only_where_to(plan, frame, wanted):
         if _is_everything(frame, starts, adjacency):
@@ -119,7 +117,7 @@ def one_hop(
         yield from _reached(plan, kept, rows, places, adjacency, wanted, filters)
 
 
-def _only_how_many(plan: Expand, wanted: Wanted) -> bool:
+def _only_how_many(plan: Expand, wanted: frames.RequiredColumns) -> bool:
     """Whether later steps use only the number of steps."""
     new = {plan.end, plan.edge_variable}
     return (
@@ -130,13 +128,13 @@ def _only_how_many(plan: Expand, wanted: Wanted) -> bool:
     )
 
 
-def _counted(
+def _count(
     plan: Expand,
-    frame: Frame,
-    wanted: Wanted,
+    frame: frames.Frame,
+    wanted: frames.RequiredColumns,
     adjacency: Adjacency,
     filters: Filters,
-) -> Frame:
+) -> frames.Frame:
     starts = frame.entities[plan.start].positions
     if plan.predicate is None:
         steps = adjacency.degrees(starts)
@@ -144,47 +142,47 @@ def _counted(
         meeting = filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
         steps = adjacency.degrees_within(starts, meeting)
     some = steps > 0
-    return fewer(frame.take(some).weighted(steps[some]), wanted)
+    return frames.prune(frame.take(some).weighted(steps[some]), wanted)
 
 
-def _only_where_to(plan: Expand, frame: Frame, wanted: Wanted) -> bool:
+def _only_where_to(plan: Expand, frame: frames.Frame, wanted: frames.RequiredColumns) -> bool:
     """Whether later steps use only which nodes are reached, and how often."""
     held = {*frame.entities, *frame.paths}
     new_edge = plan.edge_variable in wanted.variables or plan.edge_predicate is not None
     return wanted.counted and not plan.end_bound and not new_edge and not (held & wanted.variables)
 
 
-def _is_everything(frame: Frame, starts: Positions, adjacency: Adjacency) -> bool:
+def _is_everything(frame: frames.Frame, starts: frames.Positions, adjacency: Adjacency) -> bool:
     nodes = len(adjacency.offsets) - 1
     every = frame.weights is None and len(starts) == nodes and adjacency.arrivals is not None
     return every and np.array_equal(starts, np.arange(nodes))
 
 
-def _arrived(plan: Expand, adjacency: Adjacency, filters: Filters) -> Frame:
+def _arrived(plan: Expand, adjacency: Adjacency, filters: Filters) -> frames.Frame:
     """All steps of an edge type at once: its nodes by how many steps lead to them."""
     assert adjacency.arrivals is not None
     often = adjacency.arrivals
     if plan.predicate is not None:
         often = often * filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
     reached = np.flatnonzero(often)
-    return Frame(
+    return frames.Frame(
         rows=len(reached), entities={plan.end: ends_at(plan, reached)}, weights=often[reached]
     )
 
 
 def _somewhere(
-    plan: Expand, starts: Positions, adjacency: Adjacency, filters: Filters, run: Run
-) -> Frame:
+    plan: Expand, starts: frames.Positions, adjacency: Adjacency, filters: Filters, run: Run
+) -> frames.Frame:
     """The nodes that are reached, each once."""
     ends = ends_at(plan, adjacency.reached(starts, run))
     if plan.predicate is not None:
         ends = ends.take(filters.of_entities(plan.predicate, plan.end, ends))
-    return Frame(rows=len(ends.positions), entities={plan.end: ends})
+    return frames.Frame(rows=len(ends.positions), entities={plan.end: ends})
 
 
 def _portions(
-    adjacency: Adjacency, starts: Positions, most: int
-) -> Iterator[tuple[Positions, Positions]]:
+    adjacency: Adjacency, starts: frames.Positions, most: int
+) -> Iterator[tuple[frames.Positions, frames.Positions]]:
     """All steps as pairs of row and place in the adjacency, at most so many at a time."""
     first = adjacency.offsets[starts]
     lengths = adjacency.offsets[starts + 1] - first
@@ -205,18 +203,18 @@ def _portions(
 
 def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
     plan: Expand,
-    frame: Frame,
-    rows: Positions,
-    places: Positions,
+    frame: frames.Frame,
+    rows: frames.Positions,
+    places: frames.Positions,
     adjacency: Adjacency,
-    wanted: Wanted,
+    wanted: frames.RequiredColumns,
     filters: Filters,
-) -> Iterator[Frame]:
+) -> Iterator[frames.Frame]:
     ends = ends_at(plan, adjacency.ends[places].astype(np.int64, copy=False))
     keep = allowed(plan, frame, rows, ends, filters)
     edges = None
     if plan.edge_variable is not None:
-        edges = EntityColumn(
+        edges = frames.EntityColumn(
             tables=(names.edge_table_key(plan.edge),),
             positions=adjacency.edges[places].astype(np.int64, copy=False),
         )
@@ -233,7 +231,7 @@ def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
     if edges is not None and plan.edge_variable in wanted.variables:
         assert plan.edge_variable is not None
         wide = wide.with_entity(plan.edge_variable, edges)
-    yield fewer(wide, wanted)
+    yield frames.prune(wide, wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,12 +242,12 @@ class Level:
     starts.
     """
 
-    owners: Positions
-    nodes: Positions
-    parents: Positions
-    edges: Positions
+    owners: frames.Positions
+    nodes: frames.Positions
+    parents: frames.Positions
+    edges: frames.Positions
 
-    def take(self, rows: Positions | Mask) -> Level:
+    def take(self, rows: frames.Positions | frames.Mask) -> Level:
         return Level(
             owners=self.owners[rows],
             nodes=self.nodes[rows],
@@ -258,7 +256,7 @@ class Level:
         )
 
 
-def first_level(starts: Positions) -> Level:
+def first_level(starts: frames.Positions) -> Level:
     """The starts themselves, at distance zero."""
     nothing = np.full(len(starts), -1, dtype=np.int64)
     owners = np.arange(len(starts), dtype=np.int64)
@@ -275,13 +273,13 @@ class PathTracker:
         self._end_table = names.node_table_key(plan.end_type)
         self._edge_table = names.edge_table_key(plan.edge)
         self._levels: list[Level] = []
-        self._ranks: Positions | None = None
+        self._ranks: frames.Positions | None = None
 
     def best(self, candidates: Level, before: Level) -> Level:
         """Each node once per start, with the parent and the edge of its smallest path."""
         if not self._levels or self._levels[-1] is not before:
             self._levels.append(before)
-            self._ranks = self._ranked(before)
+            self._ranks = self._rank(before)
         assert self._ranks is not None
         edges = self._order_of(self._edge_table, candidates.edges)
         order = np.lexsort(
@@ -292,7 +290,7 @@ class PathTracker:
         first[1:] = (owners[1:] != owners[:-1]) | (nodes[1:] != nodes[:-1])
         return candidates.take(order[first])
 
-    def paths(self, level: Level) -> PathColumn:
+    def paths(self, level: Level) -> frames.PathColumn:
         """The paths to the nodes of the level after the last remembered one."""
         length = len(self._levels)
         nodes, edges = [level.nodes], [level.edges]
@@ -305,7 +303,7 @@ class PathTracker:
         if not self._turned:
             nodes.reverse()
             edges.reverse()
-        return PathColumn(
+        return frames.PathColumn(
             first_table=self._end_table if self._turned else self._start_table,
             node_table=self._start_table if self._turned else self._end_table,
             edge_table=self._edge_table,
@@ -314,7 +312,7 @@ class PathTracker:
             edges=np.stack(edges, axis=1).reshape(-1),
         )
 
-    def _ranked(self, level: Level) -> Positions:
+    def _rank(self, level: Level) -> frames.Positions:
         """How the paths to the nodes of a level compare, as numbers.
 
         A path that runs the other way begins with its last node; one that runs this way compares
@@ -329,7 +327,7 @@ class PathTracker:
         ranks[order] = np.arange(len(order), dtype=np.int64)
         return ranks
 
-    def _order_of(self, table: str, positions: Positions) -> Positions:
+    def _order_of(self, table: str, positions: frames.Positions) -> frames.Positions:
         """The places of entities in the order of their ids."""
         unique, inverse = np.unique(positions, return_inverse=True)
         ids = self._access.column(table, names.ID_COLUMN).take(pa.array(unique))
@@ -351,24 +349,24 @@ _NODE_BITS: Final = 40
 class Found:
     """Nodes that were reached, with the number of the start each was reached from."""
 
-    owners: Positions
-    ends: Positions
-    path: PathColumn | None = None
+    owners: frames.Positions
+    ends: frames.Positions
+    path: frames.PathColumn | None = None
 
-    def take(self, rows: Positions) -> Found:
+    def take(self, rows: frames.Positions) -> Found:
         path = None if self.path is None else self.path.take(rows)
         return Found(owners=self.owners[rows], ends=self.ends[rows], path=path)
 
 
 def many_hops(
     plan: Expand,
-    frame: Frame,
-    wanted: Wanted,
+    frame: frames.Frame,
+    wanted: frames.RequiredColumns,
     *,
     access: GraphAccess,
     filters: Filters,
     run: Run,
-) -> Iterator[Frame]:
+) -> Iterator[frames.Frame]:
     """The rows of a frame, each with every node that a chain of steps leads to."""
     frame = started(plan, frame)
     # Rows that share a start share its search. `order` lists the rows by start; those of a start
@@ -382,13 +380,13 @@ def many_hops(
         chosen = np.arange(begin, min(begin + _STARTS_AT_ONCE, len(starts)), dtype=np.int64)
         for found in search.reached(starts[chosen]):
             mine = chosen[found.owners]
-            for rows, which in _handed_out(order, first[mine], counts[mine], run):
-                yield from _joined(plan, frame, rows, found.take(which), wanted, filters)
+            for rows, which in _hand_out(order, first[mine], counts[mine], run):
+                yield from _join(plan, frame, rows, found.take(which), wanted, filters)
 
 
-def _handed_out(
-    order: Positions, first: Positions, counts: Positions, run: Run
-) -> Iterator[tuple[Positions, Positions]]:
+def _hand_out(
+    order: frames.Positions, first: frames.Positions, counts: frames.Positions, run: Run
+) -> Iterator[tuple[frames.Positions, frames.Positions]]:
     """Pairs of a row and a reached node, portion by portion."""
     done = np.cumsum(counts)
     begin = 0
@@ -400,18 +398,18 @@ def _handed_out(
         run.check()
         part = slice(begin, end)
         which = np.repeat(np.arange(begin, end, dtype=np.int64), counts[part])
-        yield order[ranges(first[part], counts[part])], which
+        yield order[frames.ranges(first[part], counts[part])], which
         begin = end
 
 
-def _joined(
+def _join(
     plan: Expand,
-    frame: Frame,
-    rows: Positions,
+    frame: frames.Frame,
+    rows: frames.Positions,
     found: Found,
-    wanted: Wanted,
+    wanted: frames.RequiredColumns,
     filters: Filters,
-) -> Iterator[Frame]:
+) -> Iterator[frames.Frame]:
     ends = ends_at(plan, found.ends)
     keep = allowed(plan, frame, rows, ends, filters)
     path = found.path
@@ -425,7 +423,7 @@ def _joined(
     if path is not None and plan.path_variable in wanted.variables:
         assert plan.path_variable is not None
         wide = wide.with_path(plan.path_variable, path)
-    yield fewer(wide, wanted)
+    yield frames.prune(wide, wanted)
 
 
 class _Search:
@@ -439,7 +437,7 @@ class _Search:
         self._most = run.limits.portion_rows
         self._held = 0
 
-    def reached(self, starts: Positions) -> Iterator[Found]:
+    def reached(self, starts: frames.Positions) -> Iterator[Found]:
         """The nodes that every start reaches; owners are numbers of starts."""
         pending = [np.arange(len(starts), dtype=np.int64)]
         while pending:
@@ -454,7 +452,7 @@ class _Search:
                 yield Found(owners=chosen[each.owners], ends=each.ends, path=each.path)
             self._run.let_go(self._held)
 
-    def _together(self, starts: Positions) -> list[Found] | None:
+    def _together(self, starts: frames.Positions) -> list[Found] | None:
         """All levels of all starts; None if they are too many to be searched from together."""
         plan = self._plan
         tracker = None
@@ -498,8 +496,8 @@ class _Search:
     def _following(
         self,
         level: Level,
-        starts: Positions,
-        visited: Positions,
+        starts: frames.Positions,
+        visited: frames.Positions,
         depth: int,
         tracker: PathTracker | None,
     ) -> Level | None:
@@ -546,21 +544,21 @@ class _Search:
 
 def _all(parts: list[Level]) -> Level:
     return Level(
-        owners=np.concatenate([each.owners for each in parts]),
-        nodes=np.concatenate([each.nodes for each in parts]),
-        parents=np.concatenate([each.parents for each in parts]),
-        edges=np.concatenate([each.edges for each in parts]),
+        owners=np.concatenate([part.owners for part in parts]),
+        nodes=np.concatenate([part.nodes for part in parts]),
+        parents=np.concatenate([part.parents for part in parts]),
+        edges=np.concatenate([part.edges for part in parts]),
     )
 
 
-def _keys(owners: Positions, nodes: Positions) -> Positions:
+def _keys(owners: frames.Positions, nodes: frames.Positions) -> frames.Positions:
     return (owners << _NODE_BITS) | nodes
 
 
-def _is_in(keys: Positions, held: Positions) -> Mask:
+def _is_in(keys: frames.Positions, positions: frames.Positions) -> frames.Mask:
     """Which keys are among sorted ones."""
-    if not len(held):
+    if not len(positions):
         return np.zeros(len(keys), dtype=np.bool_)
-    places = np.minimum(np.searchsorted(held, keys), len(held) - 1)
-    found: Mask = held[places] == keys
+    places = np.minimum(np.searchsorted(positions, keys), len(positions) - 1)
+    found: frames.Mask = positions[places] == keys
     return found

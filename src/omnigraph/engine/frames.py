@@ -156,7 +156,7 @@ class Frame:
     def nbytes(self) -> int:
         columns: list[EntityColumn | PathColumn] = [*self.entities.values(), *self.paths.values()]
         own = 0 if self.weights is None else self.weights.nbytes
-        return own + sum(each.nbytes for each in columns)
+        return own + sum(column.nbytes for column in columns)
 
 
 def ranges(starts: Positions, lengths: Positions) -> Positions:
@@ -186,15 +186,17 @@ def joined(frames: Sequence[Frame]) -> Frame | None:
         return frames[0] if frames else None
     first = frames[0]
     weights = None
-    if any(each.weights is not None for each in frames):
-        weights = np.concatenate([_weights(each) for each in frames])
+    if any(frame.weights is not None for frame in frames):
+        weights = np.concatenate([_weights(frame) for frame in frames])
     return Frame(
-        rows=sum(each.rows for each in frames),
+        rows=sum(frame.rows for frame in frames),
         entities={
-            name: _joined_entities([each.entities[name] for each in frames])
+            name: _joined_entities([frame.entities[name] for frame in frames])
             for name in first.entities
         },
-        paths={name: _joined_paths([each.paths[name] for each in frames]) for name in first.paths},
+        paths={
+            name: _joined_paths([frame.paths[name] for frame in frames]) for name in first.paths
+        },
         weights=weights,
     )
 
@@ -204,10 +206,10 @@ def _weights(frame: Frame) -> Positions:
 
 
 def _joined_entities(columns: Sequence[EntityColumn]) -> EntityColumn:
-    which = [each.which for each in columns if each.which is not None]
+    which = [column.which for column in columns if column.which is not None]
     return replace(
         columns[0],
-        positions=np.concatenate([each.positions for each in columns]),
+        positions=np.concatenate([column.positions for column in columns]),
         which=np.concatenate(which) if which else None,
     )
 
@@ -215,9 +217,9 @@ def _joined_entities(columns: Sequence[EntityColumn]) -> EntityColumn:
 def _joined_paths(columns: Sequence[PathColumn]) -> PathColumn:
     return replace(
         columns[0],
-        lengths=np.concatenate([each.lengths for each in columns]),
-        nodes=np.concatenate([each.nodes for each in columns]),
-        edges=np.concatenate([each.edges for each in columns]),
+        lengths=np.concatenate([column.lengths for column in columns]),
+        nodes=np.concatenate([column.nodes for column in columns]),
+        edges=np.concatenate([column.edges for column in columns]),
     )
 
 
@@ -243,12 +245,12 @@ def merged_equal(frame: Frame, *, weighed: bool = True) -> Frame:
         found = np.flatnonzero(there)
         return Frame(rows=len(found), entities={name: replace(column, positions=found + ABSENT)})
     if size <= _DENSE_FACTOR * max(frame.rows, 1):
-        counted = _counted(shifted, frame.weights, size)
+        counted = _count(shifted, frame.weights, size)
         found = np.flatnonzero(counted)
         totals = counted[found]
     else:
         found, inverse = np.unique(shifted, return_inverse=True)
-        totals = _counted(inverse, frame.weights, len(found))
+        totals = _count(inverse, frame.weights, len(found))
     return Frame(
         rows=len(found),
         entities={name: replace(column, positions=found + ABSENT)},
@@ -256,7 +258,7 @@ def merged_equal(frame: Frame, *, weighed: bool = True) -> Frame:
     )
 
 
-def _counted(slots: Positions, weights: Positions | None, size: int) -> Positions:
+def _count(slots: Positions, weights: Positions | None, size: int) -> Positions:
     """How often each slot occurs, exactly: a float carries 53 bits of a weight, no more."""
     if weights is None:
         return np.bincount(slots, minlength=size)
@@ -285,7 +287,7 @@ def whole(column: Column) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RequiredColumns:
     """What later steps read.
 
     With `counted` equal rows may become one with a weight; without `weighed` it is not needed.
@@ -304,7 +306,7 @@ class Best:
     rows: int | None
 
 
-def fewer(frame: Frame, wanted: Wanted) -> Frame:
+def prune(frame: Frame, wanted: RequiredColumns) -> Frame:
     """Only what later steps read; equal rows as one where that is allowed."""
     frame = frame.only(wanted.variables)
     return merged_equal(frame, weighed=wanted.weighed) if wanted.counted else frame

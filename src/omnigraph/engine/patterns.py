@@ -26,28 +26,11 @@ from omnigraph.engine.frames import (
     Frame,
     PathColumn,
     Positions,
-    Wanted,
-    fewer,
+    RequiredColumns,
+    prune,
 )
+from omnigraph.query import plan as lp
 from omnigraph.query.expressions import variables_of
-from omnigraph.query.plan import (
-    Aggregate,
-    Anti,
-    Cross,
-    Distinct,
-    Empty,
-    Expand,
-    Filter,
-    Limit,
-    Optional,
-    Order,
-    Outer,
-    Plan,
-    Project,
-    Rank,
-    Scan,
-    variables_bound,
-)
 from omnigraph.query.rewrites import inputs_of
 
 if TYPE_CHECKING:
@@ -76,7 +59,7 @@ Origin: TypeAlias = EntityOf | PathOver
 _NOTHING: Final = EntityOf(tables=())
 
 
-def origins(plan: Plan) -> dict[str, Origin]:
+def origins(plan: lp.Plan) -> dict[str, Origin]:
     """The tables of every variable that a plan introduces."""
     found: dict[str, Origin] = {}
     for below in inputs_of(plan):
@@ -85,12 +68,12 @@ def origins(plan: Plan) -> dict[str, Origin]:
             if found.get(name, _NOTHING) == _NOTHING:
                 found[name] = origin
     match plan:
-        case Empty():
+        case lp.Empty():
             found.update(dict.fromkeys(plan.variables, _NOTHING))
-        case Scan():
+        case lp.Scan():
             tables = tuple(names.node_table_key(each) for each in plan.types)
             found[plan.variable] = EntityOf(tables=tables)
-        case Expand():
+        case lp.Expand():
             node, edge = names.node_table_key(plan.end_type), names.edge_table_key(plan.edge)
             if not plan.end_bound:
                 found[plan.end] = EntityOf(tables=(node,))
@@ -106,13 +89,13 @@ def origins(plan: Plan) -> dict[str, Origin]:
     return found
 
 
-def free_variables(plan: Plan) -> frozenset[str]:
+def free_variables(plan: lp.Plan) -> frozenset[str]:
     """The variables that a block reads from the rows around it, those of its own blocks too."""
     match plan:
-        case Outer():
+        case lp.Outer():
             return frozenset(plan.variables)
-        case Anti() | Optional():
-            inner = free_variables(plan.inner) - variables_bound(plan.input)
+        case lp.Anti() | lp.Optional():
+            inner = free_variables(plan.inner) - lp.variables_bound(plan.input)
             return free_variables(plan.input) | inner
         case _:
             return frozenset().union(*(free_variables(each) for each in inputs_of(plan)))
@@ -138,7 +121,7 @@ def side_by_side(left: Frame, right: Frame) -> Frame:
 
 
 def with_optional(
-    frame: Frame, matches: Sequence[Frame], number: str, plan: Optional
+    frame: Frame, matches: Sequence[Frame], number: str, plan: lp.Optional
 ) -> Iterator[Frame]:
     """Each row with every match that carries its number, or once with nulls."""
     known = origins(plan.inner)
@@ -198,8 +181,8 @@ class Patterns:
 
     def frames(
         self,
-        plan: Plan,
-        wanted: Wanted,
+        plan: lp.Plan,
+        wanted: RequiredColumns,
         outer: Frame | None = None,
         *,
         best: Best | None = None,
@@ -207,7 +190,7 @@ class Patterns:
         """The rows of a pattern; `outer` are the rows around a block, `best` is for a scan."""
         frames = (
             self._scan(plan, wanted, best)
-            if isinstance(plan, Scan)
+            if isinstance(plan, lp.Scan)
             else self._frames(plan, wanted, outer)
         )
         if self.profile is not None:
@@ -218,37 +201,39 @@ class Patterns:
                 yield frame
 
     def _frames(  # noqa: C901, PLR0912 - one case per kind
-        self, plan: Plan, wanted: Wanted, outer: Frame | None
+        self, plan: lp.Plan, wanted: RequiredColumns, outer: Frame | None
     ) -> Iterator[Frame]:
         match plan:
-            case Scan():
+            case lp.Scan():
                 yield from self._scan(plan, wanted, None)
-            case Outer():
+            case lp.Outer():
                 assert outer is not None
-                yield fewer(outer, wanted)
-            case Empty():
+                yield prune(outer, wanted)
+            case lp.Empty():
                 return
-            case Expand():
+            case lp.Expand():
                 yield from self._expand(plan, wanted, outer)
-            case Cross():
+            case lp.Cross():
                 yield from self._cross(plan, wanted, outer)
-            case Filter():
+            case lp.Filter():
                 yield from self._filter(plan, wanted, outer)
-            case Anti():
+            case lp.Anti():
                 yield from self._anti(plan, wanted, outer)
-            case Optional():
+            case lp.Optional():
                 yield from self._optional(plan, wanted, outer)
-            case Rank():
+            case lp.Rank():
                 yield from self.ranker.ranked(plan, wanted, self._for_ranking)
-            case Project() | Aggregate() | Distinct() | Order() | Limit():
+            case lp.Project() | lp.Aggregate() | lp.Distinct() | lp.Order() | lp.Limit():
                 raise AssertionError(f"{type(plan).__name__} has columns, not variables")
             case _:
                 assert_never(plan)
 
-    def _for_ranking(self, plan: Plan, wanted: Wanted, best: Best | None) -> Iterator[Frame]:
+    def _for_ranking(
+        self, plan: lp.Plan, wanted: RequiredColumns, best: Best | None
+    ) -> Iterator[Frame]:
         return self.frames(plan, wanted, best=best)
 
-    def _scan(self, plan: Scan, wanted: Wanted, best: Best | None) -> Iterator[Frame]:
+    def _scan(self, plan: lp.Scan, wanted: RequiredColumns, best: Best | None) -> Iterator[Frame]:
         tables = tuple(names.node_table_key(each) for each in plan.types)
         columns = () if plan.columns is None else plan.columns
         for at, table in enumerate(tables):
@@ -257,14 +242,14 @@ class Patterns:
             column = EntityColumn(tables=tables, positions=positions, which=which)
             frame = Frame(rows=len(positions), entities={plan.variable: column})
             if plan.variable not in wanted.variables:
-                yield fewer(frame, wanted)
+                yield prune(frame, wanted)
                 continue
             # Counting works on a table as a whole, so its scan is cut into larger parts.
             portion = self.run.limits.portion_rows
             yield from frame.parts(portion * _WHOLE_TABLE_PORTIONS if wanted.counted else portion)
 
     def _scanned(
-        self, plan: Scan, table: str, columns: tuple[str, ...], best: Best | None
+        self, plan: lp.Scan, table: str, columns: tuple[str, ...], best: Best | None
     ) -> Positions:
         found = None
         if best is not None:
@@ -282,7 +267,9 @@ class Patterns:
         column = EntityColumn(tables=(table,), positions=found.positions)
         return found.positions[self.filters.of_entities(plan.predicate, plan.variable, column)]
 
-    def _expand(self, plan: Expand, wanted: Wanted, outer: Frame | None) -> Iterator[Frame]:
+    def _expand(
+        self, plan: lp.Expand, wanted: RequiredColumns, outer: Frame | None
+    ) -> Iterator[Frame]:
         chains = plan.start_type == plan.end_type
         if plan.minimum > 1 and not chains:
             return
@@ -296,8 +283,10 @@ class Patterns:
                 plan, frame, wanted, access=self.access, filters=self.filters, run=self.run
             )
 
-    def _cross(self, plan: Cross, wanted: Wanted, outer: Frame | None) -> Iterator[Frame]:
-        left, right = variables_bound(plan.left), variables_bound(plan.right)
+    def _cross(
+        self, plan: lp.Cross, wanted: RequiredColumns, outer: Frame | None
+    ) -> Iterator[Frame]:
+        left, right = lp.variables_bound(plan.left), lp.variables_bound(plan.right)
         inner = replace(wanted, variables=wanted.variables & right)
         held: list[Frame] = []
         for frame in self.frames(plan.right, inner, outer):
@@ -313,27 +302,31 @@ class Patterns:
                         yield rows
         self.run.let_go(sum(each.nbytes for each in held))
 
-    def _filter(self, plan: Filter, wanted: Wanted, outer: Frame | None) -> Iterator[Frame]:
+    def _filter(
+        self, plan: lp.Filter, wanted: RequiredColumns, outer: Frame | None
+    ) -> Iterator[Frame]:
         below = _below(wanted, variables_of(plan.predicate), frozenset())
         for frame in self.frames(plan.input, below, outer):
             kept = frame.take(self.values.holds(plan.predicate, frame))
-            yield fewer(kept, wanted)
+            yield prune(kept, wanted)
 
-    def _anti(self, plan: Anti, wanted: Wanted, outer: Frame | None) -> Iterator[Frame]:
+    def _anti(self, plan: lp.Anti, wanted: RequiredColumns, outer: Frame | None) -> Iterator[Frame]:
         read = free_variables(plan.inner)
         for frame in self.frames(plan.input, _below(wanted, read, frozenset()), outer):
-            numbered, number = _numbered(frame.only(read), plan.inner)
+            numbered, number = _number(frame.only(read), plan.inner)
             found = np.zeros(frame.rows, dtype=np.bool_)
-            inner = Wanted(variables=frozenset({number}), counted=True, weighed=False)
+            inner = RequiredColumns(variables=frozenset({number}), counted=True, weighed=False)
             for each in self.frames(plan.inner, inner, numbered):
                 found[each.entities[number].positions] = True
-            yield fewer(frame.take(~found), wanted)
+            yield prune(frame.take(~found), wanted)
 
-    def _optional(self, plan: Optional, wanted: Wanted, outer: Frame | None) -> Iterator[Frame]:
+    def _optional(
+        self, plan: lp.Optional, wanted: RequiredColumns, outer: Frame | None
+    ) -> Iterator[Frame]:
         read = free_variables(plan.inner)
         introduced = frozenset(plan.introduced)
         for frame in self.frames(plan.input, _below(wanted, read, introduced), outer):
-            numbered, number = _numbered(frame.only(read), plan.inner)
+            numbered, number = _number(frame.only(read), plan.inner)
             new = frozenset({number}) | (wanted.variables & introduced)
             inner = replace(wanted, variables=new)
             found = list[Frame]()
@@ -341,19 +334,21 @@ class Patterns:
                 self.run.hold(each.nbytes, "the matches of an optional block")
                 found.append(each)
             for wide in with_optional(frame.only(wanted.variables), found, number, plan):
-                yield fewer(wide, wanted)
+                yield prune(wide, wanted)
             self.run.let_go(sum(each.nbytes for each in found))
 
 
 def _below(
-    wanted: Wanted, read: frozenset[str] | set[str], new: frozenset[str | None] | set[str | None]
-) -> Wanted:
+    wanted: RequiredColumns,
+    read: frozenset[str] | set[str],
+    new: frozenset[str | None] | set[str | None],
+) -> RequiredColumns:
     """What the steps below must provide to a step that reads some variables and adds others."""
-    kept = frozenset(each for each in wanted.variables | read if each not in new)
+    kept = frozenset(variable for variable in wanted.variables | read if variable not in new)
     return replace(wanted, variables=kept)
 
 
-def _numbered(frame: Frame, inner: Plan) -> tuple[Frame, str]:
+def _number(frame: Frame, inner: lp.Plan) -> tuple[Frame, str]:
     """The rows with their numbers as an additional variable, for a block."""
     number = f"#{id(inner)}"
     positions = np.arange(frame.rows, dtype=np.int64)

@@ -27,14 +27,21 @@ from typing import TYPE_CHECKING, Final, assert_never
 import pyarrow as pa
 
 from omnigraph.arguments import one_of
-from omnigraph.engine.access.access_path import MET_MOST, SPENT, Access, Choice, Estimates, choose
-from omnigraph.engine.access.in_memory import Resident, shared_cache
-from omnigraph.engine.access.index_access import MetTooMuch, Probing
+from omnigraph.engine.access.access_path import (
+    MET_MOST,
+    SPENT,
+    Access,
+    Choice,
+    Estimates,
+    choose_access,
+)
+from omnigraph.engine.access.in_memory import InMemoryAccess, shared_cache
+from omnigraph.engine.access.index_access import IndexAccess, ProbeLimitExceeded
 from omnigraph.engine.expressions.scores import Scores
 from omnigraph.engine.expressions.statements import Statements
 from omnigraph.engine.expressions.values import Filters, Values
 from omnigraph.engine.patterns import Patterns
-from omnigraph.engine.query_result import QueryResult
+from omnigraph.engine.query_result import Answer, QueryResult
 from omnigraph.engine.ranking import Ranker
 from omnigraph.engine.results import Results
 from omnigraph.engine.run import Limits, Profile, Run
@@ -43,7 +50,7 @@ from omnigraph.errors import InvalidInputError, SchemaChangedError
 from omnigraph.language.diagnostics import shown
 from omnigraph.query.columns import arrow_schema
 from omnigraph.query.expressions import Distance, walk
-from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Project
+from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Plan, Project
 from omnigraph.query.plan_text import explain
 from omnigraph.query.rewrites import expressions_of, inputs_of
 from omnigraph.runner.memory import MEMORY_LEAST, bytes_in, half_of_this_machine
@@ -55,10 +62,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from omnigraph.engine.access.access import GraphAccess
-    from omnigraph.engine.query_result import Answer
     from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.query.binding import BoundParameters
-    from omnigraph.query.plan import Plan
     from omnigraph.runner.scan import SparkTables
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
@@ -256,7 +261,7 @@ class InProcessAnswer:
         self._statements = Statements(run)
         self.profile: Profile | None = None
         self.choice: Choice | None = None
-        columns = [each.column for each in self._shape.projections]
+        columns = [projection.column for projection in self._shape.projections]
         self.schema = arrow_schema(columns, run.catalog)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -266,7 +271,7 @@ class InProcessAnswer:
                 case Access.RESIDENT:
                     yield from self._results(self._resident()).batches()
                 case Access.PROBE:
-                    probing = Probing(self._run, self._root, self._snapshot)
+                    probing = IndexAccess(self._run, self._root, self._snapshot)
                     yield from self._results(probing).batches()
                 case Access.AUTO:
                     yield from self._chosen()
@@ -281,21 +286,21 @@ class InProcessAnswer:
         self._statements.interrupt()
 
     def _chosen(self) -> Iterator[pa.RecordBatch]:
-        choice = choose(self._plan, self._run, self._root, self._snapshot, shared_cache())
+        choice = choose_access(self._plan, self._run, self._root, self._snapshot, shared_cache())
         self.choice = choice
-        looked_up = self._looked_up(choice) if choice.access is Access.PROBE else None
+        looked_up = self._look_up(choice) if choice.access is Access.PROBE else None
         if looked_up is None:
             yield from self._results(self._resident()).batches()
         else:
             yield from looked_up
 
-    def _looked_up(self, choice: Choice) -> list[pa.RecordBatch] | None:
+    def _look_up(self, choice: Choice) -> list[pa.RecordBatch] | None:
         """The whole result, or None if it needs too many lookups."""
         began = time.perf_counter()
-        probing = Probing(self._run, self._root, self._snapshot, most=MET_MOST)
+        probing = IndexAccess(self._run, self._root, self._snapshot, most=MET_MOST)
         try:
             return list(self._results(probing).batches())
-        except MetTooMuch:
+        except ProbeLimitExceeded:
             self.choice = replace(choice, access=Access.RESIDENT, why=_TOO_MUCH)
             if self.profile is not None:
                 self.profile = Profile()
@@ -303,8 +308,8 @@ class InProcessAnswer:
         finally:
             SPENT.add(choice.pins, time.perf_counter() - began)
 
-    def _resident(self) -> Resident:
-        return Resident(self._run, self._root, self._snapshot, shared_cache())
+    def _resident(self) -> InMemoryAccess:
+        return InMemoryAccess(self._run, self._root, self._snapshot, shared_cache())
 
     def _results(self, graph: GraphAccess) -> Results:
         run = self._run
@@ -358,7 +363,7 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
     estimates = Estimates(catalog, sizes)
     if not analyze:
         run = Run(catalog=catalog, parameters=parameters, limits=limits)
-        choice = choose(plan, run, root, snapshot, shared_cache())
+        choice = choose_access(plan, run, root, snapshot, shared_cache())
         head = f"{_STRATEGIES[choice.access]} ({choice.why})\n"
         return head + explain(plan, note=lambda each: f"about {_rows(estimates.of(each))}")
     answer = run_query(

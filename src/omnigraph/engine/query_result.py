@@ -118,7 +118,7 @@ class QueryResult(Displayed):
             return iter(self._kept.to_batches())
         self._require_rows()
         self._streamed = True
-        return self._pulled()
+        return self._pull()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for consumers of Arrow streams: polars, DuckDB, pyarrow, Lance."""
@@ -244,7 +244,7 @@ class QueryResult(Displayed):
             told = f"the first {count} rows; there are more"
         return Page(facts=facts, tables=[table], lines=[told])
 
-    def _pulled(self) -> Iterator[pa.RecordBatch]:
+    def _pull(self) -> Iterator[pa.RecordBatch]:
         while True:
             batch = self._ahead.popleft() if self._ahead else self._next()
             if batch is None:
@@ -321,11 +321,14 @@ def element_columns(query: TypedQuery, catalog: Catalog) -> ElementColumns:
         InvalidInputError: nowhere.
     """
     assert isinstance(query.body, TypedRead)
-    nodes = tuple(each.name for each in query.columns if isinstance(each.type, NodeOf))
+    nodes = tuple(column.name for column in query.columns if isinstance(column.type, NodeOf))
     edges = {
-        each.name: (catalog.edges[each.type.type].source, catalog.edges[each.type.type].target)
-        for each in query.columns
-        if isinstance(each.type, EdgeOf)
+        column.name: (
+            catalog.edges[column.type.type].source,
+            catalog.edges[column.type.type].target,
+        )
+        for column in query.columns
+        if isinstance(column.type, EdgeOf)
     }
     paths = tuple(_paths(query.body, catalog))
     if not (nodes or edges or paths):
@@ -383,10 +386,10 @@ def _path_edges(path: PathColumns, row: Row) -> Iterator[Element]:
 
 def _paths(body: TypedRead, catalog: Catalog) -> Iterator[PathColumns]:
     parts: dict[str, dict[PathPart, str]] = {}
-    for each in body.projections:
-        if isinstance(each.expression, PartOfPath):
-            named = parts.setdefault(each.expression.variable, {})
-            named.setdefault(each.expression.part, each.column.name)
+    for projection in body.projections:
+        if isinstance(projection.expression, PartOfPath):
+            named = parts.setdefault(projection.expression.variable, {})
+            named.setdefault(projection.expression.part, projection.column.name)
     for traversal in _traversals(body.block):
         found = parts.get(traversal.path_variable or "", {})
         if PathPart.NODES in found:
@@ -460,8 +463,8 @@ def write_rows(
 def about_query(query: TypedQuery, *, commit_id: str | None, branch: str) -> dict[str, object]:
     """What the JSON object says beside the rows."""
     columns = [
-        {"name": each.name, "type": show_with_null(each.type, nullable=each.nullable)}
-        for each in query.columns
+        {"name": column.name, "type": show_with_null(column.type, nullable=column.nullable)}
+        for column in query.columns
     ]
     return {"query": query.name, "branch": branch, "commit_id": commit_id, "columns": columns}
 
@@ -509,7 +512,7 @@ def _write_csv(rows: Rows, stream: IO[bytes]) -> int:
     count = 0
     with pa_csv.CSVWriter(stream, plain) as writer:
         for batch in rows:
-            columns = [_csv_column(each) for each in batch.columns]
+            columns = [_csv_column(column) for column in batch.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=plain))
             count += batch.num_rows
     return count
@@ -523,8 +526,10 @@ def _csv_column(column: pa.Array) -> pa.Array:
     if _csv_type(column.type) == column.type:
         return column
     texts = [
-        each if each is None or isinstance(each, str) else _ENCODER.encode(each).decode()
-        for each in json_values(column)
+        json_value
+        if json_value is None or isinstance(json_value, str)
+        else _ENCODER.encode(json_value).decode()
+        for json_value in json_values(column)
     ]
     return pa.array(texts, pa.string())
 
@@ -576,7 +581,7 @@ def _pages(rows: Rows) -> Iterator[list[list[str]]]:
     seen = False
     for batch in rows:
         for start in range(0, batch.num_rows, _PAGE_ROWS):
-            columns = [each.to_pylist() for each in batch.slice(start, _PAGE_ROWS).columns]
+            columns = [column.to_pylist() for column in batch.slice(start, _PAGE_ROWS).columns]
             page += [list(map(value, row)) for row in zip(*columns, strict=True)]
             if len(page) >= _PAGE_ROWS:
                 yield page

@@ -81,7 +81,7 @@ class ChosenQuery:
             for name in self.source.catalog.nodes
             if (entry := known.get(node_table_key(name))) is not None
         )
-        return _planned(self.source, self.typed.name, sizes)
+        return _plan(self.source, self.typed.name, sizes)
 
 
 def query_text(given: object, contract: SchemaContract) -> QueryText:
@@ -106,7 +106,7 @@ def compiled(source: QueryText) -> ByName[TypedQuery]:
 
 
 @lru_cache(maxsize=_PLANS_KEPT)
-def _planned(source: QueryText, name: str, sizes: tuple[tuple[str, int], ...]) -> Plan | Mutation:
+def _plan(source: QueryText, name: str, sizes: tuple[tuple[str, int], ...]) -> Plan | Mutation:
     return plan_query(compiled(source)[name], source.catalog, sizes=dict(sizes) or None)
 
 
@@ -129,7 +129,7 @@ def choose_query(
     queries = compiled(source)
     if name is not None and _NAME not in given and len(queries) == 1:
         (only,) = queries.values()
-        if any(each.name == _NAME for each in only.parameters):
+        if any(parameter.name == _NAME for parameter in only.parameters):
             return ChosenQuery(source=source, typed=only, given={**given, _NAME: name})
     return ChosenQuery(source=source, typed=find_query(source, name), given=given)
 
@@ -254,7 +254,7 @@ class StoredQuery:
     @property
     def parameters(self) -> tuple[str, ...]:
         """As they are declared: `$limit: I32`."""
-        return tuple(f"${signature(each)}" for each in self.typed.parameters)
+        return tuple(f"${signature(parameter)}" for parameter in self.typed.parameters)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -22,9 +22,9 @@ from omnigraph.engine.frames import (
     Frame,
     Mask,
     Positions,
-    Wanted,
+    RequiredColumns,
     different,
-    fewer,
+    prune,
     whole,
 )
 from omnigraph.query.binding import known_count
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.expressions.values import Values
     from omnigraph.engine.run import Run
 
-PatternFrames: TypeAlias = Callable[[Plan, Wanted, Best | None], Iterator[Frame]]
+PatternFrames: TypeAlias = Callable[[Plan, RequiredColumns, Best | None], Iterator[Frame]]
 _EVERYTHING: Final = 1 << 62
 
 
@@ -49,7 +49,7 @@ class Ranker:
         self._values = values
         self._scores = scores
 
-    def ranked(self, plan: Rank, wanted: Wanted, below: PatternFrames) -> Iterator[Frame]:
+    def ranked(self, plan: Rank, wanted: RequiredColumns, below: PatternFrames) -> Iterator[Frame]:
         """The rows of a pattern that have a rank."""
         variable = ranked_variable(plan)
         read = replace(wanted, variables=wanted.variables | {variable})
@@ -57,7 +57,7 @@ class Ranker:
         match plan.by:
             case Distance() | TextScore():
                 for frame in frames:
-                    yield fewer(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
+                    yield prune(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
             case Fusion():
                 held: list[Frame] = []
                 for frame in frames:
@@ -65,7 +65,7 @@ class Ranker:
                     held.append(frame)
                 self._fuse(plan.by, [each.entities[variable] for each in held], plan)
                 for frame in held:
-                    yield fewer(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
+                    yield prune(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
             case _:
                 assert_never(plan.by)
 

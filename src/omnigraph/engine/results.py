@@ -30,24 +30,16 @@ from omnigraph.engine.frames import (
     Frame,
     PathColumn,
     Positions,
-    Wanted,
+    RequiredColumns,
     different,
     require_countable,
     whole,
 )
-from omnigraph.engine.patterns import EntityOf, Origin, PathOver, origins
+from omnigraph.engine.patterns import EntityOf, Origin, PathOver, Patterns, origins
 from omnigraph.engine.shapes import Shape, ShapeKind, variables_read
 from omnigraph.names import ID_COLUMN
+from omnigraph.query import expressions as ex
 from omnigraph.query.binding import known_count
-from omnigraph.query.expressions import (
-    Aggregate,
-    AggregateFunction,
-    Distance,
-    Entity,
-    Expression,
-    PropertyOf,
-    TypeName,
-)
 from omnigraph.query.types import STRING
 from omnigraph.schema.catalog import ListType
 
@@ -57,26 +49,25 @@ if TYPE_CHECKING:
     from omnigraph.engine.expressions.statements import Statements
     from omnigraph.engine.expressions.values import Values
     from omnigraph.engine.frames import Column
-    from omnigraph.engine.patterns import Patterns
     from omnigraph.query.typed import TypedProjection
 
 
-class Carried:
+class StatementInput:
     """The columns of a statement's input, named on first use."""
 
     def __init__(self, values: Values, known: Mapping[str, Origin]) -> None:
         self._values = values
         self._known = known
-        self._leaves: dict[Expression, str] = {}
+        self._leaves: dict[ex.Expression, str] = {}
         self._entities: dict[str, str] = {}
         self._paths: dict[str, str] = {}
         self.weighted = False
 
-    def column(self, leaf: Expression) -> str:
+    def column(self, leaf: ex.Expression) -> str:
         """The name of the column of a value."""
         return self._leaves.setdefault(leaf, f"c{len(self._leaves)}")
 
-    def identity(self, entity: Entity) -> tuple[str, str]:
+    def identity(self, entity: ex.Entity) -> tuple[str, str]:
         """The names of two columns that identify an entity; null with it."""
         return self.entity(entity.variable)
 
@@ -92,9 +83,9 @@ class Carried:
     def variables(self, names: Iterable[str]) -> list[str]:
         """The names of all columns that bring variables back."""
         found: list[str] = []
-        for each in names:
-            brought = isinstance(self._known[each], EntityOf)
-            found += self.entity(each) if brought else self.path(each)
+        for name in names:
+            brought = isinstance(self._known[name], EntityOf)
+            found += self.entity(name) if brought else self.path(name)
         return found
 
     def batch(self, frame: Frame) -> pa.RecordBatch:
@@ -123,7 +114,7 @@ class Carried:
         if not columns:
             columns["none"] = pa.nulls(frame.rows, pa.int8())
         return pa.RecordBatch.from_arrays(
-            [whole(each) for each in columns.values()], names=list(columns)
+            [whole(column) for column in columns.values()], names=list(columns)
         )
 
     def entity_of(self, variable: str, table: pa.Table | pa.RecordBatch) -> EntityColumn:
@@ -161,11 +152,11 @@ class Carried:
         """Rows that came out of the statement, as a frame again."""
         entities: dict[str, EntityColumn] = {}
         paths: dict[str, PathColumn] = {}
-        for each in names:
-            if isinstance(self._known[each], EntityOf):
-                entities[each] = self.entity_of(each, table)
+        for name in names:
+            if isinstance(self._known[name], EntityOf):
+                entities[name] = self.entity_of(name, table)
             else:
-                paths[each] = self.path_of(each, table)
+                paths[name] = self.path_of(name, table)
         return Frame(rows=table.num_rows, entities=entities, paths=paths)
 
 
@@ -230,28 +221,31 @@ class EntityCount:
 
 
 def counters_of(
-    expressions: Sequence[Expression], known: Mapping[str, Origin]
+    expressions: Sequence[ex.Expression], known: Mapping[str, Origin]
 ) -> list[Counter] | None:
     """A counter for every column, or None if a column is not a count."""
     found: list[Counter] = []
-    for each in expressions:
-        if not isinstance(each, Aggregate) or each.function is not AggregateFunction.COUNT:
+    for expression in expressions:
+        if (
+            not isinstance(expression, ex.Aggregate)
+            or expression.function is not ex.AggregateFunction.COUNT
+        ):
             return None
-        if each.argument is None:
+        if expression.argument is None:
             found.append(RowCount())
-        elif each.distinct and _tells_apart(each.argument, known):
-            assert isinstance(each.argument, Entity | PropertyOf)
-            found.append(EntityCount(each.argument.variable))
+        elif expression.distinct and _tells_apart(expression.argument, known):
+            assert isinstance(expression.argument, ex.Entity | ex.PropertyOf)
+            found.append(EntityCount(expression.argument.variable))
         else:
             return None
     return found
 
 
-def _tells_apart(argument: Expression, known: Mapping[str, Origin]) -> bool:
+def _tells_apart(argument: ex.Expression, known: Mapping[str, Origin]) -> bool:
     """Whether different values of an expression are different entities: they, or ids of a type."""
-    if isinstance(argument, Entity):
+    if isinstance(argument, ex.Entity):
         return argument.variable in known
-    if not isinstance(argument, PropertyOf) or argument.name != ID_COLUMN:
+    if not isinstance(argument, ex.PropertyOf) or argument.name != ID_COLUMN:
         return False
     origin = known.get(argument.variable)
     return isinstance(origin, EntityOf) and len(origin.tables) == 1
@@ -270,7 +264,7 @@ class Results:
         self._patterns = patterns
         self._statements = statements
         self._known = origins(shape.pattern)
-        self._carried = Carried(patterns.values, self._known)
+        self._carried = StatementInput(patterns.values, self._known)
         self.schema = schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -283,32 +277,32 @@ class Results:
             case ShapeKind.ROWS:
                 yield from self._ordered_rows()
             case ShapeKind.DISTINCT:
-                yield from self._grouped(self._distinct_sql())
+                yield from self._group(self._distinct_sql())
             case ShapeKind.GROUPS:
                 counted = self._counts()
                 if counted is None:
-                    yield from self._grouped(self._group_sql())
+                    yield from self._group(self._group_sql())
                 elif counted.num_rows:
                     yield counted
             case _:
                 assert_never(self._shape.kind)
 
     def _frames(self) -> Iterator[Frame]:
-        shape = replace(self._shape, projections=self._simplified())
-        wanted = Wanted(
+        shape = replace(self._shape, projections=self._simplify())
+        wanted = RequiredColumns(
             variables=self._wanted(), counted=shape.counts_only, weighed=shape.asks_how_many
         )
         return self._patterns.frames(self._shape.pattern, wanted)
 
     def _wanted(self) -> frozenset[str]:
-        read = variables_read(replace(self._shape, projections=self._simplified()))
+        read = variables_read(replace(self._shape, projections=self._simplify()))
         return read & frozenset(self._known)
 
-    def _simplified(self) -> tuple[TypedProjection, ...]:
+    def _simplify(self) -> tuple[TypedProjection, ...]:
         """Counting something that is never null is counting rows."""
         return tuple(
-            replace(each, expression=_counting_rows(each.expression))
-            for each in self._shape.projections
+            replace(projection, expression=_counting_rows(projection.expression))
+            for projection in self._shape.projections
         )
 
     # Rows without an order
@@ -324,14 +318,14 @@ class Results:
             if skipped or stop < frame.rows:
                 frame = frame.take(np.arange(skipped, stop))  # noqa: PLW2901 - a part of it
             skipped = 0
-            yield self._projected(frame)
+            yield self._project(frame)
             if left is not None:
                 left -= frame.rows
                 if left == 0:
                     return
 
-    def _projected(self, frame: Frame) -> pa.RecordBatch:
-        expressions = [each.expression for each in self._shape.projections]
+    def _project(self, frame: Frame) -> pa.RecordBatch:
+        expressions = [projection.expression for projection in self._shape.projections]
         return self._typed(self._patterns.values.columns(expressions, frame))
 
     # Rows in order
@@ -341,7 +335,7 @@ class Results:
         assert order is not None
         keys: list[str] = []
         if order.ranking is not None:
-            direction = _direction(descending=not isinstance(order.ranking, Distance))
+            direction = _direction(descending=not isinstance(order.ranking, ex.Distance))
             keys.append(f"{self._carried.column(order.ranking)} {direction}")
         for key in order.keys:
             text = self._sql(key.expression)
@@ -352,9 +346,9 @@ class Results:
         selected = ", ".join(self._carried.variables(wanted)) or "none"
         text = f"SELECT {selected} FROM {_INPUT} ORDER BY {', '.join(keys)}{self._limit_sql()}"  # noqa: S608
         frames = self._frames()
-        for batch in self._answered(text, next(frames, None), frames):
+        for batch in self._answer(text, next(frames, None), frames):
             if batch.num_rows:
-                yield self._projected(self._carried.frame_of(wanted, batch))
+                yield self._project(self._carried.frame_of(wanted, batch))
 
     def _tie(self, variable: str) -> list[str]:
         """By id, then type."""
@@ -363,22 +357,24 @@ class Results:
         key = self._carried.column(_id_of(variable))
         found = [f"{key} ASC NULLS FIRST"]
         if len(origin.tables) > 1:
-            kind = self._carried.column(TypeName(variable=variable, nullable=True))
+            kind = self._carried.column(ex.TypeName(variable=variable, nullable=True))
             found.append(f"{kind} ASC NULLS FIRST")
         return found
 
     # Groups and distinct rows
 
     def _distinct_sql(self) -> str:
-        selected = [text for each in self._shape.projections for text in self._key_columns(each)]
+        selected = [
+            text for projection in self._shape.projections for text in self._key_columns(projection)
+        ]
         return f"SELECT DISTINCT {', '.join(selected)} FROM {_INPUT}"  # noqa: S608
 
     def _group_sql(self) -> str:
         self._carried.weighted = self._shape.counts_only
         selected: list[str] = []
         grouped: list[str] = []
-        for at, each in enumerate(self._simplified()):
-            if isinstance(each.expression, Aggregate):
+        for at, each in enumerate(self._simplify()):
+            if isinstance(each.expression, ex.Aggregate):
                 text = aggregate_sql(
                     each.expression,
                     column=self._carried.column,
@@ -390,7 +386,7 @@ class Results:
             else:
                 columns = self._key_columns(self._shape.projections[at])
                 selected += columns
-                grouped += [each.rpartition(" AS ")[0] for each in columns]
+                grouped += [column.rpartition(" AS ")[0] for column in columns]
         by = f" GROUP BY {', '.join(grouped)}" if grouped else ""
         return f"SELECT {', '.join(selected)} FROM {_INPUT}{by}"  # noqa: S608
 
@@ -398,17 +394,17 @@ class Results:
         """A key as selected columns; an entity as what identifies it, and its order."""
         at = self._shape.projections.index(projection)
         expression = projection.expression
-        if not isinstance(expression, Entity):
+        if not isinstance(expression, ex.Entity):
             return [f"{self._sql(expression)} AS v{at}"]
         which, position = self._carried.identity(expression)
         found = [f"{which} AS v{at}_which", f"{position} AS v{at}"]
         if self._shape.order is not None:
             key = self._carried.column(_id_of(expression.variable))
-            kind = self._carried.column(TypeName(variable=expression.variable, nullable=True))
+            kind = self._carried.column(ex.TypeName(variable=expression.variable, nullable=True))
             found += [f"{key} AS v{at}_id", f"{kind} AS v{at}_type"]
         return found
 
-    def _grouped(self, text: str) -> Iterator[pa.RecordBatch]:
+    def _group(self, text: str) -> Iterator[pa.RecordBatch]:
         ordered = ""
         if self._shape.order is not None:
             ordered = f" ORDER BY {', '.join(self._column_keys())}"
@@ -417,17 +413,17 @@ class Results:
         first = next(frames, None)
         if first is None and not self._shape.keys:
             yield self._of_nothing()
-        for batch in self._answered(whole, first, frames):
+        for batch in self._answer(whole, first, frames):
             columns = [
                 self._key_of(at, each, batch)
-                if isinstance(each.expression, Entity)
+                if isinstance(each.expression, ex.Entity)
                 else batch.column(f"v{at}")
                 for at, each in enumerate(self._shape.projections)
             ]
             yield self._typed(columns)
 
     def _key_of(self, at: int, projection: TypedProjection, batch: pa.RecordBatch) -> pa.Array:
-        assert isinstance(projection.expression, Entity)
+        assert isinstance(projection.expression, ex.Entity)
         variable = projection.expression.variable
         which, position = self._carried.entity(variable)
         renamed = pa.RecordBatch.from_arrays(
@@ -448,7 +444,7 @@ class Results:
                 for at, each in enumerate(self._shape.projections)
                 if each.expression == order.ranking
             )
-            direction = _direction(descending=not isinstance(order.ranking, Distance))
+            direction = _direction(descending=not isinstance(order.ranking, ex.Distance))
             found.append(f"v{at} {direction}")
         for key in order.keys:
             assert key.column is not None
@@ -459,7 +455,7 @@ class Results:
 
     def _column_key(self, at: int, *, descending: bool) -> list[str]:
         direction = _direction(descending=descending)
-        if isinstance(self._shape.projections[at].expression, Entity):
+        if isinstance(self._shape.projections[at].expression, ex.Entity):
             return [f"v{at}_id {direction}", f"v{at}_type {direction}"]
         if isinstance(self._shape.projections[at].column.type, ListType):
             # Nulls inside of a list come first too; DuckDB alone puts them last.
@@ -468,19 +464,19 @@ class Results:
 
     def _counts(self) -> pa.RecordBatch | None:
         """The result if it consists of counts only, computed without SQL."""
-        expressions = [each.expression for each in self._simplified()]
+        expressions = [each.expression for each in self._simplify()]
         counters = counters_of(expressions, self._known)
         if counters is None:
             return None
         for frame in self._frames():
-            for each in counters:
-                each.add(frame)
-        columns = [pa.array([each.total()], pa.int64()) for each in counters]
-        return self._limited(self._typed(columns))
+            for counter in counters:
+                counter.add(frame)
+        columns = [pa.array([counter.total()], pa.int64()) for counter in counters]
+        return self._limit(self._typed(columns))
 
     # Statements
 
-    def _answered(
+    def _answer(
         self, text: str, first: Frame | None, frames: Iterator[Frame]
     ) -> Iterator[pa.RecordBatch]:
         """Runs a statement over the rows; a single frame is passed as a table."""
@@ -509,19 +505,19 @@ class Results:
         ]
         return pa.RecordBatch.from_arrays([whole(each) for each in cast], schema=self.schema)
 
-    def _limited(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _limit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.slice(self._number(self._shape.offset) or 0, self._number(self._shape.limit))
 
     def _of_nothing(self) -> pa.RecordBatch:
         """The one group of no rows."""
         values: list[pa.Array] = []
         for each, field in zip(self._shape.projections, self.schema, strict=True):
-            assert isinstance(each.expression, Aggregate)
-            none = {AggregateFunction.COUNT: 0, AggregateFunction.COLLECT: []}
+            assert isinstance(each.expression, ex.Aggregate)
+            none = {ex.AggregateFunction.COUNT: 0, ex.AggregateFunction.COLLECT: []}
             values.append(pa.array([none.get(each.expression.function)], field.type))
-        return self._limited(pa.RecordBatch.from_arrays(values, schema=self.schema))
+        return self._limit(pa.RecordBatch.from_arrays(values, schema=self.schema))
 
-    def _sql(self, expression: Expression) -> str:
+    def _sql(self, expression: ex.Expression) -> str:
         return sql_of(
             expression,
             column=self._carried.column,
@@ -534,7 +530,7 @@ class Results:
             f" OFFSET {offset}" if offset else ""
         )
 
-    def _number(self, each: Expression | None) -> int | None:
+    def _number(self, each: ex.Expression | None) -> int | None:
         return None if each is None else known_count(each, self._patterns.run.parameters)
 
 
@@ -542,17 +538,17 @@ def _direction(*, descending: bool) -> str:
     return "DESC NULLS LAST" if descending else "ASC NULLS FIRST"
 
 
-def _id_of(variable: str) -> PropertyOf:
-    return PropertyOf(variable=variable, name=names.ID_COLUMN, type=STRING, nullable=True)
+def _id_of(variable: str) -> ex.PropertyOf:
+    return ex.PropertyOf(variable=variable, name=names.ID_COLUMN, type=STRING, nullable=True)
 
 
-def _counting_rows(each: Expression) -> Expression:
+def _counting_rows(expression: ex.Expression) -> ex.Expression:
     if (
-        isinstance(each, Aggregate)
-        and each.function is AggregateFunction.COUNT
-        and not each.distinct
-        and each.argument is not None
-        and not each.argument.nullable
+        isinstance(expression, ex.Aggregate)
+        and expression.function is ex.AggregateFunction.COUNT
+        and not expression.distinct
+        and expression.argument is not None
+        and not expression.argument.nullable
     ):
-        return replace(each, argument=None)
-    return each
+        return replace(expression, argument=None)
+    return expression

@@ -118,13 +118,13 @@ def matches(
             candidates, test = _fuzzy(wanted, edits)
         case _:
             assert_never(kind)
-    return _tested(held, candidates, test)
+    return _test(held, candidates, test)
 
 
 def having(texts: Column, word: str) -> pa.BooleanArray:
     """Whether each text has this exact token; null where the text is null."""
     held = whole(texts)
-    return _tested(held, *_any([word]))
+    return _test(held, *_any([word]))
 
 
 def holding(texts: Column, words: tuple[str, ...]) -> pa.BooleanArray:
@@ -136,7 +136,7 @@ def holding(texts: Column, words: tuple[str, ...]) -> pa.BooleanArray:
     return pc.fill_null(pc.match_substring_regex(held, pattern), _FALSE)
 
 
-def _tested(
+def _test(
     texts: pa.Array, candidates: str | None, test: Callable[[str], object]
 ) -> pa.BooleanArray:
     """The test of every text that may pass it."""
@@ -181,11 +181,11 @@ def _fuzzy(wanted: list[str], edits: int) -> tuple[str | None, Callable[[str], o
     known: dict[str, bool] = {}
 
     def test(text: str) -> bool:
-        for each in tokens(text):
-            near = known.get(each)
+        for token in tokens(text):
+            near = known.get(token)
             if near is None:
-                near = any(is_within(each, word, edits) for word in words)
-                known[each] = near
+                near = any(is_within(token, word, edits) for word in words)
+                known[token] = near
             if near:
                 return True
         return False
@@ -230,7 +230,7 @@ def _distance_within(one: str, other: str, edits: int) -> bool:
 def _alternatives(words: tuple[str, ...]) -> str | None:
     if not _is_small(words):
         return None
-    spelt = [spellings(each) for each in words]
+    spelt = [spellings(word) for word in words]
     known = [each for each in spelt if each is not None]
     return "|".join(known) if len(known) == len(spelt) else None
 

@@ -40,18 +40,18 @@ class Shape:
     def keys(self) -> tuple[TypedProjection, ...]:
         """The columns that are not aggregates."""
         return tuple(
-            each
-            for each in self.projections
-            if not isinstance(each.expression, AggregateExpression)
+            projection
+            for projection in self.projections
+            if not isinstance(projection.expression, AggregateExpression)
         )
 
     @property
     def asks_how_many(self) -> bool:
         """Whether the result depends on the number of equal rows of the pattern."""
         aggregates = [
-            each.expression
-            for each in self.projections
-            if isinstance(each.expression, AggregateExpression)
+            projection.expression
+            for projection in self.projections
+            if isinstance(projection.expression, AggregateExpression)
         ]
         return self.kind is not ShapeKind.DISTINCT and (
             self.kind is ShapeKind.ROWS or any(map(_repeats_matter, aggregates))
@@ -67,10 +67,10 @@ class Shape:
                 return True
             case ShapeKind.GROUPS:
                 return not any(
-                    isinstance(each.expression, AggregateExpression)
-                    and each.expression.function is AggregateFunction.COLLECT
-                    and not each.expression.distinct
-                    for each in self.projections
+                    isinstance(projection.expression, AggregateExpression)
+                    and projection.expression.function is AggregateFunction.COLLECT
+                    and not projection.expression.distinct
+                    for projection in self.projections
                 )
 
 
@@ -117,10 +117,12 @@ def shape_of(plan: Plan) -> Shape:
 
 def variables_read(shape: Shape) -> frozenset[str]:
     """The variables that columns, keys and ties read."""
-    found = frozenset[str]().union(*(variables_of(each.expression) for each in shape.projections))
+    found = frozenset[str]().union(
+        *(variables_of(projection.expression) for projection in shape.projections)
+    )
     if shape.order is None or shape.kind is not ShapeKind.ROWS:
         return found
-    keys = frozenset[str]().union(*(variables_of(each.expression) for each in shape.order.keys))
+    keys = frozenset[str]().union(*(variables_of(key.expression) for key in shape.order.keys))
     ranking = frozenset[str]()
     if shape.order.ranking is not None:
         ranking = variables_of(shape.order.ranking)

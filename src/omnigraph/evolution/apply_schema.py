@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
@@ -26,14 +26,8 @@ from omnigraph.commit.schema_move import CreatedTable, SchemaMove
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.cells import short_id
 from omnigraph.display.pages import Displayed, Page
-from omnigraph.errors import (
-    ConflictError,
-    OmnigraphError,
-    SchemaRefusedError,
-    SparkUnavailableError,
-)
-from omnigraph.evolution.diverged_branches import Parting, partings
-from omnigraph.evolution.plan.plan import DropProperty, DropType
+from omnigraph.evolution.diverged_branches import DivergedBranch, diverged_branches
+from omnigraph.evolution.plan.plan import DropProperty, DropType, Plan
 from omnigraph.evolution.plan.plan_text import plan_text, refusal_of_plan, refusal_of_rows
 from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import Offenders, failed_checks
@@ -65,7 +59,6 @@ if TYPE_CHECKING:
 
     from omnigraph.clock import Clock
     from omnigraph.evolution.plan.data_checks import DataCheck
-    from omnigraph.evolution.plan.plan import Plan
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
@@ -127,7 +120,8 @@ class SchemaWork:
         if spark is None:
             compute = partial(future_values, columns=change.computed)
             return tuple(
-                column_files(self._root, entry, each, columns, compute) for each in fragments
+                column_files(self._root, entry, fragment, columns, compute)
+                for fragment in fragments
             )
         from omnigraph.evolution.spark_values import column_files_on_spark  # needs pyspark
 
@@ -147,7 +141,7 @@ class SchemaWork:
         if self._session is None:
             try:
                 self._session = self._engines.enter_context(given_spark(self._given))
-            except SparkUnavailableError:
+            except errors.SparkUnavailableError:
                 if self._given is not None:
                     raise
                 return None
@@ -183,7 +177,7 @@ class SchemaResult(Displayed):
     plan: Plan | None
     schema_hash: str
     rows_written: Mapping[str, int]
-    diverged: tuple[Parting, ...]
+    diverged: tuple[DivergedBranch, ...]
     """Branches that can no longer be merged with this one."""
     emptied: frozenset[str] = frozenset()
     """The paths of tables that lost columns or were dropped."""
@@ -233,14 +227,14 @@ def apply_schema(
         )
     if committed is None:
         return applying.result(None)
-    with suppress(OmnigraphError):
+    with suppress(errors.OmnigraphError):
         # The change is published; maintenance that fails now is due again at the next write.
         fold_if_due(objects.root, committed.state)
     return applying.result(committed.commit_id, schema_hash=committed.state.head.schema_hash)
 
 
 def _free(objects: Objects, operation_id: str) -> None:
-    with suppress(OmnigraphError):
+    with suppress(errors.OmnigraphError):
         # A lock whose operation has no sidecar blocks nothing.
         free_schema_lock(objects, operation_id)
 
@@ -264,7 +258,7 @@ class _Applying:
         self._evolution: Evolution | None = None
         self._target: SchemaContract | None = None
         self._rows: dict[str, int] = {}
-        self._partings: tuple[Parting, ...] = ()
+        self._diverged: tuple[DivergedBranch, ...] = ()
         self._emptied: frozenset[str] = frozenset()
 
     def prepare(self, state: ManifestState) -> Prepared:
@@ -275,12 +269,12 @@ class _Applying:
             impatient=self._evolution is not None,
         )
         accepted = self._contracts.of(state.head.schema_hash)
-        evolution = self._planned(accepted)
+        evolution = self._plan(accepted)
         self._target = contract_for(self._request.text, evolution.target)
         if not evolution.plan.steps:
             return Prepared(changes=(), read_set=frozenset())
-        self._partings = partings(self._objects, state)
-        self._refuse_parting(state)
+        self._diverged = diverged_branches(self._objects, state)
+        self._refuse_diverged(state)
         snapshot = state.snapshot()
         self._refuse_rows(evolution, snapshot)
         reach("schema.post_checks")
@@ -288,8 +282,10 @@ class _Applying:
             keep_schema(self._objects, contract.model_hash, stored_form(contract))
         reach("schema.post_contract")
         changes = table_changes(evolution)
-        staged = tuple(self._staged(snapshot, each) for each in changes if each.columns is not None)
-        names_after = {each.stored_key: each.new_key for each in changes}
+        staged = tuple(
+            self._staged(snapshot, change) for change in changes if change.columns is not None
+        )
+        names_after = {change.stored_key: change.new_key for change in changes}
         self._rows = {
             names_after[each.table_key]: each.rows_updated for each in staged if each.rows_updated
         }
@@ -318,27 +314,27 @@ class _Applying:
             plan=None if evolution is None else evolution.plan,
             schema_hash=schema_hash,
             rows_written=self._rows,
-            diverged=self._partings,
+            diverged=self._diverged,
             emptied=frozenset() if commit_id is None else self._emptied,
         )
 
-    def _planned(self, accepted: SchemaContract) -> Evolution:
+    def _plan(self, accepted: SchemaContract) -> Evolution:
         request = self._request
         self._evolution = evolution = evolve(
             accepted.catalog, request.text, filename=request.filename, hard=request.hard
         )
         if not evolution.plan.supported:
-            raise SchemaRefusedError(
+            raise errors.SchemaRefusedError(
                 *refusal_of_plan(request.filename, evolution.plan), plan=evolution.plan
             )
         return evolution
 
-    def _refuse_parting(self, state: ManifestState) -> None:
+    def _refuse_diverged(self, state: ManifestState) -> None:
         """Refuse to change main while branches have unmerged commits, unless that is allowed."""
-        left = [each for each in self._partings if each.commits]
+        left = [each for each in self._diverged if each.commits]
         if not left or self._request.allow_diverged or state.ref is not None:
             return
-        raise ConflictError(
+        raise errors.ConflictError(
             "these branches could no longer be merged into main: "
             + ", ".join(f"{each.branch} ({each.words})" for each in left),
             next_step="Merge or delete them first, or use --allow-diverged to apply the schema "
@@ -348,7 +344,7 @@ class _Applying:
     def _refuse_rows(self, evolution: Evolution, snapshot: Snapshot) -> None:
         failed = self._work.failed_checks(snapshot, evolution.plan.needs)
         if failed:
-            raise SchemaRefusedError(
+            raise errors.SchemaRefusedError(
                 *refusal_of_rows(
                     self._request.filename,
                     [(each.check, each.rows, each.examples) for each in failed],
@@ -368,8 +364,8 @@ class _Applying:
     def _move(self, evolution: Evolution, changes: tuple[TableChange, ...]) -> SchemaMove:
         assert self._target is not None
         operation_id = self._request.operation_id
-        going_on = {each.stored_key for each in changes}
-        known = {each.new_key for each in changes}
+        going_on = {change.stored_key for change in changes}
+        known = {change.new_key for change in changes}
         accepted, target = evolution.accepted.tables(), evolution.target.tables()
         created = tuple(
             CreatedTable(
@@ -385,9 +381,9 @@ class _Applying:
             after=self._target.model_hash,
             created=created,
             renamed=tuple(
-                (each.stored_key, each.new_key)
-                for each in changes
-                if each.stored_key != each.new_key
+                (change.stored_key, change.new_key)
+                for change in changes
+                if change.stored_key != change.new_key
             ),
             dropped=tuple(key for key in accepted if key not in going_on),
         )

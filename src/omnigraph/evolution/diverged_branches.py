@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parting(Displayed):
+class DivergedBranch(Displayed):
     """A branch that diverges, and the number of its unmerged commits."""
 
     branch: str
@@ -38,7 +38,7 @@ class Parting(Displayed):
                 return f"{self.commits} unmerged commits"
 
 
-def partings(objects: Objects, state: ManifestState) -> tuple[Parting, ...]:
+def diverged_branches(objects: Objects, state: ManifestState) -> tuple[DivergedBranch, ...]:
     """Every other branch, main first."""
     others: list[ManifestState] = []
     for ref in (None, *living_branches(objects).values()):
@@ -54,7 +54,7 @@ def partings(objects: Objects, state: ManifestState) -> tuple[Parting, ...]:
     graph = commit_graph(objects.root, state, *others)
     merged = {commit.commit_id for commit in graph.reachable(state.head.commit_id)}
     return tuple(
-        Parting(
+        DivergedBranch(
             branch=other.branch or names.MAIN,
             commits=sum(
                 commit.commit_id not in merged for commit in graph.reachable(other.head.commit_id)

@@ -20,17 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import OmnigraphError, StorageUnavailableError
+from omnigraph.evolution.plan import data_checks
 from omnigraph.evolution.plan.columns import FutureColumn, LiteralFill
-from omnigraph.evolution.plan.data_checks import (
-    DataCheck,
-    EdgesPerSource,
-    NoNulls,
-    TableIsEmpty,
-    TupleIsUnique,
-    ValuesInRange,
-    ValuesInSet,
-    ValuesMatch,
-)
 from omnigraph.evolution.table_changes import columns_read, future_values, sources_of
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
 from omnigraph.runner.databases import open_database
@@ -53,11 +44,13 @@ _MEMORY_PER_THREAD: Final = 64 << 20
 _THREADS_MAX: Final = 4
 _SOURCES: Final = pa.schema([(SOURCE_COLUMN, pa.string())])
 
-ValueCheck: TypeAlias = ValuesInRange | ValuesMatch | ValuesInSet
-RowCheck: TypeAlias = TableIsEmpty | NoNulls | ValueCheck
+ValueCheck: TypeAlias = (
+    data_checks.ValuesInRange | data_checks.ValuesMatch | data_checks.ValuesInSet
+)
+RowCheck: TypeAlias = data_checks.TableIsEmpty | data_checks.NoNulls | ValueCheck
 """A check that looks at one row at a time, so that any part of a table can be checked alone."""
 
-GroupCheck: TypeAlias = TupleIsUnique | EdgesPerSource
+GroupCheck: TypeAlias = data_checks.TupleIsUnique | data_checks.EdgesPerSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +61,7 @@ class Offenders:
     are sources, not edges.
     """
 
-    check: DataCheck
+    check: data_checks.DataCheck
     rows: int
     examples: tuple[str, ...]
 
@@ -84,7 +77,7 @@ class TableChecks:
 def failed_checks(
     root: Root,
     snapshot: Snapshot,
-    checks: Sequence[DataCheck],
+    checks: Sequence[data_checks.DataCheck],
     *,
     memory_bytes: int = MEMORY_BYTES,
 ) -> tuple[Offenders, ...]:
@@ -95,40 +88,42 @@ def failed_checks(
         StorageUnavailableError: rows could not be read, or there is no room to compare them.
     """
     found: list[Offenders] = []
-    for each in row_checks(root, snapshot, checks):
-        found += row_offenders(root, each, fragments_of(root, each.entry))
+    for row_check in row_checks(root, snapshot, checks):
+        found += row_offenders(root, row_check, fragments_of(root, row_check.entry))
     for check in dict.fromkeys(filter(is_group_check, checks)):
         entry = find_entry(root, snapshot, check.table)
         found.append(_group_offenders(root, entry, check, memory_bytes))
     return in_order(checks, found)
 
 
-def in_order(checks: Sequence[DataCheck], found: Iterable[Offenders]) -> tuple[Offenders, ...]:
+def in_order(
+    checks: Sequence[data_checks.DataCheck], found: Iterable[Offenders]
+) -> tuple[Offenders, ...]:
     """The results, each check once, in the order of the checks, without those that hold."""
-    by_check: dict[DataCheck, list[Offenders]] = {each: [] for each in checks}
+    by_check: dict[data_checks.DataCheck, list[Offenders]] = {each: [] for each in checks}
     for each in found:
         by_check[each.check].append(each)
     told = (together(check, parts) for check, parts in by_check.items())
     return tuple(each for each in told if each.rows)
 
 
-def together(check: DataCheck, parts: Sequence[Offenders]) -> Offenders:
+def together(check: data_checks.DataCheck, parts: Sequence[Offenders]) -> Offenders:
     """The results for the parts of a table, combined."""
-    examples = (example for each in parts for example in each.examples)
+    examples = (example for part in parts for example in part.examples)
     return Offenders(
         check=check,
-        rows=sum(each.rows for each in parts),
+        rows=sum(part.rows for part in parts),
         examples=tuple(nsmallest(EXAMPLES_MAX, examples)),
     )
 
 
-def is_group_check(check: DataCheck) -> TypeGuard[GroupCheck]:
+def is_group_check(check: data_checks.DataCheck) -> TypeGuard[GroupCheck]:
     """Whether a check compares rows with each other."""
     return isinstance(check, GroupCheck)
 
 
 def row_checks(
-    root: Root, snapshot: Snapshot, checks: Sequence[DataCheck]
+    root: Root, snapshot: Snapshot, checks: Sequence[data_checks.DataCheck]
 ) -> tuple[TableChecks, ...]:
     """The checks that look at single rows, each once, by table."""
     by_table: dict[str, dict[RowCheck, None]] = {}
@@ -143,7 +138,7 @@ def row_checks(
 
 def fragments_of(root: Root, entry: TableEntry) -> tuple[int, ...]:
     planned = plan_scan(root, entry, columns=(ID_COLUMN,), where=None)
-    return tuple(each.fragment_id for each in planned.fragments)
+    return tuple(fragment.fragment_id for fragment in planned.fragments)
 
 
 def row_offenders(
@@ -154,8 +149,8 @@ def row_offenders(
     Nulls are found by Lance while it reads, one pass per check; all other checks share one pass.
     """
     tallies = {check: _Tally() for check in table.checks}
-    nulls = [each for each in table.checks if isinstance(each, NoNulls)]
-    others = [each for each in table.checks if not isinstance(each, NoNulls)]
+    nulls = [each for each in table.checks if isinstance(each, data_checks.NoNulls)]
+    others = [each for each in table.checks if not isinstance(each, data_checks.NoNulls)]
     if others:
         read = columns_read(column for each in others for column in _columns(each))
         for batch in _scan(root, table.entry, fragments, (ID_COLUMN, *read)):
@@ -201,14 +196,14 @@ def _scan(
     return scan_fragments(root, entry, fragments, columns=wanted, where=where)
 
 
-def _columns(check: TableIsEmpty | ValueCheck) -> tuple[FutureColumn, ...]:
-    return () if isinstance(check, TableIsEmpty) else (check.column,)
+def _columns(check: data_checks.TableIsEmpty | ValueCheck) -> tuple[FutureColumn, ...]:
+    return () if isinstance(check, data_checks.TableIsEmpty) else (check.column,)
 
 
-def _broken(check: TableIsEmpty | ValueCheck, batch: pa.RecordBatch) -> pa.StringArray:
+def _broken(check: data_checks.TableIsEmpty | ValueCheck, batch: pa.RecordBatch) -> pa.StringArray:
     """The ids of rows that fail a check."""
     ids = batch.column(ID_COLUMN)
-    if isinstance(check, TableIsEmpty):
+    if isinstance(check, data_checks.TableIsEmpty):
         return ids
     rows = future_values(batch, (check.column,)).add_column(0, ID_COLUMN, ids)
     rules = TypeRules(table_key=check.table, row_rules=(_rule(check),), keyed_rules=())
@@ -220,40 +215,42 @@ def _rule(check: ValueCheck) -> RowRule:
     """The rule by which a write validates the same values."""
     name = check.column.name
     match check:
-        case ValuesInRange():
+        case data_checks.ValuesInRange():
             return InRange(column=name, low=check.low, high=check.high)
-        case ValuesMatch():
+        case data_checks.ValuesMatch():
             return Matches(column=name, pattern=check.pattern)
-        case ValuesInSet():
+        case data_checks.ValuesInSet():
             return InEnum(column=name, values=check.values)
         case _:
             assert_never(check)
 
 
-def _is_never_null(check: NoNulls) -> bool:
-    return any(isinstance(each.fill, LiteralFill) for each in _null_columns(check))
+def _is_never_null(check: data_checks.NoNulls) -> bool:
+    return any(isinstance(null_column.fill, LiteralFill) for null_column in _null_columns(check))
 
 
-def _null_condition(check: NoNulls) -> str | None:
+def _null_condition(check: data_checks.NoNulls) -> str | None:
     """True where no column has a value; None if that is every row."""
-    sources = dict.fromkeys(name for each in _null_columns(check) for name in sources_of(each))
+    sources = dict.fromkeys(
+        name for null_column in _null_columns(check) for name in sources_of(null_column)
+    )
     return " AND ".join(f"`{name}` IS NULL" for name in sources) or None
 
 
-def _null_columns(check: NoNulls) -> tuple[FutureColumn, ...]:
+def _null_columns(check: data_checks.NoNulls) -> tuple[FutureColumn, ...]:
     if check.unless_present is None:
         return (check.column,)
     return (check.column, check.unless_present)
 
 
-def key_names(check: TupleIsUnique) -> tuple[str, ...]:
+def key_names(check: data_checks.TupleIsUnique) -> tuple[str, ...]:
     """Names for the values of a tuple that no column and no keyword has."""
     return tuple(f"k{number}" for number in range(len(check.columns)))
 
 
-def key_schema(check: TupleIsUnique, *, with_id: bool) -> pa.Schema:
+def key_schema(check: data_checks.TupleIsUnique, *, with_id: bool) -> pa.Schema:
     """The schema of the rows of `key_rows`."""
-    kinds = [arrow_type(each.type) for each in check.columns]
+    kinds = [arrow_type(column.type) for column in check.columns]
     keys = [pa.field(*each, nullable=False) for each in zip(key_names(check), kinds, strict=True)]
     return pa.schema([*([pa.field(ID_COLUMN, pa.string(), nullable=False)] * with_id), *keys])
 
@@ -262,12 +259,12 @@ def key_rows(
     root: Root,
     entry: TableEntry,
     fragments: Sequence[int],
-    check: TupleIsUnique,
+    check: data_checks.TupleIsUnique,
     *,
     with_id: bool,
 ) -> Iterator[pa.RecordBatch]:
     """The tuples that must be unique, of the rows of some fragments that are not exempt."""
-    if any(each.is_null for each in check.columns):
+    if any(column.is_null for column in check.columns):
         return
     schema = key_schema(check, with_id=with_id)
     read = columns_read(check.columns)
@@ -286,9 +283,9 @@ def _group_offenders(
     fragments = fragments_of(root, entry)
     with _comparing(entry.table_key, memory_bytes) as compared:
         match check:
-            case TupleIsUnique():
+            case data_checks.TupleIsUnique():
                 rows, examples = _repeated(root, entry, fragments, check, compared)
-            case EdgesPerSource():
+            case data_checks.EdgesPerSource():
                 sources = _scan(root, entry, fragments, (SOURCE_COLUMN,))
                 rows, examples = compared.summary(
                     f"SELECT src AS id FROM edges GROUP BY src HAVING {_out_of_bounds(check)}",  # noqa: S608
@@ -303,7 +300,7 @@ def _repeated(
     root: Root,
     entry: TableEntry,
     fragments: Sequence[int],
-    check: TupleIsUnique,
+    check: data_checks.TupleIsUnique,
     compared: _Comparison,
 ) -> tuple[int, tuple[str, ...]]:
     """Usually nothing is repeated, and the ids are not read."""
@@ -326,7 +323,7 @@ def _repeated(
     )
 
 
-def _out_of_bounds(check: EdgesPerSource) -> str:
+def _out_of_bounds(check: data_checks.EdgesPerSource) -> str:
     few = f"count(*) < {check.minimum}"
     return few if check.maximum is None else f"{few} OR count(*) > {check.maximum}"
 

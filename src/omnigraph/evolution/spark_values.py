@@ -119,19 +119,19 @@ def column_files_on_spark(  # noqa: PLR0913 - what `column_files` takes, and whe
     def compute_group(group: tuple[int, ...]) -> list[tuple[int, bytes]]:
         files = [column_files(root, entry, each, change, compute) for each in group]
         make_durable(root)
-        return [(each.fragment_id, _packed(each)) for each in files]
+        return [(file.fragment_id, _pack(file)) for file in files]
 
     with _job(spark, operation_id):
         work = [group for group in groups if group]
         told = run_tasks(spark, work, compute_group, list[tuple[int, bytes]])
-    return tuple(_unpacked(*each) for group in told for each in group)
+    return tuple(_unpack(*each) for group in told for each in group)
 
 
-def _packed(files: ColumnFiles) -> bytes:
+def _pack(files: ColumnFiles) -> bytes:
     return zlib.compress(json.dumps([files.description, files.made_from]).encode())
 
 
-def _unpacked(fragment_id: int, packed: bytes) -> ColumnFiles:
+def _unpack(fragment_id: int, packed: bytes) -> ColumnFiles:
     description, made_from = json.loads(zlib.decompress(packed))
     return ColumnFiles(fragment_id=fragment_id, description=description, made_from=made_from)
 
@@ -153,9 +153,9 @@ def failed_checks_on_spark(
         SparkJobFailedError: the job failed.
     """
     pieces = [
-        _Piece(table=each, fragments=group)
-        for each in row_checks(root, snapshot, checks)
-        for group in _groups(root, each.entry)
+        _Piece(table=row_check, fragments=group)
+        for row_check in row_checks(root, snapshot, checks)
+        for group in _groups(root, row_check.entry)
     ]
 
     def judge(piece: _Piece) -> list[tuple[int, list[str]]]:

@@ -20,83 +20,59 @@ from typing import Final, TypeAlias, assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.evolution.plan.columns import (
-    CopyFill,
-    Fill,
-    FutureColumn,
-    LiteralFill,
-    StoredColumn,
-    ValueMapping,
-    as_stored,
-    stored_column,
-)
+from omnigraph.evolution.plan import columns as ec
 from omnigraph.evolution.plan.plan import AddProperty, MakeRequired, MapValues, Step
 from omnigraph.evolution.plan.planning import Evolution
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type, table_schema
-from omnigraph.schema.catalog import (
-    FLOATS,
-    EdgeType,
-    Literal,
-    NodeType,
-    Property,
-    PropertyType,
-    Scalar,
-    ScalarType,
-)
-from omnigraph.storage.staging.column_layout import (
-    ColumnChange,
-    ComputedColumn,
-    KeptColumn,
-    NullColumn,
-    WantedColumn,
-)
+from omnigraph.storage.staging import column_layout
 
 
-def future_values(batch: pa.RecordBatch, columns: Sequence[FutureColumn]) -> pa.RecordBatch:
+def future_values(batch: pa.RecordBatch, columns: Sequence[ec.FutureColumn]) -> pa.RecordBatch:
     """Compute columns, by their new names and types, from the stored ones that they read."""
-    arrays = [_values(batch, each) for each in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=[each.name for each in columns])
+    arrays = [_values(batch, column) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
-def columns_read(columns: Iterable[FutureColumn]) -> tuple[str, ...]:
+def columns_read(columns: Iterable[ec.FutureColumn]) -> tuple[str, ...]:
     """The stored columns that the values of these are made from, each once."""
-    return tuple(dict.fromkeys(name for each in columns for name in sources_of(each)))
+    return tuple(dict.fromkeys(name for column in columns for name in sources_of(column)))
 
 
-def sources_of(column: FutureColumn) -> tuple[str, ...]:
+def sources_of(column: ec.FutureColumn) -> tuple[str, ...]:
     """Where a value may come from: the column is null in a row exactly if all of these are.
 
     A column that a literal fills is never null.
     """
     stored = () if column.stored is None else (column.stored.name,)
     match column.fill:
-        case CopyFill(source=source):
+        case ec.CopyFill(source=source):
             return (*stored, source.name)
-        case LiteralFill() | None:
+        case ec.LiteralFill() | None:
             return stored
         case _:
             assert_never(column.fill)
 
 
-def _values(batch: pa.RecordBatch, column: FutureColumn) -> pa.Array:
+def _values(batch: pa.RecordBatch, column: ec.FutureColumn) -> pa.Array:
     kind = arrow_type(column.type)
     if column.stored is None:
         if column.fill is None:
             return pa.nulls(batch.num_rows, kind)
         filling = _filling(batch, column.fill, column.type)
         return pa.repeat(filling, batch.num_rows) if isinstance(filling, pa.Scalar) else filling
-    values = _converted(_mapped(_stored(batch, column.stored), column.mapping), kind)
+    values = _convert(_map(_stored(batch, column.stored), column.mapping), kind)
     if column.fill is None or not values.null_count:
         return values
     return pc.coalesce(values, _filling(batch, column.fill, column.type))
 
 
-def _stored(batch: pa.RecordBatch, column: StoredColumn) -> pa.Array:
-    return _converted(batch.column(column.name), arrow_type(column.type))
+def _stored(batch: pa.RecordBatch, column: ec.StoredColumn) -> pa.Array:
+    return _convert(batch.column(column.name), arrow_type(column.type))
 
 
-def _mapped(values: pa.Array, mapping: Sequence[ValueMapping]) -> pa.Array:
+def _map(values: pa.Array, mapping: Sequence[ec.ValueMapping]) -> pa.Array:
     """All values at once: the result of one pair is not an input of another."""
     if not mapping:
         return values
@@ -105,30 +81,30 @@ def _mapped(values: pa.Array, mapping: Sequence[ValueMapping]) -> pa.Array:
     return pc.coalesce(new.take(pc.index_in(values, value_set=old)), values)
 
 
-def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _convert(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
-def _filling(batch: pa.RecordBatch, fill: Fill, kind: PropertyType) -> pa.Array | pa.Scalar:
+def _filling(batch: pa.RecordBatch, fill: ec.Fill, kind: ct.PropertyType) -> pa.Array | pa.Scalar:
     match fill:
-        case LiteralFill():
+        case ec.LiteralFill():
             return pa.scalar(_literal(fill.value, kind), arrow_type(kind))
-        case CopyFill():
-            return _converted(_stored(batch, fill.source), arrow_type(kind))
+        case ec.CopyFill():
+            return _convert(_stored(batch, fill.source), arrow_type(kind))
         case _:
             assert_never(fill)
 
 
-def _literal(value: Literal, kind: PropertyType) -> object:
+def _literal(value: ct.Literal, kind: ct.PropertyType) -> object:
     """The value as Arrow takes it for a column of this type, rounded as its constraints are."""
-    if not isinstance(kind, ScalarType):
+    if not isinstance(kind, ct.ScalarType):
         return value
-    if kind.scalar in FLOATS:
+    if kind.scalar in ct.FLOATS:
         assert not isinstance(value, str | bool)
-        return float(as_stored(value, kind.scalar))
-    if kind.scalar is Scalar.DATE:
+        return float(ec.as_stored(value, kind.scalar))
+    if kind.scalar is ct.Scalar.DATE:
         return dt.date.fromisoformat(str(value))
-    if kind.scalar is Scalar.DATETIME:
+    if kind.scalar is ct.Scalar.DATETIME:
         return dt.datetime.fromisoformat(str(value))
     return value
 
@@ -147,22 +123,22 @@ class TableChange:
 
     stored_key: str
     new_key: str
-    columns: ColumnChange | None
-    computed: tuple[FutureColumn, ...] = ()
+    columns: column_layout.ColumnChange | None
+    computed: tuple[ec.FutureColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
     """What steps write into existing rows, by the numbers of type and property."""
 
-    fills: Mapping[_Number, Fill] = field(default_factory=dict)
-    mappings: Mapping[_Number, tuple[ValueMapping, ...]] = field(default_factory=dict)
+    fills: Mapping[_Number, ec.Fill] = field(default_factory=dict)
+    mappings: Mapping[_Number, tuple[ec.ValueMapping, ...]] = field(default_factory=dict)
 
 
 def table_changes(evolution: Evolution) -> tuple[TableChange, ...]:
     """One change per node and edge type that is kept, in the order of the target catalog."""
     assert evolution.plan.supported, "a plan with refusals is not applied"
-    written = _written(evolution.plan.steps)
+    written = _write(evolution.plan.steps)
     stored = {each.number: (key, each) for key, each in evolution.accepted.tables().items()}
     return tuple(
         _table_change(*stored[after.number], new_key, after, written)
@@ -171,9 +147,9 @@ def table_changes(evolution: Evolution) -> tuple[TableChange, ...]:
     )
 
 
-def _written(steps: Iterable[Step]) -> _Written:
-    fills: dict[_Number, Fill] = {}
-    mappings: dict[_Number, tuple[ValueMapping, ...]] = {}
+def _write(steps: Iterable[Step]) -> _Written:
+    fills: dict[_Number, ec.Fill] = {}
+    mappings: dict[_Number, tuple[ec.ValueMapping, ...]] = {}
     for step in steps:
         match step:
             case AddProperty(fill=fill) if fill is not None:
@@ -189,50 +165,55 @@ def _written(steps: Iterable[Step]) -> _Written:
 
 def _table_change(
     stored_key: str,
-    before: NodeType | EdgeType,
+    before: ct.NodeType | ct.EdgeType,
     new_key: str,
-    after: NodeType | EdgeType,
+    after: ct.NodeType | ct.EdgeType,
     written: _Written,
 ) -> TableChange:
-    future = {each.name: each for each in _future_columns(before, after, written)}
+    future = {
+        future_column.name: future_column
+        for future_column in _future_columns(before, after, written)
+    }
     schema = table_schema(after)
     wanted = tuple(_wanted(each, future.get(each.name)) for each in schema)
-    computed = tuple(future[each.field.name] for each in wanted if isinstance(each, ComputedColumn))
+    computed = tuple(
+        future[each.field.name] for each in wanted if isinstance(each, column_layout.ComputedColumn)
+    )
     if not computed and schema.equals(table_schema(before), check_metadata=True):
         return TableChange(stored_key=stored_key, new_key=new_key, columns=None)
     return TableChange(
         stored_key=stored_key,
         new_key=new_key,
-        columns=ColumnChange(columns=wanted, reads=columns_read(computed)),
+        columns=column_layout.ColumnChange(columns=wanted, reads=columns_read(computed)),
         computed=computed,
     )
 
 
 def _future_columns(
-    before: NodeType | EdgeType, after: NodeType | EdgeType, written: _Written
-) -> Iterator[FutureColumn]:
-    stored: dict[int, Property] = {each.number: each for each in before.properties.values()}
-    for each in after.properties.values():
-        old = stored.get(each.number)
-        number = (after.number, each.number)
-        yield FutureColumn(
-            name=each.name,
-            type=each.type,
-            stored=None if old is None else stored_column(old),
+    before: ct.NodeType | ct.EdgeType, after: ct.NodeType | ct.EdgeType, written: _Written
+) -> Iterator[ec.FutureColumn]:
+    stored: dict[int, ct.Property] = {prop.number: prop for prop in before.properties.values()}
+    for prop in after.properties.values():
+        old = stored.get(prop.number)
+        number = (after.number, prop.number)
+        yield ec.FutureColumn(
+            name=prop.name,
+            type=prop.type,
+            stored=None if old is None else ec.stored_column(old),
             mapping=written.mappings.get(number, ()),
             fill=written.fills.get(number),
         )
 
 
-def _wanted(field: pa.Field, column: FutureColumn | None) -> WantedColumn:
+def _wanted(field: pa.Field, column: ec.FutureColumn | None) -> column_layout.WantedColumn:
     if column is None:
         assert field.name in _SYSTEM_COLUMNS, "every other column is a property"
-        return KeptColumn(field=field, stored=field.name)
+        return column_layout.KeptColumn(field=field, stored=field.name)
     if column.is_null:
-        return NullColumn(field=field)
+        return column_layout.NullColumn(field=field)
     if column.stored is None or not column.is_untouched:
-        return ComputedColumn(field=field)
+        return column_layout.ComputedColumn(field=field)
     # Enums and strings are stored alike; a wider number is not.
     if arrow_type(column.stored.type) != arrow_type(column.type):
-        return ComputedColumn(field=field)
-    return KeptColumn(field=field, stored=column.stored.name)
+        return column_layout.ComputedColumn(field=field)
+    return column_layout.KeptColumn(field=field, stored=column.stored.name)

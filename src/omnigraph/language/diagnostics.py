@@ -122,7 +122,9 @@ def render(diagnostic: Diagnostic, *, text: str, filename: str) -> str:
 
 def render_all(diagnostics: Sequence[Diagnostic], *, text: str, filename: str) -> str:
     """Every finding in the given order, separated by an empty line."""
-    return "\n\n".join(render(each, text=text, filename=filename) for each in diagnostics)
+    return "\n\n".join(
+        render(diagnostic, text=text, filename=filename) for diagnostic in diagnostics
+    )
 
 
 def _pointed_line(text: str, span: Span) -> tuple[str, str]:

@@ -28,7 +28,7 @@ from omnigraph.errors import ConflictError, InvalidInputError
 from omnigraph.language.diagnostics import shown
 from omnigraph.load.report import type_labels
 from omnigraph.schema.arrow import table_schema
-from omnigraph.schema.catalog import Scalar, ScalarType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph.storage.lance.tables import whole_rows
 from omnigraph.storage.objects.paths import cannot_write, checked_path
 from omnigraph.storage.refs.kept import streamed_unless_removed
@@ -36,7 +36,6 @@ from omnigraph.validation.input.intake import declared_types, table_key_named
 from omnigraph.validation.json_encoding import record_lines
 
 if TYPE_CHECKING:
-    from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot
 
@@ -168,7 +167,7 @@ class _Table:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         blob = ScalarType(scalar=Scalar.BLOB)
-        heavy = any(each.type == blob for each in self.declared.properties.values())
+        heavy = any(prop.type == blob for prop in self.declared.properties.values())
         entry = self._snapshot.tables[self.key]
         batch_rows = _BLOB_BATCH_ROWS if heavy else _BATCH_ROWS
         rows = whole_rows(self._root, entry, batch_rows=batch_rows)

@@ -32,6 +32,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import InputTooLargeError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.ids import FreshIds
+from omnigraph.load import report as load_report
 from omnigraph.load.formats.frames import parse_batches
 from omnigraph.load.formats.parse import parse_split, raw_records, shown_at
 from omnigraph.load.formats.records import (
@@ -40,20 +41,6 @@ from omnigraph.load.formats.records import (
     ParsedRows,
     RefusedRecords,
     SplitEnd,
-)
-from omnigraph.load.report import (
-    NO_FAULTS,
-    OFFENDERS_MAX,
-    QUARANTINE_SCHEMA,
-    Engine,
-    LoadReport,
-    RejectedRecord,
-    frame_name,
-    put_part,
-    remove_parts,
-    repeated_report,
-    require_acceptable,
-    type_labels,
 )
 from omnigraph.runner.memory import COPIES_OF_A_LOAD, rows_bytes_max
 from omnigraph.schema.arrow import table_schema
@@ -68,17 +55,15 @@ from omnigraph.storage.staging.changes import (
 )
 from omnigraph.validation.constraints import WriteMode, rules_of, table_rules
 from omnigraph.validation.input.columns import read_table, without_views
-from omnigraph.validation.input.intake import declared_types
+from omnigraph.validation.input.intake import NewIds, declared_types
 from omnigraph.validation.lookups import SnapshotTables
-from omnigraph.validation.resolve_keys import ProposedLoad, Settled, settle
+from omnigraph.validation.resolve_keys import KeyResolution, ProposedLoad, resolve_keys
 from omnigraph.validation.violations import Reason, report_of
 
 if TYPE_CHECKING:
     from omnigraph.load.formats.records import Split
-    from omnigraph.load.report import LoadJob
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.snapshot import Snapshot, TableEntry
-    from omnigraph.validation.input.intake import NewIds
 
 
 _LISTED: Final = pa.schema([pa.field("part", pa.int32(), nullable=False), *REFUSED_SCHEMA])
@@ -100,7 +85,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class InputRows:
     """An input as it was read; each row of a table has its part and its place beside it."""
 
     parts: tuple[Part, ...]
@@ -130,7 +115,7 @@ class Gathered:
         columns = [rows.column(name) for name in ("type", "reason", "message", "raw")]
         return pa.Table.from_arrays(
             [files.take(pa.array(parts)), pa.array(lines, pa.int64()), *columns],
-            schema=QUARANTINE_SCHEMA,
+            schema=load_report.QUARANTINE_SCHEMA,
         )
 
     def _keyed(self, key: str, rows: pa.Table, label: str, *, with_raw: bool) -> pa.Table:
@@ -160,12 +145,12 @@ class Gathered:
         return found
 
 
-def gather(job: LoadJob, *, new_ids: NewIds) -> Gathered:
+def read_input(job: load_report.LoadJob, *, new_ids: NewIds) -> InputRows:
     """Read the whole input, part by part."""
     held = _Held()
     parts = tuple(_parts(job))
     job.progress.phase("reading", total_bytes=sum(part.size for part in parts))
-    for part, parsed in zip(parts, _parsed(job, parts, new_ids), strict=True):
+    for part, parsed in zip(parts, _parse(job, parts, new_ids), strict=True):
         held.begin(part)
         for each in parsed:
             job.progress.advance(records=held.take(each))
@@ -226,9 +211,9 @@ class _Held:
                 allowed=self._bytes_max,
             )
 
-    def gathered(self) -> Gathered:
+    def gathered(self) -> InputRows:
         rows = {key: [each for each in held if len(each)] for key, held in self._rows.items()}
-        return Gathered(
+        return InputRows(
             parts=tuple(self._parts),
             lines_before=tuple(self._lines_before),
             tables={key: pa.concat_tables(held) for key, held in rows.items() if held},
@@ -239,7 +224,7 @@ class _Held:
         )
 
 
-def _parts(job: LoadJob) -> Iterator[Part]:
+def _parts(job: load_report.LoadJob) -> Iterator[Part]:
     shares = Counter(split.file.path for split in job.splits)
     for split in job.splits:
         size = split.file.size // shares[split.file.path]
@@ -248,10 +233,12 @@ def _parts(job: LoadJob) -> Iterator[Part]:
     for key, frame in job.frames.items():
         name = declared[key].name
         rows = without_views(read_table(frame, type_name=name))
-        yield Part(file=frame_name(name), size=rows.nbytes, source=rows)
+        yield Part(file=load_report.frame_name(name), size=rows.nbytes, source=rows)
 
 
-def _parsed(job: LoadJob, parts: Iterable[Part], new_ids: NewIds) -> Iterator[Iterable[Parsed]]:
+def _parse(
+    job: load_report.LoadJob, parts: Iterable[Part], new_ids: NewIds
+) -> Iterator[Iterable[Parsed]]:
     frames = iter(job.frames)
     for part in parts:
         if isinstance(part.source, pa.Table):
@@ -263,10 +250,10 @@ def _parsed(job: LoadJob, parts: Iterable[Part], new_ids: NewIds) -> Iterator[It
             yield parse_split(part.source, job.catalog, new_ids=new_ids)
 
 
-def load_in_process(job: LoadJob) -> LoadReport:
+def load_in_process(job: load_report.LoadJob) -> load_report.LoadReport:
     """Carry out one load in this process."""
     ids = FreshIds(at_milliseconds=int(job.clock.now().timestamp() * 1000), lot=0)
-    loading = _Loading(job, gather(job, new_ids=ids))
+    loading = _Loading(job, read_input(job, new_ids=ids))
     if job.dry_run:
         return loading.tried(read_manifest(job.objects.root, branch=job.branch).snapshot())
     committed = commit_write(
@@ -295,7 +282,7 @@ def load_in_process(job: LoadJob) -> LoadReport:
 class _Attempt:
     """A preparation that was accepted: its account, and what it staged."""
 
-    report: LoadReport
+    report: load_report.LoadReport
     changes: tuple[StagedChange, ...]
     kept: Mapping[str, pa.Int64Array]
 
@@ -303,14 +290,14 @@ class _Attempt:
 class _Loading:
     """Settles and stages one input, again and again while other writers win."""
 
-    def __init__(self, job: LoadJob, gathered: Gathered) -> None:
+    def __init__(self, job: load_report.LoadJob, gathered: InputRows) -> None:
         self._job = job
         self._gathered = gathered
         self._rules = table_rules(job.catalog)
-        self._labels = type_labels(job.catalog)
+        self._labels = load_report.type_labels(job.catalog)
         self._accepted: _Attempt | None = None
 
-    def tried(self, snapshot: Snapshot) -> LoadReport:
+    def tried(self, snapshot: Snapshot) -> load_report.LoadReport:
         """The account of a dry run."""
         _, report = self._judged(snapshot)
         return replace(report, dry_run=True)
@@ -330,19 +317,19 @@ class _Loading:
         self._accepted = _Attempt(report=report, changes=changes, kept=settled.kept)
         return Prepared(changes=changes, read_set=settled.read_set)
 
-    def report(self, *, commit: str | None = None) -> LoadReport:
+    def report(self, *, commit: str | None = None) -> load_report.LoadReport:
         """The account of the preparation that was published, or that had nothing to write."""
         if self._accepted is None:
             assert commit is not None
-            return repeated_report(self._job, commit, engine=Engine.LOCAL)
+            return load_report.repeated_report(self._job, commit, engine=load_report.Engine.LOCAL)
         if commit is None:
             return self._accepted.report
         changes = self._accepted.changes
         return replace(
             self._accepted.report,
             commit_id=commit,
-            inserted={self._labels[each.table_key]: each.rows_inserted for each in changes},
-            updated={self._labels[each.table_key]: each.rows_updated for each in changes},
+            inserted={self._labels[change.table_key]: change.rows_inserted for change in changes},
+            updated={self._labels[change.table_key]: change.rows_updated for change in changes},
         )
 
     @property
@@ -351,9 +338,9 @@ class _Loading:
             return frozenset()
         return frozenset(self._gathered.tables) | self._job.named
 
-    def _judged(self, snapshot: Snapshot) -> tuple[Settled, LoadReport]:
+    def _judged(self, snapshot: Snapshot) -> tuple[KeyResolution, load_report.LoadReport]:
         self._job.progress.phase("checking")
-        settled = settle(
+        settled = resolve_keys(
             ProposedLoad(
                 tables=self._gathered.tables,
                 mode=self._job.mode,
@@ -364,38 +351,46 @@ class _Loading:
             SnapshotTables(root=self._job.objects.root, snapshot=snapshot),
         )
         report = self._account(settled)
-        require_acceptable(report, on_error=self._job.on_error, ceiling=self._job.ceiling)
+        load_report.require_acceptable(
+            report, on_error=self._job.on_error, ceiling=self._job.ceiling
+        )
         return settled, report
 
-    def _account(self, settled: Settled) -> LoadReport:
+    def _account(self, settled: KeyResolution) -> load_report.LoadReport:
         listed = self._gathered.listed(settled.refused, self._labels, with_raw=False)
         reasons = Counter(listed.column("reason").to_pylist())
-        faults = pc.invert(pc.is_in(listed.column("reason"), pa.array(sorted(NO_FAULTS))))
-        columns = [each.name for each in fields(RejectedRecord)]
-        shown = listed.filter(faults).slice(0, OFFENDERS_MAX).select(columns)
-        report = LoadReport(
+        faults = pc.invert(
+            pc.is_in(listed.column("reason"), pa.array(sorted(load_report.NO_FAULTS)))
+        )
+        columns = [field.name for field in fields(load_report.RejectedRecord)]
+        shown = listed.filter(faults).slice(0, load_report.OFFENDERS_MAX).select(columns)
+        report = load_report.LoadReport(
             read=self._gathered.records,
             written={
                 self._labels[key]: len(rows) for key, rows in settled.kept.items() if len(rows)
             },
             quarantined={each.value: reasons[each] for each in Reason if each in reasons},
             operation_id=self._job.operation_id,
-            engine=Engine.LOCAL,
+            engine=load_report.Engine.LOCAL,
             mode=self._job.mode,
-            rejected=tuple(RejectedRecord(**each) for each in shown.to_pylist()),
-            broken=tuple(map(str, report_of(settled.broken, kept_max=OFFENDERS_MAX).kept)),
+            rejected=tuple(load_report.RejectedRecord(**each) for each in shown.to_pylist()),
+            broken=tuple(
+                map(str, report_of(settled.broken, kept_max=load_report.OFFENDERS_MAX).kept)
+            ),
         )
         assert report.read == sum(report.written.values()) + len(listed)
         return report
 
-    def _set_aside(self, settled: Settled, report: LoadReport) -> LoadReport:
+    def _set_aside(
+        self, settled: KeyResolution, report: load_report.LoadReport
+    ) -> load_report.LoadReport:
         """The records that are not written go to the quarantine table first."""
         if not report.quarantined:
             if self._accepted is not None and self._accepted.report.quarantine:
-                remove_parts(self._job.quarantine)
+                load_report.remove_parts(self._job.quarantine)
             return report
         listed = self._gathered.listed(settled.refused, self._labels, with_raw=True)
-        put_part(self._job.quarantine, 0, listed)
+        load_report.put_part(self._job.quarantine, 0, listed)
         return replace(report, quarantine=self._job.quarantine.uri)
 
     def _writable(self, snapshot: Snapshot, key: str) -> TableEntry:

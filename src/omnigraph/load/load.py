@@ -45,7 +45,7 @@ from omnigraph.load.report import (
     repeated_report,
 )
 from omnigraph.names import EDGE_PREFIX, NODE_PREFIX
-from omnigraph.schema.catalog import Catalog, Scalar, ScalarType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
 from omnigraph.storage.objects.paths import require_path
@@ -62,7 +62,6 @@ from omnigraph.validation.violations import shown as quoted
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
     from omnigraph.load.report import Progress
-    from omnigraph.schema.catalog import EdgeType, NodeType
     from omnigraph.storage.objects.store import Objects
 
 
@@ -154,7 +153,7 @@ def _files(path: str) -> list[str]:
     inside: list[str] = []
     for folder, folders, names in os.walk(path):
         folders[:] = [each for each in folders if _is_data(each)]
-        inside += [str(Path(folder, each)) for each in names if _is_data(each)]
+        inside += [str(Path(folder, name)) for name in names if _is_data(name)]
     return sorted(inside)
 
 
@@ -298,11 +297,11 @@ def load_graph(
     report = _earlier(job, engine)
     if report is None:
         with request.progress:
-            report = _carried_out(job, engine, request.spark)
+            report = _carry_out(job, engine, request.spark)
     return replace(report, seconds=round((clock.now() - began).total_seconds(), 3))
 
 
-def _carried_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadReport:
+def _carry_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadReport:
     try:
         if engine is Engine.SPARK:
             from omnigraph.runner.session import require_installed  # few loads run on Spark

@@ -43,7 +43,7 @@ from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.language.diagnostics import shown
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.storage.objects.location import Root, Scheme, parse_root
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.objects.store import Objects, StoredObjects
 from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from omnigraph.load.formats.records import Split
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import BranchRef
-    from omnigraph.storage.objects.store import Objects
     from omnigraph.validation.constraints import WriteMode
 
 

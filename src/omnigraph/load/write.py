@@ -28,7 +28,7 @@ from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import InvalidInputError, OmnigraphError, ValidationFailedError
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.model import model_hash
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.staging.changes import (
     StagedChange,
     restage_append,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from omnigraph.commit.sidecar import WriterKind
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.storage.snapshot import TableEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +266,7 @@ class _Preparation:
         self._appended: dict[str, StagedChange] = {}
 
     def look_ahead(self, state: ManifestState) -> None:
-        self._validated_on = (state, self._validated(state.snapshot()))
+        self._validated_on = (state, self._validate(state.snapshot()))
 
     def prepare(self, state: ManifestState) -> Prepared:
         if self._validated_on is None or self._validated_on[0] is not state:
@@ -287,7 +286,7 @@ class _Preparation:
         changes += [deletion for deletion in deletions if deletion.rows_deleted]
         return Prepared(changes=tuple(changes), read_set=validated.read_set)
 
-    def _validated(self, snapshot: Snapshot) -> ValidatedWrite:
+    def _validate(self, snapshot: Snapshot) -> ValidatedWrite:
         if self._taken is None:
             self._taken = take_write(
                 self._write.inputs,

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.commit.orphans import ListedFork, Reconciled, preview_reconcile, reconcile_forks
+from omnigraph.commit.orphans import ListedFork, ReconcileReport, preview_reconcile, reconcile_forks
 from omnigraph.commit.sidecar import pending_operations
 from omnigraph.commit.start import began_at
 from omnigraph.display.cells import counted, file_size
@@ -124,7 +124,7 @@ class CleanupReport(Displayed):
     root: str
     dry_run: bool
     tables: tuple[TableCleanupStats, ...]
-    reconciled: Reconciled
+    reconciled: ReconcileReport
     leftovers: Leftovers
     holds: tuple[Hold, ...] = ()
     """The readers that hold something."""

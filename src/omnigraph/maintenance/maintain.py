@@ -41,20 +41,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.arguments import acting, parse_age, plain_text
 from omnigraph.commit.orphans import reconcile_forks
 from omnigraph.commit.refs import abandoned_branches, delete_branch
 from omnigraph.commit.sidecar import pending_sidecars
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
-from omnigraph.errors import (
-    ConflictError,
-    DamagedGraphError,
-    InvalidInputError,
-    NotFoundError,
-    OmnigraphError,
-)
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.language.diagnostics import shown as shown_value
 from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph
@@ -116,7 +109,7 @@ class MaintainReport(Displayed):
         """0 on success, 8 if something needs repair, 1 if a step failed."""
         outcomes = {step.outcome for step in self.steps}
         if StepOutcome.ATTENTION in outcomes:
-            return DamagedGraphError.exit_code
+            return errors.DamagedGraphError.exit_code
         return 1 if StepOutcome.FAILED in outcomes else 0
 
     def _page(self) -> Page:
@@ -167,11 +160,11 @@ def maintain_graph(
     steps: list[StepReport] = []
     is_ended = False
     wanted: list[tuple[Step, bool, Callable[[], _Found]]] = [
-        (Step.CHECK, policy.check, lambda: _checked(objects, catalog, clock, spark)),
+        (Step.CHECK, policy.check, lambda: _check(objects, catalog, clock, spark)),
         (Step.BRANCHES, True, lambda: _abandoned(objects, policy, clock)),
         (Step.RECONCILE, True, lambda: _reconciled(objects)),
         (Step.OPTIMIZE, policy.optimize, lambda: _optimized(objects, policy, workers, clock)),
-        (Step.CLEANUP, policy.cleanup, lambda: _cleaned(objects, policy, clock)),
+        (Step.CLEANUP, policy.cleanup, lambda: _clean(objects, policy, clock)),
     ]
     for step, is_wanted, run in wanted:
         if not is_wanted:
@@ -189,7 +182,7 @@ def _run(step: Step, run: Callable[[], _Found]) -> tuple[StepReport, bool]:
     began = time.monotonic()
     try:
         found = run()
-    except OmnigraphError as error:
+    except errors.OmnigraphError as error:
         found = _Found(
             counts={},
             messages=(str(error),),
@@ -206,9 +199,7 @@ def _run(step: Step, run: Callable[[], _Found]) -> tuple[StepReport, bool]:
     return report, found.ends_run
 
 
-def _checked(
-    objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession | None
-) -> _Found:
+def _check(objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession | None) -> _Found:
     """Main as a whole, and of other branches and of tags what can be told without their rows.
 
     What the tasks of a cluster read is held meanwhile: a cleanup by another process may run.
@@ -254,7 +245,7 @@ def _abandoned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
             delete_branch(objects, branch.name, incarnation=ref.incarnation)
             removed += 1
             messages.append(f"{told}; removed")
-        except (ConflictError, NotFoundError) as error:
+        except (errors.ConflictError, errors.NotFoundError) as error:
             messages.append(f"{told}; kept: {error.what}")
     return _Found(
         counts={"abandoned": len(abandoned), "removed": removed}, messages=tuple(messages)
@@ -272,14 +263,14 @@ def _reconciled(objects: Objects) -> _Found:
 
 def _optimized(objects: Objects, policy: Policy, workers: Workers, clock: Clock) -> _Found:
     stats = optimize_graph(objects, workers, clock, options=policy.optimize_options)
-    skipped = [(each.table_key, each.skipped) for each in stats if each.skipped is not None]
+    skipped = [(stat.table_key, stat.skipped) for stat in stats if stat.skipped is not None]
     drifted = any(reason is SkipReason.DRIFT_NEEDS_REPAIR for _, reason in skipped)
-    pending = [index for each in stats for index in each.pending_indexes]
+    pending = [index for stat in stats for index in stat.pending_indexes]
     return _Found(
         counts={
-            "tables_committed": sum(each.committed for each in stats),
-            "fragments_removed": sum(each.fragments_removed for each in stats),
-            "fragments_added": sum(each.fragments_added for each in stats),
+            "tables_committed": sum(stat.committed for stat in stats),
+            "fragments_removed": sum(stat.fragments_removed for stat in stats),
+            "fragments_added": sum(stat.fragments_added for stat in stats),
             "tables_skipped": len(skipped),
             "indexes_pending": len(pending),
         },
@@ -291,18 +282,20 @@ def _optimized(objects: Objects, policy: Policy, workers: Workers, clock: Clock)
     )
 
 
-def _cleaned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
+def _clean(objects: Objects, policy: Policy, clock: Clock) -> _Found:
     report = cleanup_graph(objects, policy.cleanup_policy, clock)
     return _Found(
         counts={
-            "old_versions_removed": sum(each.old_versions_removed for each in report.tables),
-            "files_removed": sum(each.files_removed for each in report.tables)
+            "old_versions_removed": sum(table.old_versions_removed for table in report.tables),
+            "files_removed": sum(table.files_removed for table in report.tables)
             + len(report.leftovers.paths),
             "bytes_removed": report.bytes_removed,
             "tables_failed": len(report.failed),
         },
         messages=tuple(
-            f"{each.table_key}: {each.error}" for each in report.tables if each.error is not None
+            f"{table.table_key}: {table.error}"
+            for table in report.tables
+            if table.error is not None
         ),
         outcome=StepOutcome.FAILED if report.failed else StepOutcome.DONE,
     )
@@ -344,11 +337,11 @@ def parse_policy(text: str, *, name: str = "policy") -> Policy:
     try:
         said = tomllib.loads(plain_text(text, argument="text"))
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInputError(f"{name} is not TOML: {error}") from error
+        raise errors.InvalidInputError(f"{name} is not TOML: {error}") from error
     _require_known(said, _WORDS, where=name)
     for section, words in said.items():
         if not isinstance(words, dict):
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"{section} in {name} is {shown_value(words, 40)}, expected a section"
             )
         _require_known(words, _WORDS[section], where=f"[{section}] of {name}")
@@ -381,7 +374,7 @@ def _require_known(said: Mapping[str, Any], known: Mapping[str, Any], *, where: 
     for word in said:
         if word not in known:
             hint = did_you_mean(word, known)
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"{where} says {shown_value(word, 40)}" + (f" ({hint})" if hint else ""),
                 next_step=f"Known values: {', '.join(known)}.",
             )
@@ -389,7 +382,9 @@ def _require_known(said: Mapping[str, Any], known: Mapping[str, Any], *, where: 
 
 def _require_type(value: object, expected: type, *, where: str) -> None:
     if type(value) is not expected:
-        raise InvalidInputError(f"{where} is {shown_value(value, 40)}, expected {_KINDS[expected]}")
+        raise errors.InvalidInputError(
+            f"{where} is {shown_value(value, 40)}, expected {_KINDS[expected]}"
+        )
 
 
 _KINDS: Final = {bool: "true or false", int: "a whole number", str: "a text"}

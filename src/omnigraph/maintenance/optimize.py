@@ -23,7 +23,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from omnigraph.commit.history_compaction import fold
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.maintenance import (
     MAINTENANCE_ACTOR,
     NOTHING_DONE,
@@ -31,7 +31,7 @@ from omnigraph.commit.maintenance import (
     commit_maintenance,
 )
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
-from omnigraph.commit.rollback import put_pins_back
+from omnigraph.commit.rollback import roll_back_pins
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
@@ -46,17 +46,9 @@ from omnigraph.errors import (
 from omnigraph.language.diagnostics import shown
 from omnigraph.maintenance.preconditions import require_ready
 from omnigraph.maintenance.workers import Workers, by_table, maintenance_concurrency
-from omnigraph.schema.catalog import Scalar, ScalarType
+from omnigraph.schema.catalog import Catalog, Scalar, ScalarType
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
-from omnigraph.storage.indexes.segments import (
-    IndexPlan,
-    IndexTask,
-    IndexWish,
-    Organisation,
-    Segment,
-    plan_indexes,
-    stage_indexes,
-)
+from omnigraph.storage.indexes import segments as index_segments
 from omnigraph.storage.lance.compaction import (
     SUPPORTS_BLOBS,
     CompactionPlan,
@@ -73,7 +65,6 @@ from omnigraph.storage.staging.table_versions import switch_off_cleanup
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
-    from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Pin, TableEntry
@@ -102,7 +93,7 @@ class Indexed:
     errors: Mapping[str, OmnigraphError] = field(default_factory=dict)
 
 
-def wished_indexes(catalog: Catalog) -> Mapping[str, tuple[IndexWish, ...]]:
+def wished_indexes(catalog: Catalog) -> Mapping[str, tuple[index_segments.IndexWish, ...]]:
     """The declared indexes of every table, in the words of storage."""
     return {
         key: tuple(_wish(index) for index in declared_indexes(entity))
@@ -113,19 +104,21 @@ def wished_indexes(catalog: Catalog) -> Mapping[str, tuple[IndexWish, ...]]:
 def plan_all(
     objects: Objects,
     state: ManifestState,
-    wishes: Mapping[str, tuple[IndexWish, ...]],
+    wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
     tables: Iterable[str],
-) -> tuple[tuple[IndexPlan, ...], dict[str, OmnigraphError]]:
+) -> tuple[tuple[index_segments.IndexPlan, ...], dict[str, OmnigraphError]]:
     """What the indexes of these tables need in one state of the graph, and the failures."""
     published = state.snapshot().tables
     plans, failed = by_table(
-        lambda entry: plan_indexes(objects.root, entry, wishes.get(entry.table_key, ())),
+        lambda entry: index_segments.plan_indexes(
+            objects.root, entry, wishes.get(entry.table_key, ())
+        ),
         [published[key] for key in sorted(tables) if key in published],
     )
     return tuple(plans.values()), failed
 
 
-def untrainable(plans: Iterable[IndexPlan]) -> tuple[PendingIndex, ...]:
+def untrainable(plans: Iterable[index_segments.IndexPlan]) -> tuple[PendingIndex, ...]:
     """The declared indexes that no row can be found for yet."""
     return tuple(
         _pending(plan.entry, wish, _UNTRAINABLE) for plan in plans for wish in plan.untrainable
@@ -134,7 +127,7 @@ def untrainable(plans: Iterable[IndexPlan]) -> tuple[PendingIndex, ...]:
 
 def update_indexes(
     objects: Objects,
-    wishes: Mapping[str, tuple[IndexWish, ...]],
+    wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
     tables: frozenset[str],
     workers: Workers,
     clock: Clock,
@@ -171,10 +164,10 @@ class _Builds:
     """Segments built so far; a lost race builds only what the new state lacks."""
 
     objects: Objects
-    wishes: Mapping[str, tuple[IndexWish, ...]]
+    wishes: Mapping[str, tuple[index_segments.IndexWish, ...]]
     tables: frozenset[str]
     workers: Workers
-    built: dict[_Built, Segment | OmnigraphError] = field(default_factory=dict)
+    built: dict[_Built, index_segments.Segment | OmnigraphError] = field(default_factory=dict)
     pending: dict[tuple[str, str], PendingIndex] = field(default_factory=dict)
     errors: dict[str, OmnigraphError] = field(default_factory=dict)
 
@@ -189,7 +182,7 @@ class _Builds:
         segments = {plan.entry.table_key: self._segments(plan) for plan in plans}
         unwanted = {plan.entry.table_key: plan.unwanted for plan in plans}
         changes, failed = by_table(
-            lambda entry: stage_indexes(
+            lambda entry: index_segments.stage_indexes(
                 self.objects.root, entry, segments[entry.table_key], unwanted[entry.table_key]
             ),
             [plan.entry for plan in plans if segments[plan.entry.table_key] or plan.unwanted],
@@ -204,11 +197,11 @@ class _Builds:
         if errors and read_manifest(self.objects.root).version != state.version:
             raise errors[0]
 
-    def _segments(self, plan: IndexPlan) -> list[Segment]:
+    def _segments(self, plan: index_segments.IndexPlan) -> list[index_segments.Segment]:
         found = [self._segment(task) for task in plan.tasks]
         return [segment for segment in found if segment is not None]
 
-    def _segment(self, task: IndexTask) -> Segment | None:
+    def _segment(self, task: index_segments.IndexTask) -> index_segments.Segment | None:
         segment = self.built[_key(task)]
         if not isinstance(segment, OmnigraphError):
             return segment
@@ -222,25 +215,25 @@ class _Builds:
         return None
 
 
-def _key(task: IndexTask) -> _Built:
+def _key(task: index_segments.IndexTask) -> _Built:
     return task.entry.table_key, task.wish.name, task.fragments
 
 
-def _pending(entry: TableEntry, wish: IndexWish, reason: str) -> PendingIndex:
+def _pending(entry: TableEntry, wish: index_segments.IndexWish, reason: str) -> PendingIndex:
     return PendingIndex(table_key=entry.table_key, column=wish.column, reason=reason)
 
 
-def _wish(index: DeclaredIndex) -> IndexWish:
+def _wish(index: DeclaredIndex) -> index_segments.IndexWish:
     match index.kind:
         case IndexKind.BTREE:
-            organisation = Organisation.BTREE
+            organisation = index_segments.Organisation.BTREE
         case IndexKind.INVERTED:
-            organisation = Organisation.INVERTED
+            organisation = index_segments.Organisation.INVERTED
         case IndexKind.VECTOR:
-            organisation = Organisation.IVF_FLAT
+            organisation = index_segments.Organisation.IVF_FLAT
         case _:
             assert_never(index.kind)
-    return IndexWish(
+    return index_segments.IndexWish(
         name=index.name,
         column=index.column,
         organisation=organisation,
@@ -405,7 +398,7 @@ def _without_blobs(catalog: Catalog) -> frozenset[str]:
     return frozenset(
         key
         for key, declared in catalog.tables().items()
-        if any(each.type == ScalarType(scalar=Scalar.BLOB) for each in declared.properties.values())
+        if any(prop.type == ScalarType(scalar=Scalar.BLOB) for prop in declared.properties.values())
     )
 
 
@@ -434,7 +427,7 @@ def _healthy(
         elif drift.head != tables[key].version:
             undone[key] = tables[key].pin
     if undone:
-        put_pins_back(
+        roll_back_pins(
             objects.root,
             state.ref,
             undone,
@@ -526,7 +519,7 @@ def _executed(
 
 def _index(
     objects: Objects,
-    wishes: Mapping[str, tuple[IndexWish, ...]],
+    wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
     tables: frozenset[str],
     workers: Workers,
     clock: Clock,
@@ -564,7 +557,7 @@ def _tidy_up(objects: Objects) -> None:
     """What belongs to no table: commits move to the history, and its files become fewer."""
     state = read_manifest(objects.root)
     if sum(isinstance(row, GraphCommit) for row in state.rows) > 1:
-        fold(objects.root, state)
+        compact_commits(objects.root, state)
     compact_history(objects.root)
 
 

@@ -383,7 +383,7 @@ def _unregistered_tables(objects: Objects) -> Iterator[_Found]:
     working = set(pending_operations(objects))
     known = {entry.location for entry in registered_tables(objects)}
     known |= {location for tag in claimed_tags(objects) for _, location, *_ in tag.tables}
-    known |= {held.location for hold in stored_holds(objects) for held in hold.versions}
+    known |= {version.location for hold in stored_holds(objects) for version in hold.versions}
     for log in branch_logs(objects).values():
         origin = None if log.ref is None else log.ref.forked_from
         known |= {location for _, location, *_ in (origin and origin.tables) or ()}

@@ -33,7 +33,7 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.maintenance.preconditions import misfit_of, require_ready
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.manifest.history import Recovery, record_recovery
-from omnigraph.storage.staging.drift import DriftClass, ForeignVersion, table_drift
+from omnigraph.storage.staging.drift import DriftClass, ForeignVersion, TableDrift, table_drift
 from omnigraph.validation.input.intake import declared_types
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
-    from omnigraph.storage.staging.drift import TableDrift
 
 REPAIRED: Final = "repaired"
 REPAIRED_BY_FORCE: Final = "repaired_by_force"
@@ -132,7 +131,7 @@ class RepairReport(Displayed):
             for table in self.tables
         ]
         lines = [
-            f"{table.table_key} version {version.version}: {_made(version)}"
+            f"{table.table_key} version {version.version}: {_make(version)}"
             for table in self.tables
             for version in table.foreign
         ]
@@ -152,7 +151,7 @@ class RepairReport(Displayed):
         )
 
 
-def _made(version: ForeignVersion) -> str:
+def _make(version: ForeignVersion) -> str:
     rows = ""
     if version.rows_after is not None and version.rows_before is not None:
         rows = f", {version.rows_before:,} -> {version.rows_after:,} rows"

@@ -19,23 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
+from omnigraph import errors
 from omnigraph.diff.spark_diff import run_tasks
-from omnigraph.errors import (
-    DamagedGraphError,
-    IndexPendingError,
-    OmnigraphError,
-    StorageUnavailableError,
-)
 from omnigraph.runner.scan import job_errors
 from omnigraph.runner.session import without_noise
-from omnigraph.storage.indexes.segments import (
-    IndexTask,
-    Organisation,
-    Segment,
-    build_part,
-    build_segment,
-    merge_segments,
-)
+from omnigraph.storage.indexes import segments
 from omnigraph.storage.lance.compaction import CompactionWork, execute_task
 from omnigraph.storage.lance.tables import grouped, plan_scan
 from omnigraph.storage.objects.durability import make_durable
@@ -48,18 +36,19 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import TableEntry
 
 ROWS_PER_PART: Final = {
-    Organisation.BTREE: 4_000_000,
-    Organisation.INVERTED: 1_000_000,
-    Organisation.IVF_FLAT: 1_000_000,
+    segments.Organisation.BTREE: 4_000_000,
+    segments.Organisation.INVERTED: 1_000_000,
+    segments.Organisation.IVF_FLAT: 1_000_000,
 }
 """The number of rows that a task processes in a few seconds."""
 
 _FILES_PER_TASK: Final = 16
-_TYPED: Final[dict[str, type[OmnigraphError]]] = {
-    each.__name__: each for each in (DamagedGraphError, IndexPendingError, StorageUnavailableError)
+_TYPED: Final[dict[str, type[errors.OmnigraphError]]] = {
+    each.__name__: each
+    for each in (errors.DamagedGraphError, errors.IndexPendingError, errors.StorageUnavailableError)
 }
 _Piece = TypeVar("_Piece")
-_Parts = tuple[IndexTask, ...]
+_Parts = tuple[segments.IndexTask, ...]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -71,18 +60,20 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     next_step: str = ""
 
     @classmethod
-    def of(cls, error: OmnigraphError) -> Self:
+    def of(cls, error: errors.OmnigraphError) -> Self:
         return cls(error=type(error).__name__, what=error.what, next_step=error.next_step)
 
-    def value(self) -> bytes | OmnigraphError:
+    def value(self) -> bytes | errors.OmnigraphError:
         if not self.error:
             return self.outcome
-        return _TYPED.get(self.error, StorageUnavailableError)(self.what, next_step=self.next_step)
+        return _TYPED.get(self.error, errors.StorageUnavailableError)(
+            self.what, next_step=self.next_step
+        )
 
 
 def run_compactions(
     spark: SparkSession, root: Root, pieces: Sequence[CompactionWork]
-) -> list[str | OmnigraphError]:
+) -> list[str | errors.OmnigraphError]:
     """Rewrite the files of every piece; the text of each result, or why there is none."""
     # A task describes each of its fragments, and every task receives the work of all.
     packed = [(each.entry, zlib.compress(each.task.encode())) for each in pieces]
@@ -93,8 +84,8 @@ def run_compactions(
         return _durable(root, execute_task(root, work).encode())
 
     return [
-        each if isinstance(each, OmnigraphError) else each.decode()
-        for each in _answers(spark, packed, compact)
+        answer if isinstance(answer, errors.OmnigraphError) else answer.decode()
+        for answer in _answers(spark, packed, compact)
     ]
 
 
@@ -105,14 +96,14 @@ def _durable(root: Root, answer: bytes) -> bytes:
 
 
 def build_segments(
-    spark: SparkSession, root: Root, tasks: Sequence[IndexTask]
-) -> list[Segment | OmnigraphError]:
+    spark: SparkSession, root: Root, tasks: Sequence[segments.IndexTask]
+) -> list[segments.Segment | errors.OmnigraphError]:
     """Build every index, large ones in parts; one segment for each, or why there is none."""
     split = [_parts(root, task) for task in tasks]
 
-    def build(piece: tuple[IndexTask, bool]) -> bytes:
+    def build(piece: tuple[segments.IndexTask, bool]) -> bytes:
         task, is_part = piece
-        built = build_part(root, task) if is_part else build_segment(root, task)
+        built = segments.build_part(root, task) if is_part else segments.build_segment(root, task)
         return _durable(root, pickle.dumps(built))
 
     pieces = [(part, len(parts) > 1) for parts in split for part in parts]
@@ -123,21 +114,21 @@ def build_segments(
 def _merged(
     spark: SparkSession,
     root: Root,
-    tasks: Sequence[IndexTask],
-    built: Sequence[Sequence[Segment | OmnigraphError]],
-) -> list[Segment | OmnigraphError]:
+    tasks: Sequence[segments.IndexTask],
+    built: Sequence[Sequence[segments.Segment | errors.OmnigraphError]],
+) -> list[segments.Segment | errors.OmnigraphError]:
     """One segment of the parts of each task; the first error of a part is the error of its task."""
-    found: list[Segment | OmnigraphError] = []
+    found: list[segments.Segment | errors.OmnigraphError] = []
     to_merge: dict[int, tuple[TableEntry, bytes]] = {}
     for number, (task, parts) in enumerate(zip(tasks, built, strict=True)):
-        failed = [part for part in parts if isinstance(part, OmnigraphError)]
+        failed = [part for part in parts if isinstance(part, errors.OmnigraphError)]
         found.append(failed[0] if failed else parts[0])
         if not failed and len(parts) > 1:
             to_merge[number] = (task.entry, pickle.dumps(list(parts)))
 
     def merge(piece: tuple[TableEntry, bytes]) -> bytes:
         entry, parts = piece
-        return _durable(root, pickle.dumps(merge_segments(root, entry, _unpickled(parts))))
+        return _durable(root, pickle.dumps(segments.merge_segments(root, entry, _unpickled(parts))))
 
     merged = _segments(_answers(spark, list(to_merge.values()), merge))
     for number, segment in zip(to_merge, merged, strict=True):
@@ -145,19 +136,22 @@ def _merged(
     return found
 
 
-def _parts(root: Root, task: IndexTask) -> _Parts:
+def _parts(root: Root, task: segments.IndexTask) -> _Parts:
     """The same index over fewer fragments each; vectors only where all share their centroids."""
     rows_max = ROWS_PER_PART[task.wish.organisation]
-    is_trained = task.wish.organisation is not Organisation.IVF_FLAT or task.centroids is not None
+    is_trained = (
+        task.wish.organisation is not segments.Organisation.IVF_FLAT or task.centroids is not None
+    )
     if not is_trained or len(task.fragments) == 1 or task.entry.row_count <= rows_max:
         return (task,)
     try:
         scan = plan_scan(root, task.entry, columns=[task.wish.column], where=None)
-    except OmnigraphError:
+    except errors.OmnigraphError:
         return (task,)  # The builder gets the same error.
     wanted = set(task.fragments)
     groups = grouped(
-        (each for each in scan.fragments if each.fragment_id in wanted), rows_max=rows_max
+        (fragment for fragment in scan.fragments if fragment.fragment_id in wanted),
+        rows_max=rows_max,
     )
     return tuple(replace(task, fragments=group) for group in groups)
 
@@ -180,25 +174,25 @@ def compare_files(spark: SparkSession, root: Root, files: Sequence[StoredFile]) 
 
 def _answers(
     spark: SparkSession, pieces: Sequence[_Piece], do: Callable[[_Piece], bytes]
-) -> list[bytes | OmnigraphError]:
+) -> list[bytes | errors.OmnigraphError]:
     def answer(piece: _Piece) -> Answer:
         try:
             return Answer(outcome=do(piece))
-        except OmnigraphError as error:
+        except errors.OmnigraphError as error:
             return Answer.of(error)
 
     try:
         with _job(spark):
-            return [each.value() for each in run_tasks(spark, pieces, answer, Answer)]
-    except OmnigraphError as error:
+            return [run_task.value() for run_task in run_tasks(spark, pieces, answer, Answer)]
+    except errors.OmnigraphError as error:
         return [error for _ in pieces]
 
 
 def _segments(
-    answers: Sequence[bytes | OmnigraphError],
-) -> Iterator[Segment | OmnigraphError]:
-    for each in answers:
-        yield each if isinstance(each, OmnigraphError) else _unpickled(each)
+    answers: Sequence[bytes | errors.OmnigraphError],
+) -> Iterator[segments.Segment | errors.OmnigraphError]:
+    for answer in answers:
+        yield answer if isinstance(answer, errors.OmnigraphError) else _unpickled(answer)
 
 
 def _unpickled(content: bytes) -> Any:

@@ -15,16 +15,14 @@ from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.lance.tables import IndexCoverage, table_health
-from omnigraph.storage.objects.location import Scheme
-from omnigraph.storage.refs.holds import list_holds
+from omnigraph.storage.objects.location import Root, Scheme
+from omnigraph.storage.refs.holds import Hold, list_holds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.storage.refs.holds import Hold
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 _TABLES_AT_ONCE: Final = 8

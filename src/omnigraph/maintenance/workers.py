@@ -59,7 +59,7 @@ def in_process(root: Root, *, at_once: int) -> Workers:
     return Workers(
         compact=lambda pieces: _each(compact, pieces, at_once),
         index=lambda tasks: _each(index, tasks, at_once),
-        compare=lambda files: _compared(root, files, at_once),
+        compare=lambda files: _compare(root, files, at_once),
     )
 
 
@@ -93,7 +93,7 @@ def on_spark(spark: SparkSession, root: Root) -> Workers:
     )
 
 
-def _compared(root: Root, files: Sequence[StoredFile], at_once: int) -> list[str | None]:
+def _compare(root: Root, files: Sequence[StoredFile], at_once: int) -> list[str | None]:
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(partial(compare, root), files))
 

@@ -156,7 +156,7 @@ class MergeCounts:
     resolved: int = 0
 
     def __add__(self, other: MergeCounts) -> MergeCounts:
-        names = [each.name for each in fields(self)]
+        names = [field.name for field in fields(self)]
         return MergeCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
@@ -173,11 +173,11 @@ def parse_resolution(given: object, catalog: Catalog) -> Resolution:
         case str() if given in _WORDS:
             return Resolution(default=Choice(given))
         case str() if given.lstrip().startswith("{"):
-            return _read(_decoded(given, "the resolution"), catalog)
+            return _read(_decode(given, "the resolution"), catalog)
         case str() if not given.endswith(".json"):
             raise _unknown(given, "resolution", _WORDS, next_step=_SAY)
         case str() | os.PathLike():
-            return _read(_decoded(_file_text(Path(given)), str(given)), catalog)
+            return _read(_decode(_file_text(Path(given)), str(given)), catalog)
         case Mapping():
             return _read(given, catalog)
         case _:
@@ -349,7 +349,7 @@ def _file_text(path: Path) -> str:
         ) from error
 
 
-def _decoded(text: str, source: str) -> object:
+def _decode(text: str, source: str) -> object:
     try:
         return json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:

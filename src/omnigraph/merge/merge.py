@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import belongs_to, writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write, is_surely_unpublished
@@ -43,15 +43,6 @@ from omnigraph.commit.sidecar import MergedFrom, PointedTable, WriterKind
 from omnigraph.diff.table_diff import diff_table
 from omnigraph.display.cells import counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
-from omnigraph.errors import (
-    ConflictError,
-    DamagedGraphError,
-    InvalidInputError,
-    MergeConflictError,
-    OmnigraphError,
-    SparkUnavailableError,
-    StorageUnavailableError,
-)
 from omnigraph.failpoints import reach
 from omnigraph.load.write import TableCounts
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy, Resolution
@@ -160,7 +151,7 @@ class RowMerge:
             [table for table in merged if table.alters and table.table_key in written],
             lambda table: self._staged(plan, table),
         )
-        return MergedRows(changes=changes, resolved=_joined(each.conflicts for each in merged))
+        return MergedRows(changes=changes, resolved=_join(each.conflicts for each in merged))
 
     def _decided(self, plan: MergePlan, keys: list[str], policy: MergePolicy) -> list[MergedTable]:
         """Decide tables in this process; unless the target only follows, check them together."""
@@ -169,7 +160,7 @@ class RowMerge:
             pinned = SnapshotTables(root=self._objects.root, snapshot=plan.ours)
             self._require_no_conflicts(
                 sum((each.counts for each in merged), MergeCounts()).open,
-                _joined(each.open_conflicts for each in merged),
+                _join(each.open_conflicts for each in merged),
                 check_merged(merged, self._catalog, pinned),
             )
         return merged
@@ -222,7 +213,7 @@ class RowMerge:
         if self._spark is None:
             try:
                 session = self._engines.enter_context(given_spark(given))
-            except SparkUnavailableError:
+            except errors.SparkUnavailableError:
                 if given is not None:
                     raise
                 return None
@@ -235,7 +226,9 @@ class RowMerge:
     def _is_large(self, plan: MergePlan, keys: list[str]) -> bool:
         """Whether more rows may differ than one process should look at; reads no row."""
         snapshots = (plan.before, plan.ours, plan.theirs)
-        found = [each.tables[key] for key in keys for each in snapshots if key in each.tables]
+        found = [
+            snapshot.tables[key] for key in keys for snapshot in snapshots if key in snapshot.tables
+        ]
         if sum(entry.row_count for entry in found) <= LOCAL_ROWS_MAX:
             return False
         rows = 0
@@ -248,7 +241,7 @@ class RowMerge:
 
     def _clean_up(self, spark: SparkMerge) -> None:
         way, unpublished = self._way, False
-        with suppress(OmnigraphError):
+        with suppress(errors.OmnigraphError):
             unpublished = is_surely_unpublished(self._objects, way.operation_id, way.target)
         spark.clean_up(unpublished=unpublished)
 
@@ -261,12 +254,12 @@ class RowMerge:
             scratch=self._scratch / f"{self._attempts}-{plan.keys.index(key)}",
         )
 
-    def _require_no_conflicts(self, count: int, found: pa.Table, broken: BrokenByMerge) -> None:
+    def _require_no_conflicts(self, count: int, table: pa.Table, broken: BrokenByMerge) -> None:
         total = count + broken.total
         if not total:
             return
-        conflicts = pa.concat_tables([found, broken.conflicts])
-        raise MergeConflictError(
+        conflicts = pa.concat_tables([table, broken.conflicts])
+        raise errors.MergeConflictError(
             f"merging {self._way.source_name} met {counted(total, 'conflict')}",
             conflicts=conflicts,
             details=_first_lines(total, conflicts),
@@ -314,7 +307,7 @@ def _is_unmoved(sides: TableSides) -> bool:
     return ours == before or (ours is not None and before is not None and ours.pin == before.pin)
 
 
-def _joined(conflicts: Iterable[pa.Table]) -> pa.Table:
+def _join(conflicts: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables([CONFLICT_SCHEMA.empty_table(), *conflicts])
 
 
@@ -416,7 +409,7 @@ def merge_graph(
         )
     if committed is None:
         return merging.result(None)
-    with suppress(OmnigraphError):
+    with suppress(errors.OmnigraphError):
         # The merge is published; maintenance that fails now is due again at the next write.
         fold_if_due(objects.root, committed.state)
     return merging.result(committed.commit_id)
@@ -432,7 +425,7 @@ def preview_merge(
     """
     _require_two(request)
     if request.spark is not None:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             "a dry run of a merge runs in this process, and Spark is given",
             next_step="Leave out `spark`, or the dry run.",
         )
@@ -446,7 +439,7 @@ def preview_merge(
 
 def _require_two(request: MergeRequest) -> None:
     if request.source.name == (request.target_name or names.MAIN):
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"{request.source.name} cannot be merged into itself",
             next_step="Name two different branches.",
         )
@@ -479,8 +472,8 @@ class _Merging:
 
     def prepare(self, state: ManifestState) -> Prepared:
         try:
-            return self._prepared(state)
-        except (DamagedGraphError, StorageUnavailableError) as error:
+            return self._prepare(state)
+        except (errors.DamagedGraphError, errors.StorageUnavailableError) as error:
             self._require_source(error)
             raise
 
@@ -504,22 +497,22 @@ class _Merging:
             )
         return self.result(None)
 
-    def _require_source(self, error: OmnigraphError) -> None:
+    def _require_source(self, error: errors.OmnigraphError) -> None:
         """What cannot be read of a source that was deleted, or moved on and was cleaned."""
         source = self._request.source.state
         if source.ref is not None and not is_living(self._objects, source.ref):
-            raise ConflictError(
+            raise errors.ConflictError(
                 f"branch {source.ref.branch!r} was deleted concurrently",
                 next_step="Merge a tag or commit of it instead.",
             ) from error
         if read_manifest(self._objects.root, branch=source.ref).version != source.version:
-            raise ConflictError(
+            raise errors.ConflictError(
                 f"{self._request.source.name} was changed during the merge, and its earlier "
                 "state is no longer kept",
                 next_step="Merge it again.",
             ) from error
 
-    def _prepared(self, state: ManifestState) -> Prepared:
+    def _prepare(self, state: ManifestState) -> Prepared:
         plan = self._plan = plan_merge(
             self._objects, self._request.source, self._request.source_commit, state
         )
@@ -533,7 +526,7 @@ class _Merging:
         written = [key for key in plan.keys if key not in pointed]
         changes: list[StagedChange] = []
         if plan.outcome is MergeOutcome.FAST_FORWARD:
-            adopted = at_once(written, lambda key: self._adopted(plan, key))
+            adopted = at_once(written, lambda key: self._adopt(plan, key))
             changes = [change for change in adopted if change is not None]
             written = [key for key, change in zip(written, adopted, strict=True) if change is None]
         policy = self._policy(plan)
@@ -569,7 +562,7 @@ class _Merging:
         unmoved = ours.pin == plan.before.tables[key].pin
         return unmoved and (theirs.fork is None or belongs_to(theirs, self._request.target))
 
-    def _adopted(self, plan: MergePlan, key: str) -> StagedChange | None:
+    def _adopt(self, plan: MergePlan, key: str) -> StagedChange | None:
         return stage_adoption(
             self._objects,
             plan.ours.tables[key],

@@ -31,8 +31,8 @@ from omnigraph import names
 from omnigraph.diff import spark_diff
 from omnigraph.diff.spark_diff import (
     Candidates,
-    Place,
     StagedFile,
+    StagingFolder,
     bucket_count,
     candidate_work,
     read_files,
@@ -41,7 +41,7 @@ from omnigraph.diff.spark_diff import (
 )
 from omnigraph.diff.table_diff import TableDiff
 from omnigraph.errors import OmnigraphError
-from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts
+from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy
 from omnigraph.merge.spark_tasks import (
     CONFLICTS_KEPT,
     GONE,
@@ -76,13 +76,7 @@ from omnigraph.runner.session import without_noise
 from omnigraph.runner.types import carried_schema, spark_schema, to_spark
 from omnigraph.schema.arrow import has_blob
 from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan, scan_fragments
-from omnigraph.storage.staging.bulk import (
-    Shrunk,
-    StagedFragment,
-    discard,
-    gather_append,
-    gather_merge,
-)
+from omnigraph.storage.staging import bulk
 from omnigraph.validation.constraints import EndpointExists, TypeRules
 from omnigraph.validation.integrity import BrokenRule
 from omnigraph.validation.integrity_job import broken_rules_on_spark
@@ -91,7 +85,6 @@ from omnigraph.validation.violations import BadRows, Reason, report_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from omnigraph.merge.conflicts import MergePolicy
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.storage.staging.changes import StagedChange
@@ -99,7 +92,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES_MAX: Final = 5
 _ADDRESS: Final = names.LANCE_COLUMNS[1]
-_Read = Callable[[Place, int], Iterator[pa.RecordBatch]]
+_Read = Callable[[StagingFolder, int], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +108,11 @@ class WouldBeGraph(SparkTables):
     """A snapshot with the changed tables; only columns that rules read can be read."""
 
     def __init__(
-        self, spark: SparkSession, place: Place, snapshot: Snapshot, altered: Mapping[str, Altered]
+        self,
+        spark: SparkSession,
+        place: StagingFolder,
+        snapshot: Snapshot,
+        altered: Mapping[str, Altered],
     ) -> None:
         super().__init__(spark, place.root, snapshot)
         self._place = place
@@ -137,7 +134,7 @@ class WouldBeGraph(SparkTables):
     def sources(self, files: Sequence[str]) -> DataFrame:
         """Nodes that lose an edge, from the files that name them."""
 
-        def rows(place: Place, number: int) -> Iterator[pa.RecordBatch]:
+        def rows(place: StagingFolder, number: int) -> Iterator[pa.RecordBatch]:
             return read_files(place, [files[number]])
 
         stored = pa.schema([pa.field(names.SOURCE_COLUMN, pa.string())])
@@ -160,7 +157,7 @@ class WouldBeGraph(SparkTables):
 def _altered_rows(entry: TableEntry, altered: Altered, stored: pa.Schema) -> _Read:
     """Remaining pinned rows, by group of fragments; then decided rows, by bucket."""
 
-    def rows(place: Place, number: int) -> Iterator[pa.RecordBatch]:
+    def rows(place: StagingFolder, number: int) -> Iterator[pa.RecordBatch]:
         if number >= len(altered.groups):
             for batch in read_files(place, altered.keyed[number - len(altered.groups)]):
                 yield batch.select(stored.names)
@@ -194,7 +191,7 @@ def broken_by_merge(
     try:
         yield from broken_rules_on_spark(graph, asked)
         for key, files in sources.items():
-            yield from _abandoned(graph, rules[key], [each.path for each in files])
+            yield from _abandoned(graph, rules[key], [file.path for file in files])
     finally:
         graph.snapshot = whole
 
@@ -266,14 +263,14 @@ class DecidedTable:
     @property
     def alters(self) -> bool:
         """Whether the target's table has to change."""
-        return any(each.role in (UPSERTS, GONE) for each in self.files)
+        return any(file.role in (UPSERTS, GONE) for file in self.files)
 
     def paths(self, role: str) -> Mapping[int, tuple[str, ...]]:
         """Files of one role by bucket; those with addresses by group of fragments."""
         found: dict[int, tuple[str, ...]] = {}
-        for each in self.files:
-            if each.role == role:
-                found[each.bucket] = (*found.get(each.bucket, ()), each.path)
+        for file in self.files:
+            if file.role == role:
+                found[file.bucket] = (*found.get(file.bucket, ()), file.path)
         return dict(sorted(found.items()))
 
 
@@ -288,14 +285,14 @@ class SparkMerge:
     def __init__(self, spark: SparkSession, objects: Objects, operation_id: str) -> None:
         self._spark = spark
         self._objects = objects
-        self._place = Place(root=objects.root, operation_id=operation_id)
-        self._staged: list[tuple[TableEntry, StagedFragment]] = []
+        self._place = StagingFolder(root=objects.root, operation_id=operation_id)
+        self._staged: list[tuple[TableEntry, bulk.StagedFragment]] = []
 
     def decide(
         self, tables: Iterable[TableToDecide], policy: MergePolicy
     ) -> tuple[DecidedTable, ...]:
         """Decide every row that the source changed; writes to no table."""
-        work = [self._planned(number, each, policy) for number, each in enumerate(tables)]
+        work = [self._plan(number, each, policy) for number, each in enumerate(tables)]
         self._place.open()
         with self._job():
             files = self._scattered(work)
@@ -327,7 +324,7 @@ class SparkMerge:
             {table.table_key: _altered(table) for table in tables if table.alters},
         )
         sources = {
-            table.table_key: [each for each in table.files if each.role == SOURCES]
+            table.table_key: [file for file in table.files if file.role == SOURCES]
             for table in tables
         }
         with self._job():
@@ -356,7 +353,7 @@ class SparkMerge:
             )
             for (table, _), each in zip(writes, written, strict=True):
                 fragments = _fragments([*each.inserted, *each.replacing])
-                self._staged += [(entries[table.table_key], one) for one in fragments]
+                self._staged += [(entries[table.table_key], fragment) for fragment in fragments]
             lost = run_tasks(
                 self._spark,
                 [(entries[table.table_key], paths) for table, paths in losses],
@@ -375,7 +372,7 @@ class SparkMerge:
         with suppress(OmnigraphError):
             self._place.close()
             for entry, fragment in self._staged if unpublished else ():
-                discard(self._objects, entry, [fragment])
+                bulk.discard(self._objects, entry, [fragment])
 
     def _gathered(
         self,
@@ -386,14 +383,14 @@ class SparkMerge:
     ) -> StagedChange:
         inserted = _fragments(each for one in written for each in one.inserted)
         if not lost:
-            return gather_append(self._objects, entry, inserted)
-        return gather_merge(
+            return bulk.gather_append(self._objects, entry, inserted)
+        return bulk.gather_merge(
             self._objects,
             entry,
             inserted=inserted,
             replacing=_fragments(each for one in written for each in one.replacing),
             shrunk=[
-                Shrunk(
+                bulk.Shrunk(
                     fragment_id=each.fragment_id,
                     description=each.description,
                     rows_lost=each.rows,
@@ -404,7 +401,7 @@ class SparkMerge:
             rows_deleted=table.deleted,
         )
 
-    def _planned(self, number: int, table: TableToDecide, policy: MergePolicy) -> TableWork:
+    def _plan(self, number: int, table: TableToDecide, policy: MergePolicy) -> TableWork:
         scan = plan_scan(self._place.root, table.pinned, columns=[ID_COLUMN], where=None)
         return TableWork(
             number=number,
@@ -503,8 +500,8 @@ def _altered(table: DecidedTable) -> Altered:
     )
 
 
-def _fragments(described: Iterable[Described]) -> list[StagedFragment]:
-    return [StagedFragment(description=each.description, rows=each.rows) for each in described]
+def _fragments(described: Iterable[Described]) -> list[bulk.StagedFragment]:
+    return [bulk.StagedFragment(description=each.description, rows=each.rows) for each in described]
 
 
 def _rows_of(broken: BrokenRule) -> Iterator[Mapping[str, str | None]]:

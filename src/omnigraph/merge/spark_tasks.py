@@ -21,8 +21,8 @@ from omnigraph import names
 from omnigraph.diff.spark_diff import (
     BucketDiff,
     BucketWriter,
-    Place,
     StagedFile,
+    StagingFolder,
     read_files,
 )
 from omnigraph.merge.conflicts import MergeCounts
@@ -30,7 +30,7 @@ from omnigraph.merge.table_merge import Spool
 from omnigraph.merge.three_way import MergeStep, TableToMerge, merge_changes
 from omnigraph.storage.lance.tables import scan_fragments
 from omnigraph.storage.objects.durability import make_durable
-from omnigraph.storage.staging.bulk import shrink, write_replacements, write_rows
+from omnigraph.storage.staging.bulk import StagedFragment, shrink, write_replacements, write_rows
 from omnigraph.storage.staging.edits import Located, row_parts
 from omnigraph.validation.constraints import EdgeCount, TypeRules, UniqueTuple
 from omnigraph.validation.row_checks import check_rows
@@ -39,7 +39,6 @@ from omnigraph.validation.violations import BadRows, Reason, Violation
 if TYPE_CHECKING:
     from omnigraph.diff.table_diff import TableDiff
     from omnigraph.storage.snapshot import TableEntry
-    from omnigraph.storage.staging.bulk import StagedFragment
 
 THEIRS_ROLES: Final = ("theirs-gone", "theirs-new")
 OURS_ROLES: Final = ("ours-gone", "ours-new")
@@ -163,7 +162,7 @@ def minimum_of(rules: TypeRules | None) -> EdgeCount | None:
     return None
 
 
-def scatter_pinned(place: Place, work: PinnedIds) -> list[StagedFile]:
+def scatter_pinned(place: StagingFolder, work: PinnedIds) -> list[StagedFile]:
     """Send ids of the target and the addresses of their rows to their buckets."""
     table = work.table
     sources = [names.SOURCE_COLUMN] if table.watches_sources else []
@@ -179,7 +178,7 @@ def scatter_pinned(place: Place, work: PinnedIds) -> list[StagedFile]:
     return writer.files()
 
 
-def decide(place: Place, bucket: Bucket) -> Decided:
+def decide(place: StagingFolder, bucket: Bucket) -> Decided:
     """Decide every id of a bucket that the source changed."""
     table = bucket.table
     theirs = BucketDiff.of(table.theirs, place, bucket.files, THEIRS_ROLES).reader()
@@ -212,7 +211,7 @@ def decide(place: Place, bucket: Bucket) -> Decided:
 class _Steps:
     """Collects the results of the steps of one bucket's merge other than the rows to write."""
 
-    def __init__(self, place: Place, bucket: Bucket, steps: Iterator[MergeStep]) -> None:
+    def __init__(self, place: StagingFolder, bucket: Bucket, steps: Iterator[MergeStep]) -> None:
         self._steps = steps
         self._rules = bucket.table.rules
         self._deletes: list[pa.Array] = [pa.array([], pa.string())]
@@ -251,9 +250,9 @@ class _Steps:
             self._kept[role] += found.num_rows
 
 
-def _broken(found: BadRows) -> BrokenRows:
-    first = [(each.id, each.message) for each in found.kept]
-    return BrokenRows(found.reason.value, found.columns, found.count, first)
+def _broken(bad_rows: BadRows) -> BrokenRows:
+    first = [(each.id, each.message) for each in bad_rows.kept]
+    return BrokenRows(bad_rows.reason.value, bad_rows.columns, bad_rows.count, first)
 
 
 def bad_rows_of(table_key: str, broken: BrokenRows) -> BadRows:
@@ -279,13 +278,13 @@ def bad_rows_of(table_key: str, broken: BrokenRows) -> BadRows:
     )
 
 
-def _known(place: Place, bucket: Bucket, wanted: pa.StringArray) -> pa.Table:
+def _known(place: StagingFolder, bucket: Bucket, wanted: pa.StringArray) -> pa.Table:
     """The target's rows with these ids: where they are, and their sources if those count."""
     sources = [names.SOURCE_COLUMN] if bucket.table.watches_sources else []
     texts = [pa.field(name, pa.string()) for name in (names.ID_COLUMN, *sources)]
     numbers = [pa.field(name, pa.uint64()) for name in (_ROW_ID, _ADDRESS)]
     found = [pa.schema([*texts, *numbers]).empty_table()]
-    paths = [each.path for each in bucket.files if each.role == PINNED]
+    paths = [file.path for file in bucket.files if file.role == PINNED]
     for batch in read_files(place, paths if len(wanted) else ()):
         rows = batch.filter(pc.is_in(batch.column(names.ID_COLUMN), wanted))
         if rows.num_rows:
@@ -294,7 +293,7 @@ def _known(place: Place, bucket: Bucket, wanted: pa.StringArray) -> pa.Table:
 
 
 def _upsert_files(
-    place: Place, bucket: Bucket, spool: Spool, known: pa.Table
+    place: StagingFolder, bucket: Bucket, spool: Spool, known: pa.Table
 ) -> Iterator[StagedFile]:
     """Whole rows with the row ids that they keep, and separately the columns that rules read."""
     table = bucket.table
@@ -312,7 +311,7 @@ def _upsert_files(
     yield from keyed.files()
 
 
-def _gone_files(place: Place, table: TableWork, known: pa.Table) -> list[StagedFile]:
+def _gone_files(place: StagingFolder, table: TableWork, known: pa.Table) -> list[StagedFile]:
     """Addresses of removed or replaced rows, in files by the group of their fragment."""
     group_of = {each: number for number, group in enumerate(table.groups) for each in group}
     writer = BucketWriter(place, table=table.number, role=GONE, buckets=len(table.groups))
@@ -329,7 +328,7 @@ def _gone_files(place: Place, table: TableWork, known: pa.Table) -> list[StagedF
     return writer.files()
 
 
-def _source_files(place: Place, bucket: Bucket, known: pa.Table) -> list[StagedFile]:
+def _source_files(place: StagingFolder, bucket: Bucket, known: pa.Table) -> list[StagedFile]:
     """The nodes that lose an edge here."""
     writer = BucketWriter(place, table=bucket.table.number, role=SOURCES, buckets=1)
     if bucket.table.watches_sources:
@@ -339,7 +338,7 @@ def _source_files(place: Place, bucket: Bucket, known: pa.Table) -> list[StagedF
     return writer.files()
 
 
-def write_bucket(place: Place, entry: TableEntry, paths: Iterable[str]) -> Written:
+def write_bucket(place: StagingFolder, entry: TableEntry, paths: Iterable[str]) -> Written:
     """Write decided rows into their table: new ones, and new contents of known ones."""
     inserted: list[StagedFragment] = []
     replacing: list[StagedFragment] = []
@@ -354,10 +353,10 @@ def write_bucket(place: Place, entry: TableEntry, paths: Iterable[str]) -> Writt
             replacing += write_replacements(place.root, entry, old, taken)
     # Before the task reports: the driver commits these files without reading them.
     make_durable(place.root)
-    return Written(_described(inserted), _described(replacing))
+    return Written(_describe(inserted), _describe(replacing))
 
 
-def shrink_group(place: Place, entry: TableEntry, paths: Iterable[str]) -> list[Lost]:
+def shrink_group(place: StagingFolder, entry: TableEntry, paths: Iterable[str]) -> list[Lost]:
     """Remove rows of some fragments from the next version."""
     addresses = removed(place, paths)
     nothing = np.empty(0, np.uint64)
@@ -367,18 +366,18 @@ def shrink_group(place: Place, entry: TableEntry, paths: Iterable[str]) -> list[
     return [Lost(each.fragment_id, each.description, each.rows_lost) for each in shrunk]
 
 
-def removed(place: Place, paths: Iterable[str]) -> np.ndarray:
+def removed(place: StagingFolder, paths: Iterable[str]) -> np.ndarray:
     """The addresses in some files."""
-    parts = [each.column(_ADDRESS).to_numpy() for each in read_files(place, paths)]
+    parts = [file.column(_ADDRESS).to_numpy() for file in read_files(place, paths)]
     return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
 def by_bucket(files: Iterable[StagedFile]) -> Mapping[tuple[int, int], list[StagedFile]]:
     found: dict[tuple[int, int], list[StagedFile]] = {}
-    for each in files:
-        found.setdefault((each.table, each.bucket), []).append(each)
+    for file in files:
+        found.setdefault((file.table, file.bucket), []).append(file)
     return found
 
 
-def _described(fragments: Iterable[StagedFragment]) -> list[Described]:
-    return [Described(each.description, each.rows) for each in fragments]
+def _describe(fragments: Iterable[StagedFragment]) -> list[Described]:
+    return [Described(fragment.description, fragment.rows) for fragment in fragments]

@@ -27,7 +27,7 @@ from omnigraph.diff.table_diff import diff_table
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy
 from omnigraph.merge.three_way import DELETE_SCHEMA, MergeStep, TableToMerge, merge_changes
 from omnigraph.names import ID_COLUMN, SYSTEM_COLUMNS
-from omnigraph.validation.constraints import UniqueTuple, WriteMode, table_rules
+from omnigraph.validation.constraints import TypeRules, UniqueTuple, WriteMode, table_rules
 from omnigraph.validation.keyed_checks import check_keyed
 from omnigraph.validation.row_checks import check_rows
 from omnigraph.validation.violations import BadRows, Violation, report_of
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
-    from omnigraph.validation.constraints import TypeRules
     from omnigraph.validation.lookups import PinnedTables
 
 

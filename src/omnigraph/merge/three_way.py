@@ -150,7 +150,7 @@ def _step(
     alone = theirs.select(["op", "id", "after"]).filter(pc.invert(in_ours))
     kept = ours.num_rows - pc.sum(in_theirs).as_py()
     both = _both(theirs.filter(in_ours), ours.filter(in_theirs), table)
-    return _joined([_nothing(table, MergeCounts(kept=kept)), _taken(alone, table), *both])
+    return _join([_nothing(table, MergeCounts(kept=kept)), _taken(alone, table), *both])
 
 
 def _taken(theirs: pa.RecordBatch, table: TableToMerge) -> MergeStep:
@@ -194,7 +194,7 @@ def _by_row(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -
     conflicts = _conflicts(
         theirs.column("id"),
         _kinds(theirs, ours),
-        [row_texts(each.is_valid(), _rows(each, table.schema)) for each in images],
+        [row_texts(image.is_valid(), _rows(image, table.schema)) for image in images],
         column=None,
         table=table,
     )
@@ -223,18 +223,18 @@ class _ColumnMerge:
 def _by_column(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> MergeStep:
     """Rows that both sides inserted or updated: each column from the side that changed it."""
     merges = [_column_merge(theirs, ours, each, table) for each in table.schema]
-    taken = _any(each.theirs for each in merges)
+    taken = _any(merge.theirs for merge in merges)
     # One open conflict keeps the whole row from being written: no row is half merged.
-    written = taken & ~_any(each.open for each in merges)
-    combined = written & _any(each.ours for each in merges)
-    conflicts = pa.concat_batches([each.conflicts for each in merges])
+    written = taken & ~_any(merge.open for merge in merges)
+    combined = written & _any(merge.ours for merge in merges)
+    conflicts = pa.concat_batches([merge.conflicts for merge in merges])
     contested = _mask(pc.is_in(theirs.column("id"), value_set=conflicts.column("id")))
     counts = MergeCounts(
         updated=int(written.sum()),
         combined=int(combined.sum()),
         agreed=int((~taken & ~contested).sum()),
     )
-    rows = pa.RecordBatch.from_arrays([each.values for each in merges], schema=table.schema)
+    rows = pa.RecordBatch.from_arrays([merge.values for merge in merges], schema=table.schema)
     upserts = rows.filter(pa.array(written))
     return replace(_nothing(table, counts), upserts=upserts, conflicts=conflicts)
 
@@ -285,7 +285,7 @@ def _conflicts(
 ) -> pa.RecordBatch:
     """Conflicts of one column, or of whole rows; `texts` are those of base, ours and theirs."""
     count, side = len(ids), table.policy.side(table.table_key, column)
-    base, ours, theirs = (pa.array(each, pa.string()) for each in texts)
+    base, ours, theirs = (pa.array(text, pa.string()) for text in texts)
     constant = [pa.array([each] * count, pa.string()) for each in (table.table_key, column, side)]
     return pa.RecordBatch.from_arrays(
         [constant[0], ids, constant[1], base, ours, theirs, pa.array(kinds), constant[2]],
@@ -298,21 +298,21 @@ def _kinds(theirs: pa.RecordBatch, ours: pa.RecordBatch) -> list[ConflictKind]:
     return [_KINDS[min(pair)] for pair in ops]  # "delete" is the first in the alphabet
 
 
-def _joined(steps: Sequence[MergeStep]) -> MergeStep:
+def _join(steps: Sequence[MergeStep]) -> MergeStep:
     """Steps over the same range of ids as one, with its conflicts counted."""
-    conflicts = _sorted([each.conflicts for each in steps])
+    conflicts = _sort([step.conflicts for step in steps])
     unsettled = conflicts.column("resolution").null_count
     met = MergeCounts(open=unsettled, resolved=conflicts.num_rows - unsettled)
     return MergeStep(
-        upserts=_sorted([each.upserts for each in steps]),
-        deletes=_sorted([each.deletes for each in steps]),
+        upserts=_sort([step.upserts for step in steps]),
+        deletes=_sort([step.deletes for step in steps]),
         conflicts=conflicts,
-        counts=sum((each.counts for each in steps), met),
+        counts=sum((step.counts for step in steps), met),
     )
 
 
-def _sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    filled = [each for each in batches if each.num_rows]
+def _sort(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    filled = [batch for batch in batches if batch.num_rows]
     if not filled:
         return batches[0]
     rows = pa.concat_batches(filled) if len(filled) > 1 else filled[0]

@@ -28,7 +28,7 @@ from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import HeadMovedError, InvalidInputError, OmnigraphError
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.load.write import TableCounts, counts_of
-from omnigraph.mutate.overlay import PinnedRows
+from omnigraph.mutate.overlay import PinnedRows, TableOverlay
 from omnigraph.mutate.row_values import RowValues
 from omnigraph.mutate.statements import (
     ReadyMutation,
@@ -49,7 +49,6 @@ from omnigraph.validation.write_effects import ProposedWrite
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
     from omnigraph.engine.query_text import ChosenQuery
-    from omnigraph.mutate.overlay import TableOverlay
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.location import Root
@@ -92,7 +91,7 @@ def effect_of(mutation: ReadyMutation, root: Root, snapshot: Snapshot) -> Effect
         for key, table in run.overlay.tables.items()
         if table.rows.num_rows or len(table.deleted)
     }
-    checked = _checked(tables, mutation.catalog, SnapshotTables(root=root, snapshot=snapshot))
+    checked = _check(tables, mutation.catalog, SnapshotTables(root=root, snapshot=snapshot))
     return Effect(tables=tables, statements=statements, read_set=pinned.read_set | checked)
 
 
@@ -100,7 +99,7 @@ def _effect(table: TableOverlay) -> TableEffect:
     return TableEffect(rows=table.rows.combine_chunks(), ids=table.ids, deleted=table.deleted)
 
 
-def _checked(
+def _check(
     tables: Mapping[str, TableEffect], catalog: Catalog, pinned: SnapshotTables
 ) -> frozenset[str]:
     """The tables that the rules looked at.

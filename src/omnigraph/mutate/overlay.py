@@ -30,7 +30,7 @@ from omnigraph.engine.access.conditions import one_of
 from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.arrow import has_blob, table_schema
-from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.tables import find_entry
 
@@ -137,12 +137,12 @@ class Overlay:
         """Refuse a mutation that became too large in the named step."""
         rows = self.row_count
         require_rows(rows, what=what)
-        size = sum(each.rows.nbytes for each in self._tables.values())
+        size = sum(table.rows.nbytes for table in self._tables.values())
         require_bytes(size, rows=rows, what=what)
 
     @property
     def row_count(self) -> int:
-        return sum(each.row_count for each in self._tables.values())
+        return sum(table.row_count for table in self._tables.values())
 
 
 def joined(*parts: pa.StringArray) -> pa.StringArray:
@@ -253,7 +253,7 @@ class PinnedRows:
     def _dataset(self, table_key: str) -> Any:
         if table_key not in self._opened:
             entry = find_entry(self._root, self._snapshot, table_key)
-            self._opened[table_key] = kept_open(self._root, entry)
+            self._opened[table_key] = cached_dataset(self._root, entry)
         return self._opened[table_key]
 
 

@@ -17,17 +17,8 @@ import pyarrow as pa
 from omnigraph.engine.expressions.sql import name, quoted, refusal, sql_of
 from omnigraph.engine.search import matches
 from omnigraph.errors import QueryFailedError
+from omnigraph.query import expressions as ex
 from omnigraph.query.binding import BoundParameters, BoundValue
-from omnigraph.query.expressions import (
-    Constant,
-    Expression,
-    Now,
-    Parameter,
-    PropertyOf,
-    TextSearch,
-    TypeName,
-    walk,
-)
 from omnigraph.query.types import BLOB
 from omnigraph.validation.lookups import database
 
@@ -39,13 +30,13 @@ _MATCHING: Final = 'SELECT "#row" FROM rows WHERE CONDITION ORDER BY 1'
 _COMPUTED: Final = 'SELECT "#row", VALUES FROM rows ORDER BY 1'
 
 
-def columns_of(*expressions: Expression) -> tuple[str, ...]:
+def columns_of(*expressions: ex.Expression) -> tuple[str, ...]:
     """The columns that expressions read, each once."""
     found = (
         each.name
         for expression in expressions
-        for each in walk(expression)
-        if isinstance(each, PropertyOf)
+        for each in ex.walk(expression)
+        if isinstance(each, ex.PropertyOf)
     )
     return tuple(dict.fromkeys(found))
 
@@ -59,32 +50,32 @@ class RowValues:
         self.parameters = parameters
         self._blob_bytes = blob_bytes
         self._opened: duckdb.DuckDBPyConnection | None = None
-        self._searches: dict[TextSearch, str] = {}
+        self._searches: dict[ex.TextSearch, str] = {}
 
     def close(self) -> None:
         if self._opened is not None:
             self._opened.close()
 
-    def known(self, each: Expression) -> tuple[BoundValue] | None:
+    def known(self, expression: ex.Expression) -> tuple[BoundValue] | None:
         """The value of an expression that is the same for every row."""
-        match each:
-            case Constant():
-                return (self._content(each, each.value),)
-            case Parameter():
-                return (self._content(each, self.parameters.values[each.name]),)
-            case Now():
+        match expression:
+            case ex.Constant():
+                return (self._content(expression, expression.value),)
+            case ex.Parameter():
+                return (self._content(expression, self.parameters.values[expression.name]),)
+            case ex.Now():
                 return (self.parameters.now,)
             case _:
                 return None
 
-    def _content(self, each: Expression, value: BoundValue) -> BoundValue:
+    def _content(self, expression: ex.Expression, value: BoundValue) -> BoundValue:
         """Bytes in place of a text that encodes bytes; another text is refused when stored."""
-        if each.type != BLOB or not isinstance(value, str):
+        if expression.type != BLOB or not isinstance(value, str):
             return value
         content = self._blob_bytes(value)
         return value if content is None else content
 
-    def matching(self, rows: pa.Table, condition: Expression, type_name: str) -> pa.Table:
+    def matching(self, rows: pa.Table, condition: ex.Expression, type_name: str) -> pa.Table:
         """The rows for which the condition is true."""
         known = self.known(condition)
         if known is not None:
@@ -96,32 +87,32 @@ class RowValues:
         return rows.take(found.column(0).combine_chunks())
 
     def computed(
-        self, rows: pa.Table, expressions: Sequence[Expression], type_name: str
+        self, rows: pa.Table, expressions: Sequence[ex.Expression], type_name: str
     ) -> list[pa.ChunkedArray]:
         """The values of expressions, row by row."""
-        listed = ", ".join(self._sql(each, type_name) for each in expressions)
+        listed = ", ".join(self._sql(expression, type_name) for expression in expressions)
         answer = self._query(_COMPUTED.replace("VALUES", listed), rows, expressions)
         return list(answer.columns[1:])
 
-    def _sql(self, expression: Expression, type_name: str) -> str:
-        def column(leaf: Expression) -> str:
+    def _sql(self, expression: ex.Expression, type_name: str) -> str:
+        def column(leaf: ex.Expression) -> str:
             match leaf:
-                case PropertyOf():
+                case ex.PropertyOf():
                     return name(leaf.name)
-                case TypeName():
+                case ex.TypeName():
                     return quoted(type_name)
-                case TextSearch():
+                case ex.TextSearch():
                     return name(self._found(leaf))
                 case _:
                     raise AssertionError(f"no row of a mutation has {type(leaf).__name__}")
 
         return sql_of(expression, column=column, parameters=self.parameters)
 
-    def _query(self, text: str, rows: pa.Table, expressions: Sequence[Expression]) -> pa.Table:
+    def _query(self, text: str, rows: pa.Table, expressions: Sequence[ex.Expression]) -> pa.Table:
         columns = {each: rows.column(each) for each in columns_of(*expressions)}
         for expression in expressions:
-            for each in walk(expression):
-                if isinstance(each, TextSearch):
+            for each in ex.walk(expression):
+                if isinstance(each, ex.TextSearch):
                     columns[self._found(each)] = self._text_matches(each, rows)
         columns[_POSITION] = pa.array(np.arange(rows.num_rows))
         connection = self._connection()
@@ -132,21 +123,21 @@ class RowValues:
         finally:
             connection.unregister("rows")
 
-    def _text_matches(self, each: TextSearch, rows: pa.Table) -> pa.Array:
-        texts = rows.column(each.field.name)
-        query = self.known(each.query)
-        edits = None if each.edits is None else self.known(each.edits)
+    def _text_matches(self, text_search: ex.TextSearch, rows: pa.Table) -> pa.Array:
+        texts = rows.column(text_search.field.name)
+        query = self.known(text_search.query)
+        edits = None if text_search.edits is None else self.known(text_search.edits)
         assert query is not None
         if query[0] is None:
             return pa.nulls(rows.num_rows, pa.bool_())
         wanted, distance = query[0], 0 if edits is None else edits[0]
         assert isinstance(wanted, str)
         assert isinstance(distance, int)
-        return matches(texts, each.kind, wanted, distance)
+        return matches(texts, text_search.kind, wanted, distance)
 
-    def _found(self, each: TextSearch) -> str:
+    def _found(self, text_search: ex.TextSearch) -> str:
         """The column that says where a search found something."""
-        return self._searches.setdefault(each, f"{_FOUND}{len(self._searches)}")
+        return self._searches.setdefault(text_search, f"{_FOUND}{len(self._searches)}")
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._opened is None:

@@ -44,26 +44,11 @@ from omnigraph.mutate.overlay import (
 )
 from omnigraph.mutate.row_values import RowValues, columns_of
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key
+from omnigraph.query import typed as tq
 from omnigraph.query.expressions import Expression, PropertyOf
-from omnigraph.query.typed import (
-    DeleteStatement,
-    InsertStatement,
-    Presence,
-    TypedStatement,
-    UpdateStatement,
-)
-from omnigraph.schema.catalog import EdgeType
-from omnigraph.validation.constraints import (
-    FiniteKey,
-    InEnum,
-    ProperId,
-    Required,
-    TypeRules,
-    rules_of,
-    table_rules,
-    type_text,
-)
-from omnigraph.validation.input.columns import cast_column
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.validation import constraints
+from omnigraph.validation.input.columns import RawColumn, cast_column
 from omnigraph.validation.input.intake import one_by_one, table_key_of, take_in
 from omnigraph.validation.row_checks import check_rows
 from omnigraph.validation.violations import (
@@ -78,12 +63,12 @@ from omnigraph.validation.violations import (
 )
 
 if TYPE_CHECKING:
-    from omnigraph.schema.catalog import Catalog, NodeType
     from omnigraph.validation.input.casts import Fault
-    from omnigraph.validation.input.columns import RawColumn
 
 
-_ABOUT_VALUES: Final = Required | InEnum | FiniteKey | ProperId
+_ABOUT_VALUES: Final = (
+    constraints.Required | constraints.InEnum | constraints.FiniteKey | constraints.ProperId
+)
 
 
 def require_none(findings: Iterable[BadRows]) -> None:
@@ -99,7 +84,9 @@ def require_none(findings: Iterable[BadRows]) -> None:
     )
 
 
-def require_storable(rows: pa.Table, rules: TypeRules, columns: Collection[str]) -> None:
+def require_storable(
+    rows: pa.Table, rules: constraints.TypeRules, columns: Collection[str]
+) -> None:
     """Refuse values that these columns cannot store, even if the row is deleted later."""
     about_values = tuple(
         rule
@@ -135,7 +122,7 @@ class Inserts:
 
 
 def inserted_rows(
-    statements: Sequence[TypedStatement],
+    statements: Sequence[tq.TypedStatement],
     catalog: Catalog,
     values: RowValues,
     *,
@@ -149,11 +136,11 @@ def inserted_rows(
     """
     by_table: dict[str, list[int]] = {}
     for position, statement in enumerate(statements):
-        if isinstance(statement, InsertStatement):
+        if isinstance(statement, tq.InsertStatement):
             by_table.setdefault(statement.table_key, []).append(position)
     rows: dict[int, pa.Table] = {}
     ids: dict[str, pa.StringArray] = {}
-    declared, rules = catalog.tables(), table_rules(catalog)
+    declared, rules = catalog.tables(), constraints.table_rules(catalog)
     for table_key, positions in by_table.items():
         own = declared[table_key]
         given = [_values(statements[each], own, values) for each in positions]
@@ -167,17 +154,17 @@ def inserted_rows(
 
 
 def _values(
-    statement: TypedStatement, declared: NodeType | EdgeType, values: RowValues
+    statement: tq.TypedStatement, declared: NodeType | EdgeType, values: RowValues
 ) -> dict[str, Any]:
-    assert isinstance(statement, InsertStatement)
+    assert isinstance(statement, tq.InsertStatement)
     row: dict[str, Any] = {}
     computed = {}
-    for each in statement.assignments:
-        known = values.known(each.value)
+    for assignment in statement.assignments:
+        known = values.known(assignment.value)
         if known is None:
-            computed[each.property] = each.value
+            computed[assignment.property] = assignment.value
         else:
-            row[each.property] = known[0]
+            row[assignment.property] = known[0]
     if computed:
         answers = values.computed(_NO_ROW, list(computed.values()), statement.type)
         row |= {name: answer[0].as_py() for name, answer in zip(computed, answers, strict=True)}
@@ -199,39 +186,39 @@ def require_vector(declared: NodeType | EdgeType, name: str, *, given: bool) -> 
 
 
 def updated_rows(
-    statement: UpdateStatement, declared: NodeType | EdgeType, rows: pa.Table, values: RowValues
+    statement: tq.UpdateStatement, declared: NodeType | EdgeType, rows: pa.Table, values: RowValues
 ) -> pa.Table:
     """The rows with the assigned values in place of the old ones."""
     new = {name: rows.column(name) for name in rows.column_names}
     findings: list[BadRows] = []
-    for name, raw in _assigned(statement, rows, values).items():
+    for name, raw in _assign(statement, rows, values).items():
         column, faults = cast_column(raw, declared.properties[name].type)
-        findings += [_unstorable(declared, name, raw, each, rows) for each in faults]
+        findings += [_unstorable(declared, name, raw, fault, rows) for fault in faults]
         if isinstance(raw, list):
             require_vector(declared, name, given=raw[0] is not None)
             column = column.take(pa.array(np.zeros(rows.num_rows, np.int64)))
         new[name] = column
     require_none(findings)
     table = pa.Table.from_arrays(list(new.values()), schema=rows.schema)
-    assigned = {each.property for each in statement.assignments}
-    require_storable(table, rules_of(declared), assigned)
+    assigned = {assignment.property for assignment in statement.assignments}
+    require_storable(table, constraints.rules_of(declared), assigned)
     return table
 
 
-def _assigned(
-    statement: UpdateStatement, rows: pa.Table, values: RowValues
+def _assign(
+    statement: tq.UpdateStatement, rows: pa.Table, values: RowValues
 ) -> Mapping[str, RawColumn]:
     """What is assigned: a column, or a list with the one value that all rows get."""
     found: dict[str, RawColumn] = {}
     computed: dict[str, Expression] = {}
-    for each in statement.assignments:
-        known = values.known(each.value)
+    for assignment in statement.assignments:
+        known = values.known(assignment.value)
         if known is not None:
-            found[each.property] = [known[0]]
-        elif isinstance(each.value, PropertyOf):
-            found[each.property] = rows.column(each.value.name)
+            found[assignment.property] = [known[0]]
+        elif isinstance(assignment.value, PropertyOf):
+            found[assignment.property] = rows.column(assignment.value.name)
         else:
-            computed[each.property] = each.value
+            computed[assignment.property] = assignment.value
     if computed:
         answers = values.computed(rows, list(computed.values()), statement.type)
         found |= dict(zip(computed, answers, strict=True))
@@ -241,7 +228,7 @@ def _assigned(
 def _unstorable(
     declared: NodeType | EdgeType, name: str, raw: RawColumn, fault: Fault, rows: pa.Table
 ) -> BadRows:
-    expected = type_text(declared.properties[name].type)
+    expected = constraints.type_text(declared.properties[name].type)
 
     def message(row: int) -> str:
         value = raw[row]
@@ -266,7 +253,7 @@ class ReadyMutation:
     """A mutation and everything about it that does not depend on the graph."""
 
     catalog: Catalog
-    statements: tuple[TypedStatement, ...]
+    statements: tuple[tq.TypedStatement, ...]
     inserts: Inserts
     values: RowValues
 
@@ -314,11 +301,11 @@ class StatementRun:
         done = []
         for position, statement in enumerate(self._mutation.statements):
             match statement:
-                case InsertStatement():
+                case tq.InsertStatement():
                     counts = self._insert(statement, position)
-                case UpdateStatement():
+                case tq.UpdateStatement():
                     counts = self._update(statement)
-                case DeleteStatement():
+                case tq.DeleteStatement():
                     counts = self._delete(statement)
                 case _:
                     assert_never(statement)
@@ -326,19 +313,19 @@ class StatementRun:
             done.append(counts)
         return tuple(done)
 
-    def _insert(self, statement: InsertStatement, position: int) -> StatementCounts:
+    def _insert(self, statement: tq.InsertStatement, position: int) -> StatementCounts:
         table = self.overlay.table(statement.table_key)
         row = self._mutation.inserts.rows[position]
         row_id = row.column(ID_COLUMN)[0].as_py()
         pinned = self._present[statement.table_key]
         pinned = pinned.filter(pc.equal(pinned, row_id))
-        if statement.presence is Presence.NEW:
+        if statement.presence is tq.Presence.NEW:
             free = not len(pinned) or table.takes_charge_of(row_id)
             require_new(statement.table_key, row_id, taken=table.holds(row_id) or not free)
         table.put(row, pinned=pinned)
         return self._counts(statement.presence.value, statement, 1)
 
-    def _update(self, statement: UpdateStatement) -> StatementCounts:
+    def _update(self, statement: tq.UpdateStatement) -> StatementCounts:
         found = self._matches(statement, "update")
         if found.count:
             table = self.overlay.table(statement.table_key)
@@ -353,7 +340,7 @@ class StatementRun:
             table.put(new, pinned=found.ids)
         return self._counts("update", statement, found.count)
 
-    def _delete(self, statement: DeleteStatement) -> StatementCounts:
+    def _delete(self, statement: tq.DeleteStatement) -> StatementCounts:
         found = self._matches(statement, "delete")
         table = self.overlay.table(statement.table_key)
         table.remove(found.all_ids, pinned=found.ids)
@@ -363,7 +350,7 @@ class StatementRun:
         cascaded = sum(self._cascade(statement, each, found) for each in statement.incident)
         return replace(counts, edges=counts.edges + cascaded)
 
-    def _cascade(self, statement: DeleteStatement, edge_type: str, nodes: _Matches) -> int:
+    def _cascade(self, statement: tq.DeleteStatement, edge_type: str, nodes: _Matches) -> int:
         """Delete the edges of one type at deleted nodes; how many there were."""
         edge = self._catalog.edges[edge_type]
         ends = {SOURCE_COLUMN: edge.source, TARGET_COLUMN: edge.target}
@@ -385,7 +372,7 @@ class StatementRun:
         table.remove(ids, pinned=pinned)
         return len(ids)
 
-    def _matches(self, statement: UpdateStatement | DeleteStatement, verb: str) -> _Matches:
+    def _matches(self, statement: tq.UpdateStatement | tq.DeleteStatement, verb: str) -> _Matches:
         """All matches of a statement; beyond the limit they are counted only."""
         condition, own = statement.condition, statement.type
         table = self.overlay.table(statement.table_key)
@@ -411,7 +398,7 @@ class StatementRun:
         )
 
     def _candidates(
-        self, statement: UpdateStatement | DeleteStatement
+        self, statement: tq.UpdateStatement | tq.DeleteStatement
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
         """Pinned rows among which the matches are; none if the condition is known not to hold."""
         condition = statement.condition
@@ -421,7 +408,7 @@ class StatementRun:
             wanted = columns_of(condition)
             yield from self._pinned.candidates(statement.table_key, wanted, where)
 
-    def _counts(self, verb: str, statement: TypedStatement, count: int) -> StatementCounts:
+    def _counts(self, verb: str, statement: tq.TypedStatement, count: int) -> StatementCounts:
         declared = self._catalog.tables()[statement.table_key]
         is_edge = isinstance(declared, EdgeType)
         return StatementCounts(

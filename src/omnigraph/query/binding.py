@@ -15,33 +15,11 @@ from typing import Final, NoReturn, TypeAlias, TypeGuard, assert_never
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.query import expressions as ex
+from omnigraph.query import typed as tq
 from omnigraph.query.checks.literals import as_f32
-from omnigraph.query.expressions import (
-    Constant,
-    Expression,
-    Fusion,
-    Now,
-    Parameter,
-    TextSearch,
-    walk,
-)
-from omnigraph.query.typed import (
-    Block,
-    InsertStatement,
-    TypedParameter,
-    TypedQuery,
-    TypedRead,
-    TypedWrite,
-)
 from omnigraph.query.types import INTEGER_LIMITS, show_with_null
-from omnigraph.schema.catalog import (
-    EnumType,
-    ListType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 
 BoundValue: TypeAlias = (
     str | int | float | bool | bytes | dt.date | dt.datetime | tuple["BoundValue", ...] | None
@@ -57,48 +35,54 @@ class BoundParameters:
     now: dt.datetime
 
 
-def is_known(each: Expression) -> TypeGuard[Constant | Parameter | Now]:
+def is_known(expression: ex.Expression) -> TypeGuard[ex.Constant | ex.Parameter | ex.Now]:
     """Whether an expression has its value before anything is read."""
-    return isinstance(each, Constant | Parameter | Now)
+    return isinstance(expression, ex.Constant | ex.Parameter | ex.Now)
 
 
-def known_value(each: Expression, parameters: BoundParameters) -> BoundValue:
+def known_value(expression: ex.Expression, parameters: BoundParameters) -> BoundValue:
     """The value of an expression that reads no row."""
-    match each:
-        case Constant():
-            return each.value
-        case Parameter():
-            return parameters.values[each.name]
-        case Now():
+    match expression:
+        case ex.Constant():
+            return expression.value
+        case ex.Parameter():
+            return parameters.values[expression.name]
+        case ex.Now():
             return parameters.now
         case _:
-            raise AssertionError(f"{type(each).__name__} is not known before the run")
+            raise AssertionError(f"{type(expression).__name__} is not known before the run")
 
 
-def known_count(each: Expression, parameters: BoundParameters) -> int:
+def known_count(expression: ex.Expression, parameters: BoundParameters) -> int:
     """A `limit`, an `offset` or another number that binding has checked."""
-    value = known_value(each, parameters)
+    value = known_value(expression, parameters)
     assert isinstance(value, int)
     return value
 
 
-def known_vector(each: Expression, parameters: BoundParameters) -> tuple[float, ...] | None:
+def known_vector(
+    expression: ex.Expression, parameters: BoundParameters
+) -> tuple[float, ...] | None:
     """The vector of a vector search; None if it is null."""
-    value = known_value(each, parameters)
+    value = known_value(expression, parameters)
     if value is None:
         return None
     assert isinstance(value, tuple)
     return tuple(float(number) for number in value if isinstance(number, int | float))
 
 
-def bind(query: TypedQuery, given: Mapping[str, object], *, now: dt.datetime) -> BoundParameters:
+def bind(query: tq.TypedQuery, given: Mapping[str, object], *, now: dt.datetime) -> BoundParameters:
     """The values of a run.
 
     Raises:
         InvalidInputError: a parameter is missing, unknown, null or of another type.
     """
-    declared = {each.name: each for each in query.parameters}
-    missing = [each for each in query.parameters if not each.nullable and each.name not in given]
+    declared = {parameter.name: parameter for parameter in query.parameters}
+    missing = [
+        parameter
+        for parameter in query.parameters
+        if not parameter.nullable and parameter.name not in given
+    ]
     if missing:
         listed = ", ".join(f"${each.name}" for each in missing)
         raise InvalidInputError(
@@ -117,44 +101,44 @@ def bind(query: TypedQuery, given: Mapping[str, object], *, now: dt.datetime) ->
     return BoundParameters(values=values, now=now.astimezone(dt.UTC))
 
 
-def _shown(each: TypedParameter) -> str:
+def _shown(each: tq.TypedParameter) -> str:
     return f"${each.name}: {show_with_null(each.type, nullable=each.nullable)}"
 
 
-def _listed(query: TypedQuery) -> str:
+def _listed(query: tq.TypedQuery) -> str:
     if not query.parameters:
         return "it has none."
-    return f"it has {', '.join(_shown(each) for each in query.parameters)}."
+    return f"it has {', '.join(_shown(parameter) for parameter in query.parameters)}."
 
 
-def _bound(query: TypedQuery, declared: TypedParameter, value: object) -> BoundValue:
+def _bound(query: tq.TypedQuery, declared: tq.TypedParameter, value: object) -> BoundValue:
     if value is None:
         if declared.nullable:
             return None
         _refuse(query, declared, "is null")
     try:
-        return _converted(declared.type, value)
+        return _convert(declared.type, value)
     except (TypeError, ValueError) as error:
         _refuse(query, declared, str(error))
 
 
-def _refuse(query: TypedQuery, declared: TypedParameter, why: str) -> NoReturn:
+def _refuse(query: tq.TypedQuery, declared: tq.TypedParameter, why: str) -> NoReturn:
     raise InvalidInputError(
         f"parameter ${declared.name} of query {query.name} {why}",
         next_step=f"Give it as {_shown(declared)}.",
     )
 
 
-def _converted(target: PropertyType, value: object) -> BoundValue:
+def _convert(target: ct.PropertyType, value: object) -> BoundValue:
     match target:
-        case ScalarType():
+        case ct.ScalarType():
             return _scalar(target.scalar, value)
-        case ListType():
+        case ct.ListType():
             items = _items(value)
             return tuple(None if each is None else _scalar(target.item, each) for each in items)
-        case VectorType():
+        case ct.VectorType():
             return _vector(target, value)
-        case EnumType():
+        case ct.EnumType():
             return _text(value)
         case _:
             assert_never(target)
@@ -166,28 +150,28 @@ def _items(value: object) -> Sequence[object]:
     return tuple(value)
 
 
-def _vector(target: VectorType, value: object) -> tuple[float, ...]:
-    numbers = tuple(_float(Scalar.F32, each) for each in _items(value))
+def _vector(target: ct.VectorType, value: object) -> tuple[float, ...]:
+    numbers = tuple(_float(ct.Scalar.F32, each) for each in _items(value))
     if len(numbers) != target.size:
         raise ValueError(f"has {len(numbers)} numbers, expected {target.size}")
     return numbers
 
 
-def _scalar(scalar: Scalar, value: object) -> BoundValue:
+def _scalar(scalar: ct.Scalar, value: object) -> BoundValue:
     match scalar:
-        case Scalar.STRING:
+        case ct.Scalar.STRING:
             return _text(value)
-        case Scalar.BLOB:
+        case ct.Scalar.BLOB:
             return value if isinstance(value, bytes) else _text(value)
-        case Scalar.BOOL:
+        case ct.Scalar.BOOL:
             if not isinstance(value, bool):
                 raise TypeError(f"is {_kind(value)}, expected true or false")
             return value
-        case Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64:
+        case ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64:
             return _integer(scalar, value)
-        case Scalar.F32 | Scalar.F64:
+        case ct.Scalar.F32 | ct.Scalar.F64:
             return _float(scalar, value)
-        case Scalar.DATE | Scalar.DATETIME:
+        case ct.Scalar.DATE | ct.Scalar.DATETIME:
             return _date(scalar, value)
         case _:
             assert_never(scalar)
@@ -207,7 +191,7 @@ def _text(value: object) -> str:
     return value
 
 
-def _integer(scalar: Scalar, value: object) -> int:
+def _integer(scalar: ct.Scalar, value: object) -> int:
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -218,11 +202,11 @@ def _integer(scalar: Scalar, value: object) -> int:
     return value
 
 
-def _float(scalar: Scalar, value: object) -> float:
+def _float(scalar: ct.Scalar, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"is {_kind(value)}, expected a number")
     try:
-        number = as_f32(value) if scalar is Scalar.F32 else float(value)
+        number = as_f32(value) if scalar is ct.Scalar.F32 else float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
@@ -230,8 +214,8 @@ def _float(scalar: Scalar, value: object) -> float:
     return number
 
 
-def _date(scalar: Scalar, value: object) -> dt.date | dt.datetime:
-    if scalar is Scalar.DATE:
+def _date(scalar: ct.Scalar, value: object) -> dt.date | dt.datetime:
+    if scalar is ct.Scalar.DATE:
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return value
         try:
@@ -250,18 +234,18 @@ def _date(scalar: Scalar, value: object) -> dt.date | dt.datetime:
         ) from None
 
 
-def _check_counts(query: TypedQuery, values: Mapping[str, BoundValue]) -> None:
+def _check_counts(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> None:
     """Numbers with a lower bound: `limit`, `offset`, edits, k of `rrf`."""
     least: dict[str, tuple[int, int | None]] = {}
-    if isinstance(query.body, TypedRead):
+    if isinstance(query.body, tq.TypedRead):
         for count in (query.body.limit, query.body.offset):
-            if isinstance(count, Parameter):
+            if isinstance(count, ex.Parameter):
                 least[count.name] = (0, None)
     for expression in _expressions(query.body):
-        for each in walk(expression):
-            if isinstance(each, Fusion) and isinstance(each.k, Parameter):
+        for each in ex.walk(expression):
+            if isinstance(each, ex.Fusion) and isinstance(each.k, ex.Parameter):
                 least[each.k.name] = (1, None)
-            elif isinstance(each, TextSearch) and isinstance(each.edits, Parameter):
+            elif isinstance(each, ex.TextSearch) and isinstance(each.edits, ex.Parameter):
                 least[each.edits.name] = (0, 2)
     for name, (low, high) in least.items():
         value = values[name]
@@ -274,14 +258,18 @@ def _check_counts(query: TypedQuery, values: Mapping[str, BoundValue]) -> None:
             )
 
 
-def _expressions(body: TypedRead | TypedWrite) -> list[Expression]:
-    if isinstance(body, TypedWrite):
-        changes = [each for each in body.statements if not isinstance(each, InsertStatement)]
-        return [each.condition for each in changes]
-    found = [each.expression for each in body.projections]
+def _expressions(body: tq.TypedRead | tq.TypedWrite) -> list[ex.Expression]:
+    if isinstance(body, tq.TypedWrite):
+        changes = [
+            statement
+            for statement in body.statements
+            if not isinstance(statement, tq.InsertStatement)
+        ]
+        return [change.condition for change in changes]
+    found = [projection.expression for projection in body.projections]
     found += [each.expression for each in body.order]
     found += [] if body.ranking is None else [body.ranking]
-    pending: list[Block] = [body.block]
+    pending: list[tq.Block] = [body.block]
     while pending:
         block = pending.pop()
         found += block.filters

@@ -43,7 +43,7 @@ PROPERTIES_FIELD: Final = "properties"
 
 def arrow_schema(columns: Iterable[Column], catalog: Catalog) -> pa.Schema:
     """The schema of a result."""
-    return pa.schema([arrow_field(each, catalog) for each in columns])
+    return pa.schema([arrow_field(column, catalog) for column in columns])
 
 
 def arrow_field(column: Column, catalog: Catalog) -> pa.Field:
@@ -67,8 +67,8 @@ def entity_struct(entity: EntityType, catalog: Catalog) -> pa.StructType:
     texts = [pa.field(name, pa.string()) for name in (ID_COLUMN, TYPE_FIELD, *ends)]
     properties = pa.struct(
         [
-            pa.field(each.name, arrow.arrow_type(each.type))
-            for each in struct_properties(entity, catalog)
+            pa.field(struct_property.name, arrow.arrow_type(struct_property.type))
+            for struct_property in struct_properties(entity, catalog)
         ]
     )
     return pa.struct([*texts, pa.field(PROPERTIES_FIELD, properties)])

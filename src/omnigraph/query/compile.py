@@ -17,6 +17,7 @@ from omnigraph.errors import QueryInvalidError
 from omnigraph.language.diagnostics import Diagnostic, Severity, Suggestions
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.query import ast
+from omnigraph.query import typed as tq
 from omnigraph.query.checks.literals import number_constant, string_constant
 from omnigraph.query.checks.pattern import check_block
 from omnigraph.query.checks.results import check_count, check_order, check_projections
@@ -24,24 +25,8 @@ from omnigraph.query.checks.scope import Findings, Scope
 from omnigraph.query.checks.writes import check_statement
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.parser import parse_queries
-from omnigraph.query.typed import (
-    Block,
-    DeleteStatement,
-    TypedParameter,
-    TypedQuery,
-    TypedRead,
-    TypedWrite,
-)
 from omnigraph.query.types import BLOB
-from omnigraph.schema.catalog import (
-    ByName,
-    Catalog,
-    ListType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.parser import type_hint
 from omnigraph.schema.resolve import VECTOR, VECTOR_SIZE_MAX
 
@@ -54,11 +39,11 @@ class CheckedQuery:
     """A query with its findings; `typed` is None if one of them is an error."""
 
     declaration: ast.QueryDeclaration
-    typed: TypedQuery | None
+    typed: tq.TypedQuery | None
     findings: tuple[Diagnostic, ...]
 
 
-def check_queries(parsed: ast.QueryFile, catalog: Catalog) -> tuple[CheckedQuery, ...]:
+def check_queries(parsed: ast.QueryFile, catalog: ct.Catalog) -> tuple[CheckedQuery, ...]:
     """Every query of a file, in source order."""
     names: set[str] = set()
     checked: list[CheckedQuery] = []
@@ -84,22 +69,24 @@ def check_queries(parsed: ast.QueryFile, catalog: Catalog) -> tuple[CheckedQuery
 
 
 def _check_query(
-    declaration: ast.QueryDeclaration, catalog: Catalog, findings: Findings
-) -> TypedQuery | None:
+    declaration: ast.QueryDeclaration, catalog: ct.Catalog, findings: Findings
+) -> tq.TypedQuery | None:
     _check_names(declaration, findings)
     notes = _notes(declaration, findings)
     parameters = _parameters(declaration, findings)
     scope = Scope(catalog=catalog, findings=findings, parameters=parameters)
-    body: TypedRead | TypedWrite | None
+    body: tq.TypedRead | tq.TypedWrite | None
     if isinstance(declaration.body, ast.ReadBody):
         body = _check_read(declaration.body, scope)
     else:
         body = _check_write(declaration.body, scope)
-    typed_parameters = tuple(each for each in parameters.values() if each is not None)
+    typed_parameters = tuple(
+        parameter for parameter in parameters.values() if parameter is not None
+    )
     if body is None or len(typed_parameters) < len(parameters):
         return None
     writes = tuple(sorted(set(_writes(body))))
-    return TypedQuery(
+    return tq.TypedQuery(
         name=declaration.name.text,
         parameters=typed_parameters,
         description=notes.get("description"),
@@ -111,9 +98,13 @@ def _check_query(
 
 
 def _check_names(declaration: ast.QueryDeclaration, findings: Findings) -> None:
-    names = [declaration.name, *(each.name for each in declaration.parameters)]
+    names = [declaration.name, *(parameter.name for parameter in declaration.parameters)]
     if isinstance(declaration.body, ast.ReadBody):
-        names += [each.alias for each in declaration.body.projections if each.alias is not None]
+        names += [
+            projection.alias
+            for projection in declaration.body.projections
+            if projection.alias is not None
+        ]
     for name in names:
         if len(name.text) > NAME_CHARACTERS_MAX:
             findings.error(
@@ -146,55 +137,64 @@ def _notes(declaration: ast.QueryDeclaration, findings: Findings) -> dict[str, s
 
 def _parameters(
     declaration: ast.QueryDeclaration, findings: Findings
-) -> dict[str, TypedParameter | None]:
-    parameters: dict[str, TypedParameter | None] = {}
-    for each in declaration.parameters:
-        name = each.name.text
+) -> dict[str, tq.TypedParameter | None]:
+    parameters: dict[str, tq.TypedParameter | None] = {}
+    for parameter in declaration.parameters:
+        name = parameter.name.text
         if name in parameters:
             findings.error(
-                Rule.DUPLICATE_PARAMETER, each.name.span, f"`${name[:80]}` is declared twice"
+                Rule.DUPLICATE_PARAMETER, parameter.name.span, f"`${name[:80]}` is declared twice"
             )
             continue
         if name == "_":
             findings.error(
-                Rule.ANONYMOUS_VARIABLE, each.name.span, "a parameter needs a name other than `$_`"
+                Rule.ANONYMOUS_VARIABLE,
+                parameter.name.span,
+                "a parameter needs a name other than `$_`",
             )
-        declared = _parameter_type(each, findings)
+        declared = _parameter_type(parameter, findings)
         parameters[name] = (
             None
             if declared is None
-            else TypedParameter(name=name, type=declared, nullable=each.nullable)
+            else tq.TypedParameter(name=name, type=declared, nullable=parameter.nullable)
         )
     return parameters
 
 
-def _parameter_type(each: ast.ParameterDeclaration, findings: Findings) -> PropertyType | None:
-    scalars = {scalar.value: scalar for scalar in Scalar}
-    name = each.type.text
-    if each.size is not None:
-        size = number_constant(each.size, findings)
+def _parameter_type(
+    parameter_declaration: ast.ParameterDeclaration, findings: Findings
+) -> ct.PropertyType | None:
+    scalars = {scalar.value: scalar for scalar in ct.Scalar}
+    name = parameter_declaration.type.text
+    if parameter_declaration.size is not None:
+        size = number_constant(parameter_declaration.size, findings)
         fits = size is not None and isinstance(size.value, int)
-        if name == VECTOR and not each.listed and fits:
+        if name == VECTOR and not parameter_declaration.listed and fits:
             assert size is not None
             assert isinstance(size.value, int)
             if 1 <= size.value <= VECTOR_SIZE_MAX:
-                return VectorType(size=size.value)
+                return ct.VectorType(size=size.value)
         hint = f"write `Vector(n)` with 1 to {VECTOR_SIZE_MAX} numbers"
     elif name in scalars:
-        if not each.listed:
-            return ScalarType(scalar=scalars[name])
+        if not parameter_declaration.listed:
+            return ct.ScalarType(scalar=scalars[name])
         if scalars[name] is not BLOB.scalar:
-            return ListType(item=scalars[name])
+            return ct.ListType(item=scalars[name])
         hint = "a list holds base types other than Blob"
     elif name == VECTOR:
         hint = "write its size: `Vector(384)`"
     else:
         hint = type_hint(name)
-    findings.error(Rule.PARAMETER_TYPE, each.type.span, "this is not a type for a parameter", hint)
+    findings.error(
+        Rule.PARAMETER_TYPE,
+        parameter_declaration.type.span,
+        "this is not a type for a parameter",
+        hint,
+    )
     return None
 
 
-def _check_read(body: ast.ReadBody, scope: Scope) -> TypedRead | None:
+def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
     checked = check_block(body.clauses, scope)
     if not checked.scope.variables:
         scope.findings.error(
@@ -207,7 +207,7 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> TypedRead | None:
     order = check_order(body, projections, checked.scope, grouped=grouped)
     limit = check_count(body.limit, "limit", scope)
     offset = check_count(body.offset, "offset", scope)
-    return TypedRead(
+    return tq.TypedRead(
         block=checked.block,
         projections=projections,
         distinct=body.distinct,
@@ -219,33 +219,33 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> TypedRead | None:
     )
 
 
-def _check_write(body: ast.WriteBody, scope: Scope) -> TypedWrite | None:
-    typed = [check_statement(each, scope) for each in body.statements]
+def _check_write(body: ast.WriteBody, scope: Scope) -> tq.TypedWrite | None:
+    typed = [check_statement(statement, scope) for statement in body.statements]
     whole = tuple(each for each in typed if each is not None)
-    return TypedWrite(statements=whole) if len(whole) == len(typed) else None
+    return tq.TypedWrite(statements=whole) if len(whole) == len(typed) else None
 
 
-def _writes(body: TypedRead | TypedWrite) -> Iterator[str]:
-    if isinstance(body, TypedRead):
+def _writes(body: tq.TypedRead | tq.TypedWrite) -> Iterator[str]:
+    if isinstance(body, tq.TypedRead):
         return
-    for each in body.statements:
-        yield each.table_key
-        if isinstance(each, DeleteStatement):
-            yield from map(edge_table_key, each.incident)
+    for statement in body.statements:
+        yield statement.table_key
+        if isinstance(statement, tq.DeleteStatement):
+            yield from map(edge_table_key, statement.incident)
 
 
-def _reads(body: TypedRead | TypedWrite, catalog: Catalog) -> Iterator[str]:
-    if isinstance(body, TypedRead):
+def _reads(body: tq.TypedRead | tq.TypedWrite, catalog: ct.Catalog) -> Iterator[str]:
+    if isinstance(body, tq.TypedRead):
         yield from _block_reads(body.block)
         return
-    for each in body.statements:
-        edge = catalog.edges.get(each.type)
-        if edge is not None and each.table_key == edge_table_key(each.type):
+    for statement in body.statements:
+        edge = catalog.edges.get(statement.type)
+        if edge is not None and statement.table_key == edge_table_key(statement.type):
             yield node_table_key(edge.source)
             yield node_table_key(edge.target)
 
 
-def _block_reads(block: Block) -> Iterator[str]:
+def _block_reads(block: tq.Block) -> Iterator[str]:
     for binding in block.bindings:
         yield from map(node_table_key, binding.type.types)
     for traversal in block.traversals:
@@ -256,7 +256,7 @@ def _block_reads(block: Block) -> Iterator[str]:
         yield from _block_reads(inner)
 
 
-def compile_queries(text: str, *, catalog: Catalog, filename: str) -> ByName[TypedQuery]:
+def compile_queries(text: str, *, catalog: ct.Catalog, filename: str) -> ct.ByName[tq.TypedQuery]:
     """All queries of a file by name, in source order.
 
     Raises:
@@ -269,12 +269,16 @@ def compile_queries(text: str, *, catalog: Catalog, filename: str) -> ByName[Typ
     findings = tuple(finding for each in checked for finding in each.findings)
     if any(each.severity is Severity.ERROR for each in findings):
         raise QueryInvalidError(filename, findings, text=text)
-    return ByName(each.typed for each in checked if each.typed is not None)
+    return ct.ByName(each.typed for each in checked if each.typed is not None)
 
 
-def diagnose_queries(text: str, *, catalog: Catalog) -> tuple[Diagnostic, ...]:
+def diagnose_queries(text: str, *, catalog: ct.Catalog) -> tuple[Diagnostic, ...]:
     """Every finding about a text in source order; empty for valid queries."""
     parsed = parse_queries(text)
     if isinstance(parsed, Diagnostic):
         return (parsed,)
-    return tuple(finding for each in check_queries(parsed, catalog) for finding in each.findings)
+    return tuple(
+        finding
+        for check_query in check_queries(parsed, catalog)
+        for finding in check_query.findings
+    )

@@ -290,45 +290,49 @@ Expression: TypeAlias = (
 )
 
 
-def operands(each: Expression) -> tuple[Expression, ...]:  # noqa: C901, PLR0911, PLR0912
+def operands(expression: Expression) -> tuple[Expression, ...]:  # noqa: C901, PLR0911, PLR0912
     """The expressions directly inside another."""
-    match each:
+    match expression:
         case Constant() | Parameter() | Now() | PropertyOf() | TypeName() | Entity() | PartOfPath():
             return ()
         case Arithmetic() | Comparison():
-            return each.left, each.right
+            return expression.left, expression.right
         case Negation() | Not() | IsNull():
-            return (each.operand,)
+            return (expression.operand,)
         case StringTest():
-            return each.text, each.part
+            return expression.text, expression.part
         case Membership():
-            return each.item, each.collection
+            return expression.item, expression.collection
         case And() | Or():
-            return each.operands
+            return expression.operands
         case TextSearch():
-            return (each.field, each.query, *(() if each.edits is None else (each.edits,)))
+            return (
+                expression.field,
+                expression.query,
+                *(() if expression.edits is None else (expression.edits,)),
+            )
         case Distance() | TextScore():
-            return each.field, each.query
+            return expression.field, expression.query
         case Fusion():
-            return each.first, each.second, each.k
+            return expression.first, expression.second, expression.k
         case Aggregate():
-            return () if each.argument is None else (each.argument,)
+            return () if expression.argument is None else (expression.argument,)
         case _:
-            assert_never(each)
+            assert_never(expression)
 
 
-def walk(each: Expression) -> Iterator[Expression]:
+def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and everything inside it, outer ones first."""
-    yield each
-    for inner in operands(each):
+    yield expression
+    for inner in operands(expression):
         yield from walk(inner)
 
 
-def variables_of(each: Expression) -> frozenset[str]:
+def variables_of(expression: Expression) -> frozenset[str]:
     """The variables of the pattern that an expression reads."""
     return frozenset(
         inner.variable
-        for inner in walk(each)
+        for inner in walk(expression)
         if isinstance(inner, PropertyOf | TypeName | Entity | PartOfPath)
     )
 
@@ -336,7 +340,7 @@ def variables_of(each: Expression) -> frozenset[str]:
 def conjuncts(condition: Expression) -> tuple[Expression, ...]:
     """The conditions that must all be true for the whole to be true."""
     if isinstance(condition, And):
-        return tuple(part for each in condition.operands for part in conjuncts(each))
+        return tuple(part for operand in condition.operands for part in conjuncts(operand))
     return (condition,)
 
 
@@ -346,4 +350,4 @@ def all_of(conditions: tuple[Expression, ...]) -> Expression | None:
         return None
     if len(conditions) == 1:
         return conditions[0]
-    return And(operands=conditions, nullable=any(each.nullable for each in conditions))
+    return And(operands=conditions, nullable=any(condition.nullable for condition in conditions))

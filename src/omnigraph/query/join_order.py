@@ -11,19 +11,8 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from omnigraph.names import ID_COLUMN
+from omnigraph.query import expressions as ex
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.expressions import (
-    Comparison,
-    Constant,
-    Expression,
-    Membership,
-    Now,
-    Parameter,
-    PropertyOf,
-    all_of,
-    conjuncts,
-    variables_of,
-)
 from omnigraph.query.plan import Anti, Cross, Expand, Filter, Optional, Outer, Plan, Scan
 from omnigraph.query.typed import Block, EdgeDirection, TypedBinding, TypedTraversal
 from omnigraph.schema.catalog import Catalog
@@ -49,17 +38,17 @@ _TURNED: Final = {
 def merge_bindings(block: Block) -> Block:
     """A variable that is bound several times is bound once, with all its conditions."""
     merged: dict[str, TypedBinding] = {}
-    for each in block.bindings:
-        earlier = merged.get(each.variable)
+    for binding in block.bindings:
+        earlier = merged.get(binding.variable)
         conditions = () if earlier is None else earlier.conditions
-        together = tuple(dict.fromkeys((*conditions, *each.conditions)))
-        merged[each.variable] = replace(each, conditions=together)
+        together = tuple(dict.fromkeys((*conditions, *binding.conditions)))
+        merged[binding.variable] = replace(binding, conditions=together)
     return replace(
         block,
         bindings=tuple(merged.values()),
         filters=tuple(dict.fromkeys(block.filters)),
-        optionals=tuple(merge_bindings(each) for each in block.optionals),
-        negations=tuple(merge_bindings(each) for each in block.negations),
+        optionals=tuple(merge_bindings(optional) for optional in block.optionals),
+        negations=tuple(merge_bindings(negation) for negation in block.negations),
     )
 
 
@@ -70,7 +59,7 @@ def first_declared(candidates: Sequence[str], block: Block, catalog: Catalog) ->
 
 def most_selective(candidates: Sequence[str], block: Block, catalog: Catalog) -> str:
     """Starts where the fewest rows are expected: an id or a key first, then a unique value."""
-    return min(candidates, key=lambda each: _selectivity(each, block, catalog))
+    return min(candidates, key=lambda candidate: _selectivity(candidate, block, catalog))
 
 
 def fewest_rows(sizes: Mapping[str, int]) -> ChooseStart:
@@ -86,18 +75,24 @@ def fewest_rows(sizes: Mapping[str, int]) -> ChooseStart:
             most = _ROWS_LEFT[_selectivity(variable, block, catalog)]
             return min(rows, most) if most > 1 else rows * most
 
-        return min(candidates, key=lambda each: (expected(each), candidates.index(each)))
+        return min(
+            candidates, key=lambda candidate: (expected(candidate), candidates.index(candidate))
+        )
 
     return chosen
 
 
-def arrange(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Plan:
+def order_joins(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Plan:
     """The plan of a pattern; that of a nested pattern starts from the rows around it."""
     plan: Plan | None = None
     if block.outer:
         plan = _follow(Outer(variables=block.outer), set(block.outer), block.traversals)
     reached = _reached_from_outside(block)
-    left = [each for each in _required_variables(block) if each not in reached]
+    left = [
+        required_variable
+        for required_variable in _required_variables(block)
+        if required_variable not in reached
+    ]
     while left:
         group = _connected(left[0], block.traversals)
         start = choose_start([each for each in left if each in group], block, catalog)
@@ -106,17 +101,17 @@ def arrange(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Plan:
         plan = part if plan is None else Cross(left=plan, right=part)
         left = [each for each in left if each not in group]
     assert plan is not None
-    conditions = [part for each in block.bindings for part in each.conditions]
-    plan = _filtered(plan, conditions)
+    conditions = [part for binding in block.bindings for part in binding.conditions]
+    plan = _filter(plan, conditions)
     for inner in block.optionals:
         plan = Optional(
             input=plan,
-            inner=arrange(inner, catalog, choose_start),
+            inner=order_joins(inner, catalog, choose_start),
             introduced=inner.introduced,
         )
-    plan = _filtered(plan, block.filters)
+    plan = _filter(plan, block.filters)
     for inner in block.negations:
-        plan = Anti(input=plan, inner=arrange(inner, catalog, choose_start))
+        plan = Anti(input=plan, inner=order_joins(inner, catalog, choose_start))
     return plan
 
 
@@ -130,14 +125,14 @@ def _follow(plan: Plan, known: set[str], traversals: Sequence[TypedTraversal]) -
     return plan
 
 
-def _filtered(plan: Plan, conditions: Iterable[Expression]) -> Plan:
-    predicate = all_of(tuple(conditions))
+def _filter(plan: Plan, conditions: Iterable[ex.Expression]) -> Plan:
+    predicate = ex.all_of(tuple(conditions))
     return plan if predicate is None else Filter(input=plan, predicate=predicate)
 
 
 def _required_variables(block: Block) -> list[str]:
     """The nodes that the pattern itself binds, bindings first."""
-    names = dict.fromkeys(each.variable for each in block.bindings)
+    names = dict.fromkeys(binding.variable for binding in block.bindings)
     for traversal in block.traversals:
         names.update(dict.fromkeys((traversal.left, traversal.right)))
     return list(names)
@@ -158,8 +153,8 @@ def _connected(variable: str, traversals: Sequence[TypedTraversal]) -> frozenset
     grown = True
     while grown:
         grown = False
-        for each in traversals:
-            ends = {each.left, each.right}
+        for traversal in traversals:
+            ends = {traversal.left, traversal.right}
             if ends & group and not ends <= group:
                 group |= ends
                 grown = True
@@ -173,10 +168,10 @@ def _reached_from_outside(block: Block) -> frozenset[str]:
 def _types_of(variable: str, block: Block) -> tuple[str, ...]:
     """The node types that a variable can have by everything the pattern says about it."""
     possible: set[str] | None = None
-    said = [each.type.types for each in block.bindings if each.variable == variable]
-    for each in block.traversals:
-        said += [each.left_type.types] if each.left == variable else []
-        said += [each.right_type.types] if each.right == variable else []
+    said = [binding.type.types for binding in block.bindings if binding.variable == variable]
+    for traversal in block.traversals:
+        said += [traversal.left_type.types] if traversal.left == variable else []
+        said += [traversal.right_type.types] if traversal.right == variable else []
     for types in said:
         possible = set(types) if possible is None else possible & set(types)
     assert possible is not None
@@ -215,14 +210,14 @@ def _selectivity(variable: str, block: Block, catalog: Catalog) -> int:
         for condition in (
             *(
                 each
-                for one in block.bindings
-                if one.variable == variable
-                for each in one.conditions
+                for binding in block.bindings
+                if binding.variable == variable
+                for each in binding.conditions
             ),
             *block.filters,
         )
-        for part in conjuncts(condition)
-        if variables_of(part) == {variable}
+        for part in ex.conjuncts(condition)
+        if ex.variables_of(part) == {variable}
     ]
     given = {name for each in conditions if (name := _equated_property(each)) is not None}
     types = _types_of(variable, block)
@@ -230,19 +225,21 @@ def _selectivity(variable: str, block: Block, catalog: Catalog) -> int:
         return _BY_ID
     if _covers(given, types, catalog, unique=True):
         return _BY_UNIQUE
-    if given or any(isinstance(each, Membership) for each in conditions):
+    if given or any(isinstance(each, ex.Membership) for each in conditions):
         return _BY_VALUE
     return _BY_CONDITION if conditions else _BY_NOTHING
 
 
-def _equated_property(condition: Expression) -> str | None:
-    if not isinstance(condition, Comparison) or condition.operator is not BinaryOperator.EQUAL:
+def _equated_property(condition: ex.Expression) -> str | None:
+    if not isinstance(condition, ex.Comparison) or condition.operator is not BinaryOperator.EQUAL:
         return None
     for one, other in (
         (condition.left, condition.right),
         (condition.right, condition.left),
     ):
-        if isinstance(one, PropertyOf) and isinstance(other, Constant | Parameter | Now):
+        if isinstance(one, ex.PropertyOf) and isinstance(
+            other, ex.Constant | ex.Parameter | ex.Now
+        ):
             return one.name
     return None
 

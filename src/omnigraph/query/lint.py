@@ -20,13 +20,7 @@ from omnigraph.query.planning import plan_query
 from omnigraph.query.prune_empty import can_have_rows
 from omnigraph.query.typed import Column, TypedQuery, UpdateStatement
 from omnigraph.query.types import EdgeOf, NodeOf, show
-from omnigraph.schema.catalog import (
-    Catalog,
-    EnumType,
-    ListType,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +67,14 @@ class LintReport:
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
         first = () if self.refusal is None else (self.refusal,)
-        return (*first, *(finding for each in self.queries for finding in each.findings))
+        return (*first, *(finding for query in self.queries for finding in query.findings))
 
     @property
     def has_errors(self) -> bool:
-        return any(each.severity is Severity.ERROR for each in self.findings)
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
 
 
-def lint_queries(text: str, *, catalog: Catalog) -> LintReport:
+def lint_queries(text: str, *, catalog: ct.Catalog) -> LintReport:
     """Every error and every warning about a text."""
     parsed = parse_queries(text)
     if isinstance(parsed, Diagnostic):
@@ -109,8 +103,8 @@ def describe(query: TypedQuery) -> QueryDescriptor:
         description=query.description,
         instruction=query.instruction,
         parameters=tuple(
-            _field(Column(name=each.name, type=each.type, nullable=each.nullable))
-            for each in query.parameters
+            _field(Column(name=parameter.name, type=parameter.type, nullable=parameter.nullable))
+            for parameter in query.parameters
         ),
         result=tuple(map(_field, query.columns)),
         reads=query.reads,
@@ -121,17 +115,17 @@ def describe(query: TypedQuery) -> QueryDescriptor:
 def _field(column: Column) -> ResultField:
     kind, item, size = show(column.type), None, None
     match column.type:
-        case ListType():
+        case ct.ListType():
             kind, item = "List", column.type.item.value
-        case VectorType():
+        case ct.VectorType():
             kind, size = "Vector", column.type.size
-        case EnumType():
+        case ct.EnumType():
             kind = "String"
         case NodeOf():
             kind = "Node"
         case EdgeOf():
             kind = "Edge"
-        case ScalarType():
+        case ct.ScalarType():
             pass
         case _:
             assert_never(column.type)
@@ -140,17 +134,17 @@ def _field(column: Column) -> ResultField:
     )
 
 
-def _advice(checked: CheckedQuery, catalog: Catalog) -> Iterator[Diagnostic]:
+def _advice(checked: CheckedQuery, catalog: ct.Catalog) -> Iterator[Diagnostic]:
     if checked.typed is None:
         return
     declaration = checked.declaration
     used = _variables_in(declaration.body)
-    for each in declaration.parameters:
-        if each.name.text not in used:
+    for parameter in declaration.parameters:
+        if parameter.name.text not in used:
             yield warning(
                 Rule.UNUSED_PARAMETER,
-                each.name.span,
-                f"`${each.name.text}` is never used",
+                parameter.name.span,
+                f"`${parameter.name.text}` is never used",
                 "remove it, or use it",
             )
     if checked.typed.is_mutation and not declaration.parameters:
@@ -185,7 +179,7 @@ def _variables_in(body: ast.ReadBody | ast.WriteBody) -> frozenset[str]:
 
 
 def _unset_properties(
-    checked: Sequence[CheckedQuery], catalog: Catalog
+    checked: Sequence[CheckedQuery], catalog: ct.Catalog
 ) -> Mapping[int, list[Diagnostic]]:
     """Nullable properties that no update of their type sets, at the first update of the type."""
     updates: dict[str, tuple[ast.Name, set[str]]] = {}
@@ -199,7 +193,7 @@ def _unset_properties(
             if isinstance(typed, UpdateStatement):
                 key = typed.table_key
                 place, names = updates.setdefault(key, (written.type, set()))
-                names |= {one.property for one in typed.assignments}
+                names |= {assignment.property for assignment in typed.assignments}
                 places.setdefault(key, each.declaration.name.span.offset)
                 updates[key] = (place, names)
     tables = catalog.tables()

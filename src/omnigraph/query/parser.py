@@ -21,48 +21,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 
 from omnigraph.language.diagnostics import REFUSED_CHARACTER, Diagnostic, Span, span_at
 from omnigraph.language.grammars import refused_at
-from omnigraph.query.ast import (
-    Annotation,
-    Assignment,
-    Binary,
-    BinaryOperator,
-    Binding,
-    BoolLiteral,
-    Bounds,
-    Call,
-    Clause,
-    ComparisonChain,
-    Delete,
-    Direction,
-    Expression,
-    Filter,
-    Insert,
-    Joined,
-    Junction,
-    ListLiteral,
-    Name,
-    Negative,
-    Not,
-    NotBlock,
-    NullLiteral,
-    NullTest,
-    NumberLiteral,
-    OptionalBlock,
-    Ordering,
-    ParameterDeclaration,
-    Projection,
-    PropertyUse,
-    QueryDeclaration,
-    QueryFile,
-    ReadBody,
-    Statement,
-    StringLiteral,
-    Traversal,
-    Update,
-    VariableUse,
-    Word,
-    WriteBody,
-)
+from omnigraph.query import ast
 from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.tokens import WordSorter, explain_character, explain_refusal
 
@@ -83,19 +42,19 @@ def _place(each: Any) -> Span:
     return Span(offset=token.start_pos, line=token.line, column=token.column, end=token.end_pos)
 
 
-def _name(token: Token) -> Name:
-    return Name(text=token.value.lstrip("$@"), span=_between(token, token))
+def _name(token: Token) -> ast.Name:
+    return ast.Name(text=token.value.lstrip("$@"), span=_between(token, token))
 
 
-def _number(token: Token) -> NumberLiteral:
-    return NumberLiteral(raw=token.value, span=_between(token, token))
+def _number(token: Token) -> ast.NumberLiteral:
+    return ast.NumberLiteral(raw=token.value, span=_between(token, token))
 
 
-def _left_to_right(items: list[Any]) -> Expression:
-    result: Expression = items[0]
+def _left_to_right(items: list[Any]) -> ast.Expression:
+    result: ast.Expression = items[0]
     for operator, right in zip(items[1::2], items[2::2], strict=True):
-        result = Binary(
-            operator=BinaryOperator(operator.value),
+        result = ast.Binary(
+            operator=ast.BinaryOperator(operator.value),
             left=result,
             right=right,
             span=_between(result, right),
@@ -103,97 +62,99 @@ def _left_to_right(items: list[Any]) -> Expression:
     return result
 
 
-def _joined(junction: Junction, items: list[Any]) -> Expression:
+def _join(junction: ast.Junction, items: list[Any]) -> ast.Expression:
     operands = tuple(each for each in items if not isinstance(each, Token))
     if len(operands) == 1:
-        only: Expression = operands[0]
+        only: ast.Expression = operands[0]
         return only
-    return Joined(junction=junction, operands=operands, span=_between(operands[0], operands[-1]))
+    return ast.Joined(
+        junction=junction, operands=operands, span=_between(operands[0], operands[-1])
+    )
 
 
 class _Expressions(Transformer[Token, Any]):
     """The rules that give expressions; holds no state."""
 
-    def disjunction(self, items: list[Any]) -> Expression:
-        return _joined(Junction.OR, items)
+    def disjunction(self, items: list[Any]) -> ast.Expression:
+        return _join(ast.Junction.OR, items)
 
-    def conjunction(self, items: list[Any]) -> Expression:
-        return _joined(Junction.AND, items)
+    def conjunction(self, items: list[Any]) -> ast.Expression:
+        return _join(ast.Junction.AND, items)
 
-    def not_expression(self, items: list[Any]) -> Not:
-        return Not(operand=items[1], span=_between(items[0], items[1]))
+    def not_expression(self, items: list[Any]) -> ast.Not:
+        return ast.Not(operand=items[1], span=_between(items[0], items[1]))
 
-    def comparison(self, items: list[Any]) -> Expression:
+    def comparison(self, items: list[Any]) -> ast.Expression:
         if len(items) > 3:
-            return ComparisonChain(second=_name(items[3]), span=_between(items[0], items[-1]))
+            return ast.ComparisonChain(second=_name(items[3]), span=_between(items[0], items[-1]))
         return _left_to_right(items)
 
-    def null_test(self, items: list[Any]) -> NullTest:
-        return NullTest(
+    def null_test(self, items: list[Any]) -> ast.NullTest:
+        return ast.NullTest(
             operand=items[0], negated=items[2] is not None, span=_between(items[0], items[3])
         )
 
-    def sum(self, items: list[Any]) -> Expression:
+    def sum(self, items: list[Any]) -> ast.Expression:
         return _left_to_right(items)
 
-    def product(self, items: list[Any]) -> Expression:
+    def product(self, items: list[Any]) -> ast.Expression:
         return _left_to_right(items)
 
-    def negative(self, items: list[Any]) -> Negative:
-        return Negative(operand=items[1], span=_between(items[0], items[1]))
+    def negative(self, items: list[Any]) -> ast.Negative:
+        return ast.Negative(operand=items[1], span=_between(items[0], items[1]))
 
-    def parenthesised(self, items: list[Any]) -> Expression:
-        inner: Expression = items[1]
+    def parenthesised(self, items: list[Any]) -> ast.Expression:
+        inner: ast.Expression = items[1]
         return inner
 
-    def property_use(self, items: list[Any]) -> PropertyUse:
-        return PropertyUse(
+    def property_use(self, items: list[Any]) -> ast.PropertyUse:
+        return ast.PropertyUse(
             variable=_name(items[0]), property=_name(items[2]), span=_between(items[0], items[2])
         )
 
-    def variable_use(self, items: list[Any]) -> VariableUse:
-        return VariableUse(name=_name(items[0]), span=_between(items[0], items[0]))
+    def variable_use(self, items: list[Any]) -> ast.VariableUse:
+        return ast.VariableUse(name=_name(items[0]), span=_between(items[0], items[0]))
 
-    def call(self, items: list[Any]) -> Call:
+    def call(self, items: list[Any]) -> ast.Call:
         return _call(items, arguments=items[2] or ())
 
-    def star_call(self, items: list[Any]) -> Call:
+    def star_call(self, items: list[Any]) -> ast.Call:
         return _call(items, star=True)
 
-    def distinct_call(self, items: list[Any]) -> Call:
+    def distinct_call(self, items: list[Any]) -> ast.Call:
         return _call(items, arguments=(items[3],), distinct=True)
 
-    def arguments(self, items: list[Any]) -> tuple[Expression, ...]:
+    def arguments(self, items: list[Any]) -> tuple[ast.Expression, ...]:
         return tuple(items)
 
-    def word(self, items: list[Any]) -> Word:
-        return Word(name=_name(items[0]), span=_between(items[0], items[0]))
+    def word(self, items: list[Any]) -> ast.Word:
+        return ast.Word(name=_name(items[0]), span=_between(items[0], items[0]))
 
-    def string(self, items: list[Any]) -> StringLiteral:
-        return StringLiteral(raw=items[0].value, span=_between(items[0], items[0]))
+    def string(self, items: list[Any]) -> ast.StringLiteral:
+        return ast.StringLiteral(raw=items[0].value, span=_between(items[0], items[0]))
 
-    def number(self, items: list[Any]) -> NumberLiteral:
+    def number(self, items: list[Any]) -> ast.NumberLiteral:
         return _number(items[0])
 
-    def boolean(self, items: list[Any]) -> BoolLiteral:
-        return BoolLiteral(value=items[0].type == "TRUE", span=_between(items[0], items[0]))
+    def boolean(self, items: list[Any]) -> ast.BoolLiteral:
+        return ast.BoolLiteral(value=items[0].type == "TRUE", span=_between(items[0], items[0]))
 
-    def null(self, items: list[Any]) -> NullLiteral:
-        return NullLiteral(span=_between(items[0], items[0]))
+    def null(self, items: list[Any]) -> ast.NullLiteral:
+        return ast.NullLiteral(span=_between(items[0], items[0]))
 
-    def list(self, items: list[Any]) -> ListLiteral:
+    def list(self, items: list[Any]) -> ast.ListLiteral:
         inner = tuple(each for each in items[1:-1] if each is not None)
-        return ListLiteral(items=inner, span=_between(items[0], items[-1]))
+        return ast.ListLiteral(items=inner, span=_between(items[0], items[-1]))
 
 
 def _call(
     items: list[Any],
     *,
-    arguments: tuple[Expression, ...] = (),
+    arguments: tuple[ast.Expression, ...] = (),
     star: bool = False,
     distinct: bool = False,
-) -> Call:
-    return Call(
+) -> ast.Call:
+    return ast.Call(
         function=_name(items[0]),
         arguments=arguments,
         distinct=distinct,
@@ -205,26 +166,26 @@ def _call(
 class TreeBuilder(_Expressions):
     """The rules that give queries, clauses and statements."""
 
-    def start(self, items: list[Any]) -> QueryFile:
-        return QueryFile(queries=tuple(items))
+    def start(self, items: list[Any]) -> ast.QueryFile:
+        return ast.QueryFile(queries=tuple(items))
 
-    def query(self, items: list[Any]) -> QueryDeclaration:
-        return QueryDeclaration(
+    def query(self, items: list[Any]) -> ast.QueryDeclaration:
+        return ast.QueryDeclaration(
             name=_name(items[1]),
             parameters=items[3] or (),
-            annotations=tuple(each for each in items if isinstance(each, Annotation)),
+            annotations=tuple(each for each in items if isinstance(each, ast.Annotation)),
             body=items[-2],
         )
 
-    def parameters(self, items: list[Any]) -> tuple[ParameterDeclaration, ...]:
+    def parameters(self, items: list[Any]) -> tuple[ast.ParameterDeclaration, ...]:
         return tuple(items)
 
-    def parameter(self, items: list[Any]) -> ParameterDeclaration:
+    def parameter(self, items: list[Any]) -> ast.ParameterDeclaration:
         *inner, question = items[1:]
         listed = len(inner) == 3
         name, size = inner[1] if listed else inner[0]
         last = question or (inner[2] if listed else size or name)
-        return ParameterDeclaration(
+        return ast.ParameterDeclaration(
             name=_name(items[0]),
             type=name,
             size=size,
@@ -233,62 +194,62 @@ class TreeBuilder(_Expressions):
             span=_between(items[0], last),
         )
 
-    def base(self, items: list[Any]) -> tuple[Name, None]:
+    def base(self, items: list[Any]) -> tuple[ast.Name, None]:
         return _name(items[0]), None
 
-    def sized(self, items: list[Any]) -> tuple[Name, NumberLiteral]:
+    def sized(self, items: list[Any]) -> tuple[ast.Name, ast.NumberLiteral]:
         return _name(items[0]), _number(items[1])
 
-    def annotation(self, items: list[Any]) -> Annotation:
-        return Annotation(name=_name(items[0]), value=self.string([items[1]]))
+    def annotation(self, items: list[Any]) -> ast.Annotation:
+        return ast.Annotation(name=_name(items[0]), value=self.string([items[1]]))
 
-    def read(self, items: list[Any]) -> ReadBody:
+    def read(self, items: list[Any]) -> ast.ReadBody:
         tails: dict[str, Any] = dict(each for each in items if isinstance(each, tuple))
-        return ReadBody(
-            clauses=tuple(each for each in items if isinstance(each, Clause)),
+        return ast.ReadBody(
+            clauses=tuple(each for each in items if isinstance(each, ast.Clause)),
             distinct=any(isinstance(each, Token) and each.type == "DISTINCT" for each in items),
-            projections=tuple(each for each in items if isinstance(each, Projection)),
+            projections=tuple(each for each in items if isinstance(each, ast.Projection)),
             orderings=tails.get("order", ()),
             limit=tails.get("limit"),
             offset=tails.get("offset"),
         )
 
-    def order(self, items: list[Any]) -> tuple[str, tuple[Ordering, ...]]:
-        return "order", tuple(each for each in items if isinstance(each, Ordering))
+    def order(self, items: list[Any]) -> tuple[str, tuple[ast.Ordering, ...]]:
+        return "order", tuple(each for each in items if isinstance(each, ast.Ordering))
 
-    def limit(self, items: list[Any]) -> tuple[str, Expression]:
+    def limit(self, items: list[Any]) -> tuple[str, ast.Expression]:
         return "limit", items[1]
 
-    def offset(self, items: list[Any]) -> tuple[str, Expression]:
+    def offset(self, items: list[Any]) -> tuple[str, ast.Expression]:
         return "offset", items[1]
 
-    def write(self, items: list[Any]) -> WriteBody:
-        return WriteBody(statements=tuple(items))
+    def write(self, items: list[Any]) -> ast.WriteBody:
+        return ast.WriteBody(statements=tuple(items))
 
-    def clause(self, items: list[Any]) -> Clause:
-        only: Clause = items[0]
+    def clause(self, items: list[Any]) -> ast.Clause:
+        only: ast.Clause = items[0]
         return only
 
-    def statement(self, items: list[Any]) -> Statement:
-        only: Statement = items[0]
+    def statement(self, items: list[Any]) -> ast.Statement:
+        only: ast.Statement = items[0]
         return only
 
-    def binding(self, items: list[Any]) -> Binding:
+    def binding(self, items: list[Any]) -> ast.Binding:
         matches, last = items[3] or ((), items[2])
-        return Binding(
+        return ast.Binding(
             variable=_name(items[0]),
             type=_name(items[2]),
             matches=matches,
             span=_between(items[0], last),
         )
 
-    def matches(self, items: list[Any]) -> tuple[tuple[Assignment, ...], Token]:
-        return tuple(each for each in items if isinstance(each, Assignment)), items[-1]
+    def matches(self, items: list[Any]) -> tuple[tuple[ast.Assignment, ...], Token]:
+        return tuple(each for each in items if isinstance(each, ast.Assignment)), items[-1]
 
-    def traversal(self, items: list[Any]) -> Traversal:
+    def traversal(self, items: list[Any]) -> ast.Traversal:
         left, edge_variable, edge, bounds, right, path = items
         undirected = isinstance(edge, tuple)
-        return Traversal(
+        return ast.Traversal(
             left=_name(left),
             edge_variable=edge_variable,
             edge=edge[1] if isinstance(edge, tuple) else _name(edge),
@@ -299,70 +260,72 @@ class TreeBuilder(_Expressions):
             span=_between(left, path or right),
         )
 
-    def edge_variable(self, items: list[Any]) -> Name:
+    def edge_variable(self, items: list[Any]) -> ast.Name:
         return _name(items[0])
 
-    def undirected(self, items: list[Any]) -> tuple[str, Name]:
+    def undirected(self, items: list[Any]) -> tuple[str, ast.Name]:
         return _UNDIRECTED, _name(items[1])
 
-    def bounds(self, items: list[Any]) -> Bounds:
-        return Bounds(
+    def bounds(self, items: list[Any]) -> ast.Bounds:
+        return ast.Bounds(
             minimum=_number(items[1]),
             maximum=None if items[2] is None else _number(items[2]),
             span=_between(items[0], items[3]),
         )
 
-    def path(self, items: list[Any]) -> Name:
+    def path(self, items: list[Any]) -> ast.Name:
         return _name(items[1])
 
-    def filter(self, items: list[Any]) -> Filter:
-        return Filter(condition=items[0], span=items[0].span)
+    def filter(self, items: list[Any]) -> ast.Filter:
+        return ast.Filter(condition=items[0], span=items[0].span)
 
-    def not_block(self, items: list[Any]) -> NotBlock:
-        return NotBlock(clauses=tuple(items[2:-1]), span=_between(items[0], items[-1]))
+    def not_block(self, items: list[Any]) -> ast.NotBlock:
+        return ast.NotBlock(clauses=tuple(items[2:-1]), span=_between(items[0], items[-1]))
 
-    def optional_block(self, items: list[Any]) -> OptionalBlock:
-        return OptionalBlock(clauses=tuple(items[2:-1]), span=_between(items[0], items[-1]))
+    def optional_block(self, items: list[Any]) -> ast.OptionalBlock:
+        return ast.OptionalBlock(clauses=tuple(items[2:-1]), span=_between(items[0], items[-1]))
 
-    def projection(self, items: list[Any]) -> Projection:
-        return Projection(expression=items[0], alias=items[1])
+    def projection(self, items: list[Any]) -> ast.Projection:
+        return ast.Projection(expression=items[0], alias=items[1])
 
-    def alias(self, items: list[Any]) -> Name:
+    def alias(self, items: list[Any]) -> ast.Name:
         return _name(items[1])
 
-    def ordering(self, items: list[Any]) -> Ordering:
+    def ordering(self, items: list[Any]) -> ast.Ordering:
         word = items[1]
-        return Ordering(
+        return ast.Ordering(
             expression=items[0],
-            direction=None if word is None else Direction(word.value),
+            direction=None if word is None else ast.Direction(word.value),
             span=_between(items[0], word or items[0]),
         )
 
-    def insert(self, items: list[Any]) -> Insert:
-        return Insert(
+    def insert(self, items: list[Any]) -> ast.Insert:
+        return ast.Insert(
             type=_name(items[1]),
-            assignments=tuple(each for each in items if isinstance(each, Assignment)),
+            assignments=tuple(each for each in items if isinstance(each, ast.Assignment)),
             replacing=items[0].type == "UPSERT",
             span=_between(items[0], items[-1]),
         )
 
-    def update(self, items: list[Any]) -> Update:
-        return Update(
+    def update(self, items: list[Any]) -> ast.Update:
+        return ast.Update(
             type=_name(items[1]),
-            assignments=tuple(each for each in items if isinstance(each, Assignment)),
+            assignments=tuple(each for each in items if isinstance(each, ast.Assignment)),
             condition=items[-1],
             span=_between(items[0], items[-1]),
         )
 
-    def delete(self, items: list[Any]) -> Delete:
-        return Delete(type=_name(items[1]), condition=items[-1], span=_between(items[0], items[-1]))
+    def delete(self, items: list[Any]) -> ast.Delete:
+        return ast.Delete(
+            type=_name(items[1]), condition=items[-1], span=_between(items[0], items[-1])
+        )
 
-    def separated(self, items: list[Any]) -> Assignment:
-        only: Assignment = items[0]
+    def separated(self, items: list[Any]) -> ast.Assignment:
+        only: ast.Assignment = items[0]
         return only
 
-    def assignment(self, items: list[Any]) -> Assignment:
-        return Assignment(name=_name(items[0]), value=items[2])
+    def assignment(self, items: list[Any]) -> ast.Assignment:
+        return ast.Assignment(name=_name(items[0]), value=items[2])
 
 
 QUERY_BYTES_MAX: Final = 256 * 1024
@@ -378,7 +341,7 @@ NODES_MAX: Final = 20_000
 QUERIES_MAX: Final = 1000
 
 
-def parse_queries(text: str) -> QueryFile | Diagnostic:
+def parse_queries(text: str) -> ast.QueryFile | Diagnostic:
     """The tree of a query text, or the diagnostic of its syntax error."""
     refusal = _refuse_before_parsing(text)
     if refusal is not None:
@@ -390,7 +353,7 @@ def parse_queries(text: str) -> QueryFile | Diagnostic:
         return explain_character(text, place)
     except UnexpectedInput:
         return _explain(text)
-    assert isinstance(parsed, QueryFile)
+    assert isinstance(parsed, ast.QueryFile)
     return _refuse_too_complex(parsed) or parsed
 
 
@@ -419,7 +382,7 @@ def _explain(text: str) -> Diagnostic:
     return explain_refusal(text, offset, expected)
 
 
-def _refuse_too_complex(parsed: QueryFile) -> Diagnostic | None:
+def _refuse_too_complex(parsed: ast.QueryFile) -> Diagnostic | None:
     """Iterative, because it detects nesting that is too deep for recursion."""
     for count, query in enumerate(parsed.queries, start=1):
         if count > QUERIES_MAX:
@@ -428,7 +391,7 @@ def _refuse_too_complex(parsed: QueryFile) -> Diagnostic | None:
         pending: list[tuple[Any, int]] = [(query, -2)]
         while pending:
             node, depth = pending.pop()
-            clauses += isinstance(node, Clause)
+            clauses += isinstance(node, ast.Clause)
             nodes += 1
             if depth > NESTING_MAX:
                 return error(
@@ -442,13 +405,13 @@ def _refuse_too_complex(parsed: QueryFile) -> Diagnostic | None:
             if nodes > NODES_MAX:
                 return _too_complex(query.name, f"a query has at most {NODES_MAX} words and signs")
             children = _children(node)
-            if isinstance(node, ListLiteral):
+            if isinstance(node, ast.ListLiteral):
                 nodes -= len(node.items)
-            pending += [(each, depth + 1) for each in children]
+            pending += [(child, depth + 1) for child in children]
     return None
 
 
-def _too_complex(name: Name, message: str) -> Diagnostic:
+def _too_complex(name: ast.Name, message: str) -> Diagnostic:
     hint = "split it; pass long lists of values as a parameter and use `in`"
     return error(Rule.QUERY_TOO_COMPLEX, name.span, message, hint)
 

@@ -9,13 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
+from omnigraph.query import typed as tq
 from omnigraph.query.expressions import Expression, Ranking
-from omnigraph.query.typed import (
-    EdgeDirection,
-    OrderKey,
-    TypedProjection,
-    TypedStatement,
-)
 
 VECTOR_ARM_LEAST: Final = 100
 VECTOR_ARM_FACTOR: Final = 10
@@ -75,7 +70,7 @@ class Expand:
     start_type: str
     end_type: str
     edge: str
-    direction: EdgeDirection
+    direction: tq.EdgeDirection
     minimum: int
     maximum: int
     end_bound: bool
@@ -140,7 +135,7 @@ class Project:
     """One column per projection."""
 
     input: Plan
-    projections: tuple[TypedProjection, ...]
+    projections: tuple[tq.TypedProjection, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +146,7 @@ class Aggregate:
     """
 
     input: Plan
-    projections: tuple[TypedProjection, ...]
+    projections: tuple[tq.TypedProjection, ...]
     keys: tuple[str, ...]
 
 
@@ -172,7 +167,7 @@ class Order:
 
     input: Plan
     ranking: Ranking | None
-    keys: tuple[OrderKey, ...]
+    keys: tuple[tq.OrderKey, ...]
     ties: tuple[str, ...]
 
 
@@ -207,7 +202,7 @@ Plan: TypeAlias = (
 class Mutation:
     """The statements of a mutation, in order, as one commit."""
 
-    statements: tuple[TypedStatement, ...]
+    statements: tuple[tq.TypedStatement, ...]
 
 
 def variables_bound(plan: Plan) -> frozenset[str]:  # noqa: PLR0911 - one per kind

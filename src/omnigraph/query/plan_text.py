@@ -10,80 +10,30 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias, assert_never
 
-from omnigraph.query.expressions import (
-    ROW,
-    Aggregate,
-    And,
-    Arithmetic,
-    Comparison,
-    Constant,
-    Distance,
-    Entity,
-    Expression,
-    Fusion,
-    IsNull,
-    Membership,
-    Negation,
-    Not,
-    Now,
-    Or,
-    Parameter,
-    PartOfPath,
-    PropertyOf,
-    StringTest,
-    TextScore,
-    TextSearch,
-    TypeName,
-    Value,
-)
-from omnigraph.query.plan import Aggregate as AggregateNode
-from omnigraph.query.plan import (
-    Anti,
-    Cross,
-    Distinct,
-    Empty,
-    Expand,
-    Filter,
-    Limit,
-    Mutation,
-    Optional,
-    Order,
-    Outer,
-    Plan,
-    Project,
-    Rank,
-    Scan,
-)
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan as lp
+from omnigraph.query import typed as tq
 from omnigraph.query.rewrites import inputs_of
-from omnigraph.query.typed import (
-    DeleteStatement,
-    EdgeDirection,
-    InsertStatement,
-    TypedAssignment,
-    TypedProjection,
-    TypedStatement,
-    UpdateStatement,
-)
 
 _INDENT: Final = "  "
 _ITEMS_SHOWN: Final = 8
 
 
-Note: TypeAlias = Callable[[Plan], str]
+Note: TypeAlias = Callable[[lp.Plan], str]
 """A note after the text of a step; none if empty."""
 
 
-def explain(plan: Plan | Mutation, *, note: Note = lambda _: "") -> str:
+def explain(plan: lp.Plan | lp.Mutation, *, note: Note = lambda _: "") -> str:
     """The text of a plan, ending with a line break."""
-    if isinstance(plan, Mutation):
-        return "".join(f"{_statement(each)}\n" for each in plan.statements)
+    if isinstance(plan, lp.Mutation):
+        return "".join(f"{_statement(statement)}\n" for statement in plan.statements)
     return "".join(f"{line}\n" for line in _lines(plan, note, depth=0))
 
 
-def _lines(plan: Plan, note: Note, *, depth: int) -> Iterator[str]:
+def _lines(plan: lp.Plan, note: Note, *, depth: int) -> Iterator[str]:
     said = note(plan)
     yield _INDENT * depth + _node(plan) + (f"  -- {said}" if said else "")
-    labels = ("input", "inner") if isinstance(plan, Anti | Optional) else ()
+    labels = ("input", "inner") if isinstance(plan, lp.Anti | lp.Optional) else ()
     for position, below in enumerate(inputs_of(plan)):
         if labels and labels[position] == "inner":
             yield f"{_INDENT * (depth + 1)}for each row"
@@ -92,41 +42,41 @@ def _lines(plan: Plan, note: Note, *, depth: int) -> Iterator[str]:
             yield from _lines(below, note, depth=depth + 1)
 
 
-def _node(plan: Plan) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind of node
+def _node(plan: lp.Plan) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind of node
     match plan:
-        case Scan():
+        case lp.Scan():
             where = _where(plan.predicate)
             return f"scan {_variable(plan.variable)}: {' | '.join(plan.types)}{where}" + _read(
                 plan.columns
             )
-        case Outer():
-            return f"outer {', '.join(_variable(each) for each in plan.variables)}"
-        case Empty():
+        case lp.Outer():
+            return f"outer {', '.join(_variable(variable) for variable in plan.variables)}"
+        case lp.Empty():
             return "empty"
-        case Expand():
+        case lp.Expand():
             return _expand(plan)
-        case Cross():
+        case lp.Cross():
             return "cross"
-        case Filter():
+        case lp.Filter():
             return f"filter {text_of(plan.predicate)}"
-        case Anti():
+        case lp.Anti():
             return "anti"
-        case Optional():
+        case lp.Optional():
             names = ", ".join(_variable(each) for each in plan.introduced)
             return f"optional {names}".rstrip()
-        case Rank():
+        case lp.Rank():
             rows = "" if plan.limit is None else f" for {_rows(plan.limit, plan.offset)}"
             return f"rank by {text_of(plan.by)}{rows}"
-        case Project():
+        case lp.Project():
             return f"project {_projections(plan.projections)}"
-        case AggregateNode():
+        case lp.Aggregate():
             keys = f" by {', '.join(plan.keys)}" if plan.keys else ""
             return f"aggregate {_projections(plan.projections)}{keys}"
-        case Distinct():
+        case lp.Distinct():
             return "distinct"
-        case Order():
+        case lp.Order():
             return _order(plan)
-        case Limit():
+        case lp.Limit():
             return f"limit {_rows(plan.limit, plan.offset)}"
         case _:
             assert_never(plan)
@@ -136,7 +86,7 @@ def _variable(name: str) -> str:
     return f"${name}"
 
 
-def _where(predicate: Expression | None) -> str:
+def _where(predicate: ex.Expression | None) -> str:
     return "" if predicate is None else f" where {text_of(predicate)}"
 
 
@@ -146,16 +96,16 @@ def _read(columns: tuple[str, ...] | None) -> str:
     return f" read {', '.join(columns)}" if columns else ""
 
 
-def _expand(plan: Expand) -> str:
+def _expand(plan: lp.Expand) -> str:
     edge = plan.edge
     if plan.edge_variable is not None:
         edge = f"{_variable(plan.edge_variable)}: {edge}"
     if (plan.minimum, plan.maximum) != (1, 1):
         edge += f"{{{plan.minimum},{plan.maximum}}}"
     left, right = {
-        EdgeDirection.FORWARD: ("-", "->"),
-        EdgeDirection.BACKWARD: ("<-", "-"),
-        EdgeDirection.EITHER: ("-", "-"),
+        tq.EdgeDirection.FORWARD: ("-", "->"),
+        tq.EdgeDirection.BACKWARD: ("<-", "-"),
+        tq.EdgeDirection.EITHER: ("-", "-"),
     }[plan.direction]
     path = ""
     if plan.path_variable is not None:
@@ -174,101 +124,110 @@ def _expand(plan: Expand) -> str:
     return text
 
 
-def _rows(limit: Expression | None, offset: Expression | None) -> str:
+def _rows(limit: ex.Expression | None, offset: ex.Expression | None) -> str:
     rows = "all" if limit is None else text_of(limit)
     return rows if offset is None else f"{rows} after {text_of(offset)}"
 
 
-def _projections(projections: Iterable[TypedProjection]) -> str:
+def _projections(projections: Iterable[tq.TypedProjection]) -> str:
     return ", ".join(f"{each.column.name} = {text_of(each.expression)}" for each in projections)
 
 
-def _order(plan: Order) -> str:
+def _order(plan: lp.Order) -> str:
     keys = ["rank"] if plan.ranking is not None else []
-    for each in plan.keys:
-        name = text_of(each.expression) if each.column is None else each.column
-        keys.append(f"{name} desc" if each.descending else name)
+    for key in plan.keys:
+        name = text_of(key.expression) if key.column is None else key.column
+        keys.append(f"{name} desc" if key.descending else name)
     ties = f" then {', '.join(plan.ties)}" if plan.ties else ""
     return f"order {', '.join(keys)}{ties}"
 
 
-def _statement(each: TypedStatement) -> str:
+def _statement(each: tq.TypedStatement) -> str:
     match each:
-        case InsertStatement():
+        case tq.InsertStatement():
             return f"{each.presence.value} {each.table_key} {_assignments(each.assignments)}"
-        case UpdateStatement():
+        case tq.UpdateStatement():
             values = _assignments(each.assignments)
             return f"update {each.table_key} set {values} where {text_of(each.condition)}"  # noqa: S608
-        case DeleteStatement():
+        case tq.DeleteStatement():
             cascade = f" with {', '.join(each.incident)}" if each.incident else ""
             return f"delete {each.table_key} where {text_of(each.condition)}{cascade}"
         case _:
             assert_never(each)
 
 
-def _assignments(written: Iterable[TypedAssignment]) -> str:
+def _assignments(written: Iterable[tq.TypedAssignment]) -> str:
     return ", ".join(f"{each.property} = {text_of(each.value)}" for each in written)
 
 
-def text_of(each: Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
+def text_of(each: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     """An expression, every operation inside another in parentheses."""
     match each:
-        case Constant():
+        case ex.Constant():
             return _value(each.value)
-        case Parameter():
+        case ex.Parameter():
             return f"${each.name}"
-        case Now():
+        case ex.Now():
             return "now()"
-        case PropertyOf():
-            return each.name if each.variable == ROW else f"${each.variable}.{each.name}"
-        case TypeName():
+        case ex.PropertyOf():
+            return each.name if each.variable == ex.ROW else f"${each.variable}.{each.name}"
+        case ex.TypeName():
             return f"type(${each.variable})"
-        case Entity():
+        case ex.Entity():
             return f"${each.variable}"
-        case PartOfPath():
+        case ex.PartOfPath():
             return f"{each.part.value}(${each.variable})"
-        case Arithmetic() | Comparison():
+        case ex.Arithmetic() | ex.Comparison():
             return f"{_inner(each.left)} {each.operator.value} {_inner(each.right)}"
-        case Negation():
+        case ex.Negation():
             return f"-{_inner(each.operand)}"
-        case StringTest():
+        case ex.StringTest():
             return f"{_inner(each.text)} {each.operator.value} {_inner(each.part)}"
-        case Membership():
+        case ex.Membership():
             return f"{_inner(each.item)} in {_inner(each.collection)}"
-        case IsNull():
+        case ex.IsNull():
             return f"{_inner(each.operand)} is {'not ' if each.negated else ''}null"
-        case Not():
+        case ex.Not():
             return f"not {_inner(each.operand)}"
-        case And() | Or():
-            word = " and " if isinstance(each, And) else " or "
+        case ex.And() | ex.Or():
+            word = " and " if isinstance(each, ex.And) else " or "
             return word.join(_inner(inner) for inner in each.operands)
-        case TextSearch():
+        case ex.TextSearch():
             edits = "" if each.edits is None else f", {text_of(each.edits)}"
             return f"{each.kind.value}({text_of(each.field)}, {text_of(each.query)}{edits})"
-        case Distance():
+        case ex.Distance():
             text = "embedded " if each.embed else ""
             query = f"{text}{text_of(each.query)}"
             return f"nearest({text_of(each.field)}, {query}, {each.metric})"
-        case TextScore():
+        case ex.TextScore():
             return f"bm25({text_of(each.field)}, {text_of(each.query)})"
-        case Fusion():
+        case ex.Fusion():
             return f"rrf({text_of(each.first)}, {text_of(each.second)}, {text_of(each.k)})"
-        case Aggregate():
+        case ex.Aggregate():
             argument = "*" if each.argument is None else text_of(each.argument)
             return f"{each.function.value}({'distinct ' if each.distinct else ''}{argument})"
         case _:
             assert_never(each)
 
 
-def _inner(each: Expression) -> str:
-    text = text_of(each)
-    simple = Constant | Parameter | Now | PropertyOf | TypeName | Entity | PartOfPath | TextSearch
-    if isinstance(each, simple):
+def _inner(expression: ex.Expression) -> str:
+    text = text_of(expression)
+    simple = (
+        ex.Constant
+        | ex.Parameter
+        | ex.Now
+        | ex.PropertyOf
+        | ex.TypeName
+        | ex.Entity
+        | ex.PartOfPath
+        | ex.TextSearch
+    )
+    if isinstance(expression, simple):
         return text
     return f"({text})"
 
 
-def _value(value: Value) -> str:
+def _value(value: ex.Value) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool) or value is None:

@@ -17,63 +17,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
+from omnigraph.query import expressions as ex
+from omnigraph.query import typed as tq
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.checks.scope import ANONYMOUS
-from omnigraph.query.expressions import Aggregate as AggregateExpression
-from omnigraph.query.expressions import (
-    And,
-    Arithmetic,
-    Comparison,
-    Constant,
-    Distance,
-    Entity,
-    Expression,
-    Fusion,
-    IsNull,
-    Membership,
-    Negation,
-    Not,
-    Now,
-    Or,
-    Parameter,
-    PartOfPath,
-    PropertyOf,
-    StringTest,
-    TextScore,
-    TextSearch,
-    TypeName,
-    Value,
-)
 from omnigraph.query.join_order import (
     ChooseStart,
-    arrange,
     fewest_rows,
     first_declared,
     merge_bindings,
     most_selective,
+    order_joins,
 )
 from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Plan, Project, Rank
 from omnigraph.query.prune_empty import drop_empty
 from omnigraph.query.rewrites import prune_columns, push_filters
-from omnigraph.query.typed import (
-    Block,
-    DeleteStatement,
-    InsertStatement,
-    OrderKey,
-    TypedAssignment,
-    TypedProjection,
-    TypedQuery,
-    TypedRead,
-    TypedStatement,
-    TypedWrite,
-    UpdateStatement,
-)
 from omnigraph.query.types import BOOL, I64, INTEGER_LIMITS
 from omnigraph.schema.catalog import Catalog, Scalar
 
-TRUE: Final = Constant(value=True, type=BOOL)
-FALSE: Final = Constant(value=False, type=BOOL)
-UNKNOWN: Final = Constant(value=None, type=BOOL)
+TRUE: Final = ex.Constant(value=True, type=BOOL)
+FALSE: Final = ex.Constant(value=False, type=BOOL)
+UNKNOWN: Final = ex.Constant(value=None, type=BOOL)
 
 _COMPARE: Final[dict[BinaryOperator, Callable[[Any, Any], bool]]] = {
     BinaryOperator.EQUAL: operator.eq,
@@ -90,60 +54,78 @@ _STRING_TEST: Final[dict[BinaryOperator, Callable[[str, str], bool]]] = {
 }
 
 
-def fold(each: Expression) -> Expression:  # noqa: C901, PLR0911, PLR0912 - one case per kind
+def fold(expression: ex.Expression) -> ex.Expression:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     """The expression with its constant parts computed."""
-    match each:
-        case Constant() | Parameter() | Now() | PropertyOf() | TypeName() | Entity() | PartOfPath():
-            return each
-        case Arithmetic():
-            return _arithmetic(replace(each, left=fold(each.left), right=fold(each.right)))
-        case Negation():
-            return _negation(replace(each, operand=fold(each.operand)))
-        case Comparison():
-            return _comparison(replace(each, left=fold(each.left), right=fold(each.right)))
-        case StringTest():
-            return _string_test(replace(each, text=fold(each.text), part=fold(each.part)))
-        case Membership():
-            item, collection = fold(each.item), fold(each.collection)
-            return _membership(replace(each, item=item, collection=collection))
-        case IsNull():
-            return _null_test(replace(each, operand=fold(each.operand)))
-        case Not():
-            return _not(fold(each.operand))
-        case And():
-            return _junction(And, [fold(inner) for inner in each.operands], ends=FALSE)
-        case Or():
-            return _junction(Or, [fold(inner) for inner in each.operands], ends=TRUE)
-        case TextSearch() | Distance() | TextScore() | Fusion():
-            return each
-        case AggregateExpression():
-            return each if each.argument is None else replace(each, argument=fold(each.argument))
+    match expression:
+        case (
+            ex.Constant()
+            | ex.Parameter()
+            | ex.Now()
+            | ex.PropertyOf()
+            | ex.TypeName()
+            | ex.Entity()
+            | ex.PartOfPath()
+        ):
+            return expression
+        case ex.Arithmetic():
+            return _arithmetic(
+                replace(expression, left=fold(expression.left), right=fold(expression.right))
+            )
+        case ex.Negation():
+            return _negation(replace(expression, operand=fold(expression.operand)))
+        case ex.Comparison():
+            return _comparison(
+                replace(expression, left=fold(expression.left), right=fold(expression.right))
+            )
+        case ex.StringTest():
+            return _string_test(
+                replace(expression, text=fold(expression.text), part=fold(expression.part))
+            )
+        case ex.Membership():
+            item, collection = fold(expression.item), fold(expression.collection)
+            return _membership(replace(expression, item=item, collection=collection))
+        case ex.IsNull():
+            return _null_test(replace(expression, operand=fold(expression.operand)))
+        case ex.Not():
+            return _not(fold(expression.operand))
+        case ex.And():
+            return _junction(ex.And, [fold(inner) for inner in expression.operands], ends=FALSE)
+        case ex.Or():
+            return _junction(ex.Or, [fold(inner) for inner in expression.operands], ends=TRUE)
+        case ex.TextSearch() | ex.Distance() | ex.TextScore() | ex.Fusion():
+            return expression
+        case ex.Aggregate():
+            return (
+                expression
+                if expression.argument is None
+                else replace(expression, argument=fold(expression.argument))
+            )
         case _:
-            assert_never(each)
+            assert_never(expression)
 
 
-def _is_null(each: Expression) -> bool:
-    return isinstance(each, Constant) and each.value is None
+def _is_null(expression: ex.Expression) -> bool:
+    return isinstance(expression, ex.Constant) and expression.value is None
 
 
-def _arithmetic(each: Arithmetic) -> Expression:
-    left, right = each.left, each.right
+def _arithmetic(arithmetic: ex.Arithmetic) -> ex.Expression:
+    left, right = arithmetic.left, arithmetic.right
     if _is_null(left) or _is_null(right):
-        return Constant(value=None, type=each.type)
-    if not isinstance(left, Constant) or not isinstance(right, Constant):
-        return each
-    value = _computed(each.operator, left.value, right.value)
+        return ex.Constant(value=None, type=arithmetic.type)
+    if not isinstance(left, ex.Constant) or not isinstance(right, ex.Constant):
+        return arithmetic
+    value = _compute(arithmetic.operator, left.value, right.value)
     if value is None and right.value == 0:
-        return Constant(value=None, type=each.type)
+        return ex.Constant(value=None, type=arithmetic.type)
     if isinstance(value, int):
         low, high = INTEGER_LIMITS[Scalar.I64]
-        return Constant(value=value, type=I64) if low <= value <= high else each
+        return ex.Constant(value=value, type=I64) if low <= value <= high else arithmetic
     if value is None or not math.isfinite(value):
-        return each
-    return Constant(value=value, type=each.type)
+        return arithmetic
+    return ex.Constant(value=value, type=arithmetic.type)
 
 
-def _computed(word: BinaryOperator, left: Value, right: Value) -> int | float | None:
+def _compute(word: BinaryOperator, left: ex.Value, right: ex.Value) -> int | float | None:
     assert isinstance(left, int | float)
     assert isinstance(right, int | float)
     result: int | float | None = None
@@ -167,29 +149,29 @@ def _computed(word: BinaryOperator, left: Value, right: Value) -> int | float | 
     return result
 
 
-def _negation(each: Negation) -> Expression:
-    operand = each.operand
-    if not isinstance(operand, Constant):
-        return each
+def _negation(negation: ex.Negation) -> ex.Expression:
+    operand = negation.operand
+    if not isinstance(operand, ex.Constant):
+        return negation
     if operand.value is None:
-        return Constant(value=None, type=each.type)
+        return ex.Constant(value=None, type=negation.type)
     assert isinstance(operand.value, int | float)
     value = -operand.value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return each
-    return Constant(value=value, type=each.type)
+        return negation
+    return ex.Constant(value=value, type=negation.type)
 
 
-def _comparison(each: Comparison) -> Expression:
-    left, right = each.left, each.right
+def _comparison(comparison: ex.Comparison) -> ex.Expression:
+    left, right = comparison.left, comparison.right
     if _is_null(left) or _is_null(right):
         return UNKNOWN
-    if not isinstance(left, Constant) or not isinstance(right, Constant):
-        return each
-    return _truth(_compared(each.operator, left.value, right.value))
+    if not isinstance(left, ex.Constant) or not isinstance(right, ex.Constant):
+        return comparison
+    return _truth(_compare(comparison.operator, left.value, right.value))
 
 
-def _compared(word: BinaryOperator, one: Value, other: Value) -> bool:
+def _compare(word: BinaryOperator, one: ex.Value, other: ex.Value) -> bool:
     if isinstance(one, float) or isinstance(other, float):
         # An integer is compared with a float as a float.
         assert isinstance(one, int | float)
@@ -198,59 +180,59 @@ def _compared(word: BinaryOperator, one: Value, other: Value) -> bool:
     return _COMPARE[word](one, other)
 
 
-def _string_test(each: StringTest) -> Expression:
-    text, part = each.text, each.part
+def _string_test(string_test: ex.StringTest) -> ex.Expression:
+    text, part = string_test.text, string_test.part
     if _is_null(text) or _is_null(part):
         return UNKNOWN
-    if not isinstance(text, Constant) or not isinstance(part, Constant):
-        return each
+    if not isinstance(text, ex.Constant) or not isinstance(part, ex.Constant):
+        return string_test
     assert isinstance(text.value, str)
     assert isinstance(part.value, str)
-    return _truth(_STRING_TEST[each.operator](text.value, part.value))
+    return _truth(_STRING_TEST[string_test.operator](text.value, part.value))
 
 
-def _membership(each: Membership) -> Expression:
-    item, collection = each.item, each.collection
+def _membership(membership: ex.Membership) -> ex.Expression:
+    item, collection = membership.item, membership.collection
     if _is_null(item) or _is_null(collection):
         return UNKNOWN
-    if not isinstance(collection, Constant) or not isinstance(collection.value, tuple):
-        return each
+    if not isinstance(collection, ex.Constant) or not isinstance(collection.value, tuple):
+        return membership
     if not collection.value and not item.nullable:
         return FALSE
-    if not isinstance(item, Constant):
-        return each
-    return _truth(any(_compared(BinaryOperator.EQUAL, item.value, one) for one in collection.value))
+    if not isinstance(item, ex.Constant):
+        return membership
+    return _truth(any(_compare(BinaryOperator.EQUAL, item.value, one) for one in collection.value))
 
 
-def _truth(value: bool) -> Constant:  # noqa: FBT001 - it is the value itself
+def _truth(value: bool) -> ex.Constant:  # noqa: FBT001 - it is the value itself
     return TRUE if value else FALSE
 
 
-def _null_test(each: IsNull) -> Expression:
-    if _is_null(each.operand):
-        return _truth(not each.negated)
-    return each if each.operand.nullable else _truth(each.negated)
+def _null_test(is_null: ex.IsNull) -> ex.Expression:
+    if _is_null(is_null.operand):
+        return _truth(not is_null.negated)
+    return is_null if is_null.operand.nullable else _truth(is_null.negated)
 
 
-def _not(operand: Expression) -> Expression:
+def _not(operand: ex.Expression) -> ex.Expression:
     match operand:
-        case Constant():
+        case ex.Constant():
             return UNKNOWN if operand.value is None else _truth(not operand.value)
-        case Not():
+        case ex.Not():
             return operand.operand
-        case IsNull():
+        case ex.IsNull():
             return replace(operand, negated=not operand.negated)
         case _:
-            return Not(operand=operand, nullable=operand.nullable)
+            return ex.Not(operand=operand, nullable=operand.nullable)
 
 
 def _junction(
-    kind: type[And] | type[Or], operands: list[Expression], *, ends: Constant
-) -> Expression:
+    kind: type[ex.And] | type[ex.Or], operands: list[ex.Expression], *, ends: ex.Constant
+) -> ex.Expression:
     """`ends` decides the whole; its opposite adds nothing; nested ones of a kind are flattened."""
-    flat: dict[Expression, None] = {}
-    for each in operands:
-        flat.update(dict.fromkeys(each.operands if isinstance(each, kind) else (each,)))
+    flat: dict[ex.Expression, None] = {}
+    for operand in operands:
+        flat.update(dict.fromkeys(operand.operands if isinstance(operand, kind) else (operand,)))
     if ends in flat:
         return ends
     neutral = _truth(not ends.value)
@@ -262,45 +244,45 @@ def _junction(
     return kind(operands=left, nullable=any(each.nullable for each in left))
 
 
-def fold_block(block: Block) -> Block:
+def fold_block(block: tq.Block) -> tq.Block:
     """Every condition of a pattern folded; those that are always true are removed."""
     return replace(
         block,
         bindings=tuple(
-            replace(each, conditions=_folded(each.conditions)) for each in block.bindings
+            replace(binding, conditions=_fold(binding.conditions)) for binding in block.bindings
         ),
-        filters=_folded(block.filters),
-        optionals=tuple(fold_block(each) for each in block.optionals),
-        negations=tuple(fold_block(each) for each in block.negations),
+        filters=_fold(block.filters),
+        optionals=tuple(fold_block(optional) for optional in block.optionals),
+        negations=tuple(fold_block(negation) for negation in block.negations),
     )
 
 
-def _folded(conditions: tuple[Expression, ...]) -> tuple[Expression, ...]:
+def _fold(conditions: tuple[ex.Expression, ...]) -> tuple[ex.Expression, ...]:
     folded = map(fold, conditions)
     return tuple(each for each in folded if each != TRUE)
 
 
-def fold_projection(each: TypedProjection) -> TypedProjection:
-    return replace(each, expression=fold(each.expression))
+def fold_projection(typed_projection: tq.TypedProjection) -> tq.TypedProjection:
+    return replace(typed_projection, expression=fold(typed_projection.expression))
 
 
-def fold_statement(statement: TypedStatement) -> TypedStatement:
+def fold_statement(statement: tq.TypedStatement) -> tq.TypedStatement:
     match statement:
-        case InsertStatement():
+        case tq.InsertStatement():
             return replace(statement, assignments=_assignments(statement.assignments))
-        case UpdateStatement():
+        case tq.UpdateStatement():
             return replace(
                 statement,
                 assignments=_assignments(statement.assignments),
                 condition=fold(statement.condition),
             )
-        case DeleteStatement():
+        case tq.DeleteStatement():
             return replace(statement, condition=fold(statement.condition))
         case _:
             assert_never(statement)
 
 
-def _assignments(written: tuple[TypedAssignment, ...]) -> tuple[TypedAssignment, ...]:
+def _assignments(written: tuple[tq.TypedAssignment, ...]) -> tuple[tq.TypedAssignment, ...]:
     return tuple(replace(each, value=fold(each.value)) for each in written)
 
 
@@ -328,14 +310,14 @@ NO_STEPS = Steps(
 
 
 def plan_query(
-    query: TypedQuery,
+    query: tq.TypedQuery,
     catalog: Catalog,
     *,
     steps: Steps = ALL_STEPS,
     sizes: Mapping[str, int] | None = None,
 ) -> Plan | Mutation:
     """The logical plan of a query; `sizes` has the number of nodes of each type, if known."""
-    if isinstance(query.body, TypedWrite):
+    if isinstance(query.body, tq.TypedWrite):
         statements = query.body.statements
         return Mutation(
             statements=tuple(map(fold_statement, statements)) if steps.folding else statements
@@ -345,7 +327,7 @@ def plan_query(
     start: ChooseStart = first_declared
     if steps.selective_start:
         start = most_selective if sizes is None else fewest_rows(sizes)
-    plan = _result(body, arrange(block, catalog, start))
+    plan = _result(body, order_joins(block, catalog, start))
     if steps.pushing:
         plan = push_filters(plan)
     if steps.dropping_empty:
@@ -353,7 +335,7 @@ def plan_query(
     return prune_columns(plan) if steps.pruning else plan
 
 
-def _fold_body(body: TypedRead) -> TypedRead:
+def _fold_body(body: tq.TypedRead) -> tq.TypedRead:
     return replace(
         body,
         block=fold_block(body.block),
@@ -362,40 +344,40 @@ def _fold_body(body: TypedRead) -> TypedRead:
     )
 
 
-def _result(body: TypedRead, pattern: Plan) -> Plan:
+def _result(body: tq.TypedRead, pattern: Plan) -> Plan:
     plan = pattern
     ordered = body.ranking is not None or bool(body.order)
     if body.ranking is not None:
         plan = Rank(input=plan, by=body.ranking, limit=body.limit, offset=body.offset)
-    columns = tuple(each.column.name for each in body.projections)
+    columns = tuple(projection.column.name for projection in body.projections)
     if body.grouped:
         keys = tuple(
-            each.column.name
-            for each in body.projections
-            if not isinstance(each.expression, AggregateExpression)
+            projection.column.name
+            for projection in body.projections
+            if not isinstance(projection.expression, ex.Aggregate)
         )
         plan = Aggregate(input=plan, projections=body.projections, keys=keys)
-        plan = _ordered(plan, body, ties=keys) if ordered else plan
+        plan = _order(plan, body, ties=keys) if ordered else plan
     elif body.distinct:
         plan = Distinct(input=Project(input=plan, projections=body.projections))
-        plan = _ordered(plan, body, ties=columns) if ordered else plan
+        plan = _order(plan, body, ties=columns) if ordered else plan
     else:
         ties = tie_variables(body.block)
-        plan = _ordered(plan, body, ties=ties) if ordered else plan
+        plan = _order(plan, body, ties=ties) if ordered else plan
         plan = Project(input=plan, projections=body.projections)
     if body.limit is None and body.offset is None:
         return plan
     return Limit(input=plan, limit=body.limit, offset=body.offset)
 
 
-def _ordered(plan: Plan, body: TypedRead, *, ties: tuple[str, ...]) -> Order:
+def _order(plan: Plan, body: tq.TypedRead, *, ties: tuple[str, ...]) -> Order:
     named = {each.column for each in body.order}
-    keys: tuple[OrderKey, ...] = body.order
-    left = tuple(each for each in ties if each not in named)
+    keys: tuple[tq.OrderKey, ...] = body.order
+    left = tuple(tie for tie in ties if tie not in named)
     return Order(input=plan, ranking=body.ranking, keys=keys, ties=left)
 
 
-def tie_variables(block: Block) -> tuple[str, ...]:
+def tie_variables(block: tq.Block) -> tuple[str, ...]:
     """The nodes and edges whose ids break ties, sorted by name; `$_` and paths do not count."""
     names: set[str] = set()
     for binding in block.bindings:
@@ -406,4 +388,4 @@ def tie_variables(block: Block) -> tuple[str, ...]:
             names.add(traversal.edge_variable)
     for inner in block.optionals:
         names |= set(tie_variables(inner))
-    return tuple(sorted(each for each in names if not each.startswith(f"{ANONYMOUS}.")))
+    return tuple(sorted(name for name in names if not name.startswith(f"{ANONYMOUS}.")))

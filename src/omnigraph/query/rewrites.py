@@ -10,161 +10,154 @@ from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.query.expressions import (
-    And,
-    Entity,
-    Expression,
-    PropertyOf,
-    all_of,
-    conjuncts,
-    variables_of,
-    walk,
-)
-from omnigraph.query.plan import (
-    Aggregate,
-    Anti,
-    Cross,
-    Distinct,
-    Empty,
-    Expand,
-    Filter,
-    Limit,
-    Optional,
-    Order,
-    Outer,
-    Plan,
-    Project,
-    Rank,
-    Scan,
-    variables_bound,
-)
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan as lp
 
 _SYSTEM = frozenset({ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN})
 _Needs: TypeAlias = Mapping[str, frozenset[str] | None]
 
 
-def push_filters(plan: Plan) -> Plan:
+def push_filters(plan: lp.Plan) -> lp.Plan:
     """Every condition on one variable moves to the step that binds the variable."""
     plan = map_inputs(plan, push_filters)
-    if not isinstance(plan, Filter):
+    if not isinstance(plan, lp.Filter):
         return plan
-    target, left = plan.input, list[Expression]()
-    for condition in conjuncts(plan.predicate):
-        moved = _pushed(target, condition)
+    target, left = plan.input, list[ex.Expression]()
+    for condition in ex.conjuncts(plan.predicate):
+        moved = _push(target, condition)
         if moved is None:
             left.append(condition)
         else:
             target = moved
-    predicate = all_of(tuple(left))
-    return target if predicate is None else Filter(input=target, predicate=predicate)
+    predicate = ex.all_of(tuple(left))
+    return target if predicate is None else lp.Filter(input=target, predicate=predicate)
 
 
-def _pushed(plan: Plan, condition: Expression) -> Plan | None:  # noqa: PLR0911 - one per kind
-    names = variables_of(condition)
+def _push(plan: lp.Plan, condition: ex.Expression) -> lp.Plan | None:  # noqa: PLR0911 - one per kind
+    names = ex.variables_of(condition)
     match plan:
-        case Scan() if names == {plan.variable}:
+        case lp.Scan() if names == {plan.variable}:
             return replace(plan, predicate=_both(plan.predicate, condition))
-        case Expand():
+        case lp.Expand():
             return _pushed_to_expand(plan, condition, names)
-        case Cross():
+        case lp.Cross():
             return _pushed_to_cross(plan, condition, names)
-        case Filter() | Anti() | Optional():
-            if not names or not names <= variables_bound(plan.input):
+        case lp.Filter() | lp.Anti() | lp.Optional():
+            if not names or not names <= lp.variables_bound(plan.input):
                 return None
-            moved = _pushed(plan.input, condition)
-            if moved is None and isinstance(plan, Filter):
+            moved = _push(plan.input, condition)
+            if moved is None and isinstance(plan, lp.Filter):
                 return None
             return replace(plan, input=_or_filtered(moved, plan.input, condition))
         case _:
             return None
 
 
-def _or_filtered(moved: Plan | None, plan: Plan, condition: Expression) -> Plan:
-    return Filter(input=plan, predicate=condition) if moved is None else moved
+def _or_filtered(moved: lp.Plan | None, plan: lp.Plan, condition: ex.Expression) -> lp.Plan:
+    return lp.Filter(input=plan, predicate=condition) if moved is None else moved
 
 
-def _pushed_to_cross(plan: Cross, condition: Expression, names: frozenset[str]) -> Plan | None:
-    if names and names <= variables_bound(plan.left):
-        moved = _pushed(plan.left, condition)
+def _pushed_to_cross(
+    plan: lp.Cross, condition: ex.Expression, names: frozenset[str]
+) -> lp.Plan | None:
+    if names and names <= lp.variables_bound(plan.left):
+        moved = _push(plan.left, condition)
         return replace(plan, left=_or_filtered(moved, plan.left, condition))
-    if names and names <= variables_bound(plan.right):
-        moved = _pushed(plan.right, condition)
+    if names and names <= lp.variables_bound(plan.right):
+        moved = _push(plan.right, condition)
         return replace(plan, right=_or_filtered(moved, plan.right, condition))
     return None
 
 
-def _pushed_to_expand(plan: Expand, condition: Expression, names: frozenset[str]) -> Plan | None:
+def _pushed_to_expand(
+    plan: lp.Expand, condition: ex.Expression, names: frozenset[str]
+) -> lp.Plan | None:
     if names == {plan.end} and not plan.end_bound:
         return replace(plan, predicate=_both(plan.predicate, condition))
     if plan.edge_variable is not None and names == {plan.edge_variable}:
         return replace(plan, edge_predicate=_both(plan.edge_predicate, condition))
-    if names and names <= variables_bound(plan.input):
-        moved = _pushed(plan.input, condition)
+    if names and names <= lp.variables_bound(plan.input):
+        moved = _push(plan.input, condition)
         return replace(plan, input=_or_filtered(moved, plan.input, condition))
     return None
 
 
-def _both(one: Expression | None, other: Expression) -> Expression:
+def _both(one: ex.Expression | None, other: ex.Expression) -> ex.Expression:
     if one is None:
         return other
-    earlier = one.operands if isinstance(one, And) else (one,)
-    return And(operands=(*earlier, other), nullable=one.nullable or other.nullable)
+    earlier = one.operands if isinstance(one, ex.And) else (one,)
+    return ex.And(operands=(*earlier, other), nullable=one.nullable or other.nullable)
 
 
-def map_inputs(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
+def map_inputs(plan: lp.Plan, change: Callable[[lp.Plan], lp.Plan]) -> lp.Plan:
     """The plan with a function applied to each plan directly below it."""
     match plan:
-        case Scan() | Outer() | Empty():
+        case lp.Scan() | lp.Outer() | lp.Empty():
             return plan
-        case Cross():
+        case lp.Cross():
             return replace(plan, left=change(plan.left), right=change(plan.right))
-        case Anti() | Optional():
+        case lp.Anti() | lp.Optional():
             return replace(plan, input=change(plan.input), inner=change(plan.inner))
         case (
-            Expand() | Filter() | Rank() | Project() | Aggregate() | Distinct() | Order() | Limit()
+            lp.Expand()
+            | lp.Filter()
+            | lp.Rank()
+            | lp.Project()
+            | lp.Aggregate()
+            | lp.Distinct()
+            | lp.Order()
+            | lp.Limit()
         ):
             return replace(plan, input=change(plan.input))
         case _:
             assert_never(plan)
 
 
-def prune_columns(plan: Plan) -> Plan:
+def prune_columns(plan: lp.Plan) -> lp.Plan:
     """Every scan and hop lists the properties that are read later; a whole entity reads all."""
-    return _pruned(plan, {})
+    return _prune(plan, {})
 
 
-def _pruned(plan: Plan, needs: _Needs) -> Plan:
+def _prune(plan: lp.Plan, needs: _Needs) -> lp.Plan:
     match plan:
-        case Scan():
+        case lp.Scan():
             return replace(plan, columns=_columns(plan.variable, needs))
-        case Outer() | Empty():
+        case lp.Outer() | lp.Empty():
             return plan
-        case Expand():
+        case lp.Expand():
             edge = plan.edge_variable
             return replace(
                 plan,
-                input=_pruned(plan.input, needs),
+                input=_prune(plan.input, needs),
                 columns=() if plan.end_bound else _columns(plan.end, needs),
                 edge_columns=() if edge is None else _columns(edge, needs),
             )
-        case Cross():
-            return replace(plan, left=_pruned(plan.left, needs), right=_pruned(plan.right, needs))
-        case Anti() | Optional():
-            known = variables_bound(plan.input)
+        case lp.Cross():
+            return replace(plan, left=_prune(plan.left, needs), right=_prune(plan.right, needs))
+        case lp.Anti() | lp.Optional():
+            known = lp.variables_bound(plan.input)
             inside = {
                 name: properties
                 for name, properties in _all_needs(plan.inner).items()
                 if name in known
             }
-            inner_needs = needs if isinstance(plan, Optional) else {}
+            inner_needs = needs if isinstance(plan, lp.Optional) else {}
             return replace(
                 plan,
-                input=_pruned(plan.input, _joined(needs, inside)),
-                inner=_pruned(plan.inner, inner_needs),
+                input=_prune(plan.input, _joined(needs, inside)),
+                inner=_prune(plan.inner, inner_needs),
             )
-        case Filter() | Rank() | Project() | Aggregate() | Distinct() | Order() | Limit():
+        case (
+            lp.Filter()
+            | lp.Rank()
+            | lp.Project()
+            | lp.Aggregate()
+            | lp.Distinct()
+            | lp.Order()
+            | lp.Limit()
+        ):
             below = _joined(needs, _needs(expressions_of(plan)))
-            return replace(plan, input=_pruned(plan.input, below))
+            return replace(plan, input=_prune(plan.input, below))
         case _:
             assert_never(plan)
 
@@ -174,13 +167,13 @@ def _columns(variable: str, needs: _Needs) -> tuple[str, ...] | None:
     return None if needed is None else tuple(sorted(needed - _SYSTEM))
 
 
-def _needs(expressions: Iterable[Expression]) -> dict[str, frozenset[str] | None]:
+def _needs(expressions: Iterable[ex.Expression]) -> dict[str, frozenset[str] | None]:
     found: dict[str, frozenset[str] | None] = {}
     for expression in expressions:
-        for each in walk(expression):
-            if isinstance(each, Entity):
+        for each in ex.walk(expression):
+            if isinstance(each, ex.Entity):
                 found[each.variable] = None
-            elif isinstance(each, PropertyOf):
+            elif isinstance(each, ex.PropertyOf):
                 earlier = found.get(each.variable, frozenset())
                 found[each.variable] = None if earlier is None else earlier | {each.name}
     return found
@@ -195,7 +188,7 @@ def _joined(one: _Needs, other: _Needs) -> dict[str, frozenset[str] | None]:
     return together
 
 
-def _all_needs(plan: Plan) -> dict[str, frozenset[str] | None]:
+def _all_needs(plan: lp.Plan) -> dict[str, frozenset[str] | None]:
     """What every expression in a plan and below it reads."""
     found = _needs(expressions_of(plan))
     for below in inputs_of(plan):
@@ -203,38 +196,53 @@ def _all_needs(plan: Plan) -> dict[str, frozenset[str] | None]:
     return found
 
 
-def inputs_of(plan: Plan) -> tuple[Plan, ...]:
+def inputs_of(plan: lp.Plan) -> tuple[lp.Plan, ...]:
     """The plans directly below another."""
     match plan:
-        case Scan() | Outer() | Empty():
+        case lp.Scan() | lp.Outer() | lp.Empty():
             return ()
-        case Cross():
+        case lp.Cross():
             return plan.left, plan.right
-        case Anti() | Optional():
+        case lp.Anti() | lp.Optional():
             return plan.input, plan.inner
         case (
-            Expand() | Filter() | Rank() | Project() | Aggregate() | Distinct() | Order() | Limit()
+            lp.Expand()
+            | lp.Filter()
+            | lp.Rank()
+            | lp.Project()
+            | lp.Aggregate()
+            | lp.Distinct()
+            | lp.Order()
+            | lp.Limit()
         ):
             return (plan.input,)
         case _:
             assert_never(plan)
 
 
-def expressions_of(plan: Plan) -> tuple[Expression, ...]:
+def expressions_of(plan: lp.Plan) -> tuple[ex.Expression, ...]:
     """The expressions that a node itself holds."""
-    found: list[Expression | None] = []
+    found: list[ex.Expression | None] = []
     match plan:
-        case Scan() | Filter():
+        case lp.Scan() | lp.Filter():
             found.append(plan.predicate)
-        case Expand():
+        case lp.Expand():
             found += [plan.predicate, plan.edge_predicate]
-        case Rank():
+        case lp.Rank():
             found.append(plan.by)
-        case Project() | Aggregate():
-            found += [each.expression for each in plan.projections]
-        case Order():
-            found += [plan.ranking, *(each.expression for each in plan.keys)]
-        case Outer() | Empty() | Cross() | Anti() | Optional() | Distinct() | Limit():
+        case lp.Project() | lp.Aggregate():
+            found += [projection.expression for projection in plan.projections]
+        case lp.Order():
+            found += [plan.ranking, *(key.expression for key in plan.keys)]
+        case (
+            lp.Outer()
+            | lp.Empty()
+            | lp.Cross()
+            | lp.Anti()
+            | lp.Optional()
+            | lp.Distinct()
+            | lp.Limit()
+        ):
             pass
         case _:
             assert_never(plan)

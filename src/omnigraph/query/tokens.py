@@ -296,7 +296,7 @@ def _misspelt_start(refusal: _Refusal) -> Diagnostic | None:
         hint = "a query starts with `match`; a mutation with one of the other words"
     else:
         return None
-    listed = ", ".join(f"`{each}`" for each in words)
+    listed = ", ".join(f"`{word}`" for word in words)
     return refusal.diagnostic(
         Rule.SYNTAX,
         f"{_found_words(refusal)}, expected {listed}",

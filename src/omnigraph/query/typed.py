@@ -196,4 +196,4 @@ class TypedQuery:
     def columns(self) -> tuple[Column, ...]:
         if isinstance(self.body, TypedWrite):
             return ()
-        return tuple(each.column for each in self.body.projections)
+        return tuple(projection.column for projection in self.body.projections)

@@ -8,17 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
-from omnigraph.schema.catalog import (
-    FLOATS,
-    INTEGERS,
-    NUMBERS,
-    EnumType,
-    ListType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.show import show_type
 
 
@@ -50,61 +40,61 @@ class NullType:
 
 
 EntityType: TypeAlias = NodeOf | EdgeOf
-ColumnType: TypeAlias = PropertyType | NodeOf | EdgeOf
-ExpressionType: TypeAlias = PropertyType | NodeOf | EdgeOf | PathOf | NullType
+ColumnType: TypeAlias = ct.PropertyType | NodeOf | EdgeOf
+ExpressionType: TypeAlias = ct.PropertyType | NodeOf | EdgeOf | PathOf | NullType
 
-STRING: Final = ScalarType(scalar=Scalar.STRING)
-BOOL: Final = ScalarType(scalar=Scalar.BOOL)
-BLOB: Final = ScalarType(scalar=Scalar.BLOB)
-I32: Final = ScalarType(scalar=Scalar.I32)
-I64: Final = ScalarType(scalar=Scalar.I64)
-U64: Final = ScalarType(scalar=Scalar.U64)
-F32: Final = ScalarType(scalar=Scalar.F32)
-F64: Final = ScalarType(scalar=Scalar.F64)
-DATE: Final = ScalarType(scalar=Scalar.DATE)
-DATETIME: Final = ScalarType(scalar=Scalar.DATETIME)
-STRINGS: Final = ListType(item=Scalar.STRING)
+STRING: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
+BOOL: Final = ct.ScalarType(scalar=ct.Scalar.BOOL)
+BLOB: Final = ct.ScalarType(scalar=ct.Scalar.BLOB)
+I32: Final = ct.ScalarType(scalar=ct.Scalar.I32)
+I64: Final = ct.ScalarType(scalar=ct.Scalar.I64)
+U64: Final = ct.ScalarType(scalar=ct.Scalar.U64)
+F32: Final = ct.ScalarType(scalar=ct.Scalar.F32)
+F64: Final = ct.ScalarType(scalar=ct.Scalar.F64)
+DATE: Final = ct.ScalarType(scalar=ct.Scalar.DATE)
+DATETIME: Final = ct.ScalarType(scalar=ct.Scalar.DATETIME)
+STRINGS: Final = ct.ListType(item=ct.Scalar.STRING)
 
 INTEGER_LIMITS: Final = {
-    Scalar.I32: (-(2**31), 2**31 - 1),
-    Scalar.I64: (-(2**63), 2**63 - 1),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
+    ct.Scalar.I32: (-(2**31), 2**31 - 1),
+    ct.Scalar.I64: (-(2**63), 2**63 - 1),
+    ct.Scalar.U32: (0, 2**32 - 1),
+    ct.Scalar.U64: (0, 2**64 - 1),
 }
 
 
-def scalar_of(each: ExpressionType) -> Scalar | None:
+def scalar_of(expression_type: ExpressionType) -> ct.Scalar | None:
     """The base type of a single value; an enum is a `String`, everything else has none."""
-    match each:
-        case ScalarType():
-            return each.scalar
-        case EnumType():
-            return Scalar.STRING
-        case ListType() | VectorType() | NodeOf() | EdgeOf() | PathOf() | NullType():
+    match expression_type:
+        case ct.ScalarType():
+            return expression_type.scalar
+        case ct.EnumType():
+            return ct.Scalar.STRING
+        case ct.ListType() | ct.VectorType() | NodeOf() | EdgeOf() | PathOf() | NullType():
             return None
         case _:
-            assert_never(each)
+            assert_never(expression_type)
 
 
-def is_number(each: ExpressionType) -> bool:
-    return scalar_of(each) in NUMBERS
+def is_number(expression_type: ExpressionType) -> bool:
+    return scalar_of(expression_type) in ct.NUMBERS
 
 
-def is_integer(each: ExpressionType) -> bool:
-    return scalar_of(each) in INTEGERS
+def is_integer(expression_type: ExpressionType) -> bool:
+    return scalar_of(expression_type) in ct.INTEGERS
 
 
-def is_float(each: ExpressionType) -> bool:
-    return scalar_of(each) in FLOATS
+def is_float(expression_type: ExpressionType) -> bool:
+    return scalar_of(expression_type) in ct.FLOATS
 
 
-def is_text(each: ExpressionType) -> bool:
-    return scalar_of(each) is Scalar.STRING
+def is_text(expression_type: ExpressionType) -> bool:
+    return scalar_of(expression_type) is ct.Scalar.STRING
 
 
-def is_orderable(each: ExpressionType) -> bool:
+def is_orderable(expression_type: ExpressionType) -> bool:
     """Whether values of the type have an order: numbers, text, Booleans, dates."""
-    return scalar_of(each) not in (None, Scalar.BLOB)
+    return scalar_of(expression_type) not in (None, ct.Scalar.BLOB)
 
 
 def comparable(left: ExpressionType, right: ExpressionType) -> bool:
@@ -112,25 +102,27 @@ def comparable(left: ExpressionType, right: ExpressionType) -> bool:
     if is_number(left) and is_number(right):
         return True
     one = scalar_of(left)
-    return one is not None and one is not Scalar.BLOB and one is scalar_of(right)
+    return one is not None and one is not ct.Scalar.BLOB and one is scalar_of(right)
 
 
-def show(each: ExpressionType) -> str:
+def show(expression_type: ExpressionType) -> str:
     """The name of a type in messages."""
-    match each:
+    match expression_type:
         case NodeOf():
-            return each.interface or " or ".join(each.types)
+            return expression_type.interface or " or ".join(expression_type.types)
         case EdgeOf():
-            return f"edge {each.type}"
+            return f"edge {expression_type.type}"
         case PathOf():
-            return f"path over {each.edge}"
+            return f"path over {expression_type.edge}"
         case NullType():
             return "null"
-        case ScalarType() | ListType() | EnumType() | VectorType():
-            return show_type(each)
+        case ct.ScalarType() | ct.ListType() | ct.EnumType() | ct.VectorType():
+            return show_type(expression_type)
         case _:
-            assert_never(each)
+            assert_never(expression_type)
 
 
-def show_with_null(each: ExpressionType, *, nullable: bool) -> str:
-    return show(each) + ("?" if nullable and not isinstance(each, NullType) else "")
+def show_with_null(expression_type: ExpressionType, *, nullable: bool) -> str:
+    return show(expression_type) + (
+        "?" if nullable and not isinstance(expression_type, NullType) else ""
+    )

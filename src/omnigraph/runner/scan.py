@@ -38,16 +38,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from omnigraph import names
-from omnigraph.errors import (
-    DamagedGraphError,
-    InvalidInputError,
-    NotFoundError,
-    NothingWrittenError,
-    QueryFailedError,
-    SparkJobFailedError,
-    StorageUnavailableError,
-)
+from omnigraph import errors, names
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.types import carried_schema, from_spark, spark_schema, to_spark
@@ -83,7 +74,7 @@ def view_names(table_keys: Iterable[str]) -> Mapping[str, str]:
     for key, name in named.items():
         other = taken.setdefault(name.casefold(), key)
         if other != key:
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"{other} and {key} would both be the view {name!r}, because Spark ignores case",
                 next_step="Name the types to create views of, with only one of the two.",
             )
@@ -110,7 +101,7 @@ def _keys_of(wanted: str, keys: tuple[str, ...]) -> tuple[str, ...]:
     found = tuple(key for key in keys if wanted in (key, _type_name(key)))
     if not found:
         hint = did_you_mean(str(wanted), map(_type_name, keys))
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"there is no type {wanted!r:.80} to create a view of" + (f" ({hint})" if hint else ""),
             next_step=f"The types are {', '.join(keys)}.",
         )
@@ -169,7 +160,7 @@ def scan_plan(
     """
     condition: object = where
     if condition is not None and not isinstance(condition, str):
-        raise InvalidInputError(f"where is {condition!r:.80}, expected a condition as text")
+        raise errors.InvalidInputError(f"where is {condition!r:.80}, expected a condition as text")
     with gone_if_removed(root, entry):
         wanted = known_columns(root, entry, columns)
         if wanted is None:
@@ -290,14 +281,14 @@ class SparkTables:
         return f"<{type(self).__name__} {self.root} at manifest version {version}>"
 
 
-_CARRIED: Final[dict[str, type[NothingWrittenError]]] = {
+_CARRIED: Final[dict[str, type[errors.NothingWrittenError]]] = {
     each.__name__: each
     for each in (
-        DamagedGraphError,
-        InvalidInputError,
-        NotFoundError,
-        QueryFailedError,
-        StorageUnavailableError,
+        errors.DamagedGraphError,
+        errors.InvalidInputError,
+        errors.NotFoundError,
+        errors.QueryFailedError,
+        errors.StorageUnavailableError,
     )
 }
 _OURS: Final = re.compile(
@@ -318,7 +309,7 @@ def job_errors() -> Iterator[None]:
         raise _translated(str(error)) from error
 
 
-def _translated(text: str) -> NothingWrittenError:
+def _translated(text: str) -> errors.NothingWrittenError:
     ours = list(_OURS.finditer(text))
     if ours and ours[-1]["name"] in _CARRIED:
         last = ours[-1]
@@ -326,7 +317,7 @@ def _translated(text: str) -> NothingWrittenError:
     raised = _RAISED.findall(text) or [
         text.strip().splitlines()[0] if text.strip() else "no reason"
     ]
-    return SparkJobFailedError(
+    return errors.SparkJobFailedError(
         f"a Spark job failed: {raised[-1][:_SHOWN_MAX]}",
         next_step="Look at the executors' logs; if they were lost or out of memory, run it again.",
     )

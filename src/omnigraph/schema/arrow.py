@@ -17,63 +17,53 @@ from omnigraph.names import (
     SOURCE_COLUMN,
     TARGET_COLUMN,
 )
-from omnigraph.schema.catalog import (
-    EdgeType,
-    EnumType,
-    ListType,
-    NodeType,
-    Property,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 
 _SCALARS: Final = {
-    Scalar.STRING: pa.string(),
-    Scalar.BLOB: pa.large_binary(),
-    Scalar.BOOL: pa.bool_(),
-    Scalar.I32: pa.int32(),
-    Scalar.I64: pa.int64(),
-    Scalar.U32: pa.uint32(),
-    Scalar.U64: pa.uint64(),
-    Scalar.F32: pa.float32(),
-    Scalar.F64: pa.float64(),
-    Scalar.DATE: pa.date32(),
+    ct.Scalar.STRING: pa.string(),
+    ct.Scalar.BLOB: pa.large_binary(),
+    ct.Scalar.BOOL: pa.bool_(),
+    ct.Scalar.I32: pa.int32(),
+    ct.Scalar.I64: pa.int64(),
+    ct.Scalar.U32: pa.uint32(),
+    ct.Scalar.U64: pa.uint64(),
+    ct.Scalar.F32: pa.float32(),
+    ct.Scalar.F64: pa.float64(),
+    ct.Scalar.DATE: pa.date32(),
     # Spark and DuckDB store microseconds, and Spark accepts no coarser unit.
-    Scalar.DATETIME: pa.timestamp("us", tz="UTC"),
+    ct.Scalar.DATETIME: pa.timestamp("us", tz="UTC"),
 }
 
 
-def arrow_type(property_type: PropertyType) -> pa.DataType:
+def arrow_type(property_type: ct.PropertyType) -> pa.DataType:
     match property_type:
-        case ScalarType():
+        case ct.ScalarType():
             return _SCALARS[property_type.scalar]
-        case ListType():
+        case ct.ListType():
             return pa.list_(pa.field("item", _SCALARS[property_type.item], nullable=True))
-        case EnumType():
+        case ct.EnumType():
             return pa.string()
-        case VectorType():
+        case ct.VectorType():
             return pa.list_(pa.field("item", pa.float32(), nullable=True), property_type.size)
         case _:
             assert_never(property_type)
 
 
-def property_field(each: Property) -> pa.Field:
+def property_field(prop: ct.Property) -> pa.Field:
     """The column of a property; its number is stored as field metadata."""
-    metadata = {PROPERTY_ID_KEY: str(each.number)}
-    if each.type == ScalarType(scalar=Scalar.BLOB):
+    metadata = {PROPERTY_ID_KEY: str(prop.number)}
+    if prop.type == ct.ScalarType(scalar=ct.Scalar.BLOB):
         metadata[BLOB_KEY] = "true"
     # An embedding may be missing while its text is there; the rule that decides is not Arrow's.
-    nullable = each.nullable or each.embed is not None
-    return pa.field(each.name, arrow_type(each.type), nullable=nullable, metadata=metadata)
+    nullable = prop.nullable or prop.embed is not None
+    return pa.field(prop.name, arrow_type(prop.type), nullable=nullable, metadata=metadata)
 
 
-def node_schema(node: NodeType) -> pa.Schema:
+def node_schema(node: ct.NodeType) -> pa.Schema:
     return pa.schema([_id_field(), *map(property_field, node.properties.values())])
 
 
-def edge_schema(edge: EdgeType) -> pa.Schema:
+def edge_schema(edge: ct.EdgeType) -> pa.Schema:
     return pa.schema(
         [
             _id_field(),
@@ -84,11 +74,11 @@ def edge_schema(edge: EdgeType) -> pa.Schema:
     )
 
 
-def table_schema(declared: NodeType | EdgeType) -> pa.Schema:
+def table_schema(declared: ct.NodeType | ct.EdgeType) -> pa.Schema:
     match declared:
-        case NodeType():
+        case ct.NodeType():
             return node_schema(declared)
-        case EdgeType():
+        case ct.EdgeType():
             return edge_schema(declared)
 
 

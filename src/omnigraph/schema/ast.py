@@ -161,7 +161,7 @@ class Schema:
 def properties_of(declaration: Declaration) -> tuple[PropertyDeclaration, ...]:
     """The properties in the body, in source order."""
     members = declaration.body or ()
-    return tuple(each for each in members if isinstance(each, PropertyDeclaration))
+    return tuple(member for member in members if isinstance(member, PropertyDeclaration))
 
 
 def body_annotations_of(declaration: Declaration) -> tuple[Annotation, ...]:

@@ -11,105 +11,58 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from omnigraph.schema.ast import (
-    Annotation,
-    Declaration,
-    EdgeDeclaration,
-    InterfaceDeclaration,
-    Keyword,
-    NodeDeclaration,
-    NumberLiteral,
-    RangeLiteral,
-    Schema,
-    StringLiteral,
-    Word,
-    body_annotations_of,
-    properties_of,
-)
-from omnigraph.schema.catalog import (
-    DEFAULT_METRIC,
-    ByName,
-    Cardinality,
-    Catalog,
-    Check,
-    EdgeType,
-    Embed,
-    Index,
-    InterfaceType,
-    Key,
-    Literal,
-    Metadata,
-    MetadataKeyword,
-    NodeType,
-    Number,
-    Property,
-    Range,
-    Unique,
-    VectorMetric,
-    VectorType,
-)
+from omnigraph.schema import ast, resolve
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.check import interfaces_by_name
-from omnigraph.schema.resolve import (
-    ConstraintKind,
-    HeldProperty,
-    WrittenConstraint,
-    body_constraint,
-    held_properties,
-    literal_value,
-    number_value,
-    property_constraints,
-    resolve_type,
-    string_value,
-)
 
 _INTERPRETED = frozenset(
     {
-        *("description", "instruction", "embed", "card", *ConstraintKind),
+        *("description", "instruction", "embed", "card", *resolve.ConstraintKind),
         *("rename_from", "backfill", "rename_value"),
     }
 )
 
 
-def build_catalog(schema: Schema, *, identity_domain: str) -> Catalog:
+def build_catalog(schema: ast.Schema, *, identity_domain: str) -> ct.Catalog:
     """The catalog of a schema that passed every check."""
     numbers = itertools.count(1)
     interfaces = interfaces_by_name(schema)
-    interface_types: list[InterfaceType] = []
-    nodes: list[NodeType] = []
-    edges: list[EdgeType] = []
+    interface_types: list[ct.InterfaceType] = []
+    nodes: list[ct.NodeType] = []
+    edges: list[ct.EdgeType] = []
     for declaration in schema.declarations:
         match declaration:
-            case InterfaceDeclaration():
+            case ast.InterfaceDeclaration():
                 interface_types.append(_interface(declaration, numbers))
-            case NodeDeclaration():
+            case ast.NodeDeclaration():
                 nodes.append(_node(declaration, numbers, interfaces))
-            case EdgeDeclaration():
+            case ast.EdgeDeclaration():
                 edges.append(_edge(declaration, numbers))
             case _:
                 assert_never(declaration)
-    return Catalog(
+    return ct.Catalog(
         identity_domain=identity_domain,
         next_number=next(numbers),
-        interfaces=ByName(interface_types),
-        nodes=ByName(nodes),
-        edges=ByName(edges),
+        interfaces=ct.ByName(interface_types),
+        nodes=ct.ByName(nodes),
+        edges=ct.ByName(edges),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Constraints:
-    key: Key | None
-    uniques: tuple[Unique, ...]
-    indexes: tuple[Index, ...]
-    ranges: tuple[Range, ...]
-    checks: tuple[Check, ...]
+    key: ct.Key | None
+    uniques: tuple[ct.Unique, ...]
+    indexes: tuple[ct.Index, ...]
+    ranges: tuple[ct.Range, ...]
+    checks: tuple[ct.Check, ...]
 
 
-def _interface(declaration: InterfaceDeclaration, numbers: Iterator[int]) -> InterfaceType:
+def _interface(declaration: ast.InterfaceDeclaration, numbers: Iterator[int]) -> ct.InterfaceType:
     number = next(numbers)
     held = _own(declaration)
     constraints = _constraints(declaration, held)
-    return InterfaceType(
+    return ct.InterfaceType(
         number=number,
         name=declaration.name.text,
         properties=_properties(held, numbers),
@@ -120,17 +73,17 @@ def _interface(declaration: InterfaceDeclaration, numbers: Iterator[int]) -> Int
 
 
 def _node(
-    declaration: NodeDeclaration,
+    declaration: ast.NodeDeclaration,
     numbers: Iterator[int],
-    interfaces: Mapping[str, InterfaceDeclaration],
-) -> NodeType:
+    interfaces: Mapping[str, ast.InterfaceDeclaration],
+) -> ct.NodeType:
     number = next(numbers)
-    held = held_properties(declaration, interfaces)
+    held = resolve.held_properties(declaration, interfaces)
     constraints = _constraints(declaration, held)
-    return NodeType(
+    return ct.NodeType(
         number=number,
         name=declaration.name.text,
-        implements=tuple(each.text for each in declaration.implements),
+        implements=tuple(implement.text for implement in declaration.implements),
         properties=_properties(held, numbers),
         key=constraints.key,
         uniques=constraints.uniques,
@@ -143,11 +96,11 @@ def _node(
     )
 
 
-def _edge(declaration: EdgeDeclaration, numbers: Iterator[int]) -> EdgeType:
+def _edge(declaration: ast.EdgeDeclaration, numbers: Iterator[int]) -> ct.EdgeType:
     number = next(numbers)
     held = _own(declaration)
     constraints = _constraints(declaration, held)
-    return EdgeType(
+    return ct.EdgeType(
         number=number,
         name=declaration.name.text,
         source=declaration.source.text,
@@ -162,22 +115,24 @@ def _edge(declaration: EdgeDeclaration, numbers: Iterator[int]) -> EdgeType:
     )
 
 
-def _own(declaration: Declaration) -> tuple[HeldProperty, ...]:
+def _own(declaration: ast.Declaration) -> tuple[resolve.HeldProperty, ...]:
     return tuple(
-        HeldProperty(declaration=each, declared=True, interfaces=())
-        for each in properties_of(declaration)
+        resolve.HeldProperty(declaration=each, declared=True, interfaces=())
+        for each in ast.properties_of(declaration)
     )
 
 
-def _properties(held: Iterable[HeldProperty], numbers: Iterator[int]) -> ByName[Property]:
-    return ByName(_property(each, next(numbers)) for each in held)
+def _properties(
+    held: Iterable[resolve.HeldProperty], numbers: Iterator[int]
+) -> ct.ByName[ct.Property]:
+    return ct.ByName(_property(each, next(numbers)) for each in held)
 
 
-def _property(held: HeldProperty, number: int) -> Property:
-    declaration = held.declaration
-    resolved = resolve_type(declaration.type)
+def _property(held_property: resolve.HeldProperty, number: int) -> ct.Property:
+    declaration = held_property.declaration
+    resolved = resolve.resolve_type(declaration.type)
     assert resolved is not None
-    return Property(
+    return ct.Property(
         number=number,
         name=declaration.name.text,
         type=resolved,
@@ -185,57 +140,63 @@ def _property(held: HeldProperty, number: int) -> Property:
         description=_text(declaration.annotations, "description"),
         metadata=_metadata(declaration.annotations),
         embed=_embed(declaration.annotations),
-        declared=held.declared,
-        interfaces=held.interfaces,
+        declared=held_property.declared,
+        interfaces=held_property.interfaces,
     )
 
 
-def _constraints(declaration: Declaration, held: Sequence[HeldProperty]) -> _Constraints:
+def _constraints(
+    declaration: ast.Declaration, held: Sequence[resolve.HeldProperty]
+) -> _Constraints:
     vectors = {
         one.declaration.name.text
         for one in held
-        if isinstance(resolve_type(one.declaration.type), VectorType)
+        if isinstance(resolve.resolve_type(one.declaration.type), ct.VectorType)
     }
     written = [
-        each
+        property_constraint
         for one in held
-        for each in property_constraints(one.declaration, inherited=not one.declared)
+        for property_constraint in resolve.property_constraints(
+            one.declaration, inherited=not one.declared
+        )
     ]
-    for annotation in body_annotations_of(declaration):
-        constraint = body_constraint(annotation)
-        assert isinstance(constraint, WrittenConstraint)
+    for annotation in ast.body_annotations_of(declaration):
+        constraint = resolve.body_constraint(annotation)
+        assert isinstance(constraint, resolve.WrittenConstraint)
         written.append(constraint)
-    of_kind: dict[ConstraintKind, list[WrittenConstraint]] = {each: [] for each in ConstraintKind}
+    of_kind: dict[resolve.ConstraintKind, list[resolve.WrittenConstraint]] = {
+        each: [] for each in resolve.ConstraintKind
+    }
     for each in written:
         of_kind[each.kind].append(each)
-    keys = of_kind[ConstraintKind.KEY]
+    keys = of_kind[resolve.ConstraintKind.KEY]
     return _Constraints(
-        key=Key(properties=_names(keys[0]), spelling=keys[0].spelling) if keys else None,
+        key=ct.Key(properties=_names(keys[0]), spelling=keys[0].spelling) if keys else None,
         uniques=tuple(
-            Unique(properties=_names(each), spelling=each.spelling)
-            for each in of_kind[ConstraintKind.UNIQUE]
+            ct.Unique(properties=_names(each), spelling=each.spelling)
+            for each in of_kind[resolve.ConstraintKind.UNIQUE]
         ),
-        indexes=tuple(_index(each, vectors) for each in of_kind[ConstraintKind.INDEX]),
-        ranges=tuple(_range(each) for each in of_kind[ConstraintKind.RANGE]),
-        checks=tuple(_check(each) for each in of_kind[ConstraintKind.CHECK]),
+        indexes=tuple(_index(each, vectors) for each in of_kind[resolve.ConstraintKind.INDEX]),
+        ranges=tuple(_range(each) for each in of_kind[resolve.ConstraintKind.RANGE]),
+        checks=tuple(_check(each) for each in of_kind[resolve.ConstraintKind.CHECK]),
     )
 
 
-def _index(constraint: WrittenConstraint, vectors: Collection[str]) -> Index:
+def _index(constraint: resolve.WrittenConstraint, vectors: Collection[str]) -> ct.Index:
     properties = _names(constraint)
-    metric = DEFAULT_METRIC if properties[0] in vectors else None
+    metric = ct.DEFAULT_METRIC if properties[0] in vectors else None
     if constraint.metric is not None:
-        metric = VectorMetric(constraint.metric.text)
-    return Index(properties=properties, spelling=constraint.spelling, metric=metric)
+        metric = ct.VectorMetric(constraint.metric.text)
+    return ct.Index(properties=properties, spelling=constraint.spelling, metric=metric)
 
 
-def _names(constraint: WrittenConstraint) -> tuple[str, ...]:
-    return tuple(each.text for each in constraint.members)
+def _names(constraint: resolve.WrittenConstraint) -> tuple[str, ...]:
+    return tuple(member.text for member in constraint.members)
 
 
-def _range(constraint: WrittenConstraint) -> Range:
+def _range(constraint: resolve.WrittenConstraint) -> ct.Range:
     assert constraint.bounds is not None
-    return Range(
+    return ct.Range(
         property=constraint.members[0].text,
         low=_bound(constraint.bounds.low),
         high=_bound(constraint.bounds.high),
@@ -243,78 +204,80 @@ def _range(constraint: WrittenConstraint) -> Range:
     )
 
 
-def _bound(literal: NumberLiteral | None) -> Number | None:
-    return None if literal is None else number_value(literal)
+def _bound(literal: ast.NumberLiteral | None) -> ct.Number | None:
+    return None if literal is None else resolve.number_value(literal)
 
 
-def _check(constraint: WrittenConstraint) -> Check:
+def _check(constraint: resolve.WrittenConstraint) -> ct.Check:
     assert constraint.pattern is not None
-    return Check(
+    return ct.Check(
         property=constraint.members[0].text,
-        pattern=string_value(constraint.pattern),
+        pattern=resolve.string_value(constraint.pattern),
         spelling=constraint.spelling,
     )
 
 
-def _cardinality(annotations: Iterable[Annotation]) -> Cardinality:
+def _cardinality(annotations: Iterable[ast.Annotation]) -> ct.Cardinality:
     for annotation in annotations:
         if annotation.name != "card":
             continue
         assert annotation.arguments is not None
         bounds = annotation.arguments[0]
-        assert isinstance(bounds, RangeLiteral)
+        assert isinstance(bounds, ast.RangeLiteral)
         low, high = _bound(bounds.low), _bound(bounds.high)
         assert isinstance(low, int)
         assert high is None or isinstance(high, int)
-        return Cardinality(minimum=low, maximum=high)
-    return Cardinality()
+        return ct.Cardinality(minimum=low, maximum=high)
+    return ct.Cardinality()
 
 
-def _text(annotations: Iterable[Annotation], name: str) -> str | None:
+def _text(annotations: Iterable[ast.Annotation], name: str) -> str | None:
     for annotation in annotations:
         if annotation.name == name and annotation.arguments:
             argument = annotation.arguments[0]
-            assert isinstance(argument, StringLiteral)
-            return string_value(argument)
+            assert isinstance(argument, ast.StringLiteral)
+            return resolve.string_value(argument)
     return None
 
 
-def _embed(annotations: Iterable[Annotation]) -> Embed | None:
+def _embed(annotations: Iterable[ast.Annotation]) -> ct.Embed | None:
     for annotation in annotations:
         if annotation.name == "embed" and annotation.arguments:
-            keywords = [each for each in annotation.arguments if isinstance(each, Keyword)]
+            keywords = [
+                argument for argument in annotation.arguments if isinstance(argument, ast.Keyword)
+            ]
             model = str(_literal(keywords[0].value)) if keywords else None
             source = annotation.arguments[0]
             # A bare word is a property name here, even `true`.
-            name = source.text if isinstance(source, Word) else str(_positional(annotation))
-            return Embed(source=name, model=model)
+            name = source.text if isinstance(source, ast.Word) else str(_positional(annotation))
+            return ct.Embed(source=name, model=model)
     return None
 
 
-def _metadata(annotations: Iterable[Annotation]) -> tuple[Metadata, ...]:
+def _metadata(annotations: Iterable[ast.Annotation]) -> tuple[ct.Metadata, ...]:
     return tuple(
-        Metadata(
-            name=each.name,
-            value=_positional(each),
+        ct.Metadata(
+            name=annotation.name,
+            value=_positional(annotation),
             keywords=tuple(
-                MetadataKeyword(name=argument.name.text, value=_literal(argument.value))
-                for argument in each.arguments or ()
-                if isinstance(argument, Keyword)
+                ct.MetadataKeyword(name=argument.name.text, value=_literal(argument.value))
+                for argument in annotation.arguments or ()
+                if isinstance(argument, ast.Keyword)
             ),
         )
-        for each in sorted(annotations, key=lambda each: each.name)
-        if each.name not in _INTERPRETED
+        for annotation in sorted(annotations, key=lambda annotation: annotation.name)
+        if annotation.name not in _INTERPRETED
     )
 
 
-def _positional(annotation: Annotation) -> Literal | None:
+def _positional(annotation: ast.Annotation) -> ct.Literal | None:
     for argument in annotation.arguments or ():
-        if isinstance(argument, StringLiteral | NumberLiteral | Word):
+        if isinstance(argument, ast.StringLiteral | ast.NumberLiteral | ast.Word):
             return _literal(argument)
     return None
 
 
-def _literal(argument: StringLiteral | NumberLiteral | Word) -> Literal:
-    value = literal_value(argument)
+def _literal(argument: ast.StringLiteral | ast.NumberLiteral | ast.Word) -> ct.Literal:
+    value = resolve.literal_value(argument)
     assert value is not None
     return value

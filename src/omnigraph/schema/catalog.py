@@ -89,7 +89,7 @@ class ByName(Mapping[str, T_co]):
 
     def __init__(self, ordered: Iterable[T_co] = ()) -> None:
         values = tuple(ordered)
-        by_name = {each.name: each for each in values}
+        by_name = {value.name: value for value in values}
         assert len(by_name) == len(values), "names are unique"
         object.__setattr__(self, "_ordered", values)
         object.__setattr__(self, "_by_name", by_name)

@@ -9,18 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from omnigraph.language.diagnostics import Diagnostic, Suggestions
-from omnigraph.schema.ast import (
-    Annotation,
-    Declaration,
-    EdgeDeclaration,
-    InterfaceDeclaration,
-    NodeDeclaration,
-    Schema,
-    body_annotations_of,
-    properties_of,
-)
+from omnigraph.schema import ast, resolve
 from omnigraph.schema.checks.annotations import (
-    Place,
+    AnnotationTarget,
     check_annotations,
     check_embed_target,
     check_literals,
@@ -34,20 +25,14 @@ from omnigraph.schema.checks.constraints import (
 from omnigraph.schema.checks.declarations import check_declarations, check_properties, kind_word
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.parser import INDEX_WORD, belongs_to_body
-from omnigraph.schema.resolve import (
-    HeldProperty,
-    WrittenConstraint,
-    body_constraint,
-    held_properties,
-    property_constraints,
-    resolve_type,
-)
 
 
-def check_schema(schema: Schema) -> tuple[Diagnostic, ...]:
+def check_schema(schema: ast.Schema) -> tuple[Diagnostic, ...]:
     """All findings in source order."""
     interfaces = interfaces_by_name(schema)
-    nodes = {each.name.text for each in schema.declarations if isinstance(each, NodeDeclaration)}
+    nodes = {
+        each.name.text for each in schema.declarations if isinstance(each, ast.NodeDeclaration)
+    }
     # A finding about an interface property is repeated by every node that inherits it.
     suggestions = Suggestions()
     findings = dict.fromkeys(
@@ -55,59 +40,59 @@ def check_schema(schema: Schema) -> tuple[Diagnostic, ...]:
     )
     for declaration in schema.declarations:
         findings.update(dict.fromkeys(_check_declaration(declaration, interfaces, suggestions)))
-    return tuple(sorted(findings, key=lambda each: (each.span.offset, each.rule)))
+    return tuple(sorted(findings, key=lambda finding: (finding.span.offset, finding.rule)))
 
 
-def interfaces_by_name(schema: Schema) -> dict[str, InterfaceDeclaration]:
+def interfaces_by_name(schema: ast.Schema) -> dict[str, ast.InterfaceDeclaration]:
     """The first declaration of each interface; later ones are reported as duplicates."""
-    found: dict[str, InterfaceDeclaration] = {}
-    for each in schema.declarations:
-        if isinstance(each, InterfaceDeclaration):
-            found.setdefault(each.name.text, each)
+    found: dict[str, ast.InterfaceDeclaration] = {}
+    for declaration in schema.declarations:
+        if isinstance(declaration, ast.InterfaceDeclaration):
+            found.setdefault(declaration.name.text, declaration)
     return found
 
 
 def _check_declaration(
-    declaration: Declaration,
-    interfaces: Mapping[str, InterfaceDeclaration],
+    declaration: ast.Declaration,
+    interfaces: Mapping[str, ast.InterfaceDeclaration],
     suggestions: Suggestions,
 ) -> Iterator[Diagnostic]:
     yield from check_properties(declaration)
     match declaration:
-        case InterfaceDeclaration():
-            yield from _check_members(declaration, Place.INTERFACE_PROPERTY)
+        case ast.InterfaceDeclaration():
+            yield from _check_members(declaration, AnnotationTarget.INTERFACE_PROPERTY)
             yield from _check_held(declaration, _own(declaration), suggestions)
-        case NodeDeclaration():
-            yield from check_annotations(declaration.annotations, Place.NODE)
-            yield from _check_members(declaration, Place.NODE_PROPERTY)
-            held = held_properties(declaration, interfaces)
+        case ast.NodeDeclaration():
+            yield from check_annotations(declaration.annotations, AnnotationTarget.NODE)
+            yield from _check_members(declaration, AnnotationTarget.NODE_PROPERTY)
+            held = resolve.held_properties(declaration, interfaces)
             yield from _check_held(declaration, held, suggestions)
-        case EdgeDeclaration():
-            yield from check_annotations(declaration.annotations, Place.EDGE)
-            yield from _check_members(declaration, Place.EDGE_PROPERTY)
+        case ast.EdgeDeclaration():
+            yield from check_annotations(declaration.annotations, AnnotationTarget.EDGE)
+            yield from _check_members(declaration, AnnotationTarget.EDGE_PROPERTY)
             yield from _check_held(declaration, _own(declaration), suggestions)
         case _:
             assert_never(declaration)
 
 
-def _own(declaration: Declaration) -> tuple[HeldProperty, ...]:
+def _own(declaration: ast.Declaration) -> tuple[resolve.HeldProperty, ...]:
     return tuple(
-        HeldProperty(declaration=each, declared=True, interfaces=())
-        for each in properties_of(declaration)
+        resolve.HeldProperty(declaration=each, declared=True, interfaces=())
+        for each in ast.properties_of(declaration)
     )
 
 
-def _check_members(declaration: Declaration, place: Place) -> Iterator[Diagnostic]:
-    for each in properties_of(declaration):
+def _check_members(declaration: ast.Declaration, place: AnnotationTarget) -> Iterator[Diagnostic]:
+    for each in ast.properties_of(declaration):
         if each.annotations:
             yield from check_annotations(each.annotations, place)
     for index, member in enumerate(declaration.body or ()):
-        if not isinstance(member, Annotation):
+        if not isinstance(member, ast.Annotation):
             continue
         yield from check_literals(member)
         if not belongs_to_body(member):
             yield _misplaced(member, first=index == 0)
-        elif place is Place.INTERFACE_PROPERTY:
+        elif place is AnnotationTarget.INTERFACE_PROPERTY:
             yield error(
                 Rule.INTERFACE_CONSTRAINT,
                 member.span,
@@ -116,7 +101,7 @@ def _check_members(declaration: Declaration, place: Place) -> Iterator[Diagnosti
             )
 
 
-def _misplaced(annotation: Annotation, *, first: bool) -> Diagnostic:
+def _misplaced(annotation: ast.Annotation, *, first: bool) -> Diagnostic:
     if first:
         message = f"`@{annotation.name}` precedes all properties"
         hint = "annotations of a property follow its type; those of a type precede `{`"
@@ -130,33 +115,33 @@ def _misplaced(annotation: Annotation, *, first: bool) -> Diagnostic:
 
 
 def _check_held(
-    declaration: Declaration, held: tuple[HeldProperty, ...], suggestions: Suggestions
+    declaration: ast.Declaration, held: tuple[resolve.HeldProperty, ...], suggestions: Suggestions
 ) -> Iterator[Diagnostic]:
     scope = ConstraintScope(
         kind=kind_word(declaration),
         name=declaration.name,
         properties={
             each.declaration.name.text: KnownProperty(
-                type=resolve_type(each.declaration.type),
+                type=resolve.resolve_type(each.declaration.type),
                 nullable=each.declaration.type.nullable,
             )
             for each in reversed(held)
         },
     )
-    written: list[WrittenConstraint] = []
+    written: list[resolve.WrittenConstraint] = []
     for each in held:
         if each.declaration.annotations:
-            written += property_constraints(each.declaration, inherited=not each.declared)
-            if each.declared and not isinstance(declaration, EdgeDeclaration):
+            written += resolve.property_constraints(each.declaration, inherited=not each.declared)
+            if each.declared and not isinstance(declaration, ast.EdgeDeclaration):
                 yield from check_embed_target(
                     each.declaration,
                     holder=declaration.name.text,
                     properties=scope.properties,
                     suggestions=suggestions,
                 )
-    if not isinstance(declaration, InterfaceDeclaration):
-        for annotation in filter(belongs_to_body, body_annotations_of(declaration)):
-            constraint = body_constraint(annotation)
+    if not isinstance(declaration, ast.InterfaceDeclaration):
+        for annotation in filter(belongs_to_body, ast.body_annotations_of(declaration)):
+            constraint = resolve.body_constraint(annotation)
             if isinstance(constraint, Diagnostic):
                 yield constraint
             else:

@@ -34,7 +34,7 @@ def checked_schema(text: str, *, filename: str) -> tuple[Schema, tuple[Diagnosti
     if isinstance(schema, Diagnostic):
         raise SchemaInvalidError(filename, (schema,), text=text)
     findings = check_schema(schema)
-    if any(each.severity is Severity.ERROR for each in findings):
+    if any(finding.severity is Severity.ERROR for finding in findings):
         raise SchemaInvalidError(filename, findings, text=text)
     return schema, findings
 

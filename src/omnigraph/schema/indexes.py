@@ -12,17 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, index_name
-from omnigraph.schema.catalog import (
-    EdgeType,
-    EnumType,
-    ListType,
-    NodeType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorMetric,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 
 
 class IndexKind(enum.StrEnum):
@@ -39,7 +29,7 @@ class DeclaredIndex:
 
     column: str
     kind: IndexKind
-    metric: VectorMetric | None = None
+    metric: ct.VectorMetric | None = None
 
     @property
     def name(self) -> str:
@@ -47,7 +37,7 @@ class DeclaredIndex:
         return index_name(self.column, self.kind)
 
 
-def declared_indexes(entity: NodeType | EdgeType) -> tuple[DeclaredIndex, ...]:
+def declared_indexes(entity: ct.NodeType | ct.EdgeType) -> tuple[DeclaredIndex, ...]:
     """Implicit columns first, then the key, then `@index` in source order; each one once."""
     first: dict[str, DeclaredIndex] = {}
     for each in _declared(entity):
@@ -55,22 +45,22 @@ def declared_indexes(entity: NodeType | EdgeType) -> tuple[DeclaredIndex, ...]:
     return tuple(first.values())
 
 
-def index_kinds(property_type: PropertyType) -> tuple[IndexKind, ...]:
+def index_kinds(property_type: ct.PropertyType) -> tuple[IndexKind, ...]:
     """The indexes of a column of this type; none for lists and blobs."""
     match property_type:
-        case ScalarType(scalar=Scalar.BLOB) | ListType():
+        case ct.ScalarType(scalar=ct.Scalar.BLOB) | ct.ListType():
             return ()
-        case ScalarType(scalar=Scalar.STRING):
+        case ct.ScalarType(scalar=ct.Scalar.STRING):
             return IndexKind.BTREE, IndexKind.INVERTED
-        case ScalarType() | EnumType():
+        case ct.ScalarType() | ct.EnumType():
             return (IndexKind.BTREE,)
-        case VectorType():
+        case ct.VectorType():
             return (IndexKind.VECTOR,)
         case _:
             assert_never(property_type)
 
 
-def _declared(entity: NodeType | EdgeType) -> Iterator[DeclaredIndex]:
+def _declared(entity: ct.NodeType | ct.EdgeType) -> Iterator[DeclaredIndex]:
     implicit = _implicit_columns(entity)
     for column in implicit:
         yield DeclaredIndex(column=column, kind=IndexKind.BTREE)
@@ -84,8 +74,8 @@ def _declared(entity: NodeType | EdgeType) -> Iterator[DeclaredIndex]:
             yield DeclaredIndex(column=column, kind=kind, metric=metric)
 
 
-def _wanted(entity: NodeType | EdgeType) -> Iterator[tuple[str, VectorMetric | None]]:
-    if isinstance(entity, NodeType) and entity.key is not None:
+def _wanted(entity: ct.NodeType | ct.EdgeType) -> Iterator[tuple[str, ct.VectorMetric | None]]:
+    if isinstance(entity, ct.NodeType) and entity.key is not None:
         for column in entity.key.properties:
             yield column, None
     for index in entity.indexes:
@@ -93,11 +83,11 @@ def _wanted(entity: NodeType | EdgeType) -> Iterator[tuple[str, VectorMetric | N
             yield column, index.metric
 
 
-def _implicit_columns(entity: NodeType | EdgeType) -> tuple[str, ...]:
+def _implicit_columns(entity: ct.NodeType | ct.EdgeType) -> tuple[str, ...]:
     match entity:
-        case NodeType():
+        case ct.NodeType():
             return (ID_COLUMN,)
-        case EdgeType():
+        case ct.EdgeType():
             return (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
         case _:
             assert_never(entity)

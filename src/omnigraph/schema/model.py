@@ -20,46 +20,19 @@ from typing import Any, Final, TypeAlias, TypeVar, assert_never
 
 from omnigraph.errors import DamagedGraphError
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.schema.catalog import (
-    DEFAULT_METRIC,
-    ByName,
-    Cardinality,
-    Catalog,
-    Check,
-    EdgeType,
-    Embed,
-    EnumType,
-    Index,
-    InterfaceType,
-    Key,
-    ListType,
-    Literal,
-    Metadata,
-    MetadataKeyword,
-    NodeType,
-    Number,
-    Property,
-    PropertyType,
-    Range,
-    Scalar,
-    ScalarType,
-    Spelling,
-    Unique,
-    VectorMetric,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 
 V = TypeVar("V")
 
 
-def read_catalog(document: dict[str, Any]) -> Catalog:
+def read_catalog(document: dict[str, Any]) -> ct.Catalog:
     """The catalog a document describes, after checking that its parts fit together."""
-    catalog = Catalog(
+    catalog = ct.Catalog(
         identity_domain=_of(str, document["identity_domain"]),
         next_number=_of(int, document["next_number"]),
-        interfaces=ByName(_read_interface(each) for each in document["interfaces"]),
-        nodes=ByName(_read_node(each) for each in document["nodes"]),
-        edges=ByName(_read_edge(each) for each in document["edges"]),
+        interfaces=ct.ByName(_read_interface(interface) for interface in document["interfaces"]),
+        nodes=ct.ByName(_read_node(node) for node in document["nodes"]),
+        edges=ct.ByName(_read_edge(edge) for edge in document["edges"]),
     )
     _numbers_are_distinct(catalog)
     _names_resolve(catalog)
@@ -81,26 +54,26 @@ def _strings(values: Any) -> tuple[str, ...]:
     return tuple(_of(str, each) for each in _of(list, values))
 
 
-def _numbers_are_distinct(catalog: Catalog) -> None:
-    owners: list[InterfaceType | NodeType | EdgeType] = [
+def _numbers_are_distinct(catalog: ct.Catalog) -> None:
+    owners: list[ct.InterfaceType | ct.NodeType | ct.EdgeType] = [
         *catalog.interfaces.values(),
         *catalog.nodes.values(),
         *catalog.edges.values(),
     ]
     numbers = [each.number for each in owners]
-    numbers += [each.number for owner in owners for each in owner.properties.values()]
+    numbers += [prop.number for owner in owners for prop in owner.properties.values()]
     if len(set(numbers)) != len(numbers):
         raise ValueError("two elements share a number")
-    if any(not 1 <= each < catalog.next_number for each in numbers):
+    if any(not 1 <= number < catalog.next_number for number in numbers):
         raise ValueError("a number is not below next_number")
 
 
-def _names_resolve(catalog: Catalog) -> None:
+def _names_resolve(catalog: ct.Catalog) -> None:
     for edge in catalog.edges.values():
         _present((edge.source, edge.target), catalog.nodes)
         columns = {*edge.properties, SOURCE_COLUMN, TARGET_COLUMN}
         _groups_resolve((*edge.uniques, *edge.indexes), columns)
-    owners: list[NodeType | InterfaceType] = [
+    owners: list[ct.NodeType | ct.InterfaceType] = [
         *catalog.nodes.values(),
         *catalog.interfaces.values(),
     ]
@@ -111,12 +84,12 @@ def _names_resolve(catalog: Catalog) -> None:
     for node in catalog.nodes.values():
         _present(node.implements, catalog.interfaces)
         _present((each.property for each in node.ranges), node.properties)
-        _present((each.property for each in node.checks), node.properties)
-        embeds = (each.embed for each in node.properties.values())
-        _present((each.source for each in embeds if each is not None), node.properties)
+        _present((check.property for check in node.checks), node.properties)
+        embeds = (prop.embed for prop in node.properties.values())
+        _present((embed.source for embed in embeds if embed is not None), node.properties)
 
 
-def _groups_resolve(groups: Iterable[Unique | Index], known: Collection[str]) -> None:
+def _groups_resolve(groups: Iterable[ct.Unique | ct.Index], known: Collection[str]) -> None:
     for group in groups:
         _present(group.properties, known)
 
@@ -127,9 +100,9 @@ def _present(wanted: Iterable[str], known: Iterable[str]) -> None:
         raise KeyError(min(missing))
 
 
-def _read_interface(document: Any) -> InterfaceType:
+def _read_interface(document: Any) -> ct.InterfaceType:
     properties = _read_properties(document)
-    return InterfaceType(
+    return ct.InterfaceType(
         number=_of(int, document["number"]),
         name=_of(str, document["name"]),
         properties=properties,
@@ -139,9 +112,9 @@ def _read_interface(document: Any) -> InterfaceType:
     )
 
 
-def _read_node(document: Any) -> NodeType:
+def _read_node(document: Any) -> ct.NodeType:
     properties = _read_properties(document)
-    return NodeType(
+    return ct.NodeType(
         number=_of(int, document["number"]),
         name=_of(str, document["name"]),
         implements=_strings(document["implements"]),
@@ -157,15 +130,15 @@ def _read_node(document: Any) -> NodeType:
     )
 
 
-def _read_edge(document: Any) -> EdgeType:
+def _read_edge(document: Any) -> ct.EdgeType:
     cardinality = document["cardinality"]
     properties = _read_properties(document)
-    return EdgeType(
+    return ct.EdgeType(
         number=_of(int, document["number"]),
         name=_of(str, document["name"]),
         source=_of(str, document["source"]),
         target=_of(str, document["target"]),
-        cardinality=Cardinality(
+        cardinality=ct.Cardinality(
             minimum=_of(int, cardinality["minimum"]),
             maximum=_optional(int, cardinality["maximum"]),
         ),
@@ -178,13 +151,13 @@ def _read_edge(document: Any) -> EdgeType:
     )
 
 
-def _read_properties(document: Any) -> ByName[Property]:
-    return ByName(_read_property(each) for each in _of(list, document["properties"]))
+def _read_properties(document: Any) -> ct.ByName[ct.Property]:
+    return ct.ByName(_read_property(each) for each in _of(list, document["properties"]))
 
 
-def _read_property(document: Any) -> Property:
+def _read_property(document: Any) -> ct.Property:
     embed = document["embed"]
-    return Property(
+    return ct.Property(
         number=_of(int, document["number"]),
         name=_of(str, document["name"]),
         type=_read_type(document["type"]),
@@ -193,58 +166,60 @@ def _read_property(document: Any) -> Property:
         metadata=_read_metadata(document),
         embed=None
         if embed is None
-        else Embed(source=_of(str, embed["source"]), model=_optional(str, embed["model"])),
+        else ct.Embed(source=_of(str, embed["source"]), model=_optional(str, embed["model"])),
         declared=_of(bool, document["declared"]),
         interfaces=_strings(document["implements"]),
     )
 
 
-def _read_type(document: Any) -> PropertyType:
+def _read_type(document: Any) -> ct.PropertyType:
     match document:
         case {"kind": "scalar", "scalar": scalar}:
-            return ScalarType(scalar=Scalar(scalar))
+            return ct.ScalarType(scalar=ct.Scalar(scalar))
         case {"kind": "list", "item": item}:
-            return ListType(item=Scalar(item))
+            return ct.ListType(item=ct.Scalar(item))
         case {"kind": "enum", "values": values}:
-            return EnumType(values=tuple(sorted(set(_strings(values)))))
+            return ct.EnumType(values=tuple(sorted(set(_strings(values)))))
         case {"kind": "vector", "size": size}:
-            return VectorType(size=_of(int, size))
+            return ct.VectorType(size=_of(int, size))
         case _:
             raise ValueError(f"unknown property type {document!r:.60}")
 
 
-def _read_key(document: Any) -> Key | None:
+def _read_key(document: Any) -> ct.Key | None:
     one = document["key"]
-    return None if one is None else Key(properties=_read_members(one), spelling=_read_spelling(one))
+    return (
+        None if one is None else ct.Key(properties=_read_members(one), spelling=_read_spelling(one))
+    )
 
 
-def _read_uniques(document: Any) -> tuple[Unique, ...]:
+def _read_uniques(document: Any) -> tuple[ct.Unique, ...]:
     return tuple(
-        Unique(properties=_read_members(each), spelling=_read_spelling(each))
+        ct.Unique(properties=_read_members(each), spelling=_read_spelling(each))
         for each in _of(list, document["uniques"])
     )
 
 
-def _read_indexes(document: Any, properties: ByName[Property]) -> tuple[Index, ...]:
+def _read_indexes(document: Any, properties: ct.ByName[ct.Property]) -> tuple[ct.Index, ...]:
     indexes = tuple(_read_index(each, properties) for each in _of(list, document["indexes"]))
-    metrics = {(each.properties, each.metric) for each in indexes}
-    if len(metrics) > len({each.properties for each in indexes}):
+    metrics = {(index.properties, index.metric) for index in indexes}
+    if len(metrics) > len({index.properties for index in indexes}):
         raise ValueError("a vector has two metrics")
     return indexes
 
 
-def _read_index(document: Any, properties: ByName[Property]) -> Index:
+def _read_index(document: Any, properties: ct.ByName[ct.Property]) -> ct.Index:
     members = _read_members(document)
-    known = (properties[each].type for each in members if each in properties)
-    vector = any(isinstance(each, VectorType) for each in known)
+    known = (properties[member].type for member in members if member in properties)
+    vector = any(isinstance(each, ct.VectorType) for each in known)
     if vector and len(members) > 1:
         raise ValueError("a vector is indexed together with others")
-    metric = DEFAULT_METRIC if vector else None
+    metric = ct.DEFAULT_METRIC if vector else None
     if "metric" in document:
-        metric = VectorMetric(document["metric"])
+        metric = ct.VectorMetric(document["metric"])
         if not vector:
             raise ValueError(f"an index over {members[0]!r:.60} with a metric")
-    return Index(properties=members, spelling=_read_spelling(document), metric=metric)
+    return ct.Index(properties=members, spelling=_read_spelling(document), metric=metric)
 
 
 def _read_members(document: Any) -> tuple[str, ...]:
@@ -254,12 +229,12 @@ def _read_members(document: Any) -> tuple[str, ...]:
     return members
 
 
-def _read_spelling(document: Any) -> Spelling:
-    return Spelling(document["spelling"])
+def _read_spelling(document: Any) -> ct.Spelling:
+    return ct.Spelling(document["spelling"])
 
 
-def _read_range(document: Any) -> Range:
-    return Range(
+def _read_range(document: Any) -> ct.Range:
+    return ct.Range(
         property=_of(str, document["property"]),
         low=_read_bound(document["low"]),
         high=_read_bound(document["high"]),
@@ -267,28 +242,28 @@ def _read_range(document: Any) -> Range:
     )
 
 
-def _read_bound(value: Any) -> Number | None:
+def _read_bound(value: Any) -> ct.Number | None:
     literal = _read_literal(value)
     if literal is not None and not isinstance(literal, int | Decimal):
         raise TypeError(f"expected a number, found {literal!r:.60}")
     return literal
 
 
-def _read_check(document: Any) -> Check:
-    return Check(
+def _read_check(document: Any) -> ct.Check:
+    return ct.Check(
         property=_of(str, document["property"]),
         pattern=_of(str, document["pattern"]),
         spelling=_read_spelling(document),
     )
 
 
-def _read_metadata(document: Any) -> tuple[Metadata, ...]:
+def _read_metadata(document: Any) -> tuple[ct.Metadata, ...]:
     return tuple(
-        Metadata(
+        ct.Metadata(
             name=_of(str, each["name"]),
             value=_read_literal(each["value"]),
             keywords=tuple(
-                MetadataKeyword(
+                ct.MetadataKeyword(
                     name=_of(str, one["name"]), value=_read_required_literal(one["value"])
                 )
                 for one in _of(list, each["keywords"])
@@ -298,7 +273,7 @@ def _read_metadata(document: Any) -> tuple[Metadata, ...]:
     )
 
 
-def _read_literal(value: Any) -> Literal | None:
+def _read_literal(value: Any) -> ct.Literal | None:
     match value:
         case None | bool() | int() | str():
             return value
@@ -308,7 +283,7 @@ def _read_literal(value: Any) -> Literal | None:
             raise ValueError(f"unknown literal {value!r:.60}")
 
 
-def _read_required_literal(value: Any) -> Literal:
+def _read_required_literal(value: Any) -> ct.Literal:
     literal = _read_literal(value)
     if literal is None:
         raise ValueError("a keyword without a value")
@@ -328,12 +303,12 @@ _UNORDERED_LISTS: Final = frozenset(
 )
 
 
-def encode_model(catalog: Catalog) -> str:
+def encode_model(catalog: ct.Catalog) -> str:
     """The catalog as JSON text with sorted keys and a final newline."""
     return json.dumps(_catalog(catalog), sort_keys=True, indent=1, ensure_ascii=False) + "\n"
 
 
-def decode_model(text: str) -> Catalog:
+def decode_model(text: str) -> ct.Catalog:
     """The catalog that was encoded.
 
     Raises:
@@ -357,12 +332,12 @@ def decode_model(text: str) -> Catalog:
     return catalog
 
 
-def model_hash(catalog: Catalog) -> str:
+def model_hash(catalog: ct.Catalog) -> str:
     """SHA-256 of the whole model, identity included."""
     return _sha256(_canonical(_catalog(catalog)))
 
 
-def shape_hash(catalog: Catalog) -> str:
+def shape_hash(catalog: ct.Catalog) -> str:
     """SHA-256 of what the schema means, without identity."""
     return _sha256(_canonical(_without_identity(_catalog(catalog))))
 
@@ -395,61 +370,61 @@ def _without_identity(value: Any, *, unordered: bool = False) -> Any:
     return value
 
 
-def _catalog(catalog: Catalog) -> Document:
+def _catalog(catalog: ct.Catalog) -> Document:
     return {
         "format": MODEL_FORMAT,
         "identity_domain": catalog.identity_domain,
         "next_number": catalog.next_number,
-        "interfaces": [_interface(each) for each in catalog.interfaces.values()],
-        "nodes": [_node(each) for each in catalog.nodes.values()],
-        "edges": [_edge(each) for each in catalog.edges.values()],
+        "interfaces": [_interface(interface) for interface in catalog.interfaces.values()],
+        "nodes": [_node(node) for node in catalog.nodes.values()],
+        "edges": [_edge(edge) for edge in catalog.edges.values()],
     }
 
 
-def _interface(each: InterfaceType) -> Document:
+def _interface(interface_type: ct.InterfaceType) -> Document:
     return {
-        "number": each.number,
-        "name": each.name,
-        "properties": _properties(each.properties),
-        "key": _key(each.key),
-        "uniques": [_members(one) for one in each.uniques],
-        "indexes": [_index(one) for one in each.indexes],
+        "number": interface_type.number,
+        "name": interface_type.name,
+        "properties": _properties(interface_type.properties),
+        "key": _key(interface_type.key),
+        "uniques": [_members(unique) for unique in interface_type.uniques],
+        "indexes": [_index(index) for index in interface_type.indexes],
     }
 
 
-def _node(each: NodeType) -> Document:
+def _node(node_type: ct.NodeType) -> Document:
     return {
-        "number": each.number,
-        "name": each.name,
-        "implements": list(each.implements),
-        "properties": _properties(each.properties),
-        "key": _key(each.key),
-        "uniques": [_members(one) for one in each.uniques],
-        "indexes": [_index(one) for one in each.indexes],
-        "ranges": [_range(one) for one in each.ranges],
-        "checks": [_check(one) for one in each.checks],
-        **_notes(each),
+        "number": node_type.number,
+        "name": node_type.name,
+        "implements": list(node_type.implements),
+        "properties": _properties(node_type.properties),
+        "key": _key(node_type.key),
+        "uniques": [_members(unique) for unique in node_type.uniques],
+        "indexes": [_index(index) for index in node_type.indexes],
+        "ranges": [_range(one) for one in node_type.ranges],
+        "checks": [_check(check) for check in node_type.checks],
+        **_notes(node_type),
     }
 
 
-def _edge(each: EdgeType) -> Document:
+def _edge(edge_type: ct.EdgeType) -> Document:
     return {
-        "number": each.number,
-        "name": each.name,
-        "source": each.source,
-        "target": each.target,
+        "number": edge_type.number,
+        "name": edge_type.name,
+        "source": edge_type.source,
+        "target": edge_type.target,
         "cardinality": {
-            "minimum": each.cardinality.minimum,
-            "maximum": each.cardinality.maximum,
+            "minimum": edge_type.cardinality.minimum,
+            "maximum": edge_type.cardinality.maximum,
         },
-        "properties": _properties(each.properties),
-        "uniques": [_members(one) for one in each.uniques],
-        "indexes": [_index(one) for one in each.indexes],
-        **_notes(each),
+        "properties": _properties(edge_type.properties),
+        "uniques": [_members(unique) for unique in edge_type.uniques],
+        "indexes": [_index(index) for index in edge_type.indexes],
+        **_notes(edge_type),
     }
 
 
-def _notes(each: NodeType | EdgeType) -> Document:
+def _notes(each: ct.NodeType | ct.EdgeType) -> Document:
     return {
         "description": each.description,
         "instruction": each.instruction,
@@ -457,55 +432,55 @@ def _notes(each: NodeType | EdgeType) -> Document:
     }
 
 
-def _properties(properties: ByName[Property]) -> list[Document]:
+def _properties(properties: ct.ByName[ct.Property]) -> list[Document]:
     return [
         {
-            "number": each.number,
-            "name": each.name,
-            "type": _type(each.type),
-            "nullable": each.nullable,
-            "description": each.description,
-            "metadata": [_metadata(one) for one in each.metadata],
+            "number": prop.number,
+            "name": prop.name,
+            "type": _type(prop.type),
+            "nullable": prop.nullable,
+            "description": prop.description,
+            "metadata": [_metadata(one) for one in prop.metadata],
             "embed": None
-            if each.embed is None
-            else {"source": each.embed.source, "model": each.embed.model},
-            "declared": each.declared,
-            "implements": list(each.interfaces),
+            if prop.embed is None
+            else {"source": prop.embed.source, "model": prop.embed.model},
+            "declared": prop.declared,
+            "implements": list(prop.interfaces),
         }
-        for each in properties.values()
+        for prop in properties.values()
     ]
 
 
-def _type(each: PropertyType) -> Document:
-    match each:
-        case ScalarType():
-            return {"kind": "scalar", "scalar": each.scalar.value}
-        case ListType():
-            return {"kind": "list", "item": each.item.value}
-        case EnumType():
-            return {"kind": "enum", "values": list(each.values)}
-        case VectorType():
-            return {"kind": "vector", "size": each.size}
+def _type(property_type: ct.PropertyType) -> Document:
+    match property_type:
+        case ct.ScalarType():
+            return {"kind": "scalar", "scalar": property_type.scalar.value}
+        case ct.ListType():
+            return {"kind": "list", "item": property_type.item.value}
+        case ct.EnumType():
+            return {"kind": "enum", "values": list(property_type.values)}
+        case ct.VectorType():
+            return {"kind": "vector", "size": property_type.size}
         case _:
-            assert_never(each)
+            assert_never(property_type)
 
 
-def _key(each: Key | None) -> Document | None:
+def _key(each: ct.Key | None) -> Document | None:
     return None if each is None else _members(each)
 
 
-def _members(each: Key | Unique | Index) -> Document:
+def _members(each: ct.Key | ct.Unique | ct.Index) -> Document:
     return {"members": list(each.properties), "spelling": each.spelling.value}
 
 
-def _index(each: Index) -> Document:
+def _index(index: ct.Index) -> Document:
     # The default is left out: models that are older than metrics have none, and keep their hashes.
-    if each.metric is None or each.metric is DEFAULT_METRIC:
-        return _members(each)
-    return {**_members(each), "metric": each.metric.value}
+    if index.metric is None or index.metric is ct.DEFAULT_METRIC:
+        return _members(index)
+    return {**_members(index), "metric": index.metric.value}
 
 
-def _range(each: Range) -> Document:
+def _range(each: ct.Range) -> Document:
     return {
         "property": each.property,
         "low": _literal(each.low),
@@ -514,19 +489,21 @@ def _range(each: Range) -> Document:
     }
 
 
-def _check(each: Check) -> Document:
+def _check(check: ct.Check) -> Document:
     return {
-        "property": each.property,
-        "pattern": each.pattern,
-        "spelling": each.spelling.value,
+        "property": check.property,
+        "pattern": check.pattern,
+        "spelling": check.spelling.value,
     }
 
 
-def _metadata(each: Metadata) -> Document:
-    keywords = [{"name": one.name, "value": _literal(one.value)} for one in each.keywords]
-    return {"name": each.name, "value": _literal(each.value), "keywords": keywords}
+def _metadata(metadata: ct.Metadata) -> Document:
+    keywords = [
+        {"name": keyword.name, "value": _literal(keyword.value)} for keyword in metadata.keywords
+    ]
+    return {"name": metadata.name, "value": _literal(metadata.value), "keywords": keywords}
 
 
-def _literal(value: Literal | None) -> Any:
+def _literal(value: ct.Literal | None) -> Any:
     # A JSON number with a point would come back as a double.
     return {"decimal": f"{value:f}"} if isinstance(value, Decimal) else value

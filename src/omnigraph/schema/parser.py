@@ -28,25 +28,7 @@ from omnigraph.language.diagnostics import (
     span_at,
 )
 from omnigraph.language.grammars import refused_at
-from omnigraph.schema.ast import (
-    Annotation,
-    BaseType,
-    EdgeDeclaration,
-    EnumOf,
-    InterfaceDeclaration,
-    Keyword,
-    ListOf,
-    Member,
-    Name,
-    NodeDeclaration,
-    NumberLiteral,
-    PropertyDeclaration,
-    RangeLiteral,
-    Schema,
-    StringLiteral,
-    TypeExpression,
-    Word,
-)
+from omnigraph.schema import ast
 from omnigraph.schema.catalog import VectorMetric
 from omnigraph.schema.diagnostics import Rule, error
 
@@ -372,7 +354,7 @@ class Lexeme:
     end: int
 
 
-def parse_schema(text: str) -> Schema | Diagnostic:
+def parse_schema(text: str) -> ast.Schema | Diagnostic:
     """The tree of a schema text, or the diagnostic of its syntax error."""
     refusal = _refuse_before_parsing(text)
     if refusal is not None:
@@ -381,7 +363,7 @@ def parse_schema(text: str) -> Schema | Diagnostic:
         schema = _grammar().parse(text)
     except UnexpectedInput:
         return _explain(text)
-    assert isinstance(schema, Schema)
+    assert isinstance(schema, ast.Schema)
     return schema
 
 
@@ -397,19 +379,19 @@ def lexemes(text: str) -> tuple[Lexeme, ...] | Diagnostic:
     except UnexpectedInput:
         return _explain(text)
     return tuple(
-        Lexeme(kind=each.type, text=str(each), offset=_start(each), end=_end(each))
-        for each in tokens
+        Lexeme(kind=token.type, text=str(token), offset=_start(token), end=_end(token))
+        for token in tokens
     )
 
 
-def belongs_to_body(annotation: Annotation) -> bool:
+def belongs_to_body(annotation: ast.Annotation) -> bool:
     """Whether this is a constraint of the type, wherever in the body it is written.
 
     `@index(metric=...)` names no property, so it is about the one in front of it.
     """
     if annotation.arguments is None or annotation.name not in CONSTRAINT_WORDS:
         return False
-    return annotation.name != INDEX_WORD or not isinstance(annotation.arguments[0], Keyword)
+    return annotation.name != INDEX_WORD or not isinstance(annotation.arguments[0], ast.Keyword)
 
 
 def _refuse_before_parsing(text: str) -> Diagnostic | None:
@@ -463,15 +445,15 @@ def _between(first: Any, last: Any) -> Span:
     return Span(offset=first.start_pos, line=first.line, column=first.column, end=last.end_pos)
 
 
-def _name(token: Token) -> Name:
-    return Name(text=token.value, span=_between(token, token))
+def _name(token: Token) -> ast.Name:
+    return ast.Name(text=token.value, span=_between(token, token))
 
 
-def _members(items: list[Any]) -> tuple[Member, ...]:
+def _members(items: list[Any]) -> tuple[ast.Member, ...]:
     """Attach every annotation to the preceding property, unless a constraint is in between."""
-    members: list[Member] = []
-    pending: tuple[Name, TypeExpression] | None = None
-    annotations: list[Annotation] = []
+    members: list[ast.Member] = []
+    pending: tuple[ast.Name, ast.TypeExpression] | None = None
+    annotations: list[ast.Annotation] = []
     for item in items:
         is_property = item.__class__ is tuple
         if pending is not None and (is_property or belongs_to_body(item)):
@@ -489,99 +471,99 @@ def _members(items: list[Any]) -> tuple[Member, ...]:
 
 
 def _property(
-    head: tuple[Name, TypeExpression], annotations: list[Annotation]
-) -> PropertyDeclaration:
-    return PropertyDeclaration(name=head[0], type=head[1], annotations=tuple(annotations))
+    head: tuple[ast.Name, ast.TypeExpression], annotations: list[ast.Annotation]
+) -> ast.PropertyDeclaration:
+    return ast.PropertyDeclaration(name=head[0], type=head[1], annotations=tuple(annotations))
 
 
 class _TreeBuilder(Transformer[Token, Any]):
     """Builds nodes while the grammar reduces; holds no state, so one instance serves all."""
 
-    def start(self, items: list[Any]) -> Schema:
-        return Schema(declarations=tuple(items))
+    def start(self, items: list[Any]) -> ast.Schema:
+        return ast.Schema(declarations=tuple(items))
 
-    def interface(self, items: list[Any]) -> InterfaceDeclaration:
-        return InterfaceDeclaration(name=_name(items[1]), body=items[2])
+    def interface(self, items: list[Any]) -> ast.InterfaceDeclaration:
+        return ast.InterfaceDeclaration(name=_name(items[1]), body=items[2])
 
-    def node(self, items: list[Any]) -> NodeDeclaration:
+    def node(self, items: list[Any]) -> ast.NodeDeclaration:
         implements = items[-2] if items[-2].__class__ is tuple else ()
-        return NodeDeclaration(
+        return ast.NodeDeclaration(
             name=_name(items[1]),
-            annotations=tuple(each for each in items[2:-1] if each.__class__ is Annotation),
+            annotations=tuple(each for each in items[2:-1] if each.__class__ is ast.Annotation),
             implements=implements,
             body=items[-1],
         )
 
-    def implements(self, items: list[Any]) -> tuple[Name, ...]:
+    def implements(self, items: list[Any]) -> tuple[ast.Name, ...]:
         return tuple(_name(each) for each in items[1:])
 
-    def edge(self, items: list[Any]) -> EdgeDeclaration:
-        return EdgeDeclaration(
+    def edge(self, items: list[Any]) -> ast.EdgeDeclaration:
+        return ast.EdgeDeclaration(
             name=_name(items[1]),
             source=_name(items[2]),
             target=_name(items[3]),
-            annotations=tuple(each for each in items[4:] if each.__class__ is Annotation),
+            annotations=tuple(each for each in items[4:] if each.__class__ is ast.Annotation),
             body=items[-1] if items[-1].__class__ is tuple else None,
         )
 
-    def body(self, items: list[Any]) -> tuple[Member, ...]:
+    def body(self, items: list[Any]) -> tuple[ast.Member, ...]:
         return _members(items[:-1])
 
-    def property_head(self, items: list[Any]) -> tuple[Name, TypeExpression]:
+    def property_head(self, items: list[Any]) -> tuple[ast.Name, ast.TypeExpression]:
         return _name(items[0]), items[1]
 
-    def type_expression(self, items: list[Any]) -> TypeExpression:
-        return TypeExpression(core=items[0], nullable=len(items) > 1)
+    def type_expression(self, items: list[Any]) -> ast.TypeExpression:
+        return ast.TypeExpression(core=items[0], nullable=len(items) > 1)
 
-    def base(self, items: list[Any]) -> BaseType:
-        return BaseType(name=items[0].value, size=None, span=_between(items[0], items[0]))
+    def base(self, items: list[Any]) -> ast.BaseType:
+        return ast.BaseType(name=items[0].value, size=None, span=_between(items[0], items[0]))
 
-    def sized(self, items: list[Any]) -> BaseType:
-        return BaseType(
+    def sized(self, items: list[Any]) -> ast.BaseType:
+        return ast.BaseType(
             name=items[0].value,
             size=self.number(items[1:2]),
             span=_between(items[0], items[2]),
         )
 
-    def list_of(self, items: list[Any]) -> ListOf:
-        return ListOf(item=items[1], span=_between(items[0], items[2]))
+    def list_of(self, items: list[Any]) -> ast.ListOf:
+        return ast.ListOf(item=items[1], span=_between(items[0], items[2]))
 
-    def enum_of(self, items: list[Any]) -> EnumOf:
+    def enum_of(self, items: list[Any]) -> ast.EnumOf:
         values = tuple(_name(each) for each in items[1:-1])
-        return EnumOf(values=values, span=_between(items[0], items[-1]))
+        return ast.EnumOf(values=values, span=_between(items[0], items[-1]))
 
-    def annotation(self, items: list[Any]) -> Annotation:
+    def annotation(self, items: list[Any]) -> ast.Annotation:
         token = items[0]
-        return Annotation(name=token.value[1:], arguments=None, span=_between(token, token))
+        return ast.Annotation(name=token.value[1:], arguments=None, span=_between(token, token))
 
-    def annotation_with_arguments(self, items: list[Any]) -> Annotation:
-        return Annotation(
+    def annotation_with_arguments(self, items: list[Any]) -> ast.Annotation:
+        return ast.Annotation(
             name=items[0].value[1:],
             arguments=tuple(items[1:-1]),
             span=_between(items[0], items[-1]),
         )
 
-    def string(self, items: list[Any]) -> StringLiteral:
-        return StringLiteral(raw=items[0].value, span=_between(items[0], items[0]))
+    def string(self, items: list[Any]) -> ast.StringLiteral:
+        return ast.StringLiteral(raw=items[0].value, span=_between(items[0], items[0]))
 
-    def number(self, items: list[Any]) -> NumberLiteral:
-        return NumberLiteral(raw=items[0].value, span=_between(items[0], items[0]))
+    def number(self, items: list[Any]) -> ast.NumberLiteral:
+        return ast.NumberLiteral(raw=items[0].value, span=_between(items[0], items[0]))
 
-    def word(self, items: list[Any]) -> Word:
-        return Word(text=items[0].value, span=_between(items[0], items[0]))
+    def word(self, items: list[Any]) -> ast.Word:
+        return ast.Word(text=items[0].value, span=_between(items[0], items[0]))
 
-    def range_literal(self, items: list[Any]) -> RangeLiteral:
+    def range_literal(self, items: list[Any]) -> ast.RangeLiteral:
         high = self.number(items[2:]) if len(items) > 2 else None
-        return RangeLiteral(
+        return ast.RangeLiteral(
             low=self.number(items[:1]), high=high, span=_between(items[0], items[-1])
         )
 
-    def range_without_low(self, items: list[Any]) -> RangeLiteral:
-        return RangeLiteral(
+    def range_without_low(self, items: list[Any]) -> ast.RangeLiteral:
+        return ast.RangeLiteral(
             low=None, high=self.number(items[1:]), span=_between(items[0], items[-1])
         )
 
-    def keyword(self, items: list[Any]) -> Keyword:
+    def keyword(self, items: list[Any]) -> ast.Keyword:
         value = items[1]
         span = Span(
             offset=items[0].start_pos,
@@ -589,4 +571,4 @@ class _TreeBuilder(Transformer[Token, Any]):
             column=items[0].column,
             end=value.span.end,
         )
-        return Keyword(name=_name(items[0]), value=value, span=span)
+        return ast.Keyword(name=_name(items[0]), value=value, span=span)

@@ -15,35 +15,8 @@ from itertools import takewhile
 from typing import Final, assert_never
 
 from omnigraph.language.diagnostics import Diagnostic, Span, did_you_mean
-from omnigraph.schema.ast import (
-    Annotation,
-    Argument,
-    BaseType,
-    EnumOf,
-    InterfaceDeclaration,
-    Keyword,
-    ListOf,
-    Name,
-    NodeDeclaration,
-    NumberLiteral,
-    PropertyDeclaration,
-    RangeLiteral,
-    StringLiteral,
-    TypeExpression,
-    Word,
-    properties_of,
-)
-from omnigraph.schema.catalog import (
-    EnumType,
-    ListType,
-    Literal,
-    Number,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    Spelling,
-    VectorType,
-)
+from omnigraph.schema import ast
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.diagnostics import Rule, error
 
 VECTOR_SIZE_MAX: Final = 65_536
@@ -52,7 +25,7 @@ NUMBER_CHARACTERS_MAX: Final = 400
 VECTOR: Final = "Vector"
 METRIC: Final = "metric"
 
-_SCALAR_TYPES: Final = {each.value: ScalarType(scalar=each) for each in Scalar}
+_SCALAR_TYPES: Final = {each.value: ct.ScalarType(scalar=each) for each in ct.Scalar}
 _ESCAPES: Final = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\t": "\t"}
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 
@@ -72,12 +45,12 @@ class WrittenConstraint:
     """A constraint whose arguments have the right form; members and metric may not exist yet."""
 
     kind: ConstraintKind
-    members: tuple[Name, ...]
-    spelling: Spelling
+    members: tuple[ast.Name, ...]
+    spelling: ct.Spelling
     span: Span
-    bounds: RangeLiteral | None = None
-    pattern: StringLiteral | None = None
-    metric: Name | None = None
+    bounds: ast.RangeLiteral | None = None
+    pattern: ast.StringLiteral | None = None
+    metric: ast.Name | None = None
     inherited: bool = False
 
 
@@ -85,41 +58,43 @@ class WrittenConstraint:
 class HeldProperty:
     """A property a type has, by its own declaration or through interfaces."""
 
-    declaration: PropertyDeclaration
+    declaration: ast.PropertyDeclaration
     declared: bool
     interfaces: tuple[str, ...]
 
 
-def resolve_type(expression: TypeExpression) -> PropertyType | None:
+def resolve_type(expression: ast.TypeExpression) -> ct.PropertyType | None:
     """The meaning of a type expression, or None when any part of it is wrong."""
     core = expression.core
     match core:
-        case BaseType():
+        case ast.BaseType():
             return _resolve_base(core)
-        case ListOf():
+        case ast.ListOf():
             item = _resolve_base(core.item)
-            if not isinstance(item, ScalarType) or item.scalar is Scalar.BLOB:
+            if not isinstance(item, ct.ScalarType) or item.scalar is ct.Scalar.BLOB:
                 return None
-            return ListType(item=item.scalar)
-        case EnumOf():
-            values = {each.text for each in core.values}
+            return ct.ListType(item=item.scalar)
+        case ast.EnumOf():
+            values = {value.text for value in core.values}
             return (
-                EnumType(values=tuple(sorted(values))) if len(values) == len(core.values) else None
+                ct.EnumType(values=tuple(sorted(values)))
+                if len(values) == len(core.values)
+                else None
             )
         case _:
             assert_never(core)
 
 
-def _resolve_base(base: BaseType) -> ScalarType | VectorType | None:
+def _resolve_base(base: ast.BaseType) -> ct.ScalarType | ct.VectorType | None:
     if base.size is None:
         return _SCALAR_TYPES.get(base.name)
     size = number_value(base.size)
     if base.name != VECTOR or not isinstance(size, int) or not 1 <= size <= VECTOR_SIZE_MAX:
         return None
-    return VectorType(size=size)
+    return ct.VectorType(size=size)
 
 
-def string_value(literal: StringLiteral) -> str:
+def string_value(literal: ast.StringLiteral) -> str:
     """The string without quotes, its escapes replaced; an unknown escape stays as written."""
     inner = literal.raw[1:-1]
     if "\\" not in inner:
@@ -127,7 +102,7 @@ def string_value(literal: StringLiteral) -> str:
     return _ESCAPE.sub(lambda found: _ESCAPES.get(found.group(), found.group()), inner)
 
 
-def unknown_escapes(literal: StringLiteral) -> tuple[Span, ...]:
+def unknown_escapes(literal: ast.StringLiteral) -> tuple[Span, ...]:
     """Where the string uses an escape that does not exist."""
     if "\\" not in literal.raw:
         return ()
@@ -144,7 +119,7 @@ def unknown_escapes(literal: StringLiteral) -> tuple[Span, ...]:
     )
 
 
-def number_value(literal: NumberLiteral) -> Number | None:
+def number_value(literal: ast.NumberLiteral) -> ct.Number | None:
     """An exact number: int when written without a point; None when it is too long to accept."""
     raw = literal.raw
     if len(raw) > NUMBER_CHARACTERS_MAX:
@@ -156,37 +131,37 @@ def number_value(literal: NumberLiteral) -> Number | None:
     return Decimal(f"{whole}.{fraction.rstrip('0') or '0'}")
 
 
-def literal_value(argument: StringLiteral | NumberLiteral | Word) -> Literal | None:
+def literal_value(argument: ast.StringLiteral | ast.NumberLiteral | ast.Word) -> ct.Literal | None:
     """The value of an annotation argument; a bare word other than a Boolean means itself."""
     match argument:
-        case StringLiteral():
+        case ast.StringLiteral():
             return string_value(argument)
-        case NumberLiteral():
+        case ast.NumberLiteral():
             return number_value(argument)
-        case Word():
+        case ast.Word():
             return argument.text == "true" if argument.text in ("true", "false") else argument.text
         case _:
             assert_never(argument)
 
 
-def renamed_value(argument: Argument) -> tuple[str, str] | None:
+def renamed_value(argument: ast.Argument) -> tuple[str, str] | None:
     """The old and the new enum value that one argument of `@rename_value` pairs, if it does.
 
     A value that is no word, such as `b-c`, is written inside the string: `"b-c=bc"`.
     """
     match argument:
-        case Keyword(name=name, value=StringLiteral() as new):
+        case ast.Keyword(name=name, value=ast.StringLiteral() as new):
             return (name.text, string_value(new)) if string_value(new) else None
-        case Keyword(name=name, value=Word() as word):
+        case ast.Keyword(name=name, value=ast.Word() as word):
             return name.text, word.text
-        case StringLiteral():
+        case ast.StringLiteral():
             old, _, new_text = string_value(argument).partition("=")
             return (old, new_text) if old and new_text else None
         case _:
             return None
 
 
-def body_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
+def body_constraint(annotation: ast.Annotation) -> WrittenConstraint | Diagnostic:
     """The constraint a body annotation states, or what is wrong with its arguments."""
     kind = ConstraintKind(annotation.name)
     match kind:
@@ -203,13 +178,13 @@ def body_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
 
 
 def property_constraints(
-    declaration: PropertyDeclaration, *, inherited: bool
+    declaration: ast.PropertyDeclaration, *, inherited: bool
 ) -> tuple[WrittenConstraint, ...]:
     """The constraints written after a property: `@key`, `@unique` and `@index`.
 
     A repeated word counts once; the repetition, like a malformed metric, is an error of its own.
     """
-    first: dict[str, Annotation] = {}
+    first: dict[str, ast.Annotation] = {}
     for annotation in declaration.annotations:
         if annotation.name in ("key", "unique", "index"):
             first.setdefault(annotation.name, annotation)
@@ -217,7 +192,7 @@ def property_constraints(
         WrittenConstraint(
             kind=ConstraintKind(annotation.name),
             members=(declaration.name,),
-            spelling=Spelling.PROPERTY,
+            spelling=ct.Spelling.PROPERTY,
             span=annotation.span,
             metric=_metric_of(annotation),
             inherited=inherited,
@@ -226,11 +201,11 @@ def property_constraints(
     )
 
 
-def written_metric(arguments: Iterable[Argument]) -> Name | Diagnostic | None:
+def written_metric(arguments: Iterable[ast.Argument]) -> ast.Name | Diagnostic | None:
     """The metric among what follows the properties of `@index`, or what is wrong there."""
-    found: Name | None = None
+    found: ast.Name | None = None
     for argument in arguments:
-        if not isinstance(argument, Keyword):
+        if not isinstance(argument, ast.Keyword):
             return error(
                 Rule.CONSTRAINT_ARGUMENTS,
                 argument.span,
@@ -248,33 +223,33 @@ def written_metric(arguments: Iterable[Argument]) -> Name | Diagnostic | None:
             return error(
                 Rule.INDEX_METRIC, argument.span, f"`{METRIC}` is given twice", "remove one"
             )
-        if not isinstance(argument.value, Word):
+        if not isinstance(argument.value, ast.Word):
             return error(
                 Rule.INDEX_METRIC,
                 argument.value.span,
                 "a metric is a bare word",
                 "write `metric=cosine`, `metric=l2` or `metric=dot`",
             )
-        found = Name(text=argument.value.text, span=argument.value.span)
+        found = ast.Name(text=argument.value.text, span=argument.value.span)
     return found
 
 
-def _metric_of(annotation: Annotation) -> Name | None:
+def _metric_of(annotation: ast.Annotation) -> ast.Name | None:
     metric = written_metric(annotation.arguments or ())
     return None if isinstance(metric, Diagnostic) else metric
 
 
 def held_properties(
-    node: NodeDeclaration, interfaces: Mapping[str, InterfaceDeclaration]
+    node: ast.NodeDeclaration, interfaces: Mapping[str, ast.InterfaceDeclaration]
 ) -> tuple[HeldProperty, ...]:
     """A node's own properties, then what its interfaces add, each with the interfaces it serves."""
-    declarations = {each.name.text: each for each in reversed(properties_of(node))}
+    declarations = {each.name.text: each for each in reversed(ast.properties_of(node))}
     own = frozenset(declarations)
-    order = [each.name.text for each in properties_of(node)]
+    order = [each.name.text for each in ast.properties_of(node)]
     serves: dict[str, list[str]] = {}
-    for interface_name in dict.fromkeys(each.text for each in node.implements):
+    for interface_name in dict.fromkeys(implement.text for implement in node.implements):
         interface = interfaces.get(interface_name)
-        for each in properties_of(interface) if interface is not None else ():
+        for each in ast.properties_of(interface) if interface is not None else ():
             name = each.name.text
             if name not in declarations:
                 declarations[name] = each
@@ -291,7 +266,7 @@ def held_properties(
 
 
 def _member_constraint(
-    annotation: Annotation, kind: ConstraintKind
+    annotation: ast.Annotation, kind: ConstraintKind
 ) -> WrittenConstraint | Diagnostic:
     members = _words(annotation.arguments or ())
     if members is None:
@@ -302,13 +277,13 @@ def _member_constraint(
             f"write `@{kind}` after the property, or `@{kind}(first, second)` in the body",
         )
     return WrittenConstraint(
-        kind=kind, members=members, spelling=Spelling.BODY, span=annotation.span
+        kind=kind, members=members, spelling=ct.Spelling.BODY, span=annotation.span
     )
 
 
-def _index_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
+def _index_constraint(annotation: ast.Annotation) -> WrittenConstraint | Diagnostic:
     arguments = annotation.arguments or ()
-    leading = tuple(takewhile(lambda each: not isinstance(each, Keyword), arguments))
+    leading = tuple(takewhile(lambda each: not isinstance(each, ast.Keyword), arguments))
     members = _words(leading)
     if members is None:
         return error(
@@ -323,28 +298,28 @@ def _index_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
     return WrittenConstraint(
         kind=ConstraintKind.INDEX,
         members=members,
-        spelling=Spelling.BODY,
+        spelling=ct.Spelling.BODY,
         span=annotation.span,
         metric=metric,
     )
 
 
-def _words(arguments: tuple[Argument, ...]) -> tuple[Name, ...] | None:
-    words = tuple(each for each in arguments if isinstance(each, Word))
+def _words(arguments: tuple[ast.Argument, ...]) -> tuple[ast.Name, ...] | None:
+    words = tuple(argument for argument in arguments if isinstance(argument, ast.Word))
     if len(words) != len(arguments):
         return None
-    if any(each.text in ("true", "false") for each in words):
+    if any(word.text in ("true", "false") for word in words):
         return None
-    return tuple(Name(text=each.text, span=each.span) for each in words)
+    return tuple(ast.Name(text=word.text, span=word.span) for word in words)
 
 
-def _range_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
+def _range_constraint(annotation: ast.Annotation) -> WrittenConstraint | Diagnostic:
     match annotation.arguments:
-        case (Word() as word, RangeLiteral() as bounds):
+        case (ast.Word() as word, ast.RangeLiteral() as bounds):
             return WrittenConstraint(
                 kind=ConstraintKind.RANGE,
-                members=(Name(text=word.text, span=word.span),),
-                spelling=Spelling.BODY,
+                members=(ast.Name(text=word.text, span=word.span),),
+                spelling=ct.Spelling.BODY,
                 span=annotation.span,
                 bounds=bounds,
             )
@@ -357,13 +332,13 @@ def _range_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
             )
 
 
-def _check_constraint(annotation: Annotation) -> WrittenConstraint | Diagnostic:
+def _check_constraint(annotation: ast.Annotation) -> WrittenConstraint | Diagnostic:
     match annotation.arguments:
-        case (Word() as word, StringLiteral() as pattern):
+        case (ast.Word() as word, ast.StringLiteral() as pattern):
             return WrittenConstraint(
                 kind=ConstraintKind.CHECK,
-                members=(Name(text=word.text, span=word.span),),
-                spelling=Spelling.BODY,
+                members=(ast.Name(text=word.text, span=word.span),),
+                spelling=ct.Spelling.BODY,
                 span=annotation.span,
                 pattern=pattern,
             )

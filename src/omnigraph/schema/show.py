@@ -9,53 +9,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from omnigraph.schema.catalog import (
-    ByName,
-    Cardinality,
-    Catalog,
-    EdgeType,
-    EnumType,
-    Index,
-    InterfaceType,
-    Key,
-    ListType,
-    NodeType,
-    Number,
-    Property,
-    PropertyType,
-    Range,
-    ScalarType,
-    Unique,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 
 
-def show_catalog(catalog: Catalog) -> str:
+def show_catalog(catalog: ct.Catalog) -> str:
     """Every type with its properties and constraints, interfaces first."""
     blocks = [
-        *(_block(_interface(each)) for each in catalog.interfaces.values()),
-        *(_block(_node(each)) for each in catalog.nodes.values()),
-        *(_block(_edge(each)) for each in catalog.edges.values()),
+        *(_block(_interface(interface)) for interface in catalog.interfaces.values()),
+        *(_block(_node(node)) for node in catalog.nodes.values()),
+        *(_block(_edge(edge)) for edge in catalog.edges.values()),
     ]
     return "\n\n".join(blocks) + "\n" if blocks else "no types\n"
 
 
-def show_type(each: PropertyType) -> str:
+def show_type(property_type: ct.PropertyType) -> str:
     """A property type in schema spelling."""
-    match each:
-        case ScalarType():
-            return each.scalar.value
-        case ListType():
-            return f"[{each.item.value}]"
-        case EnumType():
-            return f"enum({', '.join(each.values)})"
-        case VectorType():
-            return f"Vector({each.size})"
+    match property_type:
+        case ct.ScalarType():
+            return property_type.scalar.value
+        case ct.ListType():
+            return f"[{property_type.item.value}]"
+        case ct.EnumType():
+            return f"enum({', '.join(property_type.values)})"
+        case ct.VectorType():
+            return f"Vector({property_type.size})"
         case _:
-            assert_never(each)
+            assert_never(property_type)
 
 
-def show_cardinality(cardinality: Cardinality) -> str:
+def show_cardinality(cardinality: ct.Cardinality) -> str:
     maximum = "" if cardinality.maximum is None else str(cardinality.maximum)
     return f"{cardinality.minimum}..{maximum}"
 
@@ -64,60 +46,68 @@ def _block(lines: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def _interface(each: InterfaceType) -> Iterator[str]:
-    yield f"interface {each.name}"
-    groups: list[Key | Unique | Index] = [*_keys(each.key), *each.uniques, *each.indexes]
-    yield from _properties(each.properties, _words_by_property(groups))
+def _interface(interface_type: ct.InterfaceType) -> Iterator[str]:
+    yield f"interface {interface_type.name}"
+    groups: list[ct.Key | ct.Unique | ct.Index] = [
+        *_keys(interface_type.key),
+        *interface_type.uniques,
+        *interface_type.indexes,
+    ]
+    yield from _properties(interface_type.properties, _words_by_property(groups))
     yield from _composites(groups)
 
 
-def _node(each: NodeType) -> Iterator[str]:
-    implements = f" implements {', '.join(each.implements)}" if each.implements else ""
-    yield f"node {each.name}{implements}"
-    yield from _notes(each)
-    groups: list[Key | Unique | Index] = [*_keys(each.key), *each.uniques, *each.indexes]
+def _node(node_type: ct.NodeType) -> Iterator[str]:
+    implements = f" implements {', '.join(node_type.implements)}" if node_type.implements else ""
+    yield f"node {node_type.name}{implements}"
+    yield from _notes(node_type)
+    groups: list[ct.Key | ct.Unique | ct.Index] = [
+        *_keys(node_type.key),
+        *node_type.uniques,
+        *node_type.indexes,
+    ]
     words = _words_by_property(groups)
-    for one in each.ranges:
+    for one in node_type.ranges:
         words.setdefault(one.property, []).append(f"range {_range(one)}")
-    for check in each.checks:
-        words.setdefault(check.property, []).append(f"matches {_quoted(check.pattern)}")
-    yield from _properties(each.properties, words)
+    for check in node_type.checks:
+        words.setdefault(check.property, []).append(f"matches {_quote(check.pattern)}")
+    yield from _properties(node_type.properties, words)
     yield from _composites(groups)
 
 
-def _edge(each: EdgeType) -> Iterator[str]:
+def _edge(each: ct.EdgeType) -> Iterator[str]:
     cardinality = show_cardinality(each.cardinality)
     yield f"edge {each.name}: {each.source} -> {each.target}, {cardinality} per {each.source}"
     yield from _notes(each)
-    groups: list[Key | Unique | Index] = [*each.uniques, *each.indexes]
+    groups: list[ct.Key | ct.Unique | ct.Index] = [*each.uniques, *each.indexes]
     yield from _properties(each.properties, _words_by_property(groups))
     yield from _composites(groups, implicit=each.properties)
 
 
-def _notes(each: NodeType | EdgeType) -> Iterator[str]:
+def _notes(each: ct.NodeType | ct.EdgeType) -> Iterator[str]:
     if each.description is not None:
         yield f"    {_one_line(each.description)}"
     if each.instruction is not None:
         yield f"    instruction: {_one_line(each.instruction)}"
 
 
-def _keys(key: Key | None) -> tuple[Key, ...]:
+def _keys(key: ct.Key | None) -> tuple[ct.Key, ...]:
     return () if key is None else (key,)
 
 
-def _word(group: Key | Unique | Index) -> str:
+def _word(group: ct.Key | ct.Unique | ct.Index) -> str:
     match group:
-        case Key():
+        case ct.Key():
             return "key"
-        case Unique():
+        case ct.Unique():
             return "unique"
-        case Index():
+        case ct.Index():
             return "index" if group.metric is None else f"index by {group.metric}"
         case _:
             assert_never(group)
 
 
-def _words_by_property(groups: Iterable[Key | Unique | Index]) -> dict[str, list[str]]:
+def _words_by_property(groups: Iterable[ct.Key | ct.Unique | ct.Index]) -> dict[str, list[str]]:
     words: dict[str, list[str]] = {}
     for group in groups:
         if len(group.properties) == 1:
@@ -126,7 +116,7 @@ def _words_by_property(groups: Iterable[Key | Unique | Index]) -> dict[str, list
 
 
 def _composites(
-    groups: Iterable[Key | Unique | Index], implicit: ByName[Property] | None = None
+    groups: Iterable[ct.Key | ct.Unique | ct.Index], implicit: ct.ByName[ct.Property] | None = None
 ) -> Iterator[str]:
     for group in groups:
         hidden = implicit is not None and group.properties[0] not in implicit
@@ -134,10 +124,10 @@ def _composites(
             yield f"    {_word(group)} ({', '.join(group.properties)})"
 
 
-def _properties(properties: ByName[Property], words: dict[str, list[str]]) -> Iterator[str]:
+def _properties(properties: ct.ByName[ct.Property], words: dict[str, list[str]]) -> Iterator[str]:
     rows = [
-        (each.name, show_type(each.type) + ("?" if each.nullable else ""), each)
-        for each in properties.values()
+        (prop.name, show_type(prop.type) + ("?" if prop.nullable else ""), prop)
+        for prop in properties.values()
     ]
     # One very long enum must not push every other line to the right.
     name_width = min(max((len(name) for name, _, _ in rows), default=0), 32)
@@ -148,27 +138,27 @@ def _properties(properties: ByName[Property], words: dict[str, list[str]]) -> It
         yield line.rstrip()
 
 
-def _facts(each: Property) -> Iterator[str]:
-    if each.embed is not None:
-        model = f" by {_one_line(each.embed.model)}" if each.embed.model else ""
-        yield f"embeds {each.embed.source}{model}"
-    if not each.declared:
-        yield f"from {each.interfaces[0]}"
-    for one in each.metadata:
+def _facts(prop: ct.Property) -> Iterator[str]:
+    if prop.embed is not None:
+        model = f" by {_one_line(prop.embed.model)}" if prop.embed.model else ""
+        yield f"embeds {prop.embed.source}{model}"
+    if not prop.declared:
+        yield f"from {prop.interfaces[0]}"
+    for one in prop.metadata:
         yield f"@{one.name}"
-    if each.description is not None:
-        yield _quoted(each.description)
+    if prop.description is not None:
+        yield _quote(prop.description)
 
 
-def _range(each: Range) -> str:
+def _range(each: ct.Range) -> str:
     return f"{_bound(each.low)}..{_bound(each.high)}"
 
 
-def _bound(value: Number | None) -> str:
+def _bound(value: ct.Number | None) -> str:
     return "" if value is None else f"{value:f}" if not isinstance(value, int) else str(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{_one_line(text)}"'
 
 

@@ -112,7 +112,7 @@ def distances(
 
     Nodes that cannot be reached have none.
     """
-    wanted = [str(each) for each in sources]
+    wanted = [str(source) for source in sources]
     nodes, edges = _nodes(graph, node_type), _edges(graph, edge_types).localCheckpoint()
     start = graph.spark.createDataFrame([(each,) for each in wanted], f"{ID_COLUMN} string")
     frontier = nodes.join(start.distinct(), ID_COLUMN).localCheckpoint()
@@ -153,7 +153,9 @@ def _nodes(graph: SparkTables, node_type: str) -> DataFrame:
 def _edges(graph: SparkTables, edge_types: Sequence[str]) -> DataFrame:
     if isinstance(edge_types, str) or not edge_types:
         raise InvalidInputError(f"edge_types is {edge_types!r}, expected a list of edge types")
-    frames = [graph.edges(each, columns=[SOURCE_COLUMN, TARGET_COLUMN]) for each in edge_types]
+    frames = [
+        graph.edges(edge_type, columns=[SOURCE_COLUMN, TARGET_COLUMN]) for edge_type in edge_types
+    ]
     return reduce(lambda one, other: one.unionAll(other), frames)
 
 

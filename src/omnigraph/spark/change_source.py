@@ -123,8 +123,12 @@ def spark_changes(stored: pa.Schema) -> spark_types.StructType:
     """The schema of the stream."""
     return spark_types.StructType(
         [
-            spark_types.StructField(each.name, _spark_type(each.type), nullable=each.nullable)
-            for each in carried_changes(stored)
+            spark_types.StructField(
+                carried_change.name,
+                _spark_type(carried_change.type),
+                nullable=carried_change.nullable,
+            )
+            for carried_change in carried_changes(stored)
         ]
     )
 
@@ -322,13 +326,13 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The commits up to the last one that a query which ends by itself was started for."""
         if self._last is None:
             return commits
-        ids = [each.commit_id for each in commits]
+        ids = [commit.commit_id for commit in commits]
         return commits[: ids.index(self._last) + 1] if self._last in ids else ()
 
     def _require_columns(self, line: BranchLine, commit: GraphCommit, diff: TableDiff) -> None:
         """A column that the table has now must be in the stream; one that it lost need not be."""
         known = set(self._plan.stored.names)
-        extra = [each.name for each in diff.columns if each.name not in known]
+        extra = [column.name for column in diff.columns if column.name not in known]
         entry = line.tables.get(self._plan.table_key) if extra else None
         if entry is None:
             return
@@ -342,7 +346,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _up_to(commits: tuple[GraphCommit, ...], until: Cursor) -> tuple[GraphCommit, ...]:
-    ids = [each.commit_id for each in commits]
+    ids = [commit.commit_id for commit in commits]
     if until.commit_id not in ids:
         raise InvalidInputError(
             f"the batch ends at commit {until.commit_id}, which does not follow where it began",

@@ -44,13 +44,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 from ulid import ULID
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.creation.initialise import existing_graph
-from omnigraph.errors import (
-    InvalidInputError,
-    NotFoundError,
-    OperationRolledBackError,
-)
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.opening import open as open_graph
 from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
@@ -107,13 +102,13 @@ class OmnigraphDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         if not _is_stream(self.options):
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 "a stream of changes needs a starting commit",
                 next_step='Add `.option("startingCommit", "now")`, or "beginning", or a commit.',
             )
         plan = planned_stream(self.options) if self._stream is None else self._stream
         if schema != plan.schema:
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"changes of {plan.table_key} were to be read as {schema.simpleString()}, expected "
                 f"{plan.schema.simpleString()}",
                 next_step="Leave `.schema(...)` out.",
@@ -122,13 +117,13 @@ class OmnigraphDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if _is_stream(self.options):
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"{' and '.join(_STREAM_ONLY)} are options of a stream",
                 next_step="Use `spark.readStream`, or leave them out.",
             )
         plan = planned_read(self.options) if self._plan is None else self._plan
         if schema != plan.schema:
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"{plan.entry.table_key} was to be read as {schema.simpleString()}, expected "
                 f"{plan.schema.simpleString()}",
                 next_step="Leave `.schema(...)` out and choose columns by the option `columns`.",
@@ -192,16 +187,21 @@ class GraphWriter(DataSourceArrowWriter):
         paths = []
         for number, part in enumerate(_parts(iterator)):
             path = names.staged_part(operation_id, f"{attempt}-{number:05}")
-            objects.replace(path, _encoded(part))
+            objects.replace(path, _encode(part))
             paths.append(path)
             if objects.read(names.staging_claim(operation_id)) is None:
                 objects.delete(path)
-                raise OperationRolledBackError(operation_id, by="another task or its driver")
+                raise errors.OperationRolledBackError(operation_id, by="another task or its driver")
         return WrittenParts(paths=tuple(paths))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         write = self._write
-        paths = [path for each in messages if isinstance(each, WrittenParts) for path in each.paths]
+        paths = [
+            path
+            for message in messages
+            if isinstance(message, WrittenParts)
+            for path in message.paths
+        ]
         try:
             graph = open_graph(write.root.uri, storage_options=write.root.storage_options)
             graph.checkout(write.branch).write(
@@ -218,7 +218,7 @@ class GraphWriter(DataSourceArrowWriter):
 
     def _rows(self, paths: Sequence[str]) -> pa.RecordBatchReader:
         objects = StoredObjects(self._write.root)
-        batches = (batch for path in paths for batch in _decoded(objects, path))
+        batches = (batch for path in paths for batch in _decode(objects, path))
         first = next(batches, None)
         if first is None:
             nothing = pa.schema([pa.field(name, pa.null()) for name in self._columns])
@@ -288,7 +288,7 @@ def _require_known(options: Mapping[str, str], known: Sequence[str]) -> None:
     for name in options:
         if name.lower() not in folded and not name.lower().startswith(_STORAGE_PREFIX):
             hint = did_you_mean(name, known)
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"there is no option {name!r:.80}" + (f" ({hint})" if hint else ""),
                 next_step=f"The options are {', '.join(known)} and {_STORAGE_PREFIX}NAME.",
             )
@@ -297,7 +297,7 @@ def _require_known(options: Mapping[str, str], known: Sequence[str]) -> None:
 def _root(options: Mapping[str, str]) -> Root:
     path = options.get("path")
     if path is None:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             "there is no graph to use",
             next_step="Give its root to `.load(root)` or `.save(root)`.",
         )
@@ -312,7 +312,7 @@ def _root(options: Mapping[str, str]) -> Root:
 def _snapshot(root: Root, options: Mapping[str, str]) -> Snapshot:
     given = [name for name in _PAST if name in options]
     if len(given) > 1:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"a state was chosen twice, by {' and by '.join(given)}", next_step="Choose one way."
         )
     existing_graph(root)
@@ -330,25 +330,25 @@ def _reference(way: str, text: str) -> str:
     if way == "timestampAsOf":
         return moment_of(text).isoformat()
     if not fits[way]:
-        raise InvalidInputError(f"{way} is {text!r:.80}, expected the number or id of one")
+        raise errors.InvalidInputError(f"{way} is {text!r:.80}, expected the number or id of one")
     return text
 
 
 def _table_key(root: Root, snapshot: Snapshot, options: Mapping[str, str]) -> str:
     wanted = options.get("type")
     if wanted is None:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"no type of {root} was chosen", next_step='Add `.option("type", NAME)`.'
         )
     found = [key for key in snapshot.tables if wanted in (key, key.partition(":")[2])]
     if not found:
         hint = did_you_mean(wanted, [key.partition(":")[2] for key in snapshot.tables])
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"{root} has no type {wanted!r:.80}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph schema show {root}` to see the types.",
         )
     if len(found) > 1:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"{root} has a node type and an edge type {wanted!r}",
             next_step=f"Choose {found[0]!r} or {found[1]!r}.",
         )
@@ -368,7 +368,7 @@ def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
         yield part
 
 
-def _encoded(part: Sequence[pa.RecordBatch]) -> bytes:
+def _encode(part: Sequence[pa.RecordBatch]) -> bytes:
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_stream(sink, part[0].schema, options=options) as stream:
@@ -377,8 +377,8 @@ def _encoded(part: Sequence[pa.RecordBatch]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _decoded(objects: StoredObjects, path: str) -> Iterator[pa.RecordBatch]:
+def _decode(objects: StoredObjects, path: str) -> Iterator[pa.RecordBatch]:
     content = objects.read(path)
     if content is None:
-        raise NotFoundError(f"{objects.root.child(path)} is gone before it was committed")
+        raise errors.NotFoundError(f"{objects.root.child(path)} is gone before it was committed")
     yield from pa.ipc.open_stream(content)

@@ -266,10 +266,10 @@ def paths_in(tables: PinnedTables) -> Iterator[str]:
 
 def decoded(values: Iterable[Any]) -> PinnedTables:
     """The tables as JSON gives them back; older ones say less of a version."""
-    return tuple(_decoded(*value) for value in values)
+    return tuple(_decode(*value) for value in values)
 
 
-def _decoded(  # noqa: PLR0913, PLR0917 - a row of a list that grew
+def _decode(  # noqa: PLR0913, PLR0917 - a row of a list that grew
     key: object,
     location: object,
     version: Any,

@@ -57,14 +57,7 @@ from omnigraph.storage.refs.stored_files import (
 )
 from omnigraph.storage.refs.tags import all_tags, broken_tag_entries, read_tag, tag_logs
 from omnigraph.storage.snapshot import Snapshot, TableEntry
-from omnigraph.storage.staging.table_versions import (
-    Role,
-    VersionRecord,
-    automatic_cleanup_at,
-    head_version,
-    version_record,
-    version_records,
-)
+from omnigraph.storage.staging import table_versions
 from omnigraph.validation.constraints import TypeRules, table_rules
 from omnigraph.validation.integrity import BrokenRule, broken_rules
 
@@ -319,7 +312,7 @@ def _read_through(root: Root, entry: TableEntry) -> int:
 
 
 def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
-    head = head_version(root, entry)
+    head = table_versions.head_version(root, entry)
     if head is None or head < entry.version:
         yield Finding(
             problem=Problem.UNREADABLE_PIN,
@@ -327,7 +320,7 @@ def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
             message=f"HEAD is {head}, behind the published version {entry.version}",
         )
         return
-    for record in version_records(root, entry, above=entry.version):
+    for record in table_versions.version_records(root, entry, above=entry.version):
         if record.is_foreign:
             yield Finding(
                 problem=Problem.DRIFT,
@@ -375,7 +368,7 @@ def _other_branches(objects: Objects, state: ManifestState) -> Iterator[Manifest
 
 def _cleanup_settings(root: Root, entry: TableEntry) -> Mapping[str, str]:
     try:
-        return automatic_cleanup_at(root, entry)
+        return table_versions.automatic_cleanup_at(root, entry)
     except OmnigraphError:
         return {}  # a pin that cannot be read is a finding of its own
 
@@ -491,7 +484,7 @@ def file_findings(
 def _may_be_published(root: Root, states: Iterable[ManifestState], entry: TableEntry) -> bool:
     """False of a version whose operation was decided against, as far as its branch knows."""
     try:
-        record = version_record(root, entry, entry.version)
+        record = table_versions.version_record(root, entry, entry.version)
     except OmnigraphError:
         return True  # it is damaged
     if record is None or record.operation_id is None:
@@ -580,19 +573,23 @@ def unexplained(objects: Objects, state: ManifestState) -> Iterator[Finding]:
     not over has a sidecar, and it is decided before that is removed; so the tables are read first,
     then the sidecars, then the manifest again.
     """
-    written: list[tuple[str, VersionRecord]] = []
+    written: list[tuple[str, table_versions.VersionRecord]] = []
     for entry in state.snapshot().tables.values():
         if not belongs_to(entry, state.ref):
             continue
         try:
-            records = version_records(objects.root, entry, above=entry.version)
+            records = table_versions.version_records(objects.root, entry, above=entry.version)
         except OmnigraphError as error:
             if _is_still_published(objects, state, entry):
                 yield Finding(
                     problem=Problem.DAMAGED_FILE, thing=entry.table_key, message=str(error.what)
                 )
             continue
-        written += ((entry.table_key, record) for record in records if record.role is Role.OWN)
+        written += (
+            (entry.table_key, record)
+            for record in records
+            if record.role is table_versions.Role.OWN
+        )
     written += _in_unknown_forks(objects.root, state)
     pending = set(pending_operations(objects)) if written else set()
     open_questions = [
@@ -642,7 +639,9 @@ def index_findings(objects: Objects, states: Iterable[ManifestState]) -> Iterato
                 )
 
 
-def _in_unknown_forks(root: Root, state: ManifestState) -> Iterator[tuple[str, VersionRecord]]:
+def _in_unknown_forks(
+    root: Root, state: ManifestState
+) -> Iterator[tuple[str, table_versions.VersionRecord]]:
     """What operations wrote in forks of a branch that its manifest does not name."""
     if state.ref is None:
         return
@@ -651,8 +650,8 @@ def _in_unknown_forks(root: Root, state: ManifestState) -> Iterator[tuple[str, V
             owner, operation_id = names.fork_owner(fork)
             if owner != state.ref.incarnation or fork == entry.fork:
                 continue
-            for record in version_records(root, replace(entry, fork=fork), above=0):
-                if record.role is Role.OWN and record.operation_id == operation_id:
+            for record in table_versions.version_records(root, replace(entry, fork=fork), above=0):
+                if record.role is table_versions.Role.OWN and record.operation_id == operation_id:
                     yield entry.table_key, record
 
 

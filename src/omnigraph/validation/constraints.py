@@ -23,21 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, assert_never
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
-from omnigraph.schema.catalog import (
-    FLOATS,
-    Cardinality,
-    Catalog,
-    EdgeType,
-    EnumType,
-    ListType,
-    NodeType,
-    Number,
-    Property,
-    PropertyType,
-    ScalarType,
-    Unique,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.validation.violations import Reason, shown_scalar
 
 if TYPE_CHECKING:
@@ -103,8 +89,8 @@ class InRange:
     reason: ClassVar[Reason] = Reason.OUT_OF_RANGE
 
     column: str
-    low: Number | None
-    high: Number | None
+    low: ct.Number | None
+    high: ct.Number | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,44 +149,44 @@ class TypeRules:
     keyed_rules: tuple[KeyedRule, ...]
 
 
-def rules_of(declared: NodeType | EdgeType) -> TypeRules:
+def rules_of(declared: ct.NodeType | ct.EdgeType) -> TypeRules:
     """The rules of one type, in the order a person would read the schema."""
     match declared:
-        case NodeType():
+        case ct.NodeType():
             return _node_rules(declared)
-        case EdgeType():
+        case ct.EdgeType():
             return _edge_rules(declared)
 
 
-def table_rules(catalog: Catalog) -> dict[str, TypeRules]:
+def table_rules(catalog: ct.Catalog) -> dict[str, TypeRules]:
     """The rules of every type, by table key: nodes, then edges, in the order of the catalog."""
-    declared: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    declared: list[ct.NodeType | ct.EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
     return {rules.table_key: rules for rules in map(rules_of, declared)}
 
 
-def _node_rules(node: NodeType) -> TypeRules:
+def _node_rules(node: ct.NodeType) -> TypeRules:
     key = node.key.properties if node.key else ()
     return TypeRules(
         table_key=node_table_key(node.name),
         row_rules=(
-            *(rule for each in node.properties.values() for rule in _property_rules(each)),
+            *(rule for prop in node.properties.values() for rule in _property_rules(prop)),
             *(FiniteKey(column=name) for name in key if _is_float(node.properties[name])),
             ProperId(column=ID_COLUMN),
             *(InRange(column=r.property, low=r.low, high=r.high) for r in node.ranges),
-            *(Matches(column=each.property, pattern=each.pattern) for each in node.checks),
+            *(Matches(column=check.property, pattern=check.pattern) for check in node.checks),
         ),
         keyed_rules=_unique_rules(node.uniques, key=key),
     )
 
 
-def _edge_rules(edge: EdgeType) -> TypeRules:
+def _edge_rules(edge: ct.EdgeType) -> TypeRules:
     source, target = node_table_key(edge.source), node_table_key(edge.target)
     return TypeRules(
         table_key=edge_table_key(edge.name),
         row_rules=(
             Required(column=SOURCE_COLUMN),
             Required(column=TARGET_COLUMN),
-            *(rule for each in edge.properties.values() for rule in _property_rules(each)),
+            *(rule for prop in edge.properties.values() for rule in _property_rules(prop)),
             ProperId(column=ID_COLUMN),
         ),
         keyed_rules=(
@@ -212,37 +198,39 @@ def _edge_rules(edge: EdgeType) -> TypeRules:
     )
 
 
-def _property_rules(each: Property) -> tuple[RowRule, ...]:
+def _property_rules(prop: ct.Property) -> tuple[RowRule, ...]:
     rules: list[RowRule] = []
-    if not each.nullable:
-        source = each.embed.source if each.embed else None
-        rules.append(Required(column=each.name, unless_present=source))
-    if isinstance(each.type, EnumType):
-        rules.append(InEnum(column=each.name, values=each.type.values))
-    if isinstance(each.type, VectorType):
-        rules.append(FullVector(column=each.name))
+    if not prop.nullable:
+        source = prop.embed.source if prop.embed else None
+        rules.append(Required(column=prop.name, unless_present=source))
+    if isinstance(prop.type, ct.EnumType):
+        rules.append(InEnum(column=prop.name, values=prop.type.values))
+    if isinstance(prop.type, ct.VectorType):
+        rules.append(FullVector(column=prop.name))
     return tuple(rules)
 
 
-def _unique_rules(uniques: tuple[Unique, ...], *, key: tuple[str, ...]) -> tuple[UniqueTuple, ...]:
+def _unique_rules(
+    uniques: tuple[ct.Unique, ...], *, key: tuple[str, ...]
+) -> tuple[UniqueTuple, ...]:
     """A tuple that contains the whole key is unique because ids are."""
     return tuple(
-        UniqueTuple(columns=each.properties)
-        for each in uniques
-        if not key or not set(key) <= set(each.properties)
+        UniqueTuple(columns=unique.properties)
+        for unique in uniques
+        if not key or not set(key) <= set(unique.properties)
     )
 
 
-def _count_rules(cardinality: Cardinality, source_key: str) -> tuple[EdgeCount, ...]:
-    if cardinality == Cardinality():
+def _count_rules(cardinality: ct.Cardinality, source_key: str) -> tuple[EdgeCount, ...]:
+    if cardinality == ct.Cardinality():
         return ()
     return (
         EdgeCount(source_key=source_key, minimum=cardinality.minimum, maximum=cardinality.maximum),
     )
 
 
-def _is_float(each: Property) -> bool:
-    return isinstance(each.type, ScalarType) and each.type.scalar in FLOATS
+def _is_float(prop: ct.Property) -> bool:
+    return isinstance(prop.type, ct.ScalarType) and prop.type.scalar in ct.FLOATS
 
 
 def expectation(rule: RowRule) -> str:
@@ -268,16 +256,16 @@ def expectation(rule: RowRule) -> str:
     return text
 
 
-def type_text(property_type: PropertyType) -> str:
+def type_text(property_type: ct.PropertyType) -> str:
     """A type as the schema language spells it."""
     match property_type:
-        case ScalarType():
+        case ct.ScalarType():
             return property_type.scalar.value
-        case ListType():
+        case ct.ListType():
             return f"[{property_type.item.value}]"
-        case EnumType():
+        case ct.EnumType():
             return "String"
-        case VectorType():
+        case ct.VectorType():
             return f"Vector({property_type.size})"
         case _:
             assert_never(property_type)

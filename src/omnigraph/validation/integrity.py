@@ -59,8 +59,8 @@ def broken_rules(
 def _duplicates(
     root: Root, snapshot: Snapshot, table_key: str, columns: Sequence[str], reason: Reason
 ) -> Iterator[BrokenRule]:
-    listed = ", ".join(_quoted(column) for column in columns)
-    present = " AND ".join(f"{_quoted(column)} IS NOT NULL" for column in columns)
+    listed = ", ".join(_quote(column) for column in columns)
+    present = " AND ".join(f"{_quote(column)} IS NOT NULL" for column in columns)
     query = (
         f"SELECT concat_ws(', ', {listed}) AS example, count(*) AS n FROM this "  # noqa: S608
         f"WHERE {present} GROUP BY {listed} HAVING count(*) > 1"
@@ -74,8 +74,8 @@ def _dangling(
     root: Root, snapshot: Snapshot, table_key: str, rule: EndpointExists
 ) -> Iterator[BrokenRule]:
     query = (
-        f"SELECT edge.id || ' -> ' || edge.{_quoted(rule.column)} AS example "  # noqa: S608
-        f"FROM edge ANTI JOIN node ON edge.{_quoted(rule.column)} = node.id"
+        f"SELECT edge.id || ' -> ' || edge.{_quote(rule.column)} AS example "  # noqa: S608
+        f"FROM edge ANTI JOIN node ON edge.{_quote(rule.column)} = node.id"
     )
     with database() as opened:
         opened.register(
@@ -115,5 +115,5 @@ def _broken(
         yield BrokenRule(table_key=table_key, reason=reason, count=count, examples=tuple(examples))
 
 
-def _quoted(identifier: str) -> str:
+def _quote(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'

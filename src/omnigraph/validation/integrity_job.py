@@ -190,7 +190,7 @@ def _answers_by_id(
     graph: SparkTables, node_key: str, questions: Sequence[_Question]
 ) -> dict[_Question, int]:
     """Answer all questions about the ids of one node type in one pass."""
-    ends = dict.fromkeys(end for each in questions for end in _ends(each))
+    ends = dict.fromkeys(end for question in questions for end in _ends(question))
     columns = {end: f"end{number}" for number, end in enumerate(ends)}
     counted = (_NODES, *columns.values())
     sources = [_counts_of(graph, node_key, {names.ID_COLUMN: _NODES}, counted)]
@@ -202,7 +202,7 @@ def _answers_by_id(
         .groupBy(_KEY)
         .agg(*(f.sum(name).alias(name) for name in counted))
     )
-    answers = [_answer(each, columns) for each in questions]
+    answers = [_answer(question, columns) for question in questions]
     summary = per_id.agg(*(each.alias(f"a{n}") for n, each in enumerate(answers))).first()
     assert summary is not None
     return {each: count or 0 for each, count in zip(questions, summary, strict=True)}
@@ -259,7 +259,7 @@ def _out_of_bounds(question: _Counted, edges: Column) -> Column:
 def _repeated(graph: SparkTables, question: _Question) -> DataFrame:
     """The values that more than one row has; a null among them exempts a row."""
     assert isinstance(question, _Repeated)
-    present = reduce(operator.and_, (f.col(each).isNotNull() for each in question.columns))
+    present = reduce(operator.and_, (f.col(column).isNotNull() for column in question.columns))
     # Not by `dropna`, for which NaN is as missing as null.
     rows = graph.table(question.table_key, columns=question.columns).where(present)
     groups = rows.groupBy(*question.columns).agg(f.count(f.lit(1)).alias(_ROWS))

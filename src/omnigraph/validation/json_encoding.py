@@ -23,17 +23,7 @@ import pyarrow.types as pat
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.schema.catalog import (
-    FLOATS,
-    EdgeType,
-    EnumType,
-    ListType,
-    NodeType,
-    Property,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.validation.violations import shown, shown_scalar
 
 BLOB_PREFIX: Final = "base64:"
@@ -41,7 +31,7 @@ _YEARS: Final = r"^(000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-"
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def record_lines(declared: NodeType | EdgeType, rows: pa.RecordBatch) -> bytes:
+def record_lines(declared: ct.NodeType | ct.EdgeType, rows: pa.RecordBatch) -> bytes:
     """One record per line, every line ended; values that are null are left out.
 
     Ids are kept where nothing else says them: a node with a key is its key.
@@ -49,16 +39,16 @@ def record_lines(declared: NodeType | EdgeType, rows: pa.RecordBatch) -> bytes:
     Raises:
         InvalidInputError: a value has no JSON; names the type, the row and the column.
     """
-    inner = {each.name: _spelt(declared, each, rows) for each in declared.properties.values()}
+    inner = {prop.name: _spelt(declared, prop, rows) for prop in declared.properties.values()}
     ids = rows.column(ID_COLUMN).to_pylist()
     match declared:
-        case NodeType():
+        case ct.NodeType():
             if declared.key is None:
                 inner = {ID_COLUMN: ids, **inner}
             records: Iterable[object] = (
                 {"type": declared.name, "data": data} for data in _objects(inner, len(ids))
             )
-        case EdgeType():
+        case ct.EdgeType():
             sources = rows.column(SOURCE_COLUMN).to_pylist()
             targets = rows.column(TARGET_COLUMN).to_pylist()
             data = _objects({ID_COLUMN: ids, **inner}, len(ids))
@@ -80,37 +70,39 @@ def _objects(columns: dict[str, list[object]], count: int) -> Iterable[dict[str,
     )
 
 
-def _spelt(declared: NodeType | EdgeType, each: Property, rows: pa.RecordBatch) -> list[object]:
-    column = rows.column(each.name)
-    bad, spelt = _column(column, each)
+def _spelt(
+    declared: ct.NodeType | ct.EdgeType, prop: ct.Property, rows: pa.RecordBatch
+) -> list[object]:
+    column = rows.column(prop.name)
+    bad, spelt = _column(column, prop)
     if bad is not None and pc.any(bad).as_py():
         row = pc.index(bad, True).as_py()
         raise InvalidInputError(
             f"{declared.name} {shown(rows.column(ID_COLUMN)[row].as_py())} has "
-            f"{shown_scalar(column[row])} as {each.name}, which has no JSON",
+            f"{shown_scalar(column[row])} as {prop.name}, which has no JSON",
             next_step="Export with `--format parquet`.",
         )
     return spelt
 
 
-def _column(column: pa.Array, each: Property) -> tuple[pa.Array | None, list[object]]:
+def _column(column: pa.Array, prop: ct.Property) -> tuple[pa.Array | None, list[object]]:
     """Which values have no JSON, and how the others are spelt."""
-    match each.type:
-        case ScalarType(scalar=Scalar.BLOB):
+    match prop.type:
+        case ct.ScalarType(scalar=ct.Scalar.BLOB):
             return None, [_blob(value) for value in column]
-        case ScalarType(scalar=scalar) | ListType(item=scalar):
-            nested = isinstance(each.type, ListType)
-            if scalar in FLOATS:
+        case ct.ScalarType(scalar=scalar) | ct.ListType(item=scalar):
+            nested = isinstance(prop.type, ct.ListType)
+            if scalar in ct.FLOATS:
                 return _any_inside(column, _not_finite, nested=nested), column.to_pylist()
-            if scalar in (Scalar.DATE, Scalar.DATETIME):
+            if scalar in (ct.Scalar.DATE, ct.Scalar.DATETIME):
                 return _times(column, nested=nested)
             return None, column.to_pylist()
-        case EnumType():
+        case ct.EnumType():
             return None, column.to_pylist()
-        case VectorType():
+        case ct.VectorType():
             return _any_inside(column, _not_finite, nested=True), column.to_pylist()
         case _:
-            assert_never(each.type)
+            assert_never(prop.type)
 
 
 def _times(column: pa.Array, *, nested: bool) -> tuple[pa.Array, list[object]]:
@@ -156,7 +148,9 @@ def json_values(values: pa.Array) -> list[object]:
     if pat.is_list(kind) or pat.is_fixed_size_list(kind):
         items = iter(json_values(pc.list_flatten(values)))
         lengths = pc.list_value_length(values).to_pylist()
-        return [None if each is None else [next(items) for _ in range(each)] for each in lengths]
+        return [
+            None if length is None else [next(items) for _ in range(length)] for length in lengths
+        ]
     if pat.is_floating(kind):
         return [_number(each) for each in values.to_pylist()]
     if pat.is_temporal(kind):

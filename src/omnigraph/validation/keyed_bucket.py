@@ -27,13 +27,7 @@ import numpy as np
 import polars as pl
 
 from omnigraph.names import ID_COLUMN, NODE_PREFIX, SOURCE_COLUMN
-from omnigraph.validation.constraints import (
-    EdgeCount,
-    EndpointExists,
-    TypeRules,
-    UniqueTuple,
-    WriteMode,
-)
+from omnigraph.validation import constraints
 from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
@@ -93,13 +87,13 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Keys)
 
 
-def roles_of(rules: TypeRules, *, pinned: bool) -> tuple[Role, ...]:
+def roles_of(rules: constraints.TypeRules, *, pinned: bool) -> tuple[Role, ...]:
     """Every key that the rules of a table read."""
     table_key = rules.table_key
     roles = [Role(kind=RoleKind.ID, table_key=table_key, columns=(ID_COLUMN,), pinned=pinned)]
     for rule in rules.keyed_rules:
         match rule:
-            case UniqueTuple():
+            case constraints.UniqueTuple():
                 roles.append(
                     Role(
                         kind=RoleKind.TUPLE,
@@ -108,7 +102,7 @@ def roles_of(rules: TypeRules, *, pinned: bool) -> tuple[Role, ...]:
                         pinned=pinned,
                     )
                 )
-            case EndpointExists():
+            case constraints.EndpointExists():
                 roles.append(
                     Role(
                         kind=RoleKind.ENDPOINT,
@@ -118,7 +112,7 @@ def roles_of(rules: TypeRules, *, pinned: bool) -> tuple[Role, ...]:
                         node_key=rule.node_key,
                     )
                 )
-            case EdgeCount():
+            case constraints.EdgeCount():
                 continue
     return tuple(roles)
 
@@ -169,7 +163,7 @@ class KeyBuckets:
             bucket = (arrays[0] % np.uint64(self._hashing.buckets)).astype(np.uint16)
             order = np.argsort(bucket, kind="stable")
             ends = np.searchsorted(bucket[order], np.arange(self._hashing.buckets + 1))
-            upper, arrays[2] = _halved(arrays[2])
+            upper, arrays[2] = _halve(arrays[2])
             for number in np.flatnonzero(np.diff(ends)).tolist():
                 for start in range(ends[number], ends[number + 1], _KEYS_PER_BLOB):
                     chosen = order[start : min(start + _KEYS_PER_BLOB, ends[number + 1])]
@@ -195,7 +189,7 @@ def frames_of(blobs: Iterable[bytes]) -> Mapping[int, pl.DataFrame]:
     return {role: pl.concat(frames) for role, frames in parts.items()}
 
 
-def _halved(rows: np.ndarray) -> tuple[int | None, np.ndarray]:
+def _halve(rows: np.ndarray) -> tuple[int | None, np.ndarray]:
     upper = rows >> np.uint64(SPLIT_BITS)
     if len(rows) and upper.min() == upper.max():
         return int(upper[0]), rows.astype(np.uint32)
@@ -253,8 +247,8 @@ class KeyPlan:
     """The keys of one pass: roles by number, and the tables whose pinned rows are removed."""
 
     roles: tuple[Role, ...]
-    mode: WriteMode
-    counts: Mapping[str, EdgeCount]
+    mode: constraints.WriteMode
+    counts: Mapping[str, constraints.EdgeCount]
     overwritten: frozenset[str]
     tracked: frozenset[str]
     """Tables whose replaced pinned rows are to be reported."""
@@ -315,10 +309,12 @@ class _Bucket:
         losers, winners = self._contest(given)
         if len(losers):
             reason = (
-                Reason.SUPERSEDED if self._plan.mode is WriteMode.MERGE else Reason.DUPLICATE_ID
+                Reason.SUPERSEDED
+                if self._plan.mode is constraints.WriteMode.MERGE
+                else Reason.DUPLICATE_ID
             )
             yield _finding(stage, role, reason, losers)
-        if self._plan.mode is WriteMode.APPEND:
+        if self._plan.mode is constraints.WriteMode.APPEND:
             taken = winners.join(self._pinned(role), on=_KEY, how="semi")
             if len(taken):
                 yield _finding(stage, role, Reason.ID_EXISTS, taken)
@@ -357,7 +353,7 @@ class _Bucket:
         if len(dangling):
             yield _broken(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, len(dangling))
 
-    def edge_counts(self, table_key: str, rule: EdgeCount) -> Iterator[Finding]:
+    def edge_counts(self, table_key: str, rule: constraints.EdgeCount) -> Iterator[Finding]:
         role = source_role(self._plan.roles, table_key, pinned=False)
         former = source_role(self._plan.roles, table_key, pinned=True)
         assert role is not None
@@ -374,7 +370,7 @@ class _Bucket:
             .with_columns(edges=pl.col("kept") + pl.col("added"))
         )
         few = counted.filter(pl.col("edges") < rule.minimum)
-        yield from _blamed(role, Reason.TOO_FEW_EDGES, incoming.join(few, on=_KEY, how="semi"))
+        yield from _blame(role, Reason.TOO_FEW_EDGES, incoming.join(few, on=_KEY, how="semi"))
         yield from _unblamed(role, Reason.TOO_FEW_EDGES, few.filter(pl.col("added") == 0))
         if rule.maximum is not None:
             many = counted.filter(pl.col("edges") > rule.maximum)
@@ -382,7 +378,7 @@ class _Bucket:
             beyond = incoming.join(many.select(*_KEY, room=room), on=_KEY, how="inner").filter(
                 pl.col("row").rank("ordinal").over(_KEY) > pl.col("room")
             )
-            yield from _blamed(role, Reason.TOO_MANY_EDGES, beyond)
+            yield from _blame(role, Reason.TOO_MANY_EDGES, beyond)
             yield from _unblamed(role, Reason.TOO_MANY_EDGES, many.filter(pl.col("added") == 0))
 
     def _contest(self, given: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -390,7 +386,7 @@ class _Bucket:
         if given.select(pl.col("h1").n_unique()).item() == len(given):
             return given.clear(), given
         shared = _shared(given)
-        if self._plan.mode is not WriteMode.MERGE:
+        if self._plan.mode is not constraints.WriteMode.MERGE:
             wins = pl.col("row") == pl.col("row").min().over(_KEY)
         elif "extra0" in given.columns:
             # The ids have an order of their own.
@@ -478,7 +474,7 @@ def _broken(stage: Stage, role: Role, reason: Reason, count: int) -> Finding:
     )
 
 
-def _blamed(role: Role, reason: Reason, rows: pl.DataFrame) -> Iterator[Finding]:
+def _blame(role: Role, reason: Reason, rows: pl.DataFrame) -> Iterator[Finding]:
     if len(rows):
         yield _finding(Stage.COUNTS, role, reason, rows)
 

@@ -24,15 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
-from omnigraph.validation.constraints import (
-    EdgeCount,
-    EndpointExists,
-    TypeRules,
-    UniqueTuple,
-    WriteMode,
-    count_text,
-    missing_text,
-)
+from omnigraph.validation import constraints
 from omnigraph.validation.lookups import (
     PROBE_VALUES_MAX,
     PinnedReads,
@@ -60,7 +52,7 @@ from omnigraph.validation.write_effects import (
 
 
 def check_endpoints(
-    change: Change, nodes: Change, rule: EndpointExists, reads: PinnedReads
+    change: Change, nodes: Change, rule: constraints.EndpointExists, reads: PinnedReads
 ) -> list[BadRows]:
     """New edges whose endpoint is neither in this write nor a remaining pinned node."""
     missing = missing_nodes(change.incoming.column(rule.column), nodes, reads)
@@ -75,7 +67,7 @@ def check_endpoints(
             (rule.column,),
             change.rows.filter(broken),
             ids=change.given.column(ID_COLUMN),
-            message=lambda row: missing_text(rule, given[row]),
+            message=lambda row: constraints.missing_text(rule, given[row]),
         )
     ]
 
@@ -89,7 +81,7 @@ FROM pinned AS p(id, node) HOW JOIN nodes USING (node) ANTI JOIN gone USING (id)
 
 def check_retained_edges(
     changes: Mapping[str, Change],
-    rules: Mapping[str, TypeRules],
+    rules: Mapping[str, constraints.TypeRules],
     reads: PinnedReads,
     *,
     cascades: bool,
@@ -101,7 +93,7 @@ def check_retained_edges(
     findings = []
     for edge_key, edge_rules in rules.items():
         for rule in edge_rules.keyed_rules:
-            if not isinstance(rule, EndpointExists) or changes[edge_key].overwritten:
+            if not isinstance(rule, constraints.EndpointExists) or changes[edge_key].overwritten:
                 continue
             nodes = changes[rule.node_key]
             if nodes.overwritten or (len(nodes.deleted) and not cascades):
@@ -110,7 +102,7 @@ def check_retained_edges(
 
 
 def _dangling(
-    change: Change, nodes: Change, rule: EndpointExists, reads: PinnedReads
+    change: Change, nodes: Change, rule: constraints.EndpointExists, reads: PinnedReads
 ) -> list[BadRows]:
     within = None if nodes.overwritten else Within(column=rule.column, values=nodes.deleted)
     pinned = reads.rows(change.table_key, (ID_COLUMN, rule.column), within=within)
@@ -133,7 +125,7 @@ def _dangling(
             columns=(rule.column,),
             row=None,
             id=each["id"],
-            message=missing_text(rule, pa.scalar(each["node"])),
+            message=constraints.missing_text(rule, pa.scalar(each["node"])),
         )
         for each in found["first"]
     ]
@@ -175,7 +167,7 @@ ORDER BY t.src
 
 
 def check_counts(
-    change: Change, nodes: Change, rule: EdgeCount, reads: PinnedReads
+    change: Change, nodes: Change, rule: constraints.EdgeCount, reads: PinnedReads
 ) -> list[BadRows]:
     """Sources with too many or too few edges after the write."""
     sources = change.incoming.column(SOURCE_COLUMN)
@@ -243,7 +235,9 @@ SELECT count(*) AS total, min(src, KEPT) AS first FROM abandoned
 """
 
 
-def _abandoned(change: Change, nodes: Change, rule: EdgeCount, reads: PinnedReads) -> list[BadRows]:
+def _abandoned(
+    change: Change, nodes: Change, rule: constraints.EdgeCount, reads: PinnedReads
+) -> list[BadRows]:
     """Sources that exist and lost every edge because the edge type is overwritten."""
     pinned = reads.rows(change.table_key, (SOURCE_COLUMN,)) if rule.minimum else None
     if pinned is None:
@@ -268,7 +262,7 @@ def _abandoned(change: Change, nodes: Change, rule: EdgeCount, reads: PinnedRead
     return [unplaced(kept, count=found["total"])]
 
 
-def _too_few(change: Change, rule: EdgeCount, counts: pa.Table) -> list[BadRows]:
+def _too_few(change: Change, rule: constraints.EdgeCount, counts: pa.Table) -> list[BadRows]:
     if not len(counts):
         return []
     rows = _rows_by_source(change, counts)
@@ -281,7 +275,7 @@ def _too_few(change: Change, rule: EdgeCount, counts: pa.Table) -> list[BadRows]
     return [replace(unplaced(kept, count=len(counts)), rows=pa.array(every, pa.int64()))]
 
 
-def _too_many(change: Change, rule: EdgeCount, counts: pa.Table) -> list[BadRows]:
+def _too_many(change: Change, rule: constraints.EdgeCount, counts: pa.Table) -> list[BadRows]:
     """Every new edge beyond the maximum, in input order; else the source, if it had too many."""
     if not len(counts):
         return []
@@ -320,7 +314,13 @@ def _rows_by_source(change: Change, counts: pa.Table) -> dict[str, list[int]]:
 
 
 def _violation(
-    change: Change, rule: EdgeCount, reason: Reason, source: str, *, edges: int, row: int | None
+    change: Change,
+    rule: constraints.EdgeCount,
+    reason: Reason,
+    source: str,
+    *,
+    edges: int,
+    row: int | None,
 ) -> Violation:
     return Violation(
         table_key=change.table_key,
@@ -329,7 +329,7 @@ def _violation(
         row=row,
         id=source if row is None else change.given.column(ID_COLUMN)[row].as_py(),
         message=f"found {edges} edges of source {shown(source)} after the write, "
-        f"expected {count_text(rule)}",
+        f"expected {constraints.count_text(rule)}",
     )
 
 
@@ -346,7 +346,7 @@ class KeyedOutcome:
 
 
 def check_keyed(
-    write: ProposedWrite, rules: Mapping[str, TypeRules], pinned: PinnedTables
+    write: ProposedWrite, rules: Mapping[str, constraints.TypeRules], pinned: PinnedTables
 ) -> KeyedOutcome:
     """Check a write against the pinned tables; `rules` are those of every table of the graph."""
     reads = PinnedReads(pinned)
@@ -369,23 +369,23 @@ def check_keyed(
 
 
 def _check_rules(
-    change: Change, changes: Mapping[str, Change], rules: TypeRules, reads: PinnedReads
+    change: Change, changes: Mapping[str, Change], rules: constraints.TypeRules, reads: PinnedReads
 ) -> list[BadRows]:
     findings: list[BadRows] = []
     for rule in rules.keyed_rules:
         match rule:
-            case UniqueTuple():
+            case constraints.UniqueTuple():
                 findings += _check_unique(change, rule, reads)
-            case EndpointExists():
+            case constraints.EndpointExists():
                 findings += check_endpoints(change, changes[rule.node_key], rule, reads)
-            case EdgeCount():
+            case constraints.EdgeCount():
                 findings += check_counts(change, changes[rule.source_key], rule, reads)
             case _:
                 assert_never(rule)
     return findings
 
 
-def _check_ids(change: Change, mode: WriteMode, reads: PinnedReads) -> list[BadRows]:
+def _check_ids(change: Change, mode: constraints.WriteMode, reads: PinnedReads) -> list[BadRows]:
     findings = []
     ids = change.given.column(ID_COLUMN)
     repeated = change.duplicates()
@@ -400,7 +400,7 @@ def _check_ids(change: Change, mode: WriteMode, reads: PinnedReads) -> list[BadR
                 message=lambda _: "an earlier row of the input has the same id",
             )
         )
-    taken = taken_rows(change, reads) if mode is WriteMode.APPEND else EMPTY_ROWS
+    taken = taken_rows(change, reads) if mode is constraints.WriteMode.APPEND else EMPTY_ROWS
     if len(taken):
         findings.append(
             bad_rows(
@@ -460,7 +460,7 @@ ORDER BY mine.row
 """
 
 
-def clashes(change: Change, rule: UniqueTuple, reads: PinnedReads) -> pa.Table:
+def clashes(change: Change, rule: constraints.UniqueTuple, reads: PinnedReads) -> pa.Table:
     """New rows whose tuple a remaining or an earlier new row has: `row` and `other`."""
     keys = [f"k{number}" for number in range(len(rule.columns))]
     columns = [change.incoming.column(name) for name in rule.columns]
@@ -473,7 +473,9 @@ def clashes(change: Change, rule: UniqueTuple, reads: PinnedReads) -> pa.Table:
     )
 
 
-def _check_unique(change: Change, rule: UniqueTuple, reads: PinnedReads) -> list[BadRows]:
+def _check_unique(
+    change: Change, rule: constraints.UniqueTuple, reads: PinnedReads
+) -> list[BadRows]:
     if not len(change.incoming):
         return []
     found = clashes(change, rule, reads)
@@ -502,7 +504,7 @@ def _check_unique(change: Change, rule: UniqueTuple, reads: PinnedReads) -> list
 
 
 def _pinned_tuples(
-    change: Change, rule: UniqueTuple, reads: PinnedReads
+    change: Change, rule: constraints.UniqueTuple, reads: PinnedReads
 ) -> pa.Table | pa.RecordBatchReader:
     columns = (ID_COLUMN, *rule.columns)
     empty = change.incoming.select(columns).slice(0, 0)

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.validation.constraints import EndpointExists, WriteMode
+from omnigraph.validation.constraints import EndpointExists, TypeRules, WriteMode
 from omnigraph.validation.keyed_bucket import SPLIT_BITS, Finding, KeyPlan, RoleKind, Stage, is_node
 
 if TYPE_CHECKING:
-    from omnigraph.validation.constraints import TypeRules
     from omnigraph.validation.violations import Reason
 
 _NONE: Final = np.empty(0, np.uint64)
@@ -52,7 +51,7 @@ NO_ROWS: Final = RefusedRows(rows=_NONE, verdicts=np.empty(0, np.uint16))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PassState:
     """The final results so far: refused rows by table, and what a merge replaces."""
 
     verdicts: tuple[Verdict, ...] = ()
@@ -66,14 +65,14 @@ class Standing:
 
 
 def after_pass(
-    standing: Standing,
+    standing: PassState,
     findings: Sequence[Finding],
     replaced: Mapping[str, np.ndarray],
     *,
     keys: KeyPlan,
     rules: Mapping[str, TypeRules],
     given_ids: frozenset[str],
-) -> Standing:
+) -> PassState:
     """Accept the findings that are final after one more pass.
 
     `given_ids` names the tables whose input has ids.
@@ -89,7 +88,7 @@ def after_pass(
         if disturbed.touches(stage):
             provisional = True
             break
-        current = [each for each in findings if each.stage is stage]
+        current = [finding for finding in findings if finding.stage is stage]
         accepted += current
         for each in current:
             if len(each.rows):
@@ -177,28 +176,30 @@ class _Disturbed:
         )
 
 
-def _with(standing: Standing, findings: Iterable[Finding]) -> Standing:
+def _with(standing: PassState, findings: Iterable[Finding]) -> PassState:
     """One more verdict for every finding; a row keeps the first it got."""
     verdicts = list(standing.verdicts)
     found: dict[str, list[RefusedRows]] = {key: [rows] for key, rows in standing.refused.items()}
-    for each in sorted(findings, key=_order):
-        verdict = Verdict(reason=each.reason, columns=each.columns)
+    for finding in sorted(findings, key=_order):
+        verdict = Verdict(reason=finding.reason, columns=finding.columns)
         if verdict not in verdicts:
             verdicts.append(verdict)
-        number = np.full(len(each.rows), verdicts.index(verdict), np.uint16)
-        found.setdefault(each.table_key, []).append(RefusedRows(rows=each.rows, verdicts=number))
+        number = np.full(len(finding.rows), verdicts.index(verdict), np.uint16)
+        found.setdefault(finding.table_key, []).append(
+            RefusedRows(rows=finding.rows, verdicts=number)
+        )
     return replace(
         standing,
         verdicts=tuple(verdicts),
-        refused={key: _merged(parts) for key, parts in found.items()},
+        refused={key: _merge(parts) for key, parts in found.items()},
     )
 
 
-def _merged(parts: list[RefusedRows]) -> RefusedRows:
-    rows = np.concatenate([each.rows for each in parts])
+def _merge(parts: list[RefusedRows]) -> RefusedRows:
+    rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
-    verdicts = np.concatenate([each.verdicts for each in parts])[order]
+    verdicts = np.concatenate([part.verdicts for part in parts])[order]
     first = np.ones(len(rows), np.bool_)
     first[1:] = rows[1:] != rows[:-1]
     return RefusedRows(rows=rows[first], verdicts=verdicts[first])

@@ -174,7 +174,7 @@ def _filter(within: Within | None) -> str | None:
         spelt = [f"'{each}'" for each in doubled.to_pylist()]
     else:
         values = within.values.to_pylist()
-        if any(abs(each) > LITERAL_MAX for each in values):
+        if any(abs(value) > LITERAL_MAX for value in values):
             return None
-        spelt = [str(each) for each in values]
+        spelt = [str(value) for value in values]
     return f"`{within.column}` IN ({', '.join(spelt)})"

@@ -20,15 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, NODE_PREFIX, SOURCE_COLUMN
-from omnigraph.validation.constraints import (
-    EdgeCount,
-    EndpointExists,
-    KeyedRule,
-    TypeRules,
-    UniqueTuple,
-    WriteMode,
-    keyed_message,
-)
+from omnigraph.validation import constraints
 from omnigraph.validation.keyed_checks import (
     check_counts,
     check_retained_edges,
@@ -59,13 +51,13 @@ class ProposedLoad:
     """
 
     tables: Mapping[str, pa.Table]
-    mode: WriteMode
+    mode: constraints.WriteMode
     overwritten: frozenset[str] = field(default_factory=frozenset)
     order_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class KeyResolution:
     """The outcome of every row, by table key; rows are positions in the tables of the load."""
 
     kept: Mapping[str, pa.Int64Array]
@@ -75,7 +67,9 @@ class Settled:
     read_set: frozenset[str]
 
 
-def settle(load: ProposedLoad, rules: Mapping[str, TypeRules], pinned: PinnedTables) -> Settled:
+def resolve_keys(
+    load: ProposedLoad, rules: Mapping[str, constraints.TypeRules], pinned: PinnedTables
+) -> KeyResolution:
     """Apply the keyed rules to all rows of a load; `rules` has those of every table."""
     reads = PinnedReads(pinned)
     try:
@@ -88,7 +82,7 @@ class _Settlement:
     """The rows accepted so far, and those refused."""
 
     def __init__(
-        self, load: ProposedLoad, rules: Mapping[str, TypeRules], reads: PinnedReads
+        self, load: ProposedLoad, rules: Mapping[str, constraints.TypeRules], reads: PinnedReads
     ) -> None:
         self._load = load
         self._rules = rules
@@ -96,7 +90,7 @@ class _Settlement:
         self._changes = {key: _everything(key, load, rules[key]) for key in rules}
         self._refused: dict[str, list[pa.Table]] = {}
 
-    def run(self) -> Settled:
+    def run(self) -> KeyResolution:
         touched = [
             key for key in self._rules if key in self._load.tables or key in self._load.overwritten
         ]
@@ -114,7 +108,7 @@ class _Settlement:
                 self._settle_ids(key)
                 broken += self._settle_unique_and_counts(key)
         broken += check_retained_edges(self._changes, self._rules, self._reads, cascades=True)
-        return Settled(
+        return KeyResolution(
             kept={key: self._changes[key].rows for key in touched},
             refused={
                 key: pa.concat_tables(parts).sort_by("row") for key, parts in self._refused.items()
@@ -127,18 +121,22 @@ class _Settlement:
         change = self._changes[key]
         standing = _standing(change, self._load, self._reads)
         if len(standing) < len(change.rows):
-            merging = self._load.mode is WriteMode.MERGE
+            merging = self._load.mode is constraints.WriteMode.MERGE
             self._refuse(
                 key,
                 _without(change.rows, standing),
                 Reason.SUPERSEDED if merging else Reason.DUPLICATE_ID,
             )
-        if self._load.mode is WriteMode.APPEND:
+        if self._load.mode is constraints.WriteMode.APPEND:
             self._refuse(key, taken_rows(self._changes[key], self._reads), Reason.ID_EXISTS)
 
     def _settle_unique(self, key: str) -> None:
         """Check all unique tuples on the same survivors, and repeat while rows are refused."""
-        rules = [each for each in self._rules[key].keyed_rules if isinstance(each, UniqueTuple)]
+        rules = [
+            keyed_rule
+            for keyed_rule in self._rules[key].keyed_rules
+            if isinstance(keyed_rule, constraints.UniqueTuple)
+        ]
         found = bool(rules)
         while found:
             # A refused row frees its values, and a pinned row that it would have replaced is kept:
@@ -155,14 +153,18 @@ class _Settlement:
         change = self._changes[key]
         blamed = []
         for rule in self._rules[key].keyed_rules:
-            if isinstance(rule, EndpointExists):
+            if isinstance(rule, constraints.EndpointExists):
                 ends = change.incoming.column(rule.column)
                 missing = missing_nodes(ends, self._changes[rule.node_key], self._reads)
                 blamed.append((rule, change.rows.filter(_mask(ends, missing))))
         self._refuse_by_rule(key, Reason.MISSING_ENDPOINT, blamed)
 
     def _settle_unique_and_counts(self, key: str) -> list[BadRows]:
-        rules = [each for each in self._rules[key].keyed_rules if isinstance(each, EdgeCount)]
+        rules = [
+            keyed_rule
+            for keyed_rule in self._rules[key].keyed_rules
+            if isinstance(keyed_rule, constraints.EdgeCount)
+        ]
         # Each of the two rules may refuse edges that the other counted or compared.
         while True:
             self._settle_unique(key)
@@ -179,7 +181,10 @@ class _Settlement:
                 self._refuse(key, finding.rows, finding.reason, rule)
 
     def _refuse_by_rule(
-        self, key: str, reason: Reason, blamed: Sequence[tuple[KeyedRule, pa.Int64Array]]
+        self,
+        key: str,
+        reason: Reason,
+        blamed: Sequence[tuple[constraints.KeyedRule, pa.Int64Array]],
     ) -> bool:
         """Refuse each row once, for the first rule it breaks; whether there was any."""
         found = False
@@ -191,13 +196,20 @@ class _Settlement:
         return found
 
     def _refuse(
-        self, key: str, rows: pa.Int64Array, reason: Reason, rule: KeyedRule | None = None
+        self,
+        key: str,
+        rows: pa.Int64Array,
+        reason: Reason,
+        rule: constraints.KeyedRule | None = None,
     ) -> None:
         if not len(rows):
             return
         change = self._changes[key]
         looked_at = [change.given.column(name).take(rows) for name in _looked_at(rule)]
-        messages = [keyed_message(reason, rule, values) for values in zip(*looked_at, strict=True)]
+        messages = [
+            constraints.keyed_message(reason, rule, values)
+            for values in zip(*looked_at, strict=True)
+        ]
         self._refused.setdefault(key, []).append(
             pa.table(
                 [rows, pa.repeat(reason.value, len(rows)), pa.array(messages, pa.string())],
@@ -207,7 +219,7 @@ class _Settlement:
         self._changes[key] = change.without(rows)
 
 
-def _everything(key: str, load: ProposedLoad, rules: TypeRules) -> Change:
+def _everything(key: str, load: ProposedLoad, rules: constraints.TypeRules) -> Change:
     """All rows of a table, with the columns that some keyed rule looks at and no others."""
     given = load.tables.get(key, NO_ROWS)
     wanted = {ID_COLUMN, load.order_by}
@@ -224,15 +236,15 @@ def _everything(key: str, load: ProposedLoad, rules: TypeRules) -> Change:
     )
 
 
-def _looked_at(rule: KeyedRule | None) -> tuple[str, ...]:
+def _looked_at(rule: constraints.KeyedRule | None) -> tuple[str, ...]:
     match rule:
         case None:
             return (ID_COLUMN,)
-        case UniqueTuple():
+        case constraints.UniqueTuple():
             return rule.columns
-        case EndpointExists():
+        case constraints.EndpointExists():
             return (rule.column,)
-        case EdgeCount():
+        case constraints.EdgeCount():
             return (SOURCE_COLUMN,)
 
 
@@ -251,7 +263,7 @@ def _standing(change: Change, load: ProposedLoad, reads: PinnedReads) -> pa.Int6
     """Positions of the one row per id that is kept, in input order."""
     if pc.count_distinct(change.ids).as_py() == len(change.rows):
         return change.rows
-    merging = load.mode is WriteMode.MERGE
+    merging = load.mode is constraints.WriteMode.MERGE
     if merging and load.order_by in change.incoming.column_names:
         value = change.incoming.column(load.order_by)
         incoming = pa.table({"row": change.rows, "id": change.ids, "value": value})

@@ -18,18 +18,7 @@ import pyarrow.types as pat
 
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.catalog import Number
-from omnigraph.validation.constraints import (
-    FiniteKey,
-    FullVector,
-    InEnum,
-    InRange,
-    Matches,
-    ProperId,
-    Required,
-    RowRule,
-    TypeRules,
-    expectation,
-)
+from omnigraph.validation import constraints
 from omnigraph.validation.violations import BadRows, bad_rows, shown_scalar
 
 _CONTROL: Final = r"\p{Cc}"
@@ -37,7 +26,7 @@ _CONTROL: Final = r"\p{Cc}"
 
 def check_rows(
     rows: pa.Table | pa.RecordBatch,
-    rules: TypeRules,
+    rules: constraints.TypeRules,
     *,
     unreadable: Mapping[str, pa.Int64Array] | None = None,
 ) -> tuple[BadRows, ...]:
@@ -57,33 +46,37 @@ def check_rows(
     return tuple(found)
 
 
-def _broken(rule: RowRule, rows: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArray:
+def _broken(
+    rule: constraints.RowRule, rows: pa.Table | pa.RecordBatch
+) -> pa.Array | pa.ChunkedArray:
     """True where the rule is broken; null counts as false."""
     column = rows.column(rule.column)
     match rule:
-        case Required():
+        case constraints.Required():
             broken = column.is_null()
             if rule.unless_present is not None:
                 broken = pc.and_(broken, rows.column(rule.unless_present).is_null())
-        case ProperId():
+        case constraints.ProperId():
             broken = _improper(column, rule)
-        case FiniteKey():
+        case constraints.FiniteKey():
             broken = pc.invert(pc.is_finite(column))
-        case FullVector():
+        case constraints.FullVector():
             broken = _with_null_items(column)
-        case InEnum():
+        case constraints.InEnum():
             allowed = pa.array(rule.values, column.type)
             broken = pc.and_(column.is_valid(), pc.invert(pc.is_in(column, allowed)))
-        case InRange():
+        case constraints.InRange():
             broken = _outside(column, rule)
-        case Matches():
+        case constraints.Matches():
             broken = pc.invert(pc.match_substring_regex(column, pattern=rule.pattern))
         case _:
             assert_never(rule)
     return broken
 
 
-def _improper(column: pa.Array | pa.ChunkedArray, rule: ProperId) -> pa.Array | pa.ChunkedArray:
+def _improper(
+    column: pa.Array | pa.ChunkedArray, rule: constraints.ProperId
+) -> pa.Array | pa.ChunkedArray:
     size = pc.binary_length(column)
     wrong_size = pc.or_(pc.equal(size, 0), pc.greater(size, rule.bytes_max))
     return pc.or_(wrong_size, pc.match_substring_regex(column, pattern=_CONTROL))
@@ -91,7 +84,7 @@ def _improper(column: pa.Array | pa.ChunkedArray, rule: ProperId) -> pa.Array | 
 
 def _with_null_items(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([_with_null_items(each) for each in column.chunks], pa.bool_())
+        return pa.chunked_array([_with_null_items(chunk) for chunk in column.chunks], pa.bool_())
     items = column.flatten()
     broken = np.zeros(len(column), dtype=np.bool_)
     if items.null_count:
@@ -101,7 +94,9 @@ def _with_null_items(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunke
     return pa.array(broken)
 
 
-def _outside(column: pa.Array | pa.ChunkedArray, rule: InRange) -> pa.Array | pa.ChunkedArray:
+def _outside(
+    column: pa.Array | pa.ChunkedArray, rule: constraints.InRange
+) -> pa.Array | pa.ChunkedArray:
     if pat.is_floating(column.type):
         low, high = _float_bound(rule.low, column.type), _float_bound(rule.high, column.type)
         broken = pc.is_nan(column)
@@ -126,7 +121,7 @@ def _float_bound(bound: Number | None, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _integer_bounds(
-    rule: InRange, kind: pa.DataType
+    rule: constraints.InRange, kind: pa.DataType
 ) -> tuple[pa.Scalar | None, pa.Scalar | None, bool]:
     """The bounds as values of the column, None where every value passes; or nothing can pass."""
     signed = pat.is_signed_integer(kind)
@@ -152,10 +147,10 @@ def _floor(bound: Number) -> int:
 
 
 def _finding(
-    rule: RowRule, table_key: str, rows: pa.Table | pa.RecordBatch, bad: pa.Int64Array
+    rule: constraints.RowRule, table_key: str, rows: pa.Table | pa.RecordBatch, bad: pa.Int64Array
 ) -> BadRows:
     column = rows.column(rule.column)
-    expected = expectation(rule)
+    expected = constraints.expectation(rule)
     return bad_rows(
         table_key,
         rule.reason,

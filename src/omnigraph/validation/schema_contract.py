@@ -81,7 +81,7 @@ def read_contract(objects: Objects, schema_hash: str | None = None) -> SchemaCon
         DamagedGraphError: neither the copy nor what was kept under the hash can be trusted.
     """
     try:
-        contract = _checked(objects, schema_at_root(objects))
+        contract = _check(objects, schema_at_root(objects))
     except DamagedGraphError:
         kept = None if schema_hash is None else kept_contract(objects, schema_hash)
         if kept is None:
@@ -105,13 +105,13 @@ def kept_contract(objects: Objects, schema_hash: str) -> SchemaContract | None:
     stored = kept_schema(objects, schema_hash)
     if stored is None:
         return None
-    contract = _checked(objects, stored)
+    contract = _check(objects, stored)
     if contract.model_hash != schema_hash:
         raise _torn(objects, f"{names.accepted_schema(schema_hash)} holds another schema")
     return contract
 
 
-def _checked(objects: Objects, stored: StoredSchema | str) -> SchemaContract:
+def _check(objects: Objects, stored: StoredSchema | str) -> SchemaContract:
     if isinstance(stored, str):
         raise _torn(objects, f"{stored} is missing")
     catalog = decode_model(stored.model)

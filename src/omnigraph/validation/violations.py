@@ -78,8 +78,8 @@ class Violation:
 
     def __str__(self) -> str:
         kind, _, type_name = self.table_key.partition(":")
-        columns = [_clipped(each) for each in self.columns]
-        place = f"{kind} {type_name}" + "".join(f".{each}" for each in columns[:1])
+        columns = [_clip(column) for column in self.columns]
+        place = f"{kind} {type_name}" + "".join(f".{column}" for column in columns[:1])
         if len(columns) > 1:
             place = f"{kind} {type_name}({', '.join(columns)})"
         row = "" if self.row is None else f", row {self.row}"
@@ -194,17 +194,19 @@ def unplaced(violations: Sequence[Violation], *, count: int) -> BadRows:
         reason=first.reason,
         columns=first.columns,
         count=count,
-        rows=pa.array([each.row for each in violations if each.row is not None], pa.int64()),
+        rows=pa.array(
+            [violation.row for violation in violations if violation.row is not None], pa.int64()
+        ),
         kept=tuple(violations[:KEPT_MAX]),
     )
 
 
 def shown(value: object) -> str:
     """A value as a message quotes it: never long, never on two lines."""
-    return _clipped(_QUOTED.repr(value))
+    return _clip(_QUOTED.repr(value))
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     return text if len(text) <= SHOWN_VALUE_MAX else f"{text[: SHOWN_VALUE_MAX - 3]}..."
 
 

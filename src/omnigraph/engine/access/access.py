@@ -23,16 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.frames import (
-    ABSENT,
-    Column,
-    EntityColumn,
-    Mask,
-    Positions,
-    different,
-    ranges,
-    whole,
-)
+from omnigraph.engine import frames
 from omnigraph.query.typed import EdgeDirection
 
 if TYPE_CHECKING:
@@ -45,7 +36,7 @@ if TYPE_CHECKING:
 class Candidates:
     """Entities that may meet a condition; if it is `exact`, all of them do."""
 
-    positions: Positions
+    positions: frames.Positions
     exact: bool = False
 
 
@@ -56,7 +47,7 @@ class GraphAccess(Protocol):
         """How many entities of a table have positions."""
         ...
 
-    def column(self, table: str, name: str) -> Column:
+    def column(self, table: str, name: str) -> frames.Column:
         """A property, or `id`, `src`, `dst`, of every entity that has a position."""
         ...
 
@@ -71,7 +62,7 @@ class GraphAccess(Protocol):
 
     def ranked_candidates(
         self, table: str, predicate: Expression | None, by: Ranking, rows: int | None
-    ) -> Positions | None:
+    ) -> frames.Positions | None:
         """A superset of the positions of the top rows of a ranking; None means all of them."""
         ...
 
@@ -85,7 +76,7 @@ class GraphAccess(Protocol):
         direction: EdgeDirection,
         *,
         distinct: bool,
-        frontier: Positions,
+        frontier: frames.Positions,
     ) -> Adjacency:
         """The steps over an edge type; at least those from the frontier are in it."""
         ...
@@ -100,46 +91,48 @@ class Adjacency:
     """The steps over one edge type in one direction."""
 
     offsets: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int32] | Positions
-    edges: npt.NDArray[np.int32] | Positions = field(repr=False)
+    ends: npt.NDArray[np.int32] | frames.Positions
+    edges: npt.NDArray[np.int32] | frames.Positions = field(repr=False)
     arrivals: npt.NDArray[np.int64] | None = field(repr=False, default=None)
     """How many steps lead to each node, if that is known."""
 
-    def degrees(self, nodes: Positions) -> Positions:
+    def degrees(self, nodes: frames.Positions) -> frames.Positions:
         """How many steps lead from each of these nodes."""
         return self.offsets[nodes + 1] - self.offsets[nodes]
 
-    def steps(self, nodes: Positions) -> tuple[Positions, Positions, Positions]:
+    def steps(
+        self, nodes: frames.Positions
+    ) -> tuple[frames.Positions, frames.Positions, frames.Positions]:
         """All steps from these nodes: which of them, where to, and their places in the arrays."""
         starts = self.offsets[nodes]
         lengths = self.offsets[nodes + 1] - starts
-        places = ranges(starts, lengths)
+        places = frames.ranges(starts, lengths)
         owners = np.repeat(np.arange(len(nodes), dtype=np.int64), lengths)
         return owners, self.ends[places].astype(np.int64, copy=False), places
 
-    def reached(self, nodes: Positions, run: Run) -> Positions:
+    def reached(self, nodes: frames.Positions, run: Run) -> frames.Positions:
         """The distinct nodes reached by a step from any of these, in order."""
         steps = self.degrees(nodes)
         marked = None
         if self.arrivals is not None and len(self.arrivals) <= _MARKED_FACTOR * int(steps.sum()):
             marked = np.zeros(len(self.arrivals), dtype=np.bool_)
-        parts: list[npt.NDArray[np.int32] | Positions] = []
+        parts: list[npt.NDArray[np.int32] | frames.Positions] = []
         for begin, end in runs_of(steps, run.limits.portion_rows):
             run.check()
             starts = self.offsets[nodes[begin:end]]
             if len(starts) == 1:
                 ends = self.ends[int(starts[0]) : int(starts[0] + steps[begin])]
             else:
-                ends = self.ends[ranges(starts, steps[begin:end])]
+                ends = self.ends[frames.ranges(starts, steps[begin:end])]
             if marked is None:
                 parts.append(ends)
             else:
                 marked[ends] = True
         if marked is not None:
             return np.flatnonzero(marked)
-        return different(np.concatenate(parts, dtype=np.int64))
+        return frames.different(np.concatenate(parts, dtype=np.int64))
 
-    def degrees_within(self, nodes: Positions, wanted: Mask) -> Positions:
+    def degrees_within(self, nodes: frames.Positions, wanted: frames.Mask) -> frames.Positions:
         """How many steps lead from each of these nodes to one that is wanted."""
         total = int(self.degrees(nodes).sum())
         if total * 2 < len(self.ends):
@@ -150,7 +143,7 @@ class Adjacency:
         return before[self.offsets[nodes + 1]] - before[self.offsets[nodes]]
 
 
-def runs_of(steps: Positions, most: int) -> Iterator[tuple[int, int]]:
+def runs_of(steps: frames.Positions, most: int) -> Iterator[tuple[int, int]]:
     """Runs of nodes with at most this many steps in total, or of one node with more."""
     done = np.cumsum(steps)
     begin = 0
@@ -162,8 +155,8 @@ def runs_of(steps: Positions, most: int) -> Iterator[tuple[int, int]]:
 
 
 def sorted_steps(
-    sources: Positions, targets: Positions, direction: EdgeDirection
-) -> tuple[Positions, Positions, Positions]:
+    sources: frames.Positions, targets: frames.Positions, direction: EdgeDirection
+) -> tuple[frames.Positions, frames.Positions, frames.Positions]:
     """From, to and edge of every step, in the order of the first two; unknown ends are left out.
 
     An edge from a node to itself is one step, also when edges are followed both ways.
@@ -186,7 +179,12 @@ def sorted_steps(
 
 
 def adjacency_of(
-    starts: Positions, ends: Positions, edges: Positions, *, nodes: int, distinct: bool
+    starts: frames.Positions,
+    ends: frames.Positions,
+    edges: frames.Positions,
+    *,
+    nodes: int,
+    distinct: bool,
 ) -> Adjacency:
     """The arrays of sorted steps, for a table of that many nodes to start from."""
     if distinct and len(starts):
@@ -199,31 +197,33 @@ def adjacency_of(
     return Adjacency(offsets=offsets, ends=_narrow(ends), edges=_narrow(edges))
 
 
-def _narrow(values: Positions) -> npt.NDArray[np.int32] | Positions:
+def _narrow(values: frames.Positions) -> npt.NDArray[np.int32] | frames.Positions:
     """32-bit numbers where they fit, which halves the memory."""
     if len(values) and int(values.max()) > np.iinfo(np.int32).max:
         return values
     return values.astype(np.int32)
 
 
-def gathered(access: GraphAccess, column: EntityColumn, name: str) -> Column:
+def gathered(access: GraphAccess, column: frames.EntityColumn, name: str) -> frames.Column:
     """A property of the entity of every row; null where there is no entity."""
     if column.which is None:
         return taken(access.column(column.tables[0], name), column.positions)
-    parts: list[Column] = []
-    places: list[Positions] = []
+    parts: list[frames.Column] = []
+    places: list[frames.Positions] = []
     for table in column.tables:
         rows = np.flatnonzero(column.of_table(table))
         parts.append(taken(access.column(table, name), column.positions[rows]))
         places.append(rows)
-    rows = np.flatnonzero(column.positions == ABSENT)
+    rows = np.flatnonzero(column.positions == frames.ABSENT)
     parts.append(pa.nulls(len(rows), parts[0].type))
     places.append(rows)
     order = np.argsort(np.concatenate(places), kind="stable")
-    return whole(pa.chunked_array([whole(each) for each in parts])).take(pa.array(order))
+    return frames.whole(pa.chunked_array([frames.whole(part) for part in parts])).take(
+        pa.array(order)
+    )
 
 
-def taken(values: Column, positions: Positions) -> Column:
+def taken(values: frames.Column, positions: frames.Positions) -> frames.Column:
     """The values at some positions; null at -1."""
-    absent = positions == ABSENT
+    absent = positions == frames.ABSENT
     return values.take(pa.array(positions, mask=absent) if absent.any() else pa.array(positions))

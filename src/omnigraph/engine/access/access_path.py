@@ -17,43 +17,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph import names
-from omnigraph.engine.access.in_memory import Spent, edge_pins, version_of
+from omnigraph.engine.access.in_memory import ColumnCache, CostMeter, edge_pins, version_of
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan as lp
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.expressions import (
-    Comparison,
-    Constant,
-    Expression,
-    Membership,
-    Parameter,
-    PropertyOf,
-    TextScore,
-    conjuncts,
-    walk,
-)
-from omnigraph.query.plan import (
-    Aggregate,
-    Anti,
-    Cross,
-    Distinct,
-    Empty,
-    Expand,
-    Filter,
-    Limit,
-    Optional,
-    Order,
-    Outer,
-    Plan,
-    Project,
-    Rank,
-    Scan,
-)
 from omnigraph.query.rewrites import expressions_of, inputs_of
 from omnigraph.query.typed import EdgeDirection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from omnigraph.engine.access.in_memory import ColumnCache
     from omnigraph.engine.run import Run
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
@@ -72,61 +45,63 @@ class Estimates:
         self._catalog = catalog
         self._rows = rows
 
-    def of(self, plan: Plan, outer: float = 1.0) -> float:  # noqa: C901, PLR0911, PLR0912 - one per kind
+    def of(self, plan: lp.Plan, outer: float = 1.0) -> float:  # noqa: C901, PLR0911, PLR0912 - one per kind
         """The rows of a plan; of a block those for one row around it."""
         match plan:
-            case Scan():
+            case lp.Scan():
                 return sum(self._scanned(plan, each) for each in plan.types)
-            case Outer():
+            case lp.Outer():
                 return outer
-            case Empty():
+            case lp.Empty():
                 return 0.0
-            case Expand():
+            case lp.Expand():
                 return self.of(plan.input, outer) * self._fan_out(plan)
-            case Cross():
+            case lp.Cross():
                 return self.of(plan.left, outer) * self.of(plan.right, outer)
-            case Filter():
+            case lp.Filter():
                 return self.of(plan.input, outer) * _share(plan.predicate)
-            case Anti():
+            case lp.Anti():
                 return self.of(plan.input, outer) / 2
-            case Optional():
+            case lp.Optional():
                 return self.of(plan.input, outer) * max(1.0, self.of(plan.inner))
-            case Aggregate() if not plan.keys:
+            case lp.Aggregate() if not plan.keys:
                 return 1.0
-            case Rank() | Project() | Aggregate() | Distinct() | Order() | Limit():
+            case (
+                lp.Rank() | lp.Project() | lp.Aggregate() | lp.Distinct() | lp.Order() | lp.Limit()
+            ):
                 return self.of(plan.input, outer)
             case _:
                 assert_never(plan)
 
-    def met(self, plan: Plan) -> float:
+    def met(self, plan: lp.Plan) -> float:
         """The edges that a plan and all below it follow, whether their ends are wanted or not."""
         own = 0.0
-        if isinstance(plan, Expand):
+        if isinstance(plan, lp.Expand):
             own = self.of(plan.input) * self._steps(plan)
         return own + sum(self.met(each) for each in inputs_of(plan))
 
-    def _scanned(self, plan: Scan, type_name: str) -> float:
+    def _scanned(self, plan: lp.Scan, type_name: str) -> float:
         rows = float(self._rows.get(names.node_table_key(type_name), 0))
         if plan.predicate is None:
             return rows
         key = self._catalog.nodes[type_name].key
         unique = {names.ID_COLUMN} | set(key.properties if key is not None else ())
-        for each in conjuncts(plan.predicate):
-            if isinstance(each, Comparison) and each.operator is BinaryOperator.EQUAL:
-                sides = (each.left, each.right)
-                if any(isinstance(one, PropertyOf) and one.name in unique for one in sides):
+        for conjunct in ex.conjuncts(plan.predicate):
+            if isinstance(conjunct, ex.Comparison) and conjunct.operator is BinaryOperator.EQUAL:
+                sides = (conjunct.left, conjunct.right)
+                if any(isinstance(side, ex.PropertyOf) and side.name in unique for side in sides):
                     return min(rows, 1.0)
         return rows * _share(plan.predicate)
 
-    def _steps(self, plan: Expand) -> float:
+    def _steps(self, plan: lp.Expand) -> float:
         """Edges followed from one node: the mean degree, for every hop once more."""
         edges = float(self._rows.get(names.edge_table_key(plan.edge), 0))
         starts = float(self._rows.get(names.node_table_key(plan.start_type), 0)) or 1.0
         degree = edges / starts * (2 if plan.direction is EdgeDirection.EITHER else 1)
         hops = range(plan.minimum, min(plan.maximum, _HOPS_LOOKED_AT) + 1)
-        return min(edges * 2, sum(degree**each for each in hops))
+        return min(edges * 2, sum(degree**hop for hop in hops))
 
-    def _fan_out(self, plan: Expand) -> float:
+    def _fan_out(self, plan: lp.Expand) -> float:
         """Nodes reached from one node."""
         ends = float(self._rows.get(names.node_table_key(plan.end_type), 0))
         reached = self._steps(plan)
@@ -139,11 +114,11 @@ class Estimates:
         return reached
 
 
-def _share(predicate: Expression) -> float:
+def _share(predicate: ex.Expression) -> float:
     share = 1.0
-    for each in conjuncts(predicate):
-        equal = isinstance(each, Comparison) and each.operator is BinaryOperator.EQUAL
-        named = equal or isinstance(each, Membership)
+    for conjunct in ex.conjuncts(predicate):
+        equal = isinstance(conjunct, ex.Comparison) and conjunct.operator is BinaryOperator.EQUAL
+        named = equal or isinstance(conjunct, ex.Membership)
         share *= _SHARE_OF_A_VALUE if named else _SHARE_OF_A_CONDITION
     return share
 
@@ -173,22 +148,22 @@ class Choice:
     pins: Hashable
 
 
-SPENT: Final = Spent()
+SPENT: Final = CostMeter()
 """Time spent on lookups, by set of tables."""
 
 
-def choose(  # noqa: PLR0911 - one per reason
-    plan: Plan, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache
+def choose_access(  # noqa: PLR0911 - one per reason
+    plan: lp.Plan, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache
 ) -> Choice:
     """How this plan should read this snapshot."""
     nodes = tuple(nodes_of(plan))
-    edges = sorted({each.edge for each in nodes if isinstance(each, Expand)})
-    scans = [each for each in nodes if isinstance(each, Scan)]
-    tables = {names.edge_table_key(each) for each in edges}
+    edges = sorted({node.edge for node in nodes if isinstance(node, lp.Expand)})
+    scans = [node for node in nodes if isinstance(node, lp.Scan)]
+    tables = {names.edge_table_key(edge) for edge in edges}
     tables |= {names.node_table_key(each) for scan in scans for each in scan.types}
-    rows = sum(snapshot.tables[each].row_count for each in tables if each in snapshot.tables)
-    joins = [edge_pins(root, snapshot, run, each) for each in edges]
-    read = (snapshot.tables[each] for each in sorted(tables) if each in snapshot.tables)
+    rows = sum(snapshot.tables[table].row_count for table in tables if table in snapshot.tables)
+    joins = [edge_pins(root, snapshot, run, edge) for edge in edges]
+    read = (snapshot.tables[table] for table in sorted(tables) if table in snapshot.tables)
     pins = (root.uri, *(version_of(each) for each in read))
 
     def chosen(access: Access, why: str) -> Choice:
@@ -196,14 +171,14 @@ def choose(  # noqa: PLR0911 - one per reason
 
     if rows <= _SMALL_ROWS:
         return chosen(Access.RESIDENT, f"the tables have {rows:,} rows together")
-    ranks = [each for each in nodes if isinstance(each, Rank)]
-    if any(isinstance(each.input, Scan) for each in ranks):
+    ranks = [node for node in nodes if isinstance(node, lp.Rank)]
+    if any(isinstance(rank.input, lp.Scan) for rank in ranks):
         return chosen(Access.PROBE, "ranks a type with a search index")
-    if ranks or any(_scores(each) for each in nodes):
+    if ranks or any(_scores(node) for node in nodes):
         return chosen(Access.RESIDENT, "a ranking reads all entities")
     if not all(_is_named(scan) for scan in scans):
         return chosen(Access.RESIDENT, "no index applies to its start")
-    if joins and all(("ends", *each) in cache for each in joins):
+    if joins and all(("ends", *join) in cache for join in joins):
         return chosen(Access.RESIDENT, "the edges are already in memory")
     reading = max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW)
     if SPENT.of(pins) > reading:
@@ -215,30 +190,32 @@ def choose(  # noqa: PLR0911 - one per reason
     return chosen(Access.PROBE, "starts from indexed values")
 
 
-def nodes_of(plan: Plan) -> Iterator[Plan]:
+def nodes_of(plan: lp.Plan) -> Iterator[lp.Plan]:
     """The plan and everything below it."""
     yield plan
     for below in inputs_of(plan):
         yield from nodes_of(below)
 
 
-def _scores(plan: Plan) -> bool:
-    return any(isinstance(each, TextScore) for one in expressions_of(plan) for each in walk(one))
+def _scores(plan: lp.Plan) -> bool:
+    return any(
+        isinstance(each, ex.TextScore) for one in expressions_of(plan) for each in ex.walk(one)
+    )
 
 
-def _is_named(scan: Scan) -> bool:
+def _is_named(scan: lp.Scan) -> bool:
     """Whether a condition says which values a property has."""
     if scan.predicate is None:
         return False
-    for each in conjuncts(scan.predicate):
-        match each:
-            case Comparison(operator=BinaryOperator.EQUAL):
-                sides = (each.left, each.right)
-                if any(isinstance(one, PropertyOf) for one in sides) and any(
-                    isinstance(one, Constant | Parameter) for one in sides
+    for conjunct in ex.conjuncts(scan.predicate):
+        match conjunct:
+            case ex.Comparison(operator=BinaryOperator.EQUAL):
+                sides = (conjunct.left, conjunct.right)
+                if any(isinstance(side, ex.PropertyOf) for side in sides) and any(
+                    isinstance(side, ex.Constant | ex.Parameter) for side in sides
                 ):
                     return True
-            case Membership(item=PropertyOf(), collection=Constant() | Parameter()):
+            case ex.Membership(item=ex.PropertyOf(), collection=ex.Constant() | ex.Parameter()):
                 return True
             case _:
                 continue

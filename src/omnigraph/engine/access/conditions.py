@@ -22,23 +22,9 @@ import pyarrow.types as pat
 
 from omnigraph.engine.frames import Column
 from omnigraph.names import ID_COLUMN
+from omnigraph.query import expressions as ex
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters, BoundValue, is_known, known_value
-from omnigraph.query.expressions import (
-    And,
-    Comparison,
-    Constant,
-    Expression,
-    IsNull,
-    Membership,
-    Not,
-    Or,
-    Parameter,
-    PropertyOf,
-    StringTest,
-    TypeName,
-    conjuncts,
-)
 from omnigraph.query.types import INTEGER_LIMITS, is_text, scalar_of
 from omnigraph.schema.catalog import Scalar
 from omnigraph.validation.lookups import LITERAL_MAX, PROBE_VALUES_MAX
@@ -52,19 +38,19 @@ _TURNED: Final = {
 }
 
 
-def lance_filter(condition: Expression, parameters: BoundParameters) -> str | None:
+def lance_filter(condition: ex.Expression, parameters: BoundParameters) -> str | None:
     """A filter that every matching row passes; None if there is none."""
     return _Filter(parameters).of(condition)
 
 
-def exact_filter(condition: Expression, parameters: BoundParameters) -> str | None:
+def exact_filter(condition: ex.Expression, parameters: BoundParameters) -> str | None:
     """A filter for exactly the matching rows; None if Lance cannot evaluate a part of it."""
     return lance_filter(condition, parameters) if _is_exact(condition, parameters) else None
 
 
-def _is_exact(condition: Expression, parameters: BoundParameters) -> bool:
-    if isinstance(condition, And | Or):
-        return all(_is_exact(each, parameters) for each in condition.operands)
+def _is_exact(condition: ex.Expression, parameters: BoundParameters) -> bool:
+    if isinstance(condition, ex.And | ex.Or):
+        return all(_is_exact(operand, parameters) for operand in condition.operands)
     return lance_filter(condition, parameters) is not None
 
 
@@ -72,7 +58,7 @@ def one_of(columns: Sequence[str], ids: pa.StringArray) -> str | None:
     """A filter for rows of which a column holds one of these ids; None if they are too many."""
     if len(ids) > PROBE_VALUES_MAX:
         return None
-    listed = ", ".join(_quoted(each) for each in ids.to_pylist())
+    listed = ", ".join(_quote(each) for each in ids.to_pylist())
     return " OR ".join(f"`{column}` IN ({listed})" for column in columns)
 
 
@@ -80,38 +66,42 @@ class _Filter:
     def __init__(self, parameters: BoundParameters) -> None:
         self._parameters = parameters
 
-    def of(self, each: Expression) -> str | None:
-        match each:
-            case And():
-                known = [part for part in map(self.of, each.operands) if part is not None]
+    def of(self, expression: ex.Expression) -> str | None:
+        match expression:
+            case ex.And():
+                known = [part for part in map(self.of, expression.operands) if part is not None]
                 return f"({' AND '.join(known)})" if known else None
-            case Or():
-                parts = [self.of(one) for one in each.operands]
+            case ex.Or():
+                parts = [self.of(one) for one in expression.operands]
                 known = [part for part in parts if part is not None]
                 return f"({' OR '.join(known)})" if len(known) == len(parts) else None
-            case Comparison():
-                return self._comparison(each)
-            case Membership():
-                return self._membership(each)
-            case IsNull(operand=PropertyOf() as operand) if scalar_of(operand.type) is not None:
-                return f"{_column(operand)} IS {'NOT ' if each.negated else ''}NULL"
+            case ex.Comparison():
+                return self._comparison(expression)
+            case ex.Membership():
+                return self._membership(expression)
+            case ex.IsNull(operand=ex.PropertyOf() as operand) if (
+                scalar_of(operand.type) is not None
+            ):
+                return f"{_column(operand)} IS {'NOT ' if expression.negated else ''}NULL"
             case _:
                 return None
 
-    def _comparison(self, each: Comparison) -> str | None:
-        if each.operator not in _TURNED:
+    def _comparison(self, comparison: ex.Comparison) -> str | None:
+        if comparison.operator not in _TURNED:
             return None
-        left, right, operator = each.left, each.right, each.operator
-        if isinstance(right, PropertyOf):
+        left, right, operator = comparison.left, comparison.right, comparison.operator
+        if isinstance(right, ex.PropertyOf):
             left, right, operator = right, left, _TURNED[operator]
-        if not isinstance(left, PropertyOf) or not isinstance(right, Constant | Parameter):
+        if not isinstance(left, ex.PropertyOf) or not isinstance(right, ex.Constant | ex.Parameter):
             return None
         spelt = _spelt(left, known_value(right, self._parameters))
         return None if spelt is None else f"{_column(left)} {operator.value} {spelt}"
 
-    def _membership(self, each: Membership) -> str | None:
-        item, collection = each.item, each.collection
-        if not isinstance(item, PropertyOf) or not isinstance(collection, Constant | Parameter):
+    def _membership(self, membership: ex.Membership) -> str | None:
+        item, collection = membership.item, membership.collection
+        if not isinstance(item, ex.PropertyOf) or not isinstance(
+            collection, ex.Constant | ex.Parameter
+        ):
             return None
         values = known_value(collection, self._parameters)
         if not isinstance(values, tuple) or not 0 < len(values) <= PROBE_VALUES_MAX:
@@ -123,14 +113,14 @@ class _Filter:
         return f"{_column(item)} IN ({', '.join(known)})"
 
 
-def _column(each: PropertyOf) -> str:
-    return f"`{each.name}`"
+def _column(property_of: ex.PropertyOf) -> str:
+    return f"`{property_of.name}`"
 
 
-def _spelt(column: PropertyOf, value: BoundValue) -> str | None:
+def _spelt(column: ex.PropertyOf, value: BoundValue) -> str | None:
     """A text, or an integer that the column can hold."""
     if isinstance(value, str) and is_text(column.type) and "\0" not in value:
-        return _quoted(value)
+        return _quote(value)
     scalar = scalar_of(column.type)
     if not isinstance(value, int) or isinstance(value, bool) or scalar not in INTEGER_LIMITS:
         return None
@@ -140,11 +130,11 @@ def _spelt(column: PropertyOf, value: BoundValue) -> str | None:
     return str(value) if max(low, -LITERAL_MAX) <= value <= min(high, LITERAL_MAX) else None
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-Leaf: TypeAlias = Callable[[Expression], Column]
+Leaf: TypeAlias = Callable[[ex.Expression], Column]
 _COMPARE: Final = {
     BinaryOperator.EQUAL: pc.equal,
     BinaryOperator.NOT_EQUAL: pc.not_equal,
@@ -176,39 +166,39 @@ class NamedId:
     alone: bool
 
 
-def named_id(condition: Expression, parameters: BoundParameters) -> NamedId | None:
+def named_id(condition: ex.Expression, parameters: BoundParameters) -> NamedId | None:
     """The id that a condition asks for, if it asks for one."""
-    for each in conjuncts(condition):
-        if not isinstance(each, Comparison) or each.operator is not BinaryOperator.EQUAL:
+    for conjunct in ex.conjuncts(condition):
+        if not isinstance(conjunct, ex.Comparison) or conjunct.operator is not BinaryOperator.EQUAL:
             continue
-        for one, other in ((each.left, each.right), (each.right, each.left)):
-            if isinstance(one, PropertyOf) and one.name == ID_COLUMN and is_known(other):
+        for one, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
+            if isinstance(one, ex.PropertyOf) and one.name == ID_COLUMN and is_known(other):
                 value = known_value(other, parameters)
                 if not isinstance(value, str):
                     return None
-                return NamedId(id=value, alone=each is condition)
+                return NamedId(id=value, alone=conjunct is condition)
     return None
 
 
 def simple_condition(  # noqa: PLR0911 - one per kind
-    condition: Expression, leaf: Leaf, parameters: BoundParameters
+    condition: ex.Expression, leaf: Leaf, parameters: BoundParameters
 ) -> Column | None:
     """The values of a condition, or None if it is not simple enough."""
     match condition:
-        case Comparison():
+        case ex.Comparison():
             return _comparison(condition, leaf, parameters)
-        case StringTest():
+        case ex.StringTest():
             return _string_test(condition, leaf, parameters)
-        case Membership():
+        case ex.Membership():
             return _membership(condition, leaf, parameters)
-        case IsNull() if isinstance(condition.operand, PropertyOf):
+        case ex.IsNull() if isinstance(condition.operand, ex.PropertyOf):
             operand = leaf(condition.operand)
             return pc.is_valid(operand) if condition.negated else pc.is_null(operand)
-        case Not():
+        case ex.Not():
             inner = simple_condition(condition.operand, leaf, parameters)
             return None if inner is None else pc.invert(inner)
-        case And() | Or():
-            combine = pc.and_kleene if isinstance(condition, And) else pc.or_kleene
+        case ex.And() | ex.Or():
+            combine = pc.and_kleene if isinstance(condition, ex.And) else pc.or_kleene
             found: Column | None = None
             for each in condition.operands:
                 value = simple_condition(each, leaf, parameters)
@@ -220,20 +210,22 @@ def simple_condition(  # noqa: PLR0911 - one per kind
             return None
 
 
-def _comparison(condition: Comparison, leaf: Leaf, parameters: BoundParameters) -> Column | None:
+def _comparison(condition: ex.Comparison, leaf: Leaf, parameters: BoundParameters) -> Column | None:
     for one, other, operator in (
         (condition.left, condition.right, condition.operator),
         (condition.right, condition.left, _MIRRORED[condition.operator]),
     ):
-        if is_known(other) and isinstance(one, PropertyOf | TypeName):
+        if is_known(other) and isinstance(one, ex.PropertyOf | ex.TypeName):
             column = leaf(one)
             scalar = _scalar(known_value(other, parameters), column.type)
             return None if scalar is None else _COMPARE[operator](column, scalar)
     return None
 
 
-def _string_test(condition: StringTest, leaf: Leaf, parameters: BoundParameters) -> Column | None:
-    if not is_known(condition.part) or not isinstance(condition.text, PropertyOf):
+def _string_test(
+    condition: ex.StringTest, leaf: Leaf, parameters: BoundParameters
+) -> Column | None:
+    if not is_known(condition.part) or not isinstance(condition.text, ex.PropertyOf):
         return None
     part = known_value(condition.part, parameters)
     if not isinstance(part, str):
@@ -241,15 +233,15 @@ def _string_test(condition: StringTest, leaf: Leaf, parameters: BoundParameters)
     return _STRING_TESTS[condition.operator](leaf(condition.text), part)
 
 
-def _membership(condition: Membership, leaf: Leaf, parameters: BoundParameters) -> Column | None:
-    if not is_known(condition.collection) or not isinstance(condition.item, PropertyOf):
+def _membership(condition: ex.Membership, leaf: Leaf, parameters: BoundParameters) -> Column | None:
+    if not is_known(condition.collection) or not isinstance(condition.item, ex.PropertyOf):
         return None
     items = known_value(condition.collection, parameters)
     if not isinstance(items, tuple):
         return None
     column = leaf(condition.item)
     scalars = [_scalar(each, column.type) for each in items]
-    if not items or any(each is None for each in scalars):
+    if not items or any(scalar is None for scalar in scalars):
         return None
     found = pc.is_in(column, value_set=pa.array(items, type=column.type))
     return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))

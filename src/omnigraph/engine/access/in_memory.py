@@ -44,16 +44,14 @@ import pyarrow.compute as pc
 from omnigraph import names
 from omnigraph.engine.access.access import Adjacency, Candidates, adjacency_of, sorted_steps
 from omnigraph.engine.access.conditions import named_id
-from omnigraph.engine.frames import Column, whole
-from omnigraph.engine.run import too_large
+from omnigraph.engine.frames import Column, Positions, whole
+from omnigraph.engine.run import Run, too_large
 from omnigraph.engine.search import Corpus, TextCounts, count_holders, count_texts
 from omnigraph.errors import InvalidInputError
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.storage.lance.tables import find_entry, scan
 
 if TYPE_CHECKING:
-    from omnigraph.engine.frames import Positions
-    from omnigraph.engine.run import Run
     from omnigraph.query.expressions import Expression, Ranking
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry
@@ -138,11 +136,11 @@ class ColumnCache:
             self._entries.move_to_end(key)
             if entry.arrays is None:
                 assert entry.file is not None
-                entry.arrays = _mapped(entry.file)
+                entry.arrays = _map(entry.file)
             return entry.arrays
 
     def _keep(self, key: Hashable, arrays: Arrays, seconds: float) -> None:
-        size = sum(each.nbytes for each in arrays.values())
+        size = sum(array.nbytes for array in arrays.values())
         with self._lock:
             self._entries[key] = _Entry(arrays=arrays, size=size, seconds=seconds)
             self._memory_bytes += size
@@ -200,7 +198,7 @@ def _write(path: Path, array: pa.Array | pa.ChunkedArray) -> None:
         writer.write_table(table)
 
 
-def _mapped(path: Path) -> Arrays:
+def _map(path: Path) -> Arrays:
     found: Arrays = {}
     for each in sorted(path.parent.glob(f"{path.stem}.*.arrow")):
         column = pa.ipc.open_file(pa.memory_map(str(each))).read_all().column("values")
@@ -243,7 +241,7 @@ def shared_cache() -> ColumnCache:
 _KEPT: Final = 1024
 
 
-class Spent:
+class CostMeter:
     """Seconds spent in this process, by key; thread-safe."""
 
     def __init__(self) -> None:
@@ -264,7 +262,7 @@ class Spent:
 _ORDER = "order"
 _SORTING_SECONDS_PER_ROW: Final = 0.2e-6
 _ROWS_MOST: Final = int(np.iinfo(np.int32).max)
-SPENT: Final = Spent()
+SPENT: Final = CostMeter()
 
 
 def place_of(
@@ -278,7 +276,7 @@ def place_of(
         found = pc.index(column, wanted).as_py()
         SPENT.add(ordered, time.perf_counter() - began)
         return None if found < 0 else int(found)
-    order = whole(cache.get(ordered, lambda: _sorted(column))[_ORDER]).to_numpy()
+    order = whole(cache.get(ordered, lambda: _sort(column))[_ORDER]).to_numpy()
     at = bisect_left(order, wanted, key=lambda place: column[int(place)].as_py())
     if at == len(order):
         return None
@@ -286,7 +284,7 @@ def place_of(
     return place if column[place].as_py() == wanted else None
 
 
-def _sorted(column: Column) -> Arrays:
+def _sort(column: Column) -> Arrays:
     """Arrow orders texts by their bytes, which is how Python compares them."""
     return {_ORDER: pc.sort_indices(column).cast(pa.int32())}
 
@@ -297,7 +295,7 @@ _BYTES_PER_EDGE = 48
 """While the adjacency is built; 16 of them are kept."""
 
 
-class Resident:
+class InMemoryAccess:
     """Reads whole columns and edge types through the cache."""
 
     def __init__(self, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache) -> None:
@@ -415,7 +413,7 @@ class Resident:
         table = names.edge_table_key(edge)
         self._require_room(f"the adjacency of {edge}", self.size(table) * _BYTES_PER_EDGE)
         columns = {names.SOURCE_COLUMN: source, names.TARGET_COLUMN: target}
-        found: dict[str, list[pa.Array]] = {each: [] for each in columns}
+        found: dict[str, list[pa.Array]] = {column: [] for column in columns}
         known = {each: self.column(each, names.ID_COLUMN) for each in {source, target}}
         for portion in self._portions(table, tuple(columns)):
             for name, nodes in columns.items():
@@ -452,7 +450,7 @@ def column_key_parts(root: Root, entry: TableEntry, name: str) -> tuple[Hashable
 def edge_pins(root: Root, snapshot: Snapshot, run: Run, edge: str) -> tuple[Hashable, ...]:
     """Everything the positions of an edge type's ends depend on."""
     tables = (names.edge_table_key(edge), *end_tables(run, edge))
-    pins = tuple(version_of(find_entry(root, snapshot, each)) for each in tables)
+    pins = tuple(version_of(find_entry(root, snapshot, table)) for table in tables)
     return root.uri, root.verify, pins
 
 

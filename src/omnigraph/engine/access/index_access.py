@@ -41,15 +41,8 @@ from omnigraph.engine.search import (
     words_of,
 )
 from omnigraph.names import ID_COLUMN
+from omnigraph.query import expressions as ex
 from omnigraph.query.binding import known_value, known_vector
-from omnigraph.query.expressions import (
-    Distance,
-    Fusion,
-    PropertyOf,
-    TextScore,
-    TextSearchKind,
-    walk,
-)
 from omnigraph.query.plan import vector_arm_depth
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.schema.arrow import table_schema
@@ -58,7 +51,7 @@ from omnigraph.storage.indexes.search import (
     ROW_ID,
     TextQuestion,
     VectorQuestion,
-    Wanted,
+    WordOrder,
     nearest,
     rows_of_fragments,
     text_hits,
@@ -71,7 +64,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from omnigraph.engine.run import Run
-    from omnigraph.query.expressions import Expression, Ranking
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
@@ -89,7 +81,7 @@ def text_candidates(
     root: Root,
     entry: TableEntry,
     column: str,
-    kind: TextSearchKind,
+    kind: ex.TextSearchKind,
     query: str,
     edits: int | None = None,
 ) -> pa.StringArray | None:
@@ -106,7 +98,7 @@ def text_candidates(
 
 def word_candidates(root: Root, entry: TableEntry, column: str, word: str) -> pa.StringArray | None:
     """A superset of the ids of rows with this exact token; None as above."""
-    question = TextQuestion(column=column, words=(word,), wanted=Wanted.ANY)
+    question = TextQuestion(column=column, words=(word,), wanted=WordOrder.ANY)
     return _candidates(root, entry, question, lambda texts: having(texts, word))
 
 
@@ -129,16 +121,16 @@ def _candidates(
 
 
 def _text_question(
-    column: str, kind: TextSearchKind, words: tuple[str, ...], edits: int | None
+    column: str, kind: ex.TextSearchKind, words: tuple[str, ...], edits: int | None
 ) -> TextQuestion:
     match kind:
-        case TextSearchKind.ANY_TOKEN:
-            return TextQuestion(column=column, words=words, wanted=Wanted.ANY)
-        case TextSearchKind.PHRASE:
-            return TextQuestion(column=column, words=words, wanted=Wanted.ALL_IN_ORDER)
-        case TextSearchKind.FUZZY:
+        case ex.TextSearchKind.ANY_TOKEN:
+            return TextQuestion(column=column, words=words, wanted=WordOrder.ANY)
+        case ex.TextSearchKind.PHRASE:
+            return TextQuestion(column=column, words=words, wanted=WordOrder.ALL_IN_ORDER)
+        case ex.TextSearchKind.FUZZY:
             assert edits is not None, "fuzzy counts edits"
-            return TextQuestion(column=column, words=words, wanted=Wanted.ANY, edits=edits)
+            return TextQuestion(column=column, words=words, wanted=WordOrder.ANY, edits=edits)
         case _:
             assert_never(kind)
 
@@ -188,15 +180,15 @@ class SearchedTable:
 
 
 def best_ids(
-    table: SearchedTable, predicate: Expression | None, by: Ranking, rows: int | None
+    table: SearchedTable, predicate: ex.Expression | None, by: ex.Ranking, rows: int | None
 ) -> list[str] | None:
     """A superset of the ids of the best rows of a ranking."""
     match by:
-        case Distance():
+        case ex.Distance():
             return None if rows is None else _nearest(table, predicate, by, rows)
-        case TextScore():
+        case ex.TextScore():
             return _matching(table, by)
-        case Fusion():
+        case ex.Fusion():
             found: dict[str, None] = {}
             for arm in (by.first, by.second):
                 depth = None if rows is None else vector_arm_depth(rows)
@@ -210,7 +202,7 @@ def best_ids(
 
 
 def _nearest(
-    table: SearchedTable, predicate: Expression | None, by: Distance, rows: int
+    table: SearchedTable, predicate: ex.Expression | None, by: ex.Distance, rows: int
 ) -> list[str] | None:
     where = None
     if predicate is not None:
@@ -231,11 +223,13 @@ def _nearest(
     return None if found is None else found.column(ID_COLUMN).to_pylist()
 
 
-def _matching(table: SearchedTable, by: TextScore) -> list[str] | None:
+def _matching(table: SearchedTable, by: ex.TextScore) -> list[str] | None:
     query = known_value(by.query, table.run.parameters)
     if not isinstance(query, str):
         return None
-    found = text_candidates(table.root, table.entry, by.field.name, TextSearchKind.ANY_TOKEN, query)
+    found = text_candidates(
+        table.root, table.entry, by.field.name, ex.TextSearchKind.ANY_TOKEN, query
+    )
     return None if found is None else found.to_pylist()
 
 
@@ -253,11 +247,11 @@ def corpus_of(table: SearchedTable, field: str, query: str) -> Corpus:
         ids = word_candidates(table.root, table.entry, field, word)
         if ids is None or len(ids) > _VERIFIED_MAX:
             return Corpus(counts=counts, holders=count_holders(table.column(field), query))
-        holders[word] = _verified(table, field, word, ids)
+        holders[word] = _verify(table, field, word, ids)
     return Corpus(counts=counts, holders=holders)
 
 
-def _verified(table: SearchedTable, field: str, word: str, ids: pa.StringArray) -> int:
+def _verify(table: SearchedTable, field: str, word: str, ids: pa.StringArray) -> int:
     """How many of the candidates hold the word."""
     found = 0
     for begin in range(0, len(ids), PROBE_VALUES_MAX):
@@ -271,7 +265,7 @@ def _verified(table: SearchedTable, field: str, word: str, ids: pa.StringArray) 
 _ENDS: Final = (names.SOURCE_COLUMN, names.TARGET_COLUMN)
 
 
-class MetTooMuch(Exception):  # noqa: N818 - a signal between two modules, never an answer
+class ProbeLimitExceeded(Exception):  # noqa: N818 - a signal between two modules, never an answer
     """The query reads too much for lookups."""
 
 
@@ -301,12 +295,10 @@ class _Joined:
     sources: list[int] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)
     known: set[int] = field(default_factory=set)
-    fetched: dict[str, set[int]] = field(
-        default_factory=lambda: {each: set[int]() for each in _ENDS}
-    )
+    fetched: dict[str, set[int]] = field(default_factory=lambda: {end: set[int]() for end in _ENDS})
 
 
-class Probing:
+class IndexAccess:
     """Reads entities and edges as a query reaches them, at most `most` of them."""
 
     def __init__(
@@ -332,16 +324,16 @@ class Probing:
         return met.columns[name]
 
     def candidates(
-        self, table: str, predicate: Expression | None, columns: Sequence[str]
+        self, table: str, predicate: ex.Expression | None, columns: Sequence[str]
     ) -> Candidates | None:
         where = None if predicate is None else lance_filter(predicate, self._run.parameters)
         if where is None and self._most is not None and self._entry(table).row_count > self._most:
-            raise MetTooMuch
+            raise ProbeLimitExceeded
         met = self._of(table)
         read = {names.ID_COLUMN: None, **dict.fromkeys(columns)}
         if predicate is not None:
-            parts = [each for each in walk(predicate) if isinstance(each, PropertyOf)]
-            read |= dict.fromkeys(each.name for each in parts)
+            parts = [each for each in ex.walk(predicate) if isinstance(each, ex.PropertyOf)]
+            read |= dict.fromkeys(part.name for part in parts)
         first = not met.ids
         found: list[pa.RecordBatch] = []
         for batch in self._scan(table, tuple(read), where):
@@ -358,7 +350,7 @@ class Probing:
         return Candidates(positions=positions)
 
     def ranked_candidates(
-        self, table: str, predicate: Expression | None, by: Ranking, rows: int | None
+        self, table: str, predicate: ex.Expression | None, by: ex.Ranking, rows: int | None
     ) -> Positions | None:
         ids = best_ids(
             SearchedTable(root=self._root, entry=self._entry(table), run=self._run),
@@ -368,7 +360,7 @@ class Probing:
         )
         if ids is None:
             if self._most is not None:
-                raise MetTooMuch
+                raise ProbeLimitExceeded
             return None
         return self._of(table).meet(ids)
 
@@ -413,7 +405,7 @@ class Probing:
 
     def _bound(self, count: int) -> None:
         if self._most is not None and count > self._most:
-            raise MetTooMuch
+            raise ProbeLimitExceeded
 
     def _follow(
         self, edge: str, joined: _Joined, end: str, nodes: str, frontier: Positions

@@ -49,19 +49,19 @@ class Scores:
         """The distance or the relevance of each entity; null if it has none."""
         parameters = self._run.parameters
 
-        def scored(held: Column, table: str) -> Column:
+        def scored(column: Column, table: str) -> Column:
             match ranking:
                 case Distance():
                     vector = known_vector(ranking.query, parameters)
                     if vector is not None:
-                        return distances(held, vector, ranking.metric)
+                        return distances(column, vector, ranking.metric)
                 case TextScore():
                     query = known_value(ranking.query, parameters)
                     if isinstance(query, str):
-                        return scores(held, query, self._corpus(ranking, table, query))
+                        return scores(column, query, self._corpus(ranking, table, query))
                 case _:
                     assert_never(ranking)
-            return pa.nulls(len(held), pa.float64())
+            return pa.nulls(len(column), pa.float64())
 
         return self._once(column, ranking.field.name, scored, pa.float64())
 

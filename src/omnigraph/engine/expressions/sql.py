@@ -20,136 +20,94 @@ from typing import Final, TypeAlias, assert_never
 
 import duckdb
 
+from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters, BoundValue
-from omnigraph.query.expressions import (
-    Aggregate,
-    AggregateFunction,
-    And,
-    Arithmetic,
-    Comparison,
-    Constant,
-    Distance,
-    Entity,
-    Expression,
-    Fusion,
-    IsNull,
-    Membership,
-    Negation,
-    Not,
-    Now,
-    Or,
-    Parameter,
-    PartOfPath,
-    PropertyOf,
-    StringTest,
-    TextScore,
-    TextSearch,
-    TypeName,
-)
-from omnigraph.query.types import (
-    DATETIME,
-    I64,
-    INTEGER_LIMITS,
-    EdgeOf,
-    ExpressionType,
-    NodeOf,
-    NullType,
-    PathOf,
-    is_integer,
-    is_number,
-    scalar_of,
-)
-from omnigraph.schema.catalog import (
-    FLOATS,
-    INTEGERS,
-    EnumType,
-    ListType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 
 _SQL_TYPES: Final = {
-    Scalar.STRING: "VARCHAR",
-    Scalar.BLOB: "BLOB",
-    Scalar.BOOL: "BOOLEAN",
-    Scalar.I32: "INTEGER",
-    Scalar.I64: "BIGINT",
-    Scalar.U32: "UINTEGER",
-    Scalar.U64: "UBIGINT",
-    Scalar.F32: "FLOAT",
-    Scalar.F64: "DOUBLE",
-    Scalar.DATE: "DATE",
-    Scalar.DATETIME: "TIMESTAMPTZ",
+    ct.Scalar.STRING: "VARCHAR",
+    ct.Scalar.BLOB: "BLOB",
+    ct.Scalar.BOOL: "BOOLEAN",
+    ct.Scalar.I32: "INTEGER",
+    ct.Scalar.I64: "BIGINT",
+    ct.Scalar.U32: "UINTEGER",
+    ct.Scalar.U64: "UBIGINT",
+    ct.Scalar.F32: "FLOAT",
+    ct.Scalar.F64: "DOUBLE",
+    ct.Scalar.DATE: "DATE",
+    ct.Scalar.DATETIME: "TIMESTAMPTZ",
 }
 
 
-def sql_type(each: ExpressionType) -> str:
+def sql_type(expression_type: qt.ExpressionType) -> str:
     """The type of a column that holds such values."""
-    match each:
-        case ScalarType():
-            return _SQL_TYPES[each.scalar]
-        case EnumType():
+    match expression_type:
+        case ct.ScalarType():
+            return _SQL_TYPES[expression_type.scalar]
+        case ct.EnumType():
             return "VARCHAR"
-        case ListType():
-            return f"{_SQL_TYPES[each.item]}[]"
-        case VectorType():
-            return f"FLOAT[{each.size}]"
-        case NullType():
+        case ct.ListType():
+            return f"{_SQL_TYPES[expression_type.item]}[]"
+        case ct.VectorType():
+            return f"FLOAT[{expression_type.size}]"
+        case qt.NullType():
             return '"NULL"'
-        case NodeOf() | EdgeOf() | PathOf():
+        case qt.NodeOf() | qt.EdgeOf() | qt.PathOf():
             raise AssertionError("an entity or a path is columns, never one value")
         case _:
-            assert_never(each)
+            assert_never(expression_type)
 
 
-def literal(value: BoundValue, declared: ExpressionType) -> str:
+def literal(value: BoundValue, declared: qt.ExpressionType) -> str:
     """A value of a type as SQL text; null is a null of that type."""
     if value is None:
-        return "NULL" if isinstance(declared, NullType) else f"CAST(NULL AS {sql_type(declared)})"
+        return (
+            "NULL" if isinstance(declared, qt.NullType) else f"CAST(NULL AS {sql_type(declared)})"
+        )
     match declared:
-        case ScalarType():
+        case ct.ScalarType():
             return scalar_literal(value, declared.scalar)
-        case EnumType():
-            return scalar_literal(value, Scalar.STRING)
-        case ListType():
+        case ct.EnumType():
+            return scalar_literal(value, ct.Scalar.STRING)
+        case ct.ListType():
             return f"CAST([{_items(value, declared.item)}] AS {sql_type(declared)})"
-        case VectorType():
-            return f"CAST([{_items(value, Scalar.F32)}] AS {sql_type(declared)})"
-        case NullType():
+        case ct.VectorType():
+            return f"CAST([{_items(value, ct.Scalar.F32)}] AS {sql_type(declared)})"
+        case qt.NullType():
             assert value == ()
             return "[]"
-        case NodeOf() | EdgeOf() | PathOf():
+        case qt.NodeOf() | qt.EdgeOf() | qt.PathOf():
             raise AssertionError("no literal is an entity or a path")
         case _:
             assert_never(declared)
 
 
 def scalar_literal(  # noqa: PLR0911 - one per type
-    value: BoundValue, scalar: Scalar
+    value: BoundValue, scalar: ct.Scalar
 ) -> str:
     """A single value; None is a null of the type."""
     if value is None:
         return f"CAST(NULL AS {_SQL_TYPES[scalar]})"
     match scalar:
-        case Scalar.STRING:
+        case ct.Scalar.STRING:
             assert isinstance(value, str)
             return f"CAST({quoted(value)} AS VARCHAR)"
-        case Scalar.BLOB:
+        case ct.Scalar.BLOB:
             return _blob(value)
-        case Scalar.BOOL:
+        case ct.Scalar.BOOL:
             return "true" if value else "false"
-        case Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64:
+        case ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64:
             assert isinstance(value, int)
             return f"CAST({value} AS {_SQL_TYPES[scalar]})"
-        case Scalar.F32 | Scalar.F64:
+        case ct.Scalar.F32 | ct.Scalar.F64:
             assert isinstance(value, int | float)
             return f"CAST('{_number(float(value))}' AS {_SQL_TYPES[scalar]})"
-        case Scalar.DATE:
+        case ct.Scalar.DATE:
             assert isinstance(value, dt.date)
             return f"CAST('{value.isoformat()}' AS DATE)"
-        case Scalar.DATETIME:
+        case ct.Scalar.DATETIME:
             assert isinstance(value, dt.datetime)
             plain = value.astimezone(dt.UTC).replace(tzinfo=None)
             return f"CAST('{plain.isoformat(sep=' ')}+00' AS TIMESTAMPTZ)"
@@ -167,7 +125,7 @@ def name(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _items(value: BoundValue, item: Scalar) -> str:
+def _items(value: BoundValue, item: ct.Scalar) -> str:
     assert isinstance(value, tuple)
     return ", ".join(scalar_literal(each, item) for each in value)
 
@@ -188,9 +146,9 @@ def _number(value: float) -> str:
     return repr(value)
 
 
-ColumnText: TypeAlias = Callable[[Expression], str]
+ColumnText: TypeAlias = Callable[[ex.Expression], str]
 """The SQL of a leaf that only the executor knows: a property, a score, a part."""
-IdentityText: TypeAlias = Callable[[Entity], tuple[str, str]]
+IdentityText: TypeAlias = Callable[[ex.Entity], tuple[str, str]]
 """The texts of the columns of the type and of the id of an entity."""
 
 _STRING_TESTS: Final = {
@@ -211,7 +169,7 @@ def refusal(error: Exception) -> str | None:
     return "an integer or a sum does not fit into 64 bits" if too_large else None
 
 
-def sql_of(expression: Expression, *, column: ColumnText, parameters: BoundParameters) -> str:
+def sql_of(expression: ex.Expression, *, column: ColumnText, parameters: BoundParameters) -> str:
     """The text of an expression, safe to embed in another."""
     return _Sql(column, parameters).of(expression)
 
@@ -222,106 +180,114 @@ class _Sql:
         self._parameters = parameters
 
     def of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
-        self, each: Expression
+        self, expression: ex.Expression
     ) -> str:
-        match each:
-            case Constant():
-                return literal(each.value, each.type)
-            case Parameter():
-                return literal(self._parameters.values[each.name], each.type)
-            case Now():
-                return literal(self._parameters.now, DATETIME)
-            case PropertyOf() | TypeName() | Entity() | PartOfPath():
-                return self._column(each)
-            case TextSearch() | Distance() | TextScore() | Fusion():
-                return self._column(each)
-            case Arithmetic():
-                return self._arithmetic(each)
-            case Negation():
-                return self._negation(each)
-            case Comparison():
-                return self._comparison(each)
-            case StringTest():
-                text, part = self.of(each.text), self.of(each.part)
-                return f"{_STRING_TESTS[each.operator]}({text}, {part})"
-            case Membership():
-                return self._membership(each)
-            case IsNull():
-                word = "IS NOT NULL" if each.negated else "IS NULL"
-                return f"({self.of(each.operand)} {word})"
-            case Not():
-                return f"(NOT {self.of(each.operand)})"
-            case And():
-                return "(" + " AND ".join(map(self.of, each.operands)) + ")"
-            case Or():
-                return "(" + " OR ".join(map(self.of, each.operands)) + ")"
-            case Aggregate():
+        match expression:
+            case ex.Constant():
+                return literal(expression.value, expression.type)
+            case ex.Parameter():
+                return literal(self._parameters.values[expression.name], expression.type)
+            case ex.Now():
+                return literal(self._parameters.now, qt.DATETIME)
+            case ex.PropertyOf() | ex.TypeName() | ex.Entity() | ex.PartOfPath():
+                return self._column(expression)
+            case ex.TextSearch() | ex.Distance() | ex.TextScore() | ex.Fusion():
+                return self._column(expression)
+            case ex.Arithmetic():
+                return self._arithmetic(expression)
+            case ex.Negation():
+                return self._negation(expression)
+            case ex.Comparison():
+                return self._comparison(expression)
+            case ex.StringTest():
+                text, part = self.of(expression.text), self.of(expression.part)
+                return f"{_STRING_TESTS[expression.operator]}({text}, {part})"
+            case ex.Membership():
+                return self._membership(expression)
+            case ex.IsNull():
+                word = "IS NOT NULL" if expression.negated else "IS NULL"
+                return f"({self.of(expression.operand)} {word})"
+            case ex.Not():
+                return f"(NOT {self.of(expression.operand)})"
+            case ex.And():
+                return "(" + " AND ".join(map(self.of, expression.operands)) + ")"
+            case ex.Or():
+                return "(" + " OR ".join(map(self.of, expression.operands)) + ")"
+            case ex.Aggregate():
                 raise AssertionError("an aggregate is a value of a group")
             case _:
-                assert_never(each)
+                assert_never(expression)
 
-    def _arithmetic(self, each: Arithmetic) -> str:
-        operator = each.operator
-        if each.operator is BinaryOperator.DIVIDE or not is_integer(each.type):
-            left, right = self._double(each.left), self._double(each.right)
+    def _arithmetic(self, arithmetic: ex.Arithmetic) -> str:
+        operator = arithmetic.operator
+        if arithmetic.operator is BinaryOperator.DIVIDE or not qt.is_integer(arithmetic.type):
+            left, right = self._double(arithmetic.left), self._double(arithmetic.right)
             if operator is BinaryOperator.DIVIDE:
                 right = f"nullif({right}, CAST('0' AS DOUBLE))"
             return f"({left} {operator.value} {right})"
         # The remainder of the smallest BIGINT by -1 is 0, but DuckDB divides first.
-        wide = operator is BinaryOperator.REMAINDER or Scalar.U64 in (
-            scalar_of(each.left.type),
-            scalar_of(each.right.type),
+        wide = operator is BinaryOperator.REMAINDER or ct.Scalar.U64 in (
+            qt.scalar_of(arithmetic.left.type),
+            qt.scalar_of(arithmetic.right.type),
         )
         kind = "HUGEINT" if wide else "BIGINT"
-        left, right = (f"CAST({self.of(side)} AS {kind})" for side in (each.left, each.right))
+        left, right = (
+            f"CAST({self.of(side)} AS {kind})" for side in (arithmetic.left, arithmetic.right)
+        )
         if operator is BinaryOperator.REMAINDER:
             right = f"nullif({right}, 0)"
         result = f"({left} {operator.value} {right})"
         return f"CAST({result} AS BIGINT)" if wide else result
 
-    def _negation(self, each: Negation) -> str:
-        inner = self.of(each.operand)
-        if is_integer(each.type):
+    def _negation(self, negation: ex.Negation) -> str:
+        inner = self.of(negation.operand)
+        if qt.is_integer(negation.type):
             # Beyond BIGINT first: the negative of an unsigned integer is unsigned to DuckDB.
             return f"CAST((0 - CAST({inner} AS HUGEINT)) AS BIGINT)"
         return f"(-CAST({inner} AS DOUBLE))"
 
-    def _double(self, each: Expression) -> str:
-        text = self.of(each)
-        return text if scalar_of(each.type) is Scalar.F64 else f"CAST({text} AS DOUBLE)"
+    def _double(self, expression: ex.Expression) -> str:
+        text = self.of(expression)
+        return text if qt.scalar_of(expression.type) is ct.Scalar.F64 else f"CAST({text} AS DOUBLE)"
 
-    def _comparison(self, each: Comparison) -> str:
-        left, right = self._alike(each.left, each.right)
-        sign = "<>" if each.operator is BinaryOperator.NOT_EQUAL else each.operator.value
+    def _comparison(self, comparison: ex.Comparison) -> str:
+        left, right = self._alike(comparison.left, comparison.right)
+        sign = (
+            "<>" if comparison.operator is BinaryOperator.NOT_EQUAL else comparison.operator.value
+        )
         return f"({left} {sign} {right})"
 
-    def _alike(self, left: Expression, right: Expression) -> tuple[str, str]:
+    def _alike(self, left: ex.Expression, right: ex.Expression) -> tuple[str, str]:
         """Both sides in a type that holds either; an integer meets a float as a float."""
-        left_type, right_type = scalar_of(left.type), scalar_of(right.type)
+        left_type, right_type = qt.scalar_of(left.type), qt.scalar_of(right.type)
         common = _common(left_type, right_type)
         if common is None:
             return self.of(left), self.of(right)
         for one, other, kind in ((left, right, right_type), (right, left, left_type)):
             value = self._known(one)
-            if kind in INTEGERS and _fits(value, kind) and is_integer(one.type):
+            if kind in ct.INTEGERS and _fits(value, kind) and qt.is_integer(one.type):
                 # The other side is a column as it is stored: comparing it needs no cast.
                 assert kind is not None
                 spelt = scalar_literal(value, kind)
                 return (spelt, self.of(other)) if one is left else (self.of(other), spelt)
         return f"CAST({self.of(left)} AS {common})", f"CAST({self.of(right)} AS {common})"
 
-    def _known(self, each: Expression) -> BoundValue:
-        if isinstance(each, Constant):
-            return each.value
-        return self._parameters.values[each.name] if isinstance(each, Parameter) else None
+    def _known(self, expression: ex.Expression) -> BoundValue:
+        if isinstance(expression, ex.Constant):
+            return expression.value
+        return (
+            self._parameters.values[expression.name]
+            if isinstance(expression, ex.Parameter)
+            else None
+        )
 
-    def _membership(self, each: Membership) -> str:
-        item, items = each.item, self._known(each.collection)
+    def _membership(self, membership: ex.Membership) -> str:
+        item, items = membership.item, self._known(membership.collection)
         if isinstance(items, tuple):
-            return self._in_known(item, items, each.collection.type)
-        assert isinstance(each.collection.type, ListType)
-        common = _common(scalar_of(item.type), each.collection.type.item)
-        wanted, held = self.of(item), self.of(each.collection)
+            return self._in_known(item, items, membership.collection.type)
+        assert isinstance(membership.collection.type, ct.ListType)
+        common = _common(qt.scalar_of(item.type), membership.collection.type.item)
+        wanted, held = self.of(item), self.of(membership.collection)
         if common is not None:
             wanted, held = f"CAST({wanted} AS {common})", f"CAST({held} AS {common}[])"
         return (
@@ -331,14 +297,14 @@ class _Sql:
         )
 
     def _in_known(
-        self, item: Expression, items: tuple[BoundValue, ...], declared: ExpressionType
+        self, item: ex.Expression, items: tuple[BoundValue, ...], declared: qt.ExpressionType
     ) -> str:
         wanted = self.of(item)
         if not items:
             return f"CASE WHEN {wanted} IS NULL THEN NULL ELSE false END"
-        assert isinstance(declared, ListType)
-        kind = scalar_of(item.type)
-        if kind in INTEGERS and declared.item in INTEGERS:
+        assert isinstance(declared, ct.ListType)
+        kind = qt.scalar_of(item.type)
+        if kind in ct.INTEGERS and declared.item in ct.INTEGERS:
             # What the item cannot hold is not equal to it; one that it can hold needs no cast.
             assert kind is not None
             fitting = [one for one in items if one is None or _fits(one, kind)]
@@ -347,27 +313,27 @@ class _Sql:
             common = _common(kind, declared.item)
             wanted = wanted if common is None else f"CAST({wanted} AS {common})"
             texts = [scalar_literal(one, declared.item) for one in items]
-            spelt = texts if common is None else [f"CAST({one} AS {common})" for one in texts]
+            spelt = texts if common is None else [f"CAST({text} AS {common})" for text in texts]
         if not spelt:
             return f"CASE WHEN {wanted} IS NULL THEN NULL ELSE false END"
         return f"({wanted} IN ({', '.join(spelt)}))"
 
 
-def _fits(value: BoundValue, kind: Scalar | None) -> bool:
-    if not isinstance(value, int) or isinstance(value, bool) or kind not in INTEGER_LIMITS:
+def _fits(value: BoundValue, kind: ct.Scalar | None) -> bool:
+    if not isinstance(value, int) or isinstance(value, bool) or kind not in qt.INTEGER_LIMITS:
         return False
-    low, high = INTEGER_LIMITS[kind]
+    low, high = qt.INTEGER_LIMITS[kind]
     return low <= value <= high
 
 
-def _common(left: Scalar | None, right: Scalar | None) -> str | None:
+def _common(left: ct.Scalar | None, right: ct.Scalar | None) -> str | None:
     """The type in which two numbers are compared; None if they can be as they are."""
     if left is right:
         return None
-    if left in FLOATS or right in FLOATS:
+    if left in ct.FLOATS or right in ct.FLOATS:
         return "DOUBLE"
-    if left in INTEGERS and right in INTEGERS:
-        return "HUGEINT" if Scalar.U64 in (left, right) else "BIGINT"
+    if left in ct.INTEGERS and right in ct.INTEGERS:
+        return "HUGEINT" if ct.Scalar.U64 in (left, right) else "BIGINT"
     return None
 
 
@@ -375,7 +341,7 @@ def _common(left: Scalar | None, right: Scalar | None) -> str | None:
 
 
 def aggregate_sql(  # noqa: PLR0911 - one per function
-    aggregate: Aggregate,
+    aggregate: ex.Aggregate,
     *,
     column: ColumnText,
     parameters: BoundParameters,
@@ -388,22 +354,22 @@ def aggregate_sql(  # noqa: PLR0911 - one per function
     """
     argument = aggregate.argument
     if argument is None:
-        return _counted("count(*)" if weight is None else f"sum({weight})")
-    if isinstance(argument, Entity):
+        return _count("count(*)" if weight is None else f"sum({weight})")
+    if isinstance(argument, ex.Entity):
         return _entities(aggregate, argument, identity, weight)
     text = sql_of(argument, column=column, parameters=parameters)
     match aggregate.function:
-        case AggregateFunction.COUNT if aggregate.distinct:
+        case ex.AggregateFunction.COUNT if aggregate.distinct:
             return f"count(DISTINCT {text})"
-        case AggregateFunction.COUNT:
+        case ex.AggregateFunction.COUNT:
             return _count_present(text, weight)
-        case AggregateFunction.SUM:
+        case ex.AggregateFunction.SUM:
             return _sum(aggregate, text, weight)
-        case AggregateFunction.AVERAGE:
+        case ex.AggregateFunction.AVERAGE:
             return _average(argument.type, text, weight)
-        case AggregateFunction.MINIMUM | AggregateFunction.MAXIMUM:
+        case ex.AggregateFunction.MINIMUM | ex.AggregateFunction.MAXIMUM:
             return f"{aggregate.function.value}({text})"
-        case AggregateFunction.COLLECT:
+        case ex.AggregateFunction.COLLECT:
             assert weight is None or aggregate.distinct, "collect sees every row"
             word = "DISTINCT " if aggregate.distinct else ""
             listed = f"list({word}{text} ORDER BY {text}) FILTER (WHERE {text} IS NOT NULL)"
@@ -413,13 +379,13 @@ def aggregate_sql(  # noqa: PLR0911 - one per function
 
 
 def _entities(
-    aggregate: Aggregate, entity: Entity, identity: IdentityText, weight: str | None
+    aggregate: ex.Aggregate, entity: ex.Entity, identity: IdentityText, weight: str | None
 ) -> str:
-    assert aggregate.function is AggregateFunction.COUNT
+    assert aggregate.function is ex.AggregateFunction.COUNT
     kind, key = identity(entity)
     if not aggregate.distinct:
         return _count_present(key, weight)
-    if isinstance(entity.type, NodeOf) and len(entity.type.types) > 1:
+    if isinstance(entity.type, qt.NodeOf) and len(entity.type.types) > 1:
         return f"count(DISTINCT row({kind}, {key})) FILTER (WHERE {key} IS NOT NULL)"
     return f"count(DISTINCT {key})"
 
@@ -427,19 +393,19 @@ def _entities(
 def _count_present(text: str, weight: str | None) -> str:
     if weight is None:
         return f"count({text})"
-    return _counted(f"sum({weight}) FILTER (WHERE {text} IS NOT NULL)")
+    return _count(f"sum({weight}) FILTER (WHERE {text} IS NOT NULL)")
 
 
-def _counted(total: str) -> str:
+def _count(total: str) -> str:
     if total == "count(*)":
         return total
-    return _checked(f"coalesce({total}, 0)", I64)
+    return _check(f"coalesce({total}, 0)", qt.I64)
 
 
-def _sum(aggregate: Aggregate, text: str, weight: str | None) -> str:
-    if not is_integer(aggregate.type):
+def _sum(aggregate: ex.Aggregate, text: str, weight: str | None) -> str:
+    if not qt.is_integer(aggregate.type):
         return _float_sum(text, weight)
-    return _checked(_integer_sum(text, weight), aggregate.type)
+    return _check(_integer_sum(text, weight), aggregate.type)
 
 
 def _integer_sum(text: str, weight: str | None) -> str:
@@ -451,13 +417,13 @@ def _float_sum(text: str, weight: str | None) -> str:
     return f"sum({double})" if weight is None else f"sum({double} * {weight})"
 
 
-def _average(kind: ExpressionType, text: str, weight: str | None) -> str:
-    assert is_number(kind)
+def _average(kind: qt.ExpressionType, text: str, weight: str | None) -> str:
+    assert qt.is_number(kind)
     count = (
         f"count({text})" if weight is None else f"sum({weight}) FILTER (WHERE {text} IS NOT NULL)"
     )
     divisor = f"nullif(CAST({count} AS DOUBLE), CAST('0' AS DOUBLE))"
-    if not is_integer(kind):
+    if not qt.is_integer(kind):
         return f"({_float_sum(text, weight)} / {divisor})"
     total = _integer_sum(text, weight)
     # DuckDB rounds twice when it makes a double of a HUGEINT; its text is rounded once.
@@ -468,6 +434,6 @@ def _average(kind: ExpressionType, text: str, weight: str | None) -> str:
     return f"({double} / {divisor})"
 
 
-def _checked(total: str, kind: ExpressionType) -> str:
+def _check(total: str, kind: qt.ExpressionType) -> str:
     """A sum as 64 bits; the cast refuses what does not fit."""
     return f"CAST({total} AS {sql_type(kind)})"

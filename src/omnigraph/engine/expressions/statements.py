@@ -13,19 +13,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from omnigraph.engine.expressions.sql import refusal
 from omnigraph.engine.frames import Column
-from omnigraph.engine.run import out_of_memory, out_of_time
+from omnigraph.engine.run import Run, out_of_memory, out_of_time
 from omnigraph.errors import QueryFailedError
 from omnigraph.runner.databases import open_database, silenced
-
-if TYPE_CHECKING:
-    from omnigraph.engine.run import Run
 
 T = TypeVar("T")
 _INPUT: Final = "rows_of_the_pattern"
@@ -128,7 +125,7 @@ class Statements:
             raise
         except (duckdb.Error, OSError) as error:
             # While its rows are read, DuckDB's errors come as Arrow's, with the same words.
-            raise self._explained(error) from error
+            raise self._explain(error) from error
         finally:
             if timer is not None:
                 timer.cancel()
@@ -173,7 +170,7 @@ class Statements:
             if pressed:
                 raise KeyboardInterrupt
 
-    def _explained(self, error: Exception) -> BaseException:
+    def _explain(self, error: Exception) -> BaseException:
         if self._failure is not None:
             return self._failure
         if isinstance(error, duckdb.InterruptException) or _says(error, "INTERRUPT Error"):

@@ -24,20 +24,8 @@ from omnigraph.engine.access.conditions import Leaf, simple_condition
 from omnigraph.engine.expressions.sql import sql_of
 from omnigraph.engine.expressions.statements import Statements
 from omnigraph.engine.frames import ABSENT, Column, EntityColumn, Frame, Mask, PathColumn, whole
+from omnigraph.query import expressions as ex
 from omnigraph.query.columns import entity_struct, struct_properties
-from omnigraph.query.expressions import (
-    Distance,
-    Entity,
-    Expression,
-    Fusion,
-    PartOfPath,
-    PathPart,
-    PropertyOf,
-    TextScore,
-    TextSearch,
-    TypeName,
-    operands,
-)
 from omnigraph.query.types import EdgeOf, NodeOf
 from omnigraph.schema.arrow import arrow_type
 
@@ -46,7 +34,16 @@ if TYPE_CHECKING:
     from omnigraph.engine.run import Run
 
 
-LEAVES = (PropertyOf, TypeName, PartOfPath, TextSearch, Distance, TextScore, Fusion, Entity)
+LEAVES = (
+    ex.PropertyOf,
+    ex.TypeName,
+    ex.PartOfPath,
+    ex.TextSearch,
+    ex.Distance,
+    ex.TextScore,
+    ex.Fusion,
+    ex.Entity,
+)
 
 
 class Values:
@@ -60,63 +57,72 @@ class Values:
         self._statements = statements
         self._scores = scores
 
-    def holds(self, predicate: Expression, frame: Frame) -> Mask:
+    def holds(self, predicate: ex.Expression, frame: Frame) -> Mask:
         """The rows for which a condition is true."""
         return self._true(predicate, lambda each: self.leaf(each, frame), frame.rows)
 
-    def holds_in_table(self, predicate: Expression, table: str) -> Mask:
+    def holds_in_table(self, predicate: ex.Expression, table: str) -> Mask:
         """The entities of a table for which a condition about one variable is true."""
         rows = self._access.size(table)
         whole = EntityColumn(tables=(table,), positions=np.arange(rows, dtype=np.int64))
 
-        def leaf(each: Expression) -> Column:
-            if isinstance(each, PropertyOf):
-                return self._access.column(table, each.name)
-            assert isinstance(each, TypeName | TextSearch | TextScore | Distance)
-            variable = each.variable if isinstance(each, TypeName) else each.field.variable
-            return self.leaf(each, Frame(rows=rows, entities={variable: whole}))
+        def leaf(expression: ex.Expression) -> Column:
+            if isinstance(expression, ex.PropertyOf):
+                return self._access.column(table, expression.name)
+            assert isinstance(expression, ex.TypeName | ex.TextSearch | ex.TextScore | ex.Distance)
+            variable = (
+                expression.variable
+                if isinstance(expression, ex.TypeName)
+                else expression.field.variable
+            )
+            return self.leaf(expression, Frame(rows=rows, entities={variable: whole}))
 
         return self._true(predicate, leaf, rows)
 
-    def column(self, expression: Expression, frame: Frame) -> Column:
+    def column(self, expression: ex.Expression, frame: Frame) -> Column:
         """The values of an expression, one per row."""
         return self.columns((expression,), frame)[0]
 
-    def columns(self, expressions: Sequence[Expression], frame: Frame) -> list[Column]:
+    def columns(self, expressions: Sequence[ex.Expression], frame: Frame) -> list[Column]:
         """The values of several expressions; those that are no leaves by one statement."""
-        computed = [each for each in expressions if not isinstance(each, LEAVES)]
-        found: dict[Expression, Column] = {}
+        computed = [expression for expression in expressions if not isinstance(expression, LEAVES)]
+        found: dict[ex.Expression, Column] = {}
         if computed:
             values = self._computed(computed, lambda each: self.leaf(each, frame), frame.rows)
             found = dict(zip(computed, values, strict=True))
-        return [found[each] if each in found else self.leaf(each, frame) for each in expressions]
+        return [
+            found[expression] if expression in found else self.leaf(expression, frame)
+            for expression in expressions
+        ]
 
-    def leaf(self, each: Expression, frame: Frame) -> Column:  # noqa: PLR0911 - one per kind
+    def leaf(self, expression: ex.Expression, frame: Frame) -> Column:  # noqa: PLR0911 - one per kind
         """What an expression reads directly off the entities of a frame."""
-        match each:
-            case PropertyOf():
-                column = frame.entities[each.variable]
+        match expression:
+            case ex.PropertyOf():
+                column = frame.entities[expression.variable]
                 if not column.tables:
-                    return pa.nulls(frame.rows, arrow_type(each.type))  # type: ignore[arg-type]
-                return gathered(self._access, column, each.name)
-            case TypeName():
-                return _type_names(frame.entities[each.variable])
-            case PartOfPath():
-                if each.variable not in frame.paths:
-                    return pa.nulls(frame.rows, arrow_type(each.type))  # type: ignore[arg-type]
-                return self._part_of_path(each, frame.paths[each.variable])
-            case Entity():
-                return self._struct(each, frame.entities[each.variable])
-            case TextSearch():
-                return self._scores.matching(each, frame.entities[each.field.variable])
-            case Distance() | TextScore():
-                return self._scores.score(each, frame.entities[each.field.variable])
-            case Fusion():
-                return self._scores.fused(each, frame.entities[each.first.field.variable])
+                    return pa.nulls(frame.rows, arrow_type(expression.type))  # type: ignore[arg-type]
+                return gathered(self._access, column, expression.name)
+            case ex.TypeName():
+                return _type_names(frame.entities[expression.variable])
+            case ex.PartOfPath():
+                if expression.variable not in frame.paths:
+                    return pa.nulls(frame.rows, arrow_type(expression.type))  # type: ignore[arg-type]
+                return self._part_of_path(expression, frame.paths[expression.variable])
+            case ex.Entity():
+                return self._struct(expression, frame.entities[expression.variable])
+            case ex.TextSearch():
+                return self._scores.matching(expression, frame.entities[expression.field.variable])
+            case ex.Distance() | ex.TextScore():
+                return self._scores.score(expression, frame.entities[expression.field.variable])
+            case ex.Fusion():
+                return self._scores.fused(
+                    expression, frame.entities[expression.first.field.variable]
+                )
             case _:
-                raise AssertionError(f"{type(each).__name__} is computed, not read")
+                raise AssertionError(f"{type(expression).__name__} is computed, not read")
 
-    def _true(self, predicate: Expression, leaf: Leaf, rows: int) -> Mask:
+    def _true(self, predicate: ex.Expression, leaf: Leaf, rows: int) -> Mask:
         if not rows:
             return np.zeros(0, dtype=np.bool_)
         found = simple_condition(predicate, leaf, self._run.parameters)
@@ -125,23 +131,25 @@ class Values:
         filled = pc.fill_null(whole(found), False)  # noqa: FBT003 - the value to put
         return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
-    def _computed(self, expressions: Sequence[Expression], leaf: Leaf, rows: int) -> list[Column]:
-        read: dict[Expression, str] = {}
-        for each in expressions:
-            for inner in _leaves(each):
+    def _computed(
+        self, expressions: Sequence[ex.Expression], leaf: Leaf, rows: int
+    ) -> list[Column]:
+        read: dict[ex.Expression, str] = {}
+        for expression in expressions:
+            for inner in _leaves(expression):
                 read.setdefault(inner, f"c{len(read)}")
         columns = {name: leaf(each) for each, name in read.items()}
         texts = [
-            sql_of(each, column=read.__getitem__, parameters=self._run.parameters)
-            for each in expressions
+            sql_of(expression, column=read.__getitem__, parameters=self._run.parameters)
+            for expression in expressions
         ]
         return self._statements.row_wise(texts, columns, rows)
 
-    def _part_of_path(self, each: PartOfPath, path: PathColumn) -> Column:
+    def _part_of_path(self, part_of_path: ex.PartOfPath, path: PathColumn) -> Column:
         absent = path.lengths < 0
-        if each.part is PathPart.LENGTH:
+        if part_of_path.part is ex.PathPart.LENGTH:
             return pa.array(path.lengths.astype(np.int32), mask=absent)
-        if each.part is PathPart.NODES:
+        if part_of_path.part is ex.PathPart.NODES:
             ids, lengths = self._node_ids(path), np.where(absent, 0, path.lengths + 1)
         else:
             ids = taken(self._access.column(path.edge_table, names.ID_COLUMN), path.edges)
@@ -163,11 +171,11 @@ class Values:
         order = np.arange(2 * half).reshape(2, half).T.reshape(-1)
         return pa.chunked_array([whole(each) for each in ids]).take(pa.array(order))
 
-    def _struct(self, each: Entity, column: EntityColumn) -> pa.StructArray:
+    def _struct(self, entity: ex.Entity, column: EntityColumn) -> pa.StructArray:
         if not column.tables:
-            return pa.nulls(len(column.positions), entity_struct(each.type, self._run.catalog))
+            return pa.nulls(len(column.positions), entity_struct(entity.type, self._run.catalog))
         absent = pa.array(column.positions == ABSENT)
-        declared = struct_properties(each.type, self._run.catalog)
+        declared = struct_properties(entity.type, self._run.catalog)
         properties = (
             pa.StructArray.from_arrays(
                 [whole(gathered(self._access, column, one.name)) for one in declared],
@@ -180,7 +188,7 @@ class Values:
             names.ID_COLUMN: gathered(self._access, column, names.ID_COLUMN),
             "type": _type_names(column),
         }
-        match each.type:
+        match entity.type:
             case EdgeOf():
                 for end in (names.SOURCE_COLUMN, names.TARGET_COLUMN):
                     parts[end] = gathered(self._access, column, end)
@@ -188,20 +196,20 @@ class Values:
                 pass
         parts["properties"] = properties
         return pa.StructArray.from_arrays(
-            [whole(one) for one in parts.values()], names=list(parts), mask=absent
+            [whole(part) for part in parts.values()], names=list(parts), mask=absent
         )
 
 
-def _leaves(each: Expression) -> list[Expression]:
-    if isinstance(each, LEAVES):
-        return [each]
-    return [leaf for inner in operands(each) for leaf in _leaves(inner)]
+def _leaves(expression: ex.Expression) -> list[ex.Expression]:
+    if isinstance(expression, LEAVES):
+        return [expression]
+    return [leaf for inner in ex.operands(expression) for leaf in _leaves(inner)]
 
 
 def _type_names(column: EntityColumn) -> Column:
     absent = column.positions == ABSENT
     which = np.zeros(len(absent), dtype=np.int8) if column.which is None else column.which
-    labels = pa.array([each.partition(":")[2] for each in column.tables], pa.string())
+    labels = pa.array([table.partition(":")[2] for table in column.tables], pa.string())
     return labels.take(pa.array(which, mask=absent))
 
 
@@ -214,9 +222,9 @@ class Filters:
     def __init__(self, access: GraphAccess, values: Values) -> None:
         self._access = access
         self._values = values
-        self._known: dict[tuple[str, Expression], Mask] = {}
+        self._known: dict[tuple[str, ex.Expression], Mask] = {}
 
-    def of_table(self, predicate: Expression, table: str) -> Mask:
+    def of_table(self, predicate: ex.Expression, table: str) -> Mask:
         """Which entities of a table meet a condition, by position."""
         known = self._known.get((table, predicate))
         if known is None or len(known) != self._access.size(table):
@@ -224,7 +232,7 @@ class Filters:
             self._known[table, predicate] = known
         return known
 
-    def of_entities(self, predicate: Expression, variable: str, column: EntityColumn) -> Mask:
+    def of_entities(self, predicate: ex.Expression, variable: str, column: EntityColumn) -> Mask:
         """Which of these entities, none of them null, meet a condition."""
         if column.which is None:
             table = column.tables[0]

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pyspark.sql import Window
 from pyspark.sql import functions as sql
 
+from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.expressions import DOUBLE, Expressions
 from omnigraph.engine.spark.literals import spark_type_of
 from omnigraph.engine.spark.patterns import (
@@ -40,52 +41,12 @@ from omnigraph.engine.spark.patterns import (
     with_matches,
     without_match,
 )
-from omnigraph.engine.spark.rows import (
-    Absent,
-    HeldEntity,
-    Names,
-    Rows,
-    Run,
-    copied,
-    cross_join,
-    identity_of,
-    inner_join,
-    nothing,
-    out_of_range,
-    query_errors,
-    type_of,
-)
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan as lp
 from omnigraph.query.binding import BoundParameters, known_value
 from omnigraph.query.columns import TYPE_FIELD
-from omnigraph.query.expressions import Aggregate as AggregateExpression
-from omnigraph.query.expressions import (
-    AggregateFunction,
-    Distance,
-    Entity,
-    Expression,
-    Fusion,
-    TextScore,
-)
-from omnigraph.query.plan import (
-    Aggregate,
-    Anti,
-    Cross,
-    Distinct,
-    Empty,
-    Expand,
-    Filter,
-    Limit,
-    Optional,
-    Order,
-    Outer,
-    Plan,
-    Project,
-    Rank,
-    Scan,
-    vector_arm_depth,
-)
 from omnigraph.query.rewrites import inputs_of
 from omnigraph.query.typed import TypedProjection
 from omnigraph.query.types import INTEGER_LIMITS, EdgeOf, NodeOf, is_integer, scalar_of
@@ -98,17 +59,19 @@ if TYPE_CHECKING:
     from omnigraph.runner.scan import SparkTables
 
 
-def ranked(plan: Rank, rows: Rows, run: Run, expressions: Expressions) -> Rows:
+def ranked(
+    plan: lp.Rank, rows: spark_rows.Rows, run: spark_rows.Run, expressions: Expressions
+) -> spark_rows.Rows:
     """The rows that have a rank, with it."""
-    if isinstance(plan.by, Fusion):
-        return _fused(plan, plan.by, rows, run, expressions)
+    if isinstance(plan.by, ex.Fusion):
+        return _fuse(plan, plan.by, rows, run, expressions)
     column = run.names.fresh()
     scored = rows.frame.select("*", expressions.score(plan.by, rows).alias(column))
     frame = scored.where(sql.col(column).isNotNull())
     return replace(rows, frame=frame, scores={**rows.scores, plan.by: column})
 
 
-def count_of(each: Expression | None, run: Run) -> int | None:
+def count_of(each: ex.Expression | None, run: spark_rows.Run) -> int | None:
     """The number of a limit or an offset."""
     if each is None:
         return None
@@ -117,33 +80,39 @@ def count_of(each: Expression | None, run: Run) -> int | None:
     return number
 
 
-def _fused(plan: Rank, by: Fusion, rows: Rows, run: Run, expressions: Expressions) -> Rows:
+def _fuse(
+    plan: lp.Rank,
+    by: ex.Fusion,
+    rows: spark_rows.Rows,
+    run: spark_rows.Run,
+    expressions: Expressions,
+) -> spark_rows.Rows:
     variable = by.first.field.variable
-    if isinstance(rows.held[variable], Absent):
-        return nothing(run, rows.held)
+    if isinstance(rows.held[variable], spark_rows.Absent):
+        return spark_rows.nothing(run, rows.held)
     asked = (count_of(plan.limit, run) or 0) + (count_of(plan.offset, run) or 0)
     k = known_value(by.k, run.parameters)
-    entities = copied(rows, (variable,), run.names)
+    entities = spark_rows.copied(rows, (variable,), run.names)
     held = entities.held[variable]
-    assert isinstance(held, HeldEntity)
-    keys = identity_of(held)
+    assert isinstance(held, spark_rows.HeldEntity)
+    keys = spark_rows.identity_of(held)
     shares = [run.names.fresh(), run.names.fresh()]
     arms = []
     for arm, share in zip((by.first, by.second), shares, strict=True):
-        depth = vector_arm_depth(asked) if isinstance(arm, Distance) else None
+        depth = lp.vector_arm_depth(asked) if isinstance(arm, ex.Distance) else None
         arms.append(_arm(arm, entities, depth, expressions, k=k, share=share))
     fused = run.names.fresh()
     both = arms[0].unionByName(arms[1], allowMissingColumns=True)
     parts = [sql.coalesce(sql.max(each), sql.lit(0.0)) for each in shares]
     scores = both.groupBy(*keys).agg((parts[0] + parts[1]).alias(fused))
-    pairs = zip(identity_of(rows.held[variable]), keys, strict=True)
-    frame = inner_join(rows, scores, list(pairs))
+    pairs = zip(spark_rows.identity_of(rows.held[variable]), keys, strict=True)
+    frame = spark_rows.inner_join(rows, scores, list(pairs))
     return replace(rows, frame=frame, scores={**rows.scores, by: fused}, bytes_most=None)
 
 
 def _arm(
-    arm: Distance | TextScore,
-    entities: Rows,
+    arm: ex.Distance | ex.TextScore,
+    entities: spark_rows.Rows,
     depth: int | None,
     expressions: Expressions,
     *,
@@ -153,10 +122,10 @@ def _arm(
     """The share of one arm in the score of each ranked entity; one task assigns the ranks."""
     assert isinstance(k, int)
     held = entities.held[arm.field.variable]
-    assert isinstance(held, HeldEntity)
-    keys = identity_of(held)
+    assert isinstance(held, spark_rows.HeldEntity)
+    keys = spark_rows.identity_of(held)
     score = sql.col(share)
-    best = score.asc() if isinstance(arm, Distance) else score.desc()
+    best = score.asc() if isinstance(arm, ex.Distance) else score.desc()
     order = [best, *(sql.col(key).asc() for key in keys)]
     scored = entities.frame.select(*keys, expressions.score(arm, entities).alias(share))
     listed = scored.where(score.isNotNull())
@@ -181,61 +150,74 @@ class Grouped:
 
 
 def grouped(
-    each: AggregateExpression, rows: Rows, expressions: Expressions, names: Names
+    aggregate_expression: ex.Aggregate,
+    rows: spark_rows.Rows,
+    expressions: Expressions,
+    names: spark_rows.Names,
 ) -> Grouped:
     """How to compute an aggregate over groups of rows."""
     result = names.fresh()
-    if each.argument is None:
+    if aggregate_expression.argument is None:
         count = sql.count(sql.lit(1)).alias(result)
         return Grouped(of_row=(), of_group=(count,), value=sql.col(result))
-    if isinstance(each.argument, Entity):
-        return _entities(each, each.argument, rows, result)
+    if isinstance(aggregate_expression.argument, ex.Entity):
+        return _entities(aggregate_expression, aggregate_expression.argument, rows, result)
     argument = names.fresh()
-    values = expressions.column(each.argument, rows)
-    if each.function in (AggregateFunction.SUM, AggregateFunction.AVERAGE):
-        return _totals(each, values, argument, names)
+    values = expressions.column(aggregate_expression.argument, rows)
+    if aggregate_expression.function in (ex.AggregateFunction.SUM, ex.AggregateFunction.AVERAGE):
+        return _totals(aggregate_expression, values, argument, names)
     column = sql.col(argument)
-    match each.function:
-        case AggregateFunction.COUNT:
-            of_group = sql.count_distinct(column) if each.distinct else sql.count(column)
-        case AggregateFunction.COLLECT:
-            collected = sql.collect_set(column) if each.distinct else sql.collect_list(column)
+    match aggregate_expression.function:
+        case ex.AggregateFunction.COUNT:
+            of_group = (
+                sql.count_distinct(column) if aggregate_expression.distinct else sql.count(column)
+            )
+        case ex.AggregateFunction.COLLECT:
+            collected = (
+                sql.collect_set(column)
+                if aggregate_expression.distinct
+                else sql.collect_list(column)
+            )
             of_group = sql.sort_array(collected)
-        case AggregateFunction.MINIMUM:
+        case ex.AggregateFunction.MINIMUM:
             of_group = sql.min(column)
-        case AggregateFunction.MAXIMUM:
+        case ex.AggregateFunction.MAXIMUM:
             of_group = sql.max(column)
         case _:
-            assert_never(each.function)
+            assert_never(aggregate_expression.function)
     return Grouped(
         of_row=(values.alias(argument),),
         of_group=(of_group.alias(result),),
-        value=sql.col(result).cast(spark_type_of(each.type, None)),
+        value=sql.col(result).cast(spark_type_of(aggregate_expression.type, None)),
     )
 
 
-def _entities(each: AggregateExpression, argument: Entity, rows: Rows, result: str) -> Grouped:
-    assert each.function is AggregateFunction.COUNT
+def _entities(
+    aggregate_expression: ex.Aggregate, argument: ex.Entity, rows: spark_rows.Rows, result: str
+) -> Grouped:
+    assert aggregate_expression.function is ex.AggregateFunction.COUNT
     held = rows.held[argument.variable]
-    keys = [sql.col(name) for name in identity_of(held)]
+    keys = [sql.col(name) for name in spark_rows.identity_of(held)]
     if not keys:
         return Grouped(of_row=(), of_group=(), value=sql.lit(0).cast("bigint"))
-    assert isinstance(held, HeldEntity)
-    count = sql.count_distinct(*keys) if each.distinct else sql.count(keys[0])
+    assert isinstance(held, spark_rows.HeldEntity)
+    count = sql.count_distinct(*keys) if aggregate_expression.distinct else sql.count(keys[0])
     return Grouped(of_row=keys, of_group=(count.alias(result),), value=sql.col(result))
 
 
-def _totals(each: AggregateExpression, values: Column, argument: str, names: Names) -> Grouped:
+def _totals(
+    aggregate_expression: ex.Aggregate, values: Column, argument: str, names: spark_rows.Names
+) -> Grouped:
     """Sums and averages, from one sum and one count."""
-    assert each.argument is not None
-    assert not each.distinct, "only counts and lists distinguish values"
-    exact = is_integer(each.argument.type)
+    assert aggregate_expression.argument is not None
+    assert not aggregate_expression.distinct, "only counts and lists distinguish values"
+    exact = is_integer(aggregate_expression.argument.type)
     total, count = names.fresh(), names.fresh()
     column = sql.col(argument)
-    if each.function is AggregateFunction.AVERAGE:
+    if aggregate_expression.function is ex.AggregateFunction.AVERAGE:
         value = sql.try_divide(sql.col(total).cast(DOUBLE), sql.col(count).cast(DOUBLE))
     elif exact:
-        value = _fitting(each, sql.col(total))
+        value = _fitting(aggregate_expression, sql.col(total))
     else:
         value = sql.col(total)
     return Grouped(
@@ -245,12 +227,14 @@ def _totals(each: AggregateExpression, values: Column, argument: str, names: Nam
     )
 
 
-def _fitting(each: AggregateExpression, total: Column) -> Column:
-    scalar = scalar_of(each.type)
+def _fitting(aggregate_expression: ex.Aggregate, total: Column) -> Column:
+    scalar = scalar_of(aggregate_expression.type)
     assert scalar in (Scalar.I64, Scalar.U64)
     low, high = (sql.lit(str(bound)).cast("decimal(38,0)") for bound in INTEGER_LIMITS[scalar])
-    kept = sql.when(total.between(low, high), total.cast(spark_type_of(each.type, None)))
-    return sql.when(total.isNotNull(), kept.otherwise(out_of_range()))
+    kept = sql.when(
+        total.between(low, high), total.cast(spark_type_of(aggregate_expression.type, None))
+    )
+    return sql.when(total.isNotNull(), kept.otherwise(spark_rows.out_of_range()))
 
 
 _COUNT_MAX: Final = 2**31 - 1
@@ -267,37 +251,45 @@ class Result:
     def identity(self, name: str) -> tuple[Column, ...]:
         """What distinguishes values of a column."""
         column = sql.col(self.columns[name])
-        (kind,) = (each.column.type for each in self.projections if each.column.name == name)
+        (kind,) = (
+            projection.column.type
+            for projection in self.projections
+            if projection.column.name == name
+        )
         if isinstance(kind, NodeOf | EdgeOf):
             return column[ID_COLUMN], column[TYPE_FIELD]
         return (column,)
 
 
-def projected(plan: Project, rows: Rows, run: Run, expressions: Expressions) -> Result:
+def projected(
+    plan: lp.Project, rows: spark_rows.Rows, run: spark_rows.Run, expressions: Expressions
+) -> Result:
     """One column per projection."""
-    columns = {each.column.name: run.names.fresh() for each in plan.projections}
+    columns = {projection.column.name: run.names.fresh() for projection in plan.projections}
     chosen = [
-        _declared(each, expressions.column(each.expression, rows), run).alias(
-            columns[each.column.name]
+        _declared(projection, expressions.column(projection.expression, rows), run).alias(
+            columns[projection.column.name]
         )
-        for each in plan.projections
+        for projection in plan.projections
     ]
     frame = rows.frame.select(*chosen)
     return Result(frame=frame, columns=columns, projections=plan.projections)
 
 
-def aggregated(plan: Aggregate, rows: Rows, run: Run, expressions: Expressions) -> Result:
+def aggregated(
+    plan: lp.Aggregate, rows: spark_rows.Rows, run: spark_rows.Run, expressions: Expressions
+) -> Result:
     """One row per group."""
     of_row: list[Column] = []
     of_group: list[Column] = []
     values: dict[str, Column] = {}
-    keys = [each for each in plan.projections if each.column.name in plan.keys]
-    key_columns = {each.column.name: run.names.fresh() for each in keys}
+    keys = [projection for projection in plan.projections if projection.column.name in plan.keys]
+    key_columns = {key.column.name: run.names.fresh() for key in keys}
     for each in keys:
         column = _declared(each, expressions.column(each.expression, rows), run)
         of_row.append(column.alias(key_columns[each.column.name]))
     for each in plan.projections:
-        if isinstance(each.expression, AggregateExpression):
+        if isinstance(each.expression, ex.Aggregate):
             how = grouped(each.expression, rows, expressions, run.names)
             of_row += how.of_row
             of_group += how.of_group
@@ -305,17 +297,17 @@ def aggregated(plan: Aggregate, rows: Rows, run: Run, expressions: Expressions) 
     narrow = rows.frame.select(*of_row) if of_row else rows.frame
     once = _once(Result(frame=narrow, columns=key_columns, projections=tuple(keys)), of_group, run)
     values |= {name: sql.col(column) for name, column in once.columns.items()}
-    columns = {each.column.name: run.names.fresh() for each in plan.projections}
+    columns = {projection.column.name: run.names.fresh() for projection in plan.projections}
     frame = once.frame.select(*(values[name].alias(new) for name, new in columns.items()))
     return Result(frame=frame, columns=columns, projections=plan.projections)
 
 
-def distinct(result: Result, run: Run) -> Result:
+def distinct(result: Result, run: spark_rows.Run) -> Result:
     """Every row of columns once."""
     return _once(result, [], run)
 
 
-def _once(result: Result, of_group: Sequence[Column], run: Run) -> Result:
+def _once(result: Result, of_group: Sequence[Column], run: spark_rows.Run) -> Result:
     """The groups of rows that are equal in all columns of the result, and values of the groups."""
     groups: list[Column] = []
     carried: list[Column] = []
@@ -339,42 +331,48 @@ def _once(result: Result, of_group: Sequence[Column], run: Run) -> Result:
     return replace(result, frame=frame, columns=columns)
 
 
-def ordered_rows(plan: Order, rows: Rows, expressions: Expressions) -> Rows:
+def ordered_rows(
+    plan: lp.Order, rows: spark_rows.Rows, expressions: Expressions
+) -> spark_rows.Rows:
     """Rows in the order of a ranking, of keys, and of the ids of their entities."""
     keys: list[Column] = []
     if plan.ranking is not None:
-        best_first = isinstance(plan.ranking, Distance)
+        best_first = isinstance(plan.ranking, ex.Distance)
         keys.append(_directed(expressions.score(plan.ranking, rows), descending=not best_first))
-    for each in plan.keys:
-        column = expressions.column(each.expression, rows)
-        keys.append(_directed(column, descending=each.descending))
+    for key in plan.keys:
+        column = expressions.column(key.expression, rows)
+        keys.append(_directed(column, descending=key.descending))
     for tie in plan.ties:
         held = rows.held[tie]
-        if isinstance(held, HeldEntity):
+        if isinstance(held, spark_rows.HeldEntity):
             keys.append(_directed(sql.col(held.id_column), descending=False))
-            keys += [type_of(held).asc_nulls_first()] if held.type_column is not None else []
+            keys += (
+                [spark_rows.type_of(held).asc_nulls_first()] if held.type_column is not None else []
+            )
     return replace(rows, frame=rows.frame.orderBy(*keys)) if keys else rows
 
 
-def ordered_result(plan: Order, result: Result) -> Result:
+def ordered_result(plan: lp.Order, result: Result) -> Result:
     """Groups or distinct rows in the order of their columns."""
     keys: list[Column] = []
     if plan.ranking is not None:
         (name,) = (
-            each.column.name for each in result.projections if each.expression == plan.ranking
+            projection.column.name
+            for projection in result.projections
+            if projection.expression == plan.ranking
         )
         column = sql.col(result.columns[name])
-        keys.append(_directed(column, descending=not isinstance(plan.ranking, Distance)))
-    for each in plan.keys:
-        assert each.column is not None
-        column = sql.col(result.columns[each.column])
-        keys.append(_directed(column, descending=each.descending))
+        keys.append(_directed(column, descending=not isinstance(plan.ranking, ex.Distance)))
+    for key in plan.keys:
+        assert key.column is not None
+        column = sql.col(result.columns[key.column])
+        keys.append(_directed(column, descending=key.descending))
     for tie in plan.ties:
         keys += [each.asc_nulls_first() for each in result.identity(tie)]
     return replace(result, frame=result.frame.orderBy(*keys)) if keys else result
 
 
-def limited(plan: Limit, result: Result, run: Run) -> Result:
+def limited(plan: lp.Limit, result: Result, run: spark_rows.Run) -> Result:
     """At most so many rows after the first ones."""
     frame = result.frame
     wanted, skipped = count_of(plan.limit, run), count_of(plan.offset, run)
@@ -400,14 +398,14 @@ def _directed(column: Column, *, descending: bool) -> Column:
     return column.desc_nulls_last() if descending else column.asc_nulls_first()
 
 
-def _declared(each: TypedProjection, column: Column, run: Run) -> Column:
-    if isinstance(each.column.type, NodeOf | EdgeOf):
+def _declared(typed_projection: TypedProjection, column: Column, run: spark_rows.Run) -> Column:
+    if isinstance(typed_projection.column.type, NodeOf | EdgeOf):
         return column
-    return column.cast(spark_type_of(each.column.type, run.catalog))
+    return column.cast(spark_type_of(typed_projection.column.type, run.catalog))
 
 
 def query_frame(
-    graph: SparkTables, plan: Plan, *, catalog: Catalog, parameters: BoundParameters
+    graph: SparkTables, plan: lp.Plan, *, catalog: Catalog, parameters: BoundParameters
 ) -> DataFrame:
     """The rows of a query, in its order; columns have the names of the query.
 
@@ -418,7 +416,7 @@ def query_frame(
             make a vector.
         QueryFailedError: a job that ran while building found a value that cannot be computed.
     """
-    run = Run(graph=graph, catalog=catalog, parameters=parameters)
+    run = spark_rows.Run(graph=graph, catalog=catalog, parameters=parameters)
     with without_noise():
         return named(_Executor(run).result(plan))
 
@@ -426,88 +424,92 @@ def query_frame(
 class _Executor:
     """Every part of a plan is translated to rows once, however often it is used."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: spark_rows.Run) -> None:
         self._run = run
         self._expressions = Expressions(run)
         self._scans = Scans(run, self._expressions)
-        self._done: dict[tuple[int, int], Rows] = {}
+        self._done: dict[tuple[int, int], spark_rows.Rows] = {}
 
-    def result(self, plan: Plan) -> Result:
+    def result(self, plan: lp.Plan) -> Result:
         match plan:
-            case Project():
+            case lp.Project():
                 return projected(plan, self._rows(plan.input, None), self._run, self._expressions)
-            case Aggregate():
+            case lp.Aggregate():
                 return aggregated(plan, self._rows(plan.input, None), self._run, self._expressions)
-            case Distinct():
+            case lp.Distinct():
                 return distinct(self.result(plan.input), self._run)
-            case Order():
+            case lp.Order():
                 return ordered_result(plan, self.result(plan.input))
-            case Limit():
+            case lp.Limit():
                 return limited(plan, self.result(plan.input), self._run)
             case _:
                 raise AssertionError(f"{type(plan).__name__} gives no columns")
 
-    def _rows(self, plan: Plan, outer: Rows | None) -> Rows:
+    def _rows(self, plan: lp.Plan, outer: spark_rows.Rows | None) -> spark_rows.Rows:
         key = (id(plan), id(outer))
         if key not in self._done:
-            self._done[key] = self._made(plan, outer)
+            self._done[key] = self._make(plan, outer)
         return self._done[key]
 
-    def _made(self, plan: Plan, outer: Rows | None) -> Rows:  # noqa: C901, PLR0911, PLR0912
+    def _make(self, plan: lp.Plan, outer: spark_rows.Rows | None) -> spark_rows.Rows:  # noqa: C901, PLR0911, PLR0912
         match plan:
-            case Scan():
+            case lp.Scan():
                 return self._scans.nodes(plan)
-            case Outer():
+            case lp.Outer():
                 assert outer is not None
                 return outer
-            case Empty():
-                return nothing(self._run, plan.variables)
-            case Expand():
+            case lp.Empty():
+                return spark_rows.nothing(self._run, plan.variables)
+            case lp.Expand():
                 again = searches_levels(plan)
-                rows = self._settled(plan.input, outer) if again else self._rows(plan.input, outer)
+                rows = self._settle(plan.input, outer) if again else self._rows(plan.input, outer)
                 return expand(plan, rows, self._run, self._scans)
-            case Cross():
+            case lp.Cross():
                 left, right = self._rows(plan.left, outer), self._rows(plan.right, outer)
-                return Rows(frame=cross_join(left, right), held={**left.held, **right.held})
-            case Filter():
+                return spark_rows.Rows(
+                    frame=spark_rows.cross_join(left, right), held={**left.held, **right.held}
+                )
+            case lp.Filter():
                 rows = self._rows(plan.input, outer)
                 condition = self._expressions.column(plan.predicate, rows)
                 return replace(rows, frame=rows.frame.where(condition))
-            case Anti() | Optional():
+            case lp.Anti() | lp.Optional():
                 return self._block(plan, outer)
-            case Rank():
-                again = isinstance(plan.by, Fusion)
-                rows = self._settled(plan.input, outer) if again else self._rows(plan.input, outer)
+            case lp.Rank():
+                again = isinstance(plan.by, ex.Fusion)
+                rows = self._settle(plan.input, outer) if again else self._rows(plan.input, outer)
                 return ranked(plan, rows, self._run, self._expressions)
-            case Order():
+            case lp.Order():
                 return ordered_rows(plan, self._rows(plan.input, outer), self._expressions)
-            case Project() | Aggregate() | Distinct() | Limit():
+            case lp.Project() | lp.Aggregate() | lp.Distinct() | lp.Limit():
                 raise AssertionError(f"{type(plan).__name__} carries no variables")
             case _:
                 assert_never(plan)
 
-    def _block(self, plan: Anti | Optional, outer: Rows | None) -> Rows:
-        around = self._settled(source_of(plan), outer)
+    def _block(self, plan: lp.Anti | lp.Optional, outer: spark_rows.Rows | None) -> spark_rows.Rows:
+        around = self._settle(source_of(plan), outer)
         rows = self._rows(plan.input, outer)
-        start = copied(around, outer_variables(plan.inner), self._run.names)
+        start = spark_rows.copied(around, outer_variables(plan.inner), self._run.names)
         inner = self._rows(plan.inner, start)
-        if isinstance(plan, Anti):
+        if isinstance(plan, lp.Anti):
             return without_match(rows, start, inner)
         return with_matches(rows, start, inner, plan.introduced)
 
-    def _settled(self, plan: Plan, outer: Rows | None) -> Rows:
+    def _settle(self, plan: lp.Plan, outer: spark_rows.Rows | None) -> spark_rows.Rows:
         """Rows that are mentioned twice; computed now if a plan below mentions some twice too.
 
         Otherwise each mention would double the work below it.
         """
         rows = self._rows(plan, outer)
         if _repeats(plan):
-            with query_errors():
+            with spark_rows.query_errors():
                 rows = replace(rows, frame=rows.frame.localCheckpoint())
             self._done[id(plan), id(outer)] = rows
         return rows
 
 
-def _repeats(plan: Plan) -> bool:
-    own = isinstance(plan, Anti | Optional) or (isinstance(plan, Expand) and searches_levels(plan))
+def _repeats(plan: lp.Plan) -> bool:
+    own = isinstance(plan, lp.Anti | lp.Optional) or (
+        isinstance(plan, lp.Expand) and searches_levels(plan)
+    )
     return own or any(_repeats(each) for each in inputs_of(plan))

@@ -40,57 +40,15 @@ from omnigraph.engine.search import (
     scores,
     words_of,
 )
+from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.literals import known_column, spark_type_of
-from omnigraph.engine.spark.rows import (
-    Absent,
-    HeldEntity,
-    HeldPath,
-    Rows,
-    Run,
-    out_of_range,
-    property_column,
-    query_errors,
-    type_of,
-)
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
-from omnigraph.query.expressions import (
-    Aggregate,
-    And,
-    Arithmetic,
-    Comparison,
-    Constant,
-    Distance,
-    Entity,
-    Expression,
-    Fusion,
-    IsNull,
-    Membership,
-    Negation,
-    Not,
-    Now,
-    Or,
-    Parameter,
-    PartOfPath,
-    PathPart,
-    PropertyOf,
-    StringTest,
-    TextScore,
-    TextSearch,
-    TypeName,
-)
-from omnigraph.query.types import (
-    EdgeOf,
-    ExpressionType,
-    PathOf,
-    is_float,
-    is_integer,
-    is_number,
-    scalar_of,
-)
 from omnigraph.runner.session import without_noise
 from omnigraph.schema.catalog import ListType, Scalar, ScalarType
 
@@ -98,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-LeafColumn: TypeAlias = Callable[[Expression], "Column"]
+LeafColumn: TypeAlias = Callable[[ex.Expression], "Column"]
 
 LONG: Final = "bigint"
 UNSIGNED: Final = "decimal(20,0)"
@@ -111,15 +69,15 @@ _INTEGER_OPERATORS: Final = {
 }
 
 
-def integer_column(tree: Arithmetic | Negation, leaf: LeafColumn) -> Column:
+def integer_column(tree: ex.Arithmetic | ex.Negation, leaf: LeafColumn) -> Column:
     """The value of a tree of integer operations; `leaf` gives the columns below it."""
-    broken = [_is_out_of_range(each, leaf) for each in _segments(tree)]
-    return sql.when(reduce(or_, broken), out_of_range()).otherwise(_raw(tree, leaf))
+    broken = [_is_out_of_range(segment, leaf) for segment in _segments(tree)]
+    return sql.when(reduce(or_, broken), spark_rows.out_of_range()).otherwise(_raw(tree, leaf))
 
 
-def float_column(tree: Arithmetic | Negation, leaf: LeafColumn) -> Column:
+def float_column(tree: ex.Arithmetic | ex.Negation, leaf: LeafColumn) -> Column:
     """The value of one operation on floats."""
-    if isinstance(tree, Negation):
+    if isinstance(tree, ex.Negation):
         return sql.negative(leaf(tree.operand).cast(DOUBLE))
     left, right = leaf(tree.left).cast(DOUBLE), leaf(tree.right).cast(DOUBLE)
     match tree.operator:
@@ -134,50 +92,52 @@ def float_column(tree: Arithmetic | Negation, leaf: LeafColumn) -> Column:
             return sql.try_divide(left, right)
 
 
-def is_integer_operation(each: Expression) -> bool:
-    return isinstance(each, Arithmetic | Negation) and is_integer(each.type)
+def is_integer_operation(expression: ex.Expression) -> bool:
+    return isinstance(expression, ex.Arithmetic | ex.Negation) and qt.is_integer(expression.type)
 
 
-def integer_cast(each: Expression) -> str:
+def integer_cast(expression: ex.Expression) -> str:
     """The type in which an integer is computed and compared."""
-    return UNSIGNED if scalar_of(each.type) is Scalar.U64 else LONG
+    return UNSIGNED if qt.scalar_of(expression.type) is Scalar.U64 else LONG
 
 
-def _raw(each: Expression, leaf: LeafColumn) -> Column:
+def _raw(expression: ex.Expression, leaf: LeafColumn) -> Column:
     """The value, or null if it does not fit; unsigned operands are computed as decimals."""
-    if not isinstance(each, Arithmetic | Negation) or not is_integer(each.type):
-        return leaf(each).cast(integer_cast(each))
-    parts = _operands(each)
+    if not isinstance(expression, ex.Arithmetic | ex.Negation) or not qt.is_integer(
+        expression.type
+    ):
+        return leaf(expression).cast(integer_cast(expression))
+    parts = _operands(expression)
     unsigned = any(integer_cast(part) == UNSIGNED for part in parts)
     kind = UNSIGNED if unsigned else LONG
     columns = [_raw(part, leaf).cast(kind) for part in parts]
-    if isinstance(each, Negation):
+    if isinstance(expression, ex.Negation):
         result = sql.try_subtract(sql.lit(0).cast(kind), columns[0])
     else:
-        result = _INTEGER_OPERATORS[each.operator](*columns)
+        result = _INTEGER_OPERATORS[expression.operator](*columns)
     return result.try_cast(LONG) if unsigned else result
 
 
-def _is_out_of_range(segment: Expression, leaf: LeafColumn) -> Column:
-    present = [_raw(each, leaf).isNotNull() for each in _sources(segment)]
+def _is_out_of_range(segment: ex.Expression, leaf: LeafColumn) -> Column:
+    present = [_raw(source, leaf).isNotNull() for source in _sources(segment)]
     if _is_remainder(segment):
-        assert isinstance(segment, Arithmetic)
+        assert isinstance(segment, ex.Arithmetic)
         present.append(_raw(segment.right, leaf) != 0)
     return reduce(and_, [_raw(segment, leaf).isNull(), *present])
 
 
-def _segments(each: Expression) -> Iterator[Expression]:
+def _segments(expression: ex.Expression) -> Iterator[ex.Expression]:
     """The results that are checked: the whole, and the operands and uses of remainders."""
-    if not is_integer_operation(each):
+    if not is_integer_operation(expression):
         return
-    yield each
-    for source in _sources(each):
+    yield expression
+    for source in _sources(expression):
         yield from _segments(source)
 
 
-def _sources(segment: Expression) -> list[Expression]:
+def _sources(segment: ex.Expression) -> list[ex.Expression]:
     """The operands of a result: values and remainders; of a remainder its two operands."""
-    found: list[Expression] = []
+    found: list[ex.Expression] = []
     for part in _operands(segment):
         if _is_remainder(segment) or _is_remainder(part) or not is_integer_operation(part):
             found.append(part)
@@ -186,13 +146,17 @@ def _sources(segment: Expression) -> list[Expression]:
     return found
 
 
-def _operands(each: Expression) -> tuple[Expression, ...]:
-    assert isinstance(each, Arithmetic | Negation)
-    return (each.operand,) if isinstance(each, Negation) else (each.left, each.right)
+def _operands(expression: ex.Expression) -> tuple[ex.Expression, ...]:
+    assert isinstance(expression, ex.Arithmetic | ex.Negation)
+    return (
+        (expression.operand,)
+        if isinstance(expression, ex.Negation)
+        else (expression.left, expression.right)
+    )
 
 
-def _is_remainder(each: Expression) -> bool:
-    return isinstance(each, Arithmetic) and each.operator is BinaryOperator.REMAINDER
+def _is_remainder(expression: ex.Expression) -> bool:
+    return isinstance(expression, ex.Arithmetic) and expression.operator is BinaryOperator.REMAINDER
 
 
 _COUNTS: Final = "documents bigint, tokens bigint, holders array<bigint>"
@@ -208,16 +172,16 @@ _COUNTS_ARROW: Final = pa.schema(
 class Searches:
     """The search columns of one run; texts of a type are counted once per query text."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: spark_rows.Run) -> None:
         self._run = run
         self._corpora: dict[tuple[str, str, str], Corpus] = {}
 
-    def matching(self, search: TextSearch, rows: Rows) -> Column:
+    def matching(self, search: ex.TextSearch, rows: spark_rows.Rows) -> Column:
         """Whether each text matches; null if there is no text or no query."""
         query = known_value(search.query, self._run.parameters)
         edits = None if search.edits is None else known_value(search.edits, self._run.parameters)
         held = rows.held[search.field.variable]
-        if query is None or not isinstance(held, HeldEntity):
+        if query is None or not isinstance(held, spark_rows.HeldEntity):
             return sql.lit(None).cast("boolean")
         assert isinstance(query, str)
         assert edits is None or isinstance(edits, int)
@@ -226,11 +190,13 @@ class Searches:
         def answered(texts: pa.Array) -> pa.Array:
             return matches(texts, kind, wanted, most)
 
-        return _computed(answered, "boolean", sql.col(property_column(held, search.field.name)))
+        return _compute(
+            answered, "boolean", sql.col(spark_rows.property_column(held, search.field.name))
+        )
 
-    def score(self, ranking: Distance | TextScore, rows: Rows) -> Column:
+    def score(self, ranking: ex.Distance | ex.TextScore, rows: spark_rows.Rows) -> Column:
         """The distance or the relevance of each entity; null if it has none."""
-        if isinstance(ranking, Distance) and ranking.embed:
+        if isinstance(ranking, ex.Distance) and ranking.embed:
             raise InvalidInputError(
                 f"nearest on {ranking.field.name} has a text as its query, and no model "
                 "is available to embed it",
@@ -238,33 +204,37 @@ class Searches:
             )
         query = known_value(ranking.query, self._run.parameters)
         held = rows.held[ranking.field.variable]
-        if query is None or isinstance(held, Absent):
+        if query is None or isinstance(held, spark_rows.Absent):
             return sql.lit(None).cast("double")
-        assert isinstance(held, HeldEntity)
-        if isinstance(ranking, TextScore):
+        assert isinstance(held, spark_rows.HeldEntity)
+        if isinstance(ranking, ex.TextScore):
             assert isinstance(query, str)
             return self._relevance(ranking.field, query, held)
         assert isinstance(query, tuple)
-        return _distance(ranking, query, sql.col(property_column(held, ranking.field.name)))
+        return _distance(
+            ranking, query, sql.col(spark_rows.property_column(held, ranking.field.name))
+        )
 
-    def _relevance(self, field: PropertyOf, query: str, held: HeldEntity) -> Column:
+    def _relevance(
+        self, field: ex.PropertyOf, query: str, held_entity: spark_rows.HeldEntity
+    ) -> Column:
         """The score among all texts of the entity's own type."""
-        texts = sql.col(property_column(held, field.name))
-        by_type = {name: self._scored(name, field.name, query, texts) for name in held.types}
-        if held.type_column is None:
-            return by_type[held.types[0]]
+        texts = sql.col(spark_rows.property_column(held_entity, field.name))
+        by_type = {name: self._score(name, field.name, query, texts) for name in held_entity.types}
+        if held_entity.type_column is None:
+            return by_type[held_entity.types[0]]
         found = sql.lit(None).cast("double")
         for name, here in by_type.items():
-            found = sql.when(sql.col(held.type_column) == name, here).otherwise(found)
+            found = sql.when(sql.col(held_entity.type_column) == name, here).otherwise(found)
         return found
 
-    def _scored(self, type_name: str, field: str, query: str, texts: Column) -> Column:
+    def _score(self, type_name: str, field: str, query: str, texts: Column) -> Column:
         corpus = self._corpus(type_name, field, query)
 
         def scored(batch: pa.Array) -> pa.Array:
             return scores(batch, query, corpus)
 
-        return _computed(scored, "double", texts)
+        return _compute(scored, "double", texts)
 
     def _corpus(self, type_name: str, field: str, query: str) -> Corpus:
         key = (type_name, field, query)
@@ -272,11 +242,11 @@ class Searches:
             graph = self._run.graph
             is_node = type_name in self._run.catalog.nodes
             read = graph.nodes if is_node else graph.edges
-            self._corpora[key] = _counted(read(type_name, columns=[field]), query)
+            self._corpora[key] = _count(read(type_name, columns=[field]), query)
         return self._corpora[key]
 
 
-def _counted(texts: DataFrame, query: str) -> Corpus:
+def _count(texts: DataFrame, query: str) -> Corpus:
     words = words_of(query)
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -292,7 +262,7 @@ def _counted(texts: DataFrame, query: str) -> Corpus:
     holders = [
         sql.sum(sql.col("holders")[number]).alias(f"word{number}") for number in range(len(words))
     ]
-    with without_noise(), query_errors():
+    with without_noise(), spark_rows.query_errors():
         counted = texts.mapInArrow(count, _COUNTS)
         found = counted.agg(sql.sum("documents"), sql.sum("tokens"), *holders).collect()[0]
     documents, tokens, *held = (value or 0 for value in found)
@@ -300,7 +270,7 @@ def _counted(texts: DataFrame, query: str) -> Corpus:
     return Corpus(counts=counts, holders=dict(zip(words, held, strict=True)))
 
 
-def _distance(ranking: Distance, query: tuple[object, ...], vectors: Column) -> Column:
+def _distance(ranking: ex.Distance, query: tuple[object, ...], vectors: Column) -> Column:
     wanted = [float(each) for each in query if isinstance(each, int | float)]
     metric, size = ranking.metric, len(wanted)
 
@@ -310,10 +280,10 @@ def _distance(ranking: Distance, query: tuple[object, ...], vectors: Column) -> 
             return pa.nulls(len(batch), pa.float64())
         return distances(batch.cast(pa.list_(pa.float32(), size)), wanted, metric)
 
-    return _computed(measured, "double", vectors)
+    return _compute(measured, "double", vectors)
 
 
-def _computed(function: Callable[[pa.Array], pa.Array], kind: str, column: Column) -> Column:
+def _compute(function: Callable[[pa.Array], pa.Array], kind: str, column: Column) -> Column:
     with without_noise():
         return arrow_udf(function, kind)(column)  # type: ignore[no-any-return, call-overload]
 
@@ -336,140 +306,148 @@ _STRING_TESTS: Final[dict[BinaryOperator, Callable[[Column, Column], Column]]] =
 class Expressions:
     """The columns of one run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: spark_rows.Run) -> None:
         self._run = run
         self._searches = Searches(run)
 
-    def column(self, each: Expression, rows: Rows) -> Column:  # noqa: C901, PLR0911, PLR0912
+    def column(self, expression: ex.Expression, rows: spark_rows.Rows) -> Column:  # noqa: C901, PLR0911, PLR0912
         """The value of an expression in each row."""
-        match each:
-            case Constant() | Parameter() | Now():
-                return known_column(each, self._run.parameters)
-            case PropertyOf() | TypeName() | Entity() | PartOfPath():
-                return self._of_row(each, rows)
-            case Arithmetic() | Negation():
-                compute = integer_column if is_integer_operation(each) else float_column
-                return compute(each, lambda part: self.column(part, rows))
-            case Comparison() | StringTest() | Membership() | IsNull():
-                return self._condition(each, rows)
-            case Not():
-                return ~self.column(each.operand, rows)
-            case And():
-                return _balanced([self.column(one, rows) for one in each.operands], and_)
-            case Or():
-                return _balanced([self.column(one, rows) for one in each.operands], or_)
-            case TextSearch():
-                return self._searches.matching(each, rows)
-            case Distance() | TextScore() | Fusion():
-                return self.score(each, rows)
-            case Aggregate():
+        match expression:
+            case ex.Constant() | ex.Parameter() | ex.Now():
+                return known_column(expression, self._run.parameters)
+            case ex.PropertyOf() | ex.TypeName() | ex.Entity() | ex.PartOfPath():
+                return self._of_row(expression, rows)
+            case ex.Arithmetic() | ex.Negation():
+                compute = integer_column if is_integer_operation(expression) else float_column
+                return compute(expression, lambda part: self.column(part, rows))
+            case ex.Comparison() | ex.StringTest() | ex.Membership() | ex.IsNull():
+                return self._condition(expression, rows)
+            case ex.Not():
+                return ~self.column(expression.operand, rows)
+            case ex.And():
+                return _balanced(
+                    [self.column(operand, rows) for operand in expression.operands], and_
+                )
+            case ex.Or():
+                return _balanced(
+                    [self.column(operand, rows) for operand in expression.operands], or_
+                )
+            case ex.TextSearch():
+                return self._searches.matching(expression, rows)
+            case ex.Distance() | ex.TextScore() | ex.Fusion():
+                return self.score(expression, rows)
+            case ex.Aggregate():
                 raise AssertionError("an aggregate is a value of a group")
             case _:
-                assert_never(each)
+                assert_never(expression)
 
-    def score(self, each: Distance | TextScore | Fusion, rows: Rows) -> Column:
+    def score(self, each: ex.Distance | ex.TextScore | ex.Fusion, rows: spark_rows.Rows) -> Column:
         """The distance or the score; rows that are ranked by it carry it already."""
         if each in rows.scores:
             return sql.col(rows.scores[each])
-        assert not isinstance(each, Fusion), "a fusion is known for ranked rows only"
+        assert not isinstance(each, ex.Fusion), "a fusion is known for ranked rows only"
         return self._searches.score(each, rows)
 
-    def _of_row(self, each: PropertyOf | TypeName | Entity | PartOfPath, rows: Rows) -> Column:
+    def _of_row(
+        self, each: ex.PropertyOf | ex.TypeName | ex.Entity | ex.PartOfPath, rows: spark_rows.Rows
+    ) -> Column:
         held = rows.held[each.variable]
-        if isinstance(held, Absent):
+        if isinstance(held, spark_rows.Absent):
             return sql.lit(None).cast(spark_type_of(each.type, self._run.catalog))
         match each:
-            case PropertyOf():
-                assert isinstance(held, HeldEntity)
-                return sql.col(property_column(held, each.name))
-            case TypeName():
-                assert isinstance(held, HeldEntity)
-                return type_of(held)
-            case Entity():
-                assert isinstance(held, HeldEntity)
+            case ex.PropertyOf():
+                assert isinstance(held, spark_rows.HeldEntity)
+                return sql.col(spark_rows.property_column(held, each.name))
+            case ex.TypeName():
+                assert isinstance(held, spark_rows.HeldEntity)
+                return spark_rows.type_of(held)
+            case ex.Entity():
+                assert isinstance(held, spark_rows.HeldEntity)
                 return self._struct(each, held)
-            case PartOfPath():
-                assert isinstance(held, HeldPath)
+            case ex.PartOfPath():
+                assert isinstance(held, spark_rows.HeldPath)
                 return _part(each.part, held)
             case _:
                 assert_never(each)
 
-    def _struct(self, each: Entity, held: HeldEntity) -> Column:
-        ends = (SOURCE_COLUMN, TARGET_COLUMN) if isinstance(each.type, EdgeOf) else ()
+    def _struct(self, entity: ex.Entity, held_entity: spark_rows.HeldEntity) -> Column:
+        ends = (SOURCE_COLUMN, TARGET_COLUMN) if isinstance(entity.type, qt.EdgeOf) else ()
         properties = [
-            sql.col(held.properties[one.name]).alias(one.name)
-            for one in struct_properties(each.type, self._run.catalog)
+            sql.col(held_entity.properties[struct_property.name]).alias(struct_property.name)
+            for struct_property in struct_properties(entity.type, self._run.catalog)
         ]
         whole = sql.struct(
-            sql.col(held.id_column).alias(ID_COLUMN),
-            type_of(held).alias(TYPE_FIELD),
-            *(sql.col(held.properties[name]).alias(name) for name in ends),
+            sql.col(held_entity.id_column).alias(ID_COLUMN),
+            spark_rows.type_of(held_entity).alias(TYPE_FIELD),
+            *(sql.col(held_entity.properties[name]).alias(name) for name in ends),
             (sql.struct(*properties)).alias(PROPERTIES_FIELD),
         )
-        return sql.when(sql.col(held.id_column).isNotNull(), whole)
+        return sql.when(sql.col(held_entity.id_column).isNotNull(), whole)
 
-    def _condition(self, each: Comparison | StringTest | Membership | IsNull, rows: Rows) -> Column:
+    def _condition(
+        self, each: ex.Comparison | ex.StringTest | ex.Membership | ex.IsNull, rows: spark_rows.Rows
+    ) -> Column:
         match each:
-            case Comparison():
+            case ex.Comparison():
                 left, right = self.column(each.left, rows), self.column(each.right, rows)
                 common = _common_type(each.left.type, each.right.type)
                 if common is not None:
                     left, right = left.cast(common), right.cast(common)
                 return _COMPARISONS[each.operator](left, right)
-            case StringTest():
+            case ex.StringTest():
                 text, part = self.column(each.text, rows), self.column(each.part, rows)
                 return _STRING_TESTS[each.operator](text, part)
-            case Membership():
+            case ex.Membership():
                 return self._membership(each, rows)
-            case IsNull():
+            case ex.IsNull():
                 missing = self._is_missing(each.operand, rows)
                 return ~missing if each.negated else missing
             case _:
                 assert_never(each)
 
-    def _membership(self, each: Membership, rows: Rows) -> Column:
-        item, kind = self.column(each.item, rows), each.collection.type
+    def _membership(self, membership: ex.Membership, rows: spark_rows.Rows) -> Column:
+        item, kind = self.column(membership.item, rows), membership.collection.type
         if not isinstance(kind, ListType):
             # The empty list has no type of its own.
-            items = sql.array().cast(ArrayType(spark_type_of(each.item.type, None)))
+            items = sql.array().cast(ArrayType(spark_type_of(membership.item.type, None)))
             return sql.array_contains(items, item)
-        items = self.column(each.collection, rows)
-        common = _common_type(each.item.type, ScalarType(scalar=kind.item))
+        items = self.column(membership.collection, rows)
+        common = _common_type(membership.item.type, ScalarType(scalar=kind.item))
         if common is not None:
             item, items = item.cast(common), items.cast(f"array<{common}>")
         return sql.array_contains(items, item)
 
-    def _is_missing(self, operand: Expression, rows: Rows) -> Column:
-        if not isinstance(operand, Entity) and not isinstance(operand.type, PathOf):
+    def _is_missing(self, operand: ex.Expression, rows: spark_rows.Rows) -> Column:
+        if not isinstance(operand, ex.Entity) and not isinstance(operand.type, qt.PathOf):
             return self.column(operand, rows).isNull()
-        assert isinstance(operand, Entity)
+        assert isinstance(operand, ex.Entity)
         held = rows.held[operand.variable]
-        if isinstance(held, Absent):
+        if isinstance(held, spark_rows.Absent):
             return sql.lit(True)  # noqa: FBT003 - a value, not a switch
-        name = held.nodes if isinstance(held, HeldPath) else held.id_column
+        name = held.nodes if isinstance(held, spark_rows.HeldPath) else held.id_column
         return sql.col(name).isNull()
 
 
-def _part(part: PathPart, held: HeldPath) -> Column:
+def _part(part: ex.PathPart, held_path: spark_rows.HeldPath) -> Column:
     match part:
-        case PathPart.LENGTH:
-            return sql.array_size(held.edges)
-        case PathPart.NODES:
-            return sql.col(held.nodes)
-        case PathPart.EDGES:
-            return sql.col(held.edges)
+        case ex.PathPart.LENGTH:
+            return sql.array_size(held_path.edges)
+        case ex.PathPart.NODES:
+            return sql.col(held_path.nodes)
+        case ex.PathPart.EDGES:
+            return sql.col(held_path.edges)
         case _:
             assert_never(part)
 
 
-def _common_type(one: ExpressionType, other: ExpressionType) -> str | None:
+def _common_type(expression_type: qt.ExpressionType, other: qt.ExpressionType) -> str | None:
     """The common type of two numbers; None for values of one type."""
-    if not is_number(one) or not is_number(other):
+    if not qt.is_number(expression_type) or not qt.is_number(other):
         return None
-    if is_float(one) or is_float(other):
+    if qt.is_float(expression_type) or qt.is_float(other):
         return DOUBLE
-    assert is_integer(one)
-    return UNSIGNED if Scalar.U64 in (scalar_of(one), scalar_of(other)) else LONG
+    assert qt.is_integer(expression_type)
+    return UNSIGNED if Scalar.U64 in (qt.scalar_of(expression_type), qt.scalar_of(other)) else LONG
 
 
 def _balanced(columns: Sequence[Column], join: Callable[[Column, Column], Column]) -> Column:

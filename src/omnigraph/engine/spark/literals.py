@@ -14,17 +14,10 @@ from pyspark.sql import functions as sql
 from pyspark.sql import types as spark_types
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.query import types as qt
 from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
 from omnigraph.query.expressions import Constant, Now, Parameter
-from omnigraph.query.types import (
-    EdgeOf,
-    EntityType,
-    ExpressionType,
-    NodeOf,
-    NullType,
-    PathOf,
-)
 from omnigraph.runner.types import property_spark_type
 from omnigraph.schema.catalog import Catalog, EnumType, ListType, ScalarType, VectorType
 
@@ -59,29 +52,31 @@ def literal(value: BoundValue, kind: spark_types.DataType) -> Column:
     return sql.lit(value).cast(kind)
 
 
-def spark_type_of(each: ExpressionType, catalog: Catalog | None) -> spark_types.DataType:
+def spark_type_of(
+    expression_type: qt.ExpressionType, catalog: Catalog | None
+) -> spark_types.DataType:
     """The Spark type of values; a node or an edge, for which the catalog counts, is a struct."""
-    match each:
+    match expression_type:
         case ScalarType() | ListType() | EnumType() | VectorType():
-            return property_spark_type(each)
-        case NullType():
+            return property_spark_type(expression_type)
+        case qt.NullType():
             return spark_types.StringType()
-        case NodeOf() | EdgeOf():
+        case qt.NodeOf() | qt.EdgeOf():
             assert catalog is not None
-            return entity_type(each, catalog)
-        case PathOf():
+            return entity_type(expression_type, catalog)
+        case qt.PathOf():
             raise AssertionError("a path has no value of its own")
         case _:
-            assert_never(each)
+            assert_never(expression_type)
 
 
-def entity_type(entity: EntityType, catalog: Catalog) -> spark_types.StructType:
+def entity_type(entity: qt.EntityType, catalog: Catalog) -> spark_types.StructType:
     """The struct of a node or an edge, in the order of its Arrow type."""
-    ends = (SOURCE_COLUMN, TARGET_COLUMN) if isinstance(entity, EdgeOf) else ()
+    ends = (SOURCE_COLUMN, TARGET_COLUMN) if isinstance(entity, qt.EdgeOf) else ()
     text = spark_types.StringType()
     properties = [
-        spark_types.StructField(each.name, property_spark_type(each.type))
-        for each in struct_properties(entity, catalog)
+        spark_types.StructField(struct_property.name, property_spark_type(struct_property.type))
+        for struct_property in struct_properties(entity, catalog)
     ]
     return spark_types.StructType(
         [

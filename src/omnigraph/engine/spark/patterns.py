@@ -34,47 +34,13 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pyspark.sql import functions as sql
 
 from omnigraph.engine.access.conditions import lance_filter
+from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.expressions import Expressions
-from omnigraph.engine.spark.rows import (
-    Absent,
-    Held,
-    HeldEntity,
-    HeldPath,
-    Names,
-    Rows,
-    Run,
-    block_join,
-    columns_of,
-    identity_of,
-    inner_join,
-    is_small,
-    nothing,
-    query_errors,
-    semi_join,
-)
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan as lp
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters
-from omnigraph.query.expressions import (
-    Comparison,
-    Constant,
-    Expression,
-    Parameter,
-    PropertyOf,
-    conjuncts,
-    walk,
-)
-from omnigraph.query.plan import (
-    Anti,
-    Cross,
-    Expand,
-    Filter,
-    Optional,
-    Outer,
-    Plan,
-    Scan,
-    variables_bound,
-)
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.query.types import BLOB
 from omnigraph.runner.session import without_noise
@@ -101,21 +67,21 @@ class Steps:
     end: str
     bytes_most: int
     edge_id: str | None = None
-    edge: HeldEntity | None = None
+    edge: spark_rows.HeldEntity | None = None
 
 
 class Scans:
     """The tables of one run."""
 
-    def __init__(self, run: Run, expressions: Expressions) -> None:
+    def __init__(self, run: spark_rows.Run, expressions: Expressions) -> None:
         self._run = run
         self._expressions = expressions
 
-    def nodes(self, plan: Scan) -> Rows:
+    def nodes(self, plan: lp.Scan) -> spark_rows.Rows:
         """The nodes that a scan gives."""
         run = self._run
         if not plan.types:
-            return nothing(run, (plan.variable,))
+            return spark_rows.nothing(run, (plan.variable,))
         read = _read(self._common_properties(plan.types), plan.columns, plan.predicate)
         columns = [ID_COLUMN, *read]
         fresh = [run.names.fresh() for _ in columns]
@@ -126,7 +92,7 @@ class Scans:
             frame = run.graph.nodes(each, columns=columns, where=where).toDF(*fresh)
             typed = () if type_column is None else (sql.lit(each).alias(type_column),)
             frames.append(frame.select("*", *typed))
-        held = HeldEntity(
+        held = spark_rows.HeldEntity(
             id_column=fresh[0],
             types=plan.types,
             type_column=type_column,
@@ -134,14 +100,14 @@ class Scans:
         )
         one = _names_one_id(plan.predicate)
         rows = sum(1 if one else self._row_count(node_table_key(each)) for each in plan.types)
-        found = Rows(
+        found = spark_rows.Rows(
             frame=reduce(lambda above, below: above.unionAll(below), frames),
             held={plan.variable: held},
             bytes_most=rows * _row_bytes(read),
         )
-        return self._filtered(found, plan.predicate)
+        return self._filter(found, plan.predicate)
 
-    def steps(self, plan: Expand, *, with_id: bool = False) -> Steps:
+    def steps(self, plan: lp.Expand, *, with_id: bool = False) -> Steps:
         """The steps that edges allow, from the start of a hop to its end."""
         run = self._run
         read: Mapping[str, Property] = {}
@@ -162,9 +128,11 @@ class Scans:
         )
         if plan.edge_variable is not None:
             properties = {name: column for name, column in fresh.items() if name != ID_COLUMN}
-            edge = HeldEntity(id_column=fresh[ID_COLUMN], types=(plan.edge,), properties=properties)
-            rows = Rows(frame=frame, held={plan.edge_variable: edge})
-            frame = self._filtered(rows, plan.edge_predicate).frame
+            edge = spark_rows.HeldEntity(
+                id_column=fresh[ID_COLUMN], types=(plan.edge,), properties=properties
+            )
+            rows = spark_rows.Rows(frame=frame, held={plan.edge_variable: edge})
+            frame = self._filter(rows, plan.edge_predicate).frame
             found = replace(found, frame=frame, edge=edge)
         return self._directed(found, plan.direction)
 
@@ -189,7 +157,7 @@ class Scans:
         frame = steps.frame.select("*", sql.inline(ways).alias(start, end))
         return replace(steps, frame=frame, start=start, end=end, bytes_most=2 * steps.bytes_most)
 
-    def _filtered(self, rows: Rows, predicate: Expression | None) -> Rows:
+    def _filter(self, rows: spark_rows.Rows, predicate: ex.Expression | None) -> spark_rows.Rows:
         if predicate is None:
             return rows
         condition = self._expressions.column(predicate, rows)
@@ -210,35 +178,35 @@ class Scans:
 
 
 def _read(
-    declared: Mapping[str, Property], later: Iterable[str] | None, predicate: Expression | None
+    declared: Mapping[str, Property], later: Iterable[str] | None, predicate: ex.Expression | None
 ) -> Mapping[str, Property]:
     """The properties that a condition or a later step reads; all if `later` is None."""
     readable = {name: each for name, each in declared.items() if each.type != BLOB}
     if later is None:
         return readable
-    inside = () if predicate is None else walk(predicate)
-    wanted = {*later, *(each.name for each in inside if isinstance(each, PropertyOf))}
+    inside = () if predicate is None else ex.walk(predicate)
+    wanted = {*later, *(each.name for each in inside if isinstance(each, ex.PropertyOf))}
     return {name: each for name, each in readable.items() if name in wanted}
 
 
-def _where(predicate: Expression | None, parameters: BoundParameters) -> str | None:
+def _where(predicate: ex.Expression | None, parameters: BoundParameters) -> str | None:
     return None if predicate is None else lance_filter(predicate, parameters)
 
 
-def _names_one_id(predicate: Expression | None) -> bool:
+def _names_one_id(predicate: ex.Expression | None) -> bool:
     """Whether only one entity of a type can meet the condition."""
     if predicate is None:
         return False
     equal = [
         (one, other)
-        for each in conjuncts(predicate)
-        if isinstance(each, Comparison) and each.operator is BinaryOperator.EQUAL
-        for one, other in ((each.left, each.right), (each.right, each.left))
+        for conjunct in ex.conjuncts(predicate)
+        if isinstance(conjunct, ex.Comparison) and conjunct.operator is BinaryOperator.EQUAL
+        for one, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left))
     ]
     return any(
-        isinstance(one, PropertyOf)
+        isinstance(one, ex.PropertyOf)
         and one.name == ID_COLUMN
-        and isinstance(other, Constant | Parameter)
+        and isinstance(other, ex.Constant | ex.Parameter)
         for one, other in equal
     )
 
@@ -261,11 +229,11 @@ class Reached:
     frame: DataFrame
     start: str
     end: str
-    path: HeldPath | None = None
+    path: spark_rows.HeldPath | None = None
     bytes_most: int | None = None
 
 
-def neighbours(plan: Expand, steps: Steps, names: Names) -> Reached:
+def neighbours(plan: lp.Expand, steps: Steps, names: spark_rows.Names) -> Reached:
     """Every pair of nodes that one step joins, once."""
     start, end = sql.col(steps.start), sql.col(steps.end)
     if plan.path_variable is None:
@@ -276,7 +244,7 @@ def neighbours(plan: Expand, steps: Steps, names: Names) -> Reached:
             bytes_most=steps.bytes_most,
         )
     assert steps.edge_id is not None
-    path = HeldPath(nodes=names.fresh(), edges=names.fresh())
+    path = spark_rows.HeldPath(nodes=names.fresh(), edges=names.fresh())
     nodes = sql.array(end, start) if plan.turned else sql.array(start, end)
     least = steps.frame.groupBy(start, end).agg(sql.min(steps.edge_id).alias(path.edges))
     frame = least.select(
@@ -287,7 +255,7 @@ def neighbours(plan: Expand, steps: Steps, names: Names) -> Reached:
     )
 
 
-def search(plan: Expand, starts: DataFrame, steps: Steps, names: Names) -> Reached:
+def search(plan: lp.Expand, starts: DataFrame, steps: Steps, names: spark_rows.Names) -> Reached:
     """What is reached from the starts, a frame of one column, within the bounds of the hop."""
     (start,) = starts.columns
     return _Search(plan, steps, names).run(starts, start)
@@ -296,14 +264,14 @@ def search(plan: Expand, starts: DataFrame, steps: Steps, names: Names) -> Reach
 class _Search:
     """One search; its rows hold a start, a node, and the best way known between them."""
 
-    def __init__(self, plan: Expand, steps: Steps, names: Names) -> None:
+    def __init__(self, plan: lp.Expand, steps: Steps, names: spark_rows.Names) -> None:
         self._plan = plan
         self._steps = steps
         self._start, self._node, self._loop = names.fresh(), names.fresh(), names.fresh()
         self._distance, self._found = names.fresh(), names.fresh()
-        self._path: HeldPath | None = None
+        self._path: spark_rows.HeldPath | None = None
         if plan.path_variable is not None:
-            self._path = HeldPath(nodes=names.fresh(), edges=names.fresh())
+            self._path = spark_rows.HeldPath(nodes=names.fresh(), edges=names.fresh())
 
     def run(self, starts: DataFrame, start: str) -> Reached:
         found = starts.select(
@@ -317,7 +285,7 @@ class _Search:
             found = self._level(found, level)
             if lazy:
                 continue
-            with without_noise(), query_errors():
+            with without_noise(), spark_rows.query_errors():
                 found = found.localCheckpoint()
                 if found.where(sql.col(self._found)[self._distance] == level + 1).isEmpty():
                     break
@@ -330,14 +298,18 @@ class _Search:
             parts += [nodes.alias(self._path.nodes), edges.alias(self._path.edges)]
         return sql.struct(*parts)
 
-    def _level(self, found: DataFrame, level: int) -> DataFrame:
+    def _level(self, data_frame: DataFrame, level: int) -> DataFrame:
         """All nodes found, and those reached from the newest of them."""
         steps = self._steps
         newest = sql.col(self._found)[self._distance] == level
         right = (
-            sql.broadcast(steps.frame) if is_small(steps.bytes_most) else steps.frame.hint("merge")
+            sql.broadcast(steps.frame)
+            if spark_rows.is_small(steps.bytes_most)
+            else steps.frame.hint("merge")
         )
-        joined = found.join(right, (sql.col(self._node) == sql.col(steps.start)) & newest, "left")
+        joined = data_frame.join(
+            right, (sql.col(self._node) == sql.col(steps.start)) & newest, "left"
+        )
         stayed = self._row(sql.col(self._node), sql.col(self._loop), sql.col(self._found))
         moved = self._row(sql.col(steps.end), self._loop_edge(level), self._longer(level))
         went = sql.col(steps.end).isNotNull()
@@ -373,12 +345,12 @@ class _Search:
             return self._way(distance, nodes=sql.concat(end, nodes), edges=sql.concat(edge, edges))
         return self._way(distance, nodes=sql.concat(nodes, end), edges=sql.concat(edges, edge))
 
-    def _within_bounds(self, found: DataFrame) -> Reached:
+    def _within_bounds(self, data_frame: DataFrame) -> Reached:
         plan, start, node = self._plan, sql.col(self._start), sql.col(self._node)
         loop = (start == node) & sql.col(self._loop).isNotNull() & sql.lit(plan.minimum == 1)
         distance = sql.col(self._found)[self._distance]
         other = (start != node) & distance.between(plan.minimum, plan.maximum)
-        kept = found.where(loop | other)
+        kept = data_frame.where(loop | other)
         columns = [start, node]
         if self._path is not None:
             way, edges = sql.col(self._found), sql.array(sql.col(self._loop))
@@ -395,101 +367,115 @@ def _no_ids() -> Column:
     return sql.array().cast("array<string>")
 
 
-def searches_levels(plan: Expand) -> bool:
+def searches_levels(plan: lp.Expand) -> bool:
     """Whether a hop is a search from each start, which uses the rows before it twice."""
     chains = plan.start_type == plan.end_type
     return plan.edge_variable is None and chains and plan.maximum > 1
 
 
-def expand(plan: Expand, rows: Rows, run: Run, scans: Scans) -> Rows:
+def expand(
+    plan: lp.Expand, rows: spark_rows.Rows, run: spark_rows.Run, scans: Scans
+) -> spark_rows.Rows:
     """The rows with the nodes that are reached from them."""
     ends = [(plan.start, plan.start_type)]
     ends += [(plan.end, plan.end_type)] if plan.end_bound else []
     chains = plan.start_type == plan.end_type
-    if (plan.minimum > 1 and not chains) or not all(_can_be(rows, *each) for each in ends):
-        return nothing(run, variables_bound(plan))
-    for each in ends:
-        rows = _of_type(rows, *each)
+    if (plan.minimum > 1 and not chains) or not all(_can_be(rows, *end) for end in ends):
+        return spark_rows.nothing(run, lp.variables_bound(plan))
+    for end in ends:
+        rows = _of_type(rows, *end)
     steps = scans.steps(plan, with_id=plan.path_variable is not None)
     if plan.edge_variable is not None:
         assert steps.edge is not None
         reached = Reached(
             frame=steps.frame, start=steps.start, end=steps.end, bytes_most=steps.bytes_most
         )
-        return _joined(plan, rows, reached, scans, {plan.edge_variable: steps.edge})
+        return _join(plan, rows, reached, scans, {plan.edge_variable: steps.edge})
     if searches_levels(plan):
         starts = rows.frame.select(_start_of(plan, rows)).distinct()
         reached = search(plan, starts, steps, run.names)
     else:
         reached = neighbours(plan, steps, run.names)
     if plan.path_variable is None:
-        return _joined(plan, rows, reached, scans, {})
+        return _join(plan, rows, reached, scans, {})
     assert reached.path is not None
-    return _joined(plan, rows, reached, scans, {plan.path_variable: reached.path})
+    return _join(plan, rows, reached, scans, {plan.path_variable: reached.path})
 
 
-def _can_be(rows: Rows, variable: str, type_name: str) -> bool:
+def _can_be(rows: spark_rows.Rows, variable: str, type_name: str) -> bool:
     held = rows.held[variable]
-    return isinstance(held, HeldEntity) and type_name in held.types
+    return isinstance(held, spark_rows.HeldEntity) and type_name in held.types
 
 
-def _of_type(rows: Rows, variable: str, type_name: str) -> Rows:
+def _of_type(rows: spark_rows.Rows, variable: str, type_name: str) -> spark_rows.Rows:
     held = rows.held[variable]
-    assert isinstance(held, HeldEntity)
+    assert isinstance(held, spark_rows.HeldEntity)
     if held.type_column is None:
         return rows
     return replace(rows, frame=rows.frame.where(sql.col(held.type_column) == type_name))
 
 
-def _start_of(plan: Expand, rows: Rows) -> str:
+def _start_of(plan: lp.Expand, rows: spark_rows.Rows) -> str:
     held = rows.held[plan.start]
-    assert isinstance(held, HeldEntity)
+    assert isinstance(held, spark_rows.HeldEntity)
     return held.id_column
 
 
-def _joined(plan: Expand, rows: Rows, reached: Reached, scans: Scans, new: dict[str, Held]) -> Rows:
+def _join(
+    plan: lp.Expand,
+    rows: spark_rows.Rows,
+    reached: Reached,
+    scans: Scans,
+    new: dict[str, spark_rows.Held],
+) -> spark_rows.Rows:
     keys = [(_start_of(plan, rows), reached.start)]
     if not plan.end_bound:
-        frame = inner_join(rows, reached.frame, keys, right_bytes=reached.bytes_most)
+        frame = spark_rows.inner_join(rows, reached.frame, keys, right_bytes=reached.bytes_most)
         return _with_end(plan, _wider(rows, frame, new), reached, scans)
     end = rows.held[plan.end]
-    assert isinstance(end, HeldEntity)
+    assert isinstance(end, spark_rows.HeldEntity)
     keys.append((end.id_column, reached.end))
     if new:
-        frame = inner_join(rows, reached.frame, keys, right_bytes=reached.bytes_most)
+        frame = spark_rows.inner_join(rows, reached.frame, keys, right_bytes=reached.bytes_most)
     else:
-        frame = semi_join(rows.frame, reached.frame, keys, right_bytes=reached.bytes_most)
+        frame = spark_rows.semi_join(
+            rows.frame, reached.frame, keys, right_bytes=reached.bytes_most
+        )
     return _wider(rows, frame, new)
 
 
-def _wider(rows: Rows, frame: DataFrame, new: dict[str, Held]) -> Rows:
+def _wider(
+    rows: spark_rows.Rows, frame: DataFrame, new: dict[str, spark_rows.Held]
+) -> spark_rows.Rows:
     return replace(rows, frame=frame, held={**rows.held, **new}, bytes_most=None)
 
 
-def _with_end(plan: Expand, rows: Rows, reached: Reached, scans: Scans) -> Rows:
+def _with_end(
+    plan: lp.Expand, rows: spark_rows.Rows, reached: Reached, scans: Scans
+) -> spark_rows.Rows:
     """The reached node; its table is read only if one of its properties is used."""
     if plan.columns == () and plan.predicate is None:
-        end: Held = HeldEntity(id_column=reached.end, types=(plan.end_type,))
+        end: spark_rows.Held = spark_rows.HeldEntity(id_column=reached.end, types=(plan.end_type,))
         return _wider(rows, rows.frame, {plan.end: end})
-    scan = Scan(
+    scan = lp.Scan(
         variable=plan.end, types=(plan.end_type,), predicate=plan.predicate, columns=plan.columns
     )
     nodes = scans.nodes(scan)
     end = nodes.held[plan.end]
-    assert isinstance(end, HeldEntity)
+    assert isinstance(end, spark_rows.HeldEntity)
     keys = [(reached.end, end.id_column)]
-    frame = inner_join(rows, nodes.frame, keys, right_bytes=nodes.bytes_most)
+    frame = spark_rows.inner_join(rows, nodes.frame, keys, right_bytes=nodes.bytes_most)
     return _wider(rows, frame, {plan.end: end})
 
 
-def outer_variables(inner: Plan) -> tuple[str, ...]:
+def outer_variables(inner: lp.Plan) -> tuple[str, ...]:
     """What a block reads from outside."""
     match inner:
-        case Outer():
+        case lp.Outer():
             return inner.variables
-        case Expand() | Filter() | Anti() | Optional():
+        case lp.Expand() | lp.Filter() | lp.Anti() | lp.Optional():
             return outer_variables(inner.input)
-        case Cross():
+        case lp.Cross():
             return tuple(
                 dict.fromkeys((*outer_variables(inner.left), *outer_variables(inner.right)))
             )
@@ -497,7 +483,7 @@ def outer_variables(inner: Plan) -> tuple[str, ...]:
             return ()
 
 
-def source_of(plan: Anti | Optional) -> Plan:
+def source_of(plan: lp.Anti | lp.Optional) -> lp.Plan:
     """The lowest plan that has every variable the block reads.
 
     It may have more rows than the input of the block, but other blocks between the two are not
@@ -505,40 +491,51 @@ def source_of(plan: Anti | Optional) -> Plan:
     """
     needed = frozenset(outer_variables(plan.inner))
     source = plan.input
-    while isinstance(source, Anti | Optional) and needed <= variables_bound(source.input):
+    while isinstance(source, lp.Anti | lp.Optional) and needed <= lp.variables_bound(source.input):
         source = source.input
     return source
 
 
-def without_match(rows: Rows, outer: Rows, inner: Rows) -> Rows:
+def without_match(
+    rows: spark_rows.Rows, outer: spark_rows.Rows, inner: spark_rows.Rows
+) -> spark_rows.Rows:
     """The rows for which the block, started from `outer`, found nothing."""
     if not _can_match(outer, inner):
         return rows
     found = inner.frame.select(*(other for _, other in _keys(rows, outer)))
-    return replace(rows, frame=block_join(rows.frame, found, _keys(rows, outer), "left_anti"))
+    return replace(
+        rows, frame=spark_rows.block_join(rows.frame, found, _keys(rows, outer), "left_anti")
+    )
 
 
-def with_matches(rows: Rows, outer: Rows, inner: Rows, introduced: tuple[str, ...]) -> Rows:
+def with_matches(
+    rows: spark_rows.Rows,
+    outer: spark_rows.Rows,
+    inner: spark_rows.Rows,
+    introduced: tuple[str, ...],
+) -> spark_rows.Rows:
     """Each row with every match of the block, or once with the new variables null."""
     if not _can_match(outer, inner):
-        return replace(rows, held={**rows.held, **dict.fromkeys(introduced, Absent())})
+        return replace(rows, held={**rows.held, **dict.fromkeys(introduced, spark_rows.Absent())})
     new = {name: inner.held[name] for name in introduced}
     keys = _keys(rows, outer)
-    columns = [column for each in new.values() for column in columns_of(each)]
+    columns = [column for each in new.values() for column in spark_rows.columns_of(each)]
     found = inner.frame.select(*dict.fromkeys((*(other for _, other in keys), *columns)))
-    frame = block_join(rows.frame, found, keys, "left")
+    frame = spark_rows.block_join(rows.frame, found, keys, "left")
     return replace(rows, frame=frame, held={**rows.held, **new}, bytes_most=None)
 
 
-def _can_match(outer: Rows, inner: Rows) -> bool:
+def _can_match(outer: spark_rows.Rows, inner: spark_rows.Rows) -> bool:
     """Whether the block kept the rows it started from; one that is empty beforehand did not."""
     return all(inner.held.get(name) == held for name, held in outer.held.items())
 
 
-def _keys(rows: Rows, outer: Rows) -> list[tuple[str, str]]:
+def _keys(rows: spark_rows.Rows, outer: spark_rows.Rows) -> list[tuple[str, str]]:
     """Pairs of columns that identify the variables on both sides."""
     return [
         pair
         for name, held in outer.held.items()
-        for pair in zip(identity_of(rows.held[name]), identity_of(held), strict=True)
+        for pair in zip(
+            spark_rows.identity_of(rows.held[name]), spark_rows.identity_of(held), strict=True
+        )
     ]

@@ -34,15 +34,13 @@ from omnigraph.errors import QueryFailedError
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.expressions import Ranking
-from omnigraph.runner.scan import job_errors
+from omnigraph.runner.scan import SparkTables, job_errors
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
-
-    from omnigraph.runner.scan import SparkTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,17 +130,17 @@ def identity_of(held: Held) -> tuple[str, ...]:
             assert_never(held)
 
 
-def property_column(held: HeldEntity, name: str) -> str:
+def property_column(held_entity: HeldEntity, name: str) -> str:
     """The column of a property, or of the id."""
-    return held.id_column if name == ID_COLUMN else held.properties[name]
+    return held_entity.id_column if name == ID_COLUMN else held_entity.properties[name]
 
 
-def type_of(held: HeldEntity) -> Column:
+def type_of(held_entity: HeldEntity) -> Column:
     """The name of the type of an entity, null where there is none."""
-    if held.type_column is not None:
-        return sql.col(held.type_column)
-    (only,) = held.types
-    return sql.when(sql.col(held.id_column).isNotNull(), sql.lit(only))
+    if held_entity.type_column is not None:
+        return sql.col(held_entity.type_column)
+    (only,) = held_entity.types
+    return sql.when(sql.col(held_entity.id_column).isNotNull(), sql.lit(only))
 
 
 def nothing(run: Run, variables: Iterable[str]) -> Rows:
@@ -156,7 +154,7 @@ def copied(rows: Rows, variables: Iterable[str], names: Names) -> Rows:
 
     The properties of an entity follow from its identity, so that identities are compared alone.
     """
-    held = {each: rows.held[each] for each in variables}
+    held = {variable: rows.held[variable] for variable in variables}
     identity = list(dict.fromkeys(name for each in held.values() for name in identity_of(each)))
     columns = dict.fromkeys(name for each in held.values() for name in columns_of(each))
     renamed = {name: names.fresh() for name in columns}

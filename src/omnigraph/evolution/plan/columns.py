@@ -17,20 +17,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from omnigraph.names import edge_table_key, node_table_key
-from omnigraph.schema.catalog import (
-    EdgeType,
-    EnumType,
-    InterfaceType,
-    Literal,
-    NodeType,
-    Number,
-    Property,
-    PropertyType,
-    Scalar,
-    ScalarType,
-)
+from omnigraph.schema import catalog as ct
 
-Declared: TypeAlias = InterfaceType | NodeType | EdgeType
+Declared: TypeAlias = ct.InterfaceType | ct.NodeType | ct.EdgeType
 
 
 class TypeKind(enum.StrEnum):
@@ -70,11 +59,11 @@ class Subject:
 
 def kind_of(declared: Declared) -> TypeKind:
     match declared:
-        case InterfaceType():
+        case ct.InterfaceType():
             return TypeKind.INTERFACE
-        case NodeType():
+        case ct.NodeType():
             return TypeKind.NODE
-        case EdgeType():
+        case ct.EdgeType():
             return TypeKind.EDGE
         case _:
             assert_never(declared)
@@ -97,7 +86,7 @@ class StoredColumn:
     """A column of the accepted table."""
 
     name: str
-    type: PropertyType
+    type: ct.PropertyType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +96,7 @@ class LiteralFill:
     Numbers are exact; a `Date` is `YYYY-MM-DD`, a `DateTime` ISO 8601 in UTC with microseconds.
     """
 
-    value: Literal
+    value: ct.Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +125,7 @@ class FutureColumn:
     """
 
     name: str
-    type: PropertyType
+    type: ct.PropertyType
     stored: StoredColumn | None
     mapping: tuple[ValueMapping, ...] = ()
     fill: Fill | None = None
@@ -152,70 +141,72 @@ class FutureColumn:
         return self.stored is not None and self.fill is None and not self.mapping
 
 
-def stored_column(each: Property) -> StoredColumn:
-    return StoredColumn(name=each.name, type=each.type)
+def stored_column(prop: ct.Property) -> StoredColumn:
+    return StoredColumn(name=prop.name, type=prop.type)
 
 
 _WIDER: Final = {
-    Scalar.I32: frozenset({Scalar.I64, Scalar.F64}),
-    Scalar.U32: frozenset({Scalar.U64, Scalar.I64, Scalar.F64}),
-    Scalar.F32: frozenset({Scalar.F64}),
+    ct.Scalar.I32: frozenset({ct.Scalar.I64, ct.Scalar.F64}),
+    ct.Scalar.U32: frozenset({ct.Scalar.U64, ct.Scalar.I64, ct.Scalar.F64}),
+    ct.Scalar.F32: frozenset({ct.Scalar.F64}),
 }
-_STRING: Final = ScalarType(scalar=Scalar.STRING)
-_BLOB: Final = ScalarType(scalar=Scalar.BLOB)
+_STRING: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
+_BLOB: Final = ct.ScalarType(scalar=ct.Scalar.BLOB)
 _LIMITS: Final = {
-    Scalar.I32: (-(2**31), 2**31 - 1),
-    Scalar.I64: (-(2**63), 2**63 - 1),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
+    ct.Scalar.I32: (-(2**31), 2**31 - 1),
+    ct.Scalar.I64: (-(2**63), 2**63 - 1),
+    ct.Scalar.U32: (0, 2**32 - 1),
+    ct.Scalar.U64: (0, 2**64 - 1),
 }
 
 
-def widens(old: PropertyType, new: PropertyType) -> bool:
+def widens(old: ct.PropertyType, new: ct.PropertyType) -> bool:
     """Whether `new` is a number type that holds every value of the number type `old`."""
     return (
-        isinstance(old, ScalarType)
-        and isinstance(new, ScalarType)
+        isinstance(old, ct.ScalarType)
+        and isinstance(new, ct.ScalarType)
         and new.scalar in _WIDER.get(old.scalar, ())
     )
 
 
-def copies(old: PropertyType, new: PropertyType) -> bool:
+def copies(old: ct.PropertyType, new: ct.PropertyType) -> bool:
     """Whether every value of `old` can be stored in `new`; blobs are never copied."""
     if _BLOB in (old, new):
         return False
-    if isinstance(old, EnumType):
-        return new == _STRING or (isinstance(new, EnumType) and set(old.values) <= set(new.values))
+    if isinstance(old, ct.EnumType):
+        return new == _STRING or (
+            isinstance(new, ct.EnumType) and set(old.values) <= set(new.values)
+        )
     return old == new or widens(old, new)
 
 
-def changes_to(old: PropertyType, new: PropertyType) -> bool:
+def changes_to(old: ct.PropertyType, new: ct.PropertyType) -> bool:
     """Whether a property may change its type like this; for texts, existing values decide."""
     return old == new or widens(old, new) or (_is_text(old) and _is_text(new))
 
 
-def _is_text(each: PropertyType) -> bool:
-    return isinstance(each, EnumType) or each == _STRING
+def _is_text(property_type: ct.PropertyType) -> bool:
+    return isinstance(property_type, ct.EnumType) or property_type == _STRING
 
 
-def keeps_spelling(old: PropertyType, new: PropertyType) -> bool:
+def keeps_spelling(old: ct.PropertyType, new: ct.PropertyType) -> bool:
     """Whether widening leaves ids as they are: a 32-bit float is spelt by its own width."""
-    return not (isinstance(old, ScalarType) and old.scalar is Scalar.F32 and old != new)
+    return not (isinstance(old, ct.ScalarType) and old.scalar is ct.Scalar.F32 and old != new)
 
 
-def fits(value: int, scalar: Scalar) -> bool:
+def fits(value: int, scalar: ct.Scalar) -> bool:
     """Whether a whole number is within the limits of an integer type."""
     low, high = _LIMITS[scalar]
     return low <= value <= high
 
 
-def as_stored(value: Number, scalar: Scalar) -> Number | float:
+def as_stored(value: ct.Number, scalar: ct.Scalar) -> ct.Number | float:
     """A number as a column of this type compares it: floats rounded to their width."""
-    if scalar not in (Scalar.F32, Scalar.F64):
+    if scalar not in (ct.Scalar.F32, ct.Scalar.F64):
         return value
     try:
         rounded = float(value)
-        if scalar is Scalar.F32:
+        if scalar is ct.Scalar.F32:
             rounded = struct.unpack("<f", struct.pack("<f", rounded))[0]
     except OverflowError:
         return math.copysign(math.inf, value)
@@ -223,7 +214,7 @@ def as_stored(value: Number, scalar: Scalar) -> Number | float:
 
 
 def within(
-    value: Number | float, scalar: Scalar, *, low: Number | None, high: Number | None
+    value: ct.Number | float, scalar: ct.Scalar, *, low: ct.Number | None, high: ct.Number | None
 ) -> bool:
     """Whether a stored value of this type is inside a range of the schema."""
     if low is not None and value < as_stored(low, scalar):

@@ -20,88 +20,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from omnigraph.evolution.plan.columns import (
-    CopyFill,
-    Declared,
-    FutureColumn,
-    LiteralFill,
-    StoredColumn,
-    Subject,
-    TypeKind,
-    as_stored,
-    changes_to,
-    copies,
-    keeps_spelling,
-    stored_column,
-    widens,
-)
-from omnigraph.evolution.plan.data_checks import (
-    DataCheck,
-    EdgesPerSource,
-    NoNulls,
-    TableIsEmpty,
-    TupleIsUnique,
-    ValuesInRange,
-    ValuesInSet,
-    ValuesMatch,
-)
+from omnigraph.evolution.plan import columns as ec
+from omnigraph.evolution.plan import data_checks
+from omnigraph.evolution.plan import plan as ep
 from omnigraph.evolution.plan.fills import NewValues
 from omnigraph.evolution.plan.matching import differ, sameness
-from omnigraph.evolution.plan.plan import (
-    AddConstraint,
-    AddProperty,
-    ChangeCardinality,
-    ChangeEmbed,
-    ChangeOrigin,
-    Constraint,
-    DropMode,
-    DropProperty,
-    EnumToString,
-    ExtendEnum,
-    MakeNullable,
-    MakeRequired,
-    MapValues,
-    NarrowEnum,
-    PlanWarning,
-    PropertyStep,
-    Refusal,
-    RemoveConstraint,
-    RenameProperty,
-    RespellConstraint,
-    RetypePromise,
-    StringToEnum,
-    UpdatePropertyMetadata,
-    WidenProperty,
-)
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.schema.catalog import (
-    Cardinality,
-    Check,
-    EdgeType,
-    EnumType,
-    Index,
-    InterfaceType,
-    Key,
-    NodeType,
-    Property,
-    Range,
-    Scalar,
-    ScalarType,
-    Unique,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.show import show_type
 
-_ENDPOINT: Final = ScalarType(scalar=Scalar.STRING)
+_ENDPOINT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerChange:
     """A type that is kept; `values` is what hints set in its rows."""
 
-    subject: Subject
-    accepted: Declared
-    before: Declared
-    after: Declared
+    subject: ec.Subject
+    accepted: ec.Declared
+    before: ec.Declared
+    after: ec.Declared
     values: NewValues
 
     @property
@@ -117,25 +55,25 @@ class OwnerChange:
         before, after = _key(self.before), _key(self.after)
         return after if before == after else frozenset()
 
-    def stored(self, name: str) -> Property | None:
+    def stored(self, name: str) -> ct.Property | None:
         """The accepted property that a property of the new type continues."""
         number = self.after.properties[name].number
-        for each in self.accepted.properties.values():
-            if each.number == number:
-                return each
+        for prop in self.accepted.properties.values():
+            if prop.number == number:
+                return prop
         return None
 
-    def column(self, name: str) -> FutureColumn:
+    def column(self, name: str) -> ec.FutureColumn:
         if name in (SOURCE_COLUMN, TARGET_COLUMN):
             # No property has one of these names; they are the ends of an edge.
-            return FutureColumn(
-                name=name, type=_ENDPOINT, stored=StoredColumn(name=name, type=_ENDPOINT)
+            return ec.FutureColumn(
+                name=name, type=_ENDPOINT, stored=ec.StoredColumn(name=name, type=_ENDPOINT)
             )
         stored = self.stored(name)
-        return FutureColumn(
+        return ec.FutureColumn(
             name=name,
             type=self.after.properties[name].type,
-            stored=None if stored is None else stored_column(stored),
+            stored=None if stored is None else ec.stored_column(stored),
             mapping=self.values.mappings.get(name, ()),
             fill=self.values.fills.get(name),
         )
@@ -146,14 +84,14 @@ class OwnerChange:
         if stored is not None and _is_always_set(stored):
             return True
         match self.values.fills.get(name):
-            case LiteralFill():
+            case ec.LiteralFill():
                 return True
-            case CopyFill(source=source):
+            case ec.CopyFill(source=source):
                 return _is_always_set(self.accepted.properties[source.name])
             case None:
                 return False
 
-    def null_checks(self, name: str) -> tuple[DataCheck, ...]:
+    def null_checks(self, name: str) -> tuple[data_checks.DataCheck, ...]:
         """What ensures a required property for existing rows."""
         after = self.after.properties[name]
         if self.is_present(name):
@@ -161,26 +99,26 @@ class OwnerChange:
         column = self.column(name)
         if after.embed is None:
             if column.is_null:
-                return (TableIsEmpty(table=self.table, column=name),)
-            return (NoNulls(table=self.table, column=column),)
+                return (data_checks.TableIsEmpty(table=self.table, column=name),)
+            return (data_checks.NoNulls(table=self.table, column=column),)
         if self.is_present(after.embed.source):
             return ()
         source = self.column(after.embed.source)
-        return (NoNulls(table=self.table, column=column, unless_present=source),)
+        return (data_checks.NoNulls(table=self.table, column=column, unless_present=source),)
 
 
-def _is_always_set(accepted: Property) -> bool:
+def _is_always_set(accepted: ct.Property) -> bool:
     return not accepted.nullable and accepted.embed is None
 
 
-def _key(declared: Declared) -> frozenset[str]:
+def _key(declared: ec.Declared) -> frozenset[str]:
     key = getattr(declared, "key", None)
     return frozenset(key.properties) if key is not None else frozenset()
 
 
-def is_promise(declared: Declared) -> bool:
+def is_promise(declared: ec.Declared) -> bool:
     """Whether this is an interface: it has no rows, so nothing about it needs a table."""
-    return isinstance(declared, InterfaceType)
+    return isinstance(declared, ct.InterfaceType)
 
 
 KEY_CHANGED: Final = "OG-KY-101"
@@ -189,30 +127,30 @@ ENDPOINTS_CHANGED: Final = "OG-ED-101"
 
 def constraint_differences(
     change: OwnerChange,
-) -> Iterator[RemoveConstraint | RespellConstraint | AddConstraint | Refusal]:
+) -> Iterator[ep.RemoveConstraint | ep.RespellConstraint | ep.AddConstraint | ep.Refusal]:
     """Removals first, then changes of notation, then additions."""
     before = {sameness(each): each for each in constraints_of(change.before)}
     after = {sameness(each): each for each in constraints_of(change.after)}
     subject = change.subject
     yield from _key_refusals(change)
-    frozen = Key if not is_promise(change.after) else ()
+    frozen = ct.Key if not is_promise(change.after) else ()
     for same, constraint in before.items():
         if same not in after and not isinstance(constraint, frozen):
-            yield RemoveConstraint(subject=subject, constraint=constraint)
+            yield ep.RemoveConstraint(subject=subject, constraint=constraint)
     for same, constraint in before.items():
         if same in after and differ(constraint, after[same]):
-            yield RespellConstraint(subject=subject, old=constraint, new=after[same])
+            yield ep.RespellConstraint(subject=subject, old=constraint, new=after[same])
     for same, constraint in after.items():
         if same not in before and not isinstance(constraint, frozen):
             needs = () if is_promise(change.after) else checks_for(change, constraint)
-            yield AddConstraint(subject=subject, constraint=constraint, needs=needs)
+            yield ep.AddConstraint(subject=subject, constraint=constraint, needs=needs)
 
 
-def constraints_of(declared: Declared) -> tuple[Constraint, ...]:
+def constraints_of(declared: ec.Declared) -> tuple[ep.Constraint, ...]:
     match declared:
-        case InterfaceType():
+        case ct.InterfaceType():
             return (*_keys(declared.key), *declared.uniques, *declared.indexes)
-        case NodeType():
+        case ct.NodeType():
             return (
                 *_keys(declared.key),
                 *declared.uniques,
@@ -220,24 +158,24 @@ def constraints_of(declared: Declared) -> tuple[Constraint, ...]:
                 *declared.ranges,
                 *declared.checks,
             )
-        case EdgeType():
+        case ct.EdgeType():
             return (*declared.uniques, *declared.indexes)
         case _:
             assert_never(declared)
 
 
-def _keys(key: Key | None) -> tuple[Key, ...]:
+def _keys(key: ct.Key | None) -> tuple[ct.Key, ...]:
     return () if key is None else (key,)
 
 
-def _key_refusals(change: OwnerChange) -> Iterator[Refusal]:
+def _key_refusals(change: OwnerChange) -> Iterator[ep.Refusal]:
     before, after = change.before, change.after
-    if not isinstance(before, NodeType) or not isinstance(after, NodeType):
+    if not isinstance(before, ct.NodeType) or not isinstance(after, ct.NodeType):
         return
-    old = {sameness(each) for each in _keys(before.key)}
-    if old == {sameness(each) for each in _keys(after.key)}:
+    old = {sameness(key) for key in _keys(before.key)}
+    if old == {sameness(key) for key in _keys(after.key)}:
         return
-    yield Refusal(
+    yield ep.Refusal(
         code=KEY_CHANGED,
         subject=change.subject,
         element="@key",
@@ -247,28 +185,28 @@ def _key_refusals(change: OwnerChange) -> Iterator[Refusal]:
     )
 
 
-def _key_words(key: Key | None) -> str:
+def _key_words(key: ct.Key | None) -> str:
     return "none" if key is None else f"({', '.join(key.properties)})"
 
 
-def checks_for(change: OwnerChange, constraint: Constraint) -> tuple[DataCheck, ...]:
+def checks_for(change: OwnerChange, constraint: ep.Constraint) -> tuple[data_checks.DataCheck, ...]:
     """The conditions of a constraint of the new type on rows that obey the accepted type."""
-    if not all(_goes_on(change.column(each)) for each in _members(constraint)):
+    if not all(_goes_on(change.column(member)) for member in _members(constraint)):
         return ()
     match constraint:
-        case Unique():
+        case ct.Unique():
             return _unique_checks(change, constraint)
-        case Range():
+        case ct.Range():
             return _range_checks(change, constraint)
-        case Check():
+        case ct.Check():
             return _pattern_checks(change, constraint)
-        case Key() | Index():
+        case ct.Key() | ct.Index():
             return ()
         case _:
             assert_never(constraint)
 
 
-def staying_checks(change: OwnerChange, name: str) -> tuple[DataCheck, ...]:
+def staying_checks(change: OwnerChange, name: str) -> tuple[data_checks.DataCheck, ...]:
     """The conditions of kept constraints that are checked again because values change."""
     before = {sameness(each) for each in constraints_of(change.before)}
     return tuple(
@@ -279,82 +217,88 @@ def staying_checks(change: OwnerChange, name: str) -> tuple[DataCheck, ...]:
     )
 
 
-def _members(constraint: Constraint) -> tuple[str, ...]:
+def _members(constraint: ep.Constraint) -> tuple[str, ...]:
     match constraint:
-        case Key() | Unique() | Index():
+        case ct.Key() | ct.Unique() | ct.Index():
             return constraint.properties
-        case Range() | Check():
+        case ct.Range() | ct.Check():
             return (constraint.property,)
         case _:
             assert_never(constraint)
 
 
-def _unique_checks(change: OwnerChange, constraint: Unique) -> tuple[DataCheck, ...]:
+def _unique_checks(change: OwnerChange, constraint: ct.Unique) -> tuple[data_checks.DataCheck, ...]:
     members = frozenset(constraint.properties)
-    columns = tuple(change.column(each) for each in constraint.properties)
-    if any(each.is_null for each in columns):
+    columns = tuple(change.column(prop) for prop in constraint.properties)
+    if any(column.is_null for column in columns):
         return ()
     if change.key and change.key <= members:
         return ()
     for accepted in change.before.uniques:
         inside = members.issuperset(accepted.properties)
-        if inside and all(change.column(each).is_untouched for each in accepted.properties):
+        if inside and all(change.column(prop).is_untouched for prop in accepted.properties):
             return ()
-    return (TupleIsUnique(table=change.table, columns=columns),)
+    return (data_checks.TupleIsUnique(table=change.table, columns=columns),)
 
 
-def _range_checks(change: OwnerChange, constraint: Range) -> tuple[DataCheck, ...]:
+def _range_checks(change: OwnerChange, constraint: ct.Range) -> tuple[data_checks.DataCheck, ...]:
     column = change.column(constraint.property)
     if _is_judged_already(column) or _is_implied(change, column, constraint):
         return ()
     return (
-        ValuesInRange(table=change.table, column=column, low=constraint.low, high=constraint.high),
+        data_checks.ValuesInRange(
+            table=change.table, column=column, low=constraint.low, high=constraint.high
+        ),
     )
 
 
-def _pattern_checks(change: OwnerChange, constraint: Check) -> tuple[DataCheck, ...]:
+def _pattern_checks(change: OwnerChange, constraint: ct.Check) -> tuple[data_checks.DataCheck, ...]:
     column = change.column(constraint.property)
     if _is_judged_already(column):
         return ()
-    assert isinstance(change.before, NodeType)
-    stays = sameness(constraint) in {sameness(each) for each in change.before.checks}
-    if stays and (column.is_untouched or isinstance(column.fill, LiteralFill)):
+    assert isinstance(change.before, ct.NodeType)
+    stays = sameness(constraint) in {sameness(check) for check in change.before.checks}
+    if stays and (column.is_untouched or isinstance(column.fill, ec.LiteralFill)):
         return ()
-    return (ValuesMatch(table=change.table, column=column, pattern=constraint.pattern),)
+    return (data_checks.ValuesMatch(table=change.table, column=column, pattern=constraint.pattern),)
 
 
-def _goes_on(column: FutureColumn) -> bool:
+def _goes_on(column: ec.FutureColumn) -> bool:
     """Whether its values can be kept; otherwise the change of its type is refused."""
-    return column.stored is None or changes_to(column.stored.type, column.type)
+    return column.stored is None or ec.changes_to(column.stored.type, column.type)
 
 
-def _is_judged_already(column: FutureColumn) -> bool:
+def _is_judged_already(column: ec.FutureColumn) -> bool:
     """Only nulls, or only a literal that was compared with its constraints."""
-    return column.stored is None and (column.fill is None or isinstance(column.fill, LiteralFill))
-
-
-def _is_implied(change: OwnerChange, column: FutureColumn, constraint: Range) -> bool:
-    if column.stored is None or not (column.is_untouched or isinstance(column.fill, LiteralFill)):
-        return False
-    assert isinstance(change.before, NodeType)
-    assert isinstance(column.type, ScalarType)
-    assert isinstance(column.stored.type, ScalarType)
-    old, new = column.stored.type.scalar, column.type.scalar
-    accepted = [each for each in change.before.ranges if each.property == constraint.property]
-    lows = [as_stored(each.low, old) for each in accepted if each.low is not None]
-    highs = [as_stored(each.high, old) for each in accepted if each.high is not None]
-    low, high = constraint.low, constraint.high
-    return (low is None or (bool(lows) and max(lows) >= as_stored(low, new))) and (
-        high is None or (bool(highs) and min(highs) <= as_stored(high, new))
+    return column.stored is None and (
+        column.fill is None or isinstance(column.fill, ec.LiteralFill)
     )
 
 
-def edge_differences(change: OwnerChange) -> Iterator[ChangeCardinality | Refusal]:
+def _is_implied(change: OwnerChange, column: ec.FutureColumn, constraint: ct.Range) -> bool:
+    if column.stored is None or not (
+        column.is_untouched or isinstance(column.fill, ec.LiteralFill)
+    ):
+        return False
+    assert isinstance(change.before, ct.NodeType)
+    assert isinstance(column.type, ct.ScalarType)
+    assert isinstance(column.stored.type, ct.ScalarType)
+    old, new = column.stored.type.scalar, column.type.scalar
+    accepted = [each for each in change.before.ranges if each.property == constraint.property]
+    lows = [ec.as_stored(each.low, old) for each in accepted if each.low is not None]
+    highs = [ec.as_stored(each.high, old) for each in accepted if each.high is not None]
+    low, high = constraint.low, constraint.high
+    return (low is None or (bool(lows) and max(lows) >= ec.as_stored(low, new))) and (
+        high is None or (bool(highs) and min(highs) <= ec.as_stored(high, new))
+    )
+
+
+def edge_differences(change: OwnerChange) -> Iterator[ep.ChangeCardinality | ep.Refusal]:
     before, after = change.before, change.after
-    if not isinstance(before, EdgeType) or not isinstance(after, EdgeType):
+    if not isinstance(before, ct.EdgeType) or not isinstance(after, ct.EdgeType):
         return
     if (before.source, before.target) != (after.source, after.target):
-        yield Refusal(
+        yield ep.Refusal(
             code=ENDPOINTS_CHANGED,
             subject=change.subject,
             element=f"{after.source} -> {after.target}",
@@ -363,7 +307,7 @@ def edge_differences(change: OwnerChange) -> Iterator[ChangeCardinality | Refusa
             remedy="declare a new edge type between these nodes, load its edges, drop the old one",
         )
     if before.cardinality != after.cardinality:
-        yield ChangeCardinality(
+        yield ep.ChangeCardinality(
             subject=change.subject,
             old=before.cardinality,
             new=after.cardinality,
@@ -372,13 +316,15 @@ def edge_differences(change: OwnerChange) -> Iterator[ChangeCardinality | Refusa
 
 
 def _cardinality_checks(
-    change: OwnerChange, old: Cardinality, new: Cardinality
-) -> Iterable[DataCheck]:
+    change: OwnerChange, old: ct.Cardinality, new: ct.Cardinality
+) -> Iterable[data_checks.DataCheck]:
     # A source without edges is never counted, so a minimum of one holds by itself.
     raised = new.minimum > max(old.minimum, 1)
     lowered = new.maximum is not None and (old.maximum is None or new.maximum < old.maximum)
     if raised or lowered:
-        yield EdgesPerSource(table=change.table, minimum=new.minimum, maximum=new.maximum)
+        yield data_checks.EdgesPerSource(
+            table=change.table, minimum=new.minimum, maximum=new.maximum
+        )
 
 
 TYPE_CHANGED: Final = "OG-MF-106"
@@ -386,55 +332,59 @@ KEY_VALUES_CHANGED: Final = "OG-KY-102"
 PROPERTY_DROPPED: Final = "OG-DS-104"
 VECTORS_STALE: Final = "OG-VE-101"
 
-_STRING: Final = ScalarType(scalar=Scalar.STRING)
+_STRING: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 
-def renamed_properties(change: OwnerChange) -> Iterator[RenameProperty]:
-    for each in change.after.properties.values():
-        stored = change.stored(each.name)
-        if stored is not None and stored.name != each.name:
-            yield RenameProperty(
-                subject=change.subject, number=each.number, old=stored.name, new=each.name
+def renamed_properties(change: OwnerChange) -> Iterator[ep.RenameProperty]:
+    for prop in change.after.properties.values():
+        stored = change.stored(prop.name)
+        if stored is not None and stored.name != prop.name:
+            yield ep.RenameProperty(
+                subject=change.subject, number=prop.number, old=stored.name, new=prop.name
             )
 
 
-def property_differences(change: OwnerChange) -> Iterator[PropertyStep | Refusal | PlanWarning]:
+def property_differences(
+    change: OwnerChange,
+) -> Iterator[ep.PropertyStep | ep.Refusal | ep.PlanWarning]:
     """All steps except renames and drops: first the kept properties, then the new ones."""
-    for each in change.after.properties.values():
-        before = change.before.properties.get(each.name)
-        if before is not None and differ(before, each):
-            yield from _changed_property(change, before, each)
-    for each in change.after.properties.values():
-        if each.name not in change.before.properties:
-            yield _added_property(change, each)
+    for prop in change.after.properties.values():
+        before = change.before.properties.get(prop.name)
+        if before is not None and differ(before, prop):
+            yield from _changed_property(change, before, prop)
+    for prop in change.after.properties.values():
+        if prop.name not in change.before.properties:
+            yield _added_property(change, prop)
 
 
-def dropped_properties(change: OwnerChange, mode: DropMode) -> Iterator[DropProperty | PlanWarning]:
+def dropped_properties(
+    change: OwnerChange, mode: ep.DropMode
+) -> Iterator[ep.DropProperty | ep.PlanWarning]:
     subject = change.subject
-    for each in change.before.properties.values():
-        if each.name in change.after.properties:
+    for prop in change.before.properties.values():
+        if prop.name in change.after.properties:
             continue
-        yield DropProperty(subject=subject, number=each.number, name=each.name, mode=mode)
-        if subject.kind is not TypeKind.INTERFACE:
-            yield PlanWarning(
+        yield ep.DropProperty(subject=subject, number=prop.number, name=prop.name, mode=mode)
+        if subject.kind is not ec.TypeKind.INTERFACE:
+            yield ep.PlanWarning(
                 code=PROPERTY_DROPPED,
-                message=f"{subject.words} loses the values of `{each.name}`, {drop_words(mode)}",
+                message=f"{subject.words} loses the values of `{prop.name}`, {drop_words(mode)}",
             )
 
 
-def drop_words(mode: DropMode) -> str:
+def drop_words(mode: ep.DropMode) -> str:
     match mode:
-        case DropMode.SOFT:
+        case ep.DropMode.SOFT:
             return "which older versions keep until cleanup"
-        case DropMode.HARD:
+        case ep.DropMode.HARD:
             return "permanently, also in all older versions"
 
 
-def _added_property(change: OwnerChange, added: Property) -> AddProperty:
+def _added_property(change: OwnerChange, added: ct.Property) -> ep.AddProperty:
     subject = change.subject
     if is_promise(change.after):
-        return AddProperty(subject=subject, added=added)
-    return AddProperty(
+        return ep.AddProperty(subject=subject, added=added)
+    return ep.AddProperty(
         subject=subject,
         added=added,
         fill=change.values.fills.get(added.name),
@@ -443,12 +393,12 @@ def _added_property(change: OwnerChange, added: Property) -> AddProperty:
 
 
 def _changed_property(
-    change: OwnerChange, before: Property, after: Property
-) -> Iterator[PropertyStep | Refusal | PlanWarning]:
+    change: OwnerChange, before: ct.Property, after: ct.Property
+) -> Iterator[ep.PropertyStep | ep.Refusal | ep.PlanWarning]:
     subject, number, name = change.subject, after.number, after.name
     if is_promise(change.after):
         if before.type != after.type or before.nullable != after.nullable:
-            yield RetypePromise(
+            yield ep.RetypePromise(
                 subject=subject,
                 number=number,
                 name=name,
@@ -460,7 +410,7 @@ def _changed_property(
         yield from _null_difference(change, before, after)
     yield from _embed_difference(change, before, after)
     if before.description != after.description or differ(before.metadata, after.metadata):
-        yield UpdatePropertyMetadata(
+        yield ep.UpdatePropertyMetadata(
             subject=subject,
             number=number,
             name=name,
@@ -468,7 +418,7 @@ def _changed_property(
             metadata=after.metadata,
         )
     if (before.declared, before.interfaces) != (after.declared, after.interfaces):
-        yield ChangeOrigin(
+        yield ep.ChangeOrigin(
             subject=subject,
             number=number,
             name=name,
@@ -478,13 +428,13 @@ def _changed_property(
 
 
 def _type_difference(
-    change: OwnerChange, before: Property, after: Property
-) -> Iterator[PropertyStep | Refusal]:
+    change: OwnerChange, before: ct.Property, after: ct.Property
+) -> Iterator[ep.PropertyStep | ep.Refusal]:
     if before.type == after.type:
         return
     subject, number, name = change.subject, after.number, after.name
     if name in change.key and not _keeps_ids(change, before, after):
-        yield Refusal(
+        yield ep.Refusal(
             code=KEY_VALUES_CHANGED,
             subject=subject,
             element=name,
@@ -493,22 +443,22 @@ def _type_difference(
         )
         return
     match before.type, after.type:
-        case EnumType(), EnumType():
+        case ct.EnumType(), ct.EnumType():
             yield from _enum_difference(change, before.type, after.type, after)
-        case EnumType(), ScalarType(scalar=Scalar.STRING):
-            yield EnumToString(subject=subject, number=number, name=name)
-        case ScalarType(scalar=Scalar.STRING), EnumType(values=values):
-            yield from _mapped(change, after)
+        case ct.EnumType(), ct.ScalarType(scalar=ct.Scalar.STRING):
+            yield ep.EnumToString(subject=subject, number=number, name=name)
+        case ct.ScalarType(scalar=ct.Scalar.STRING), ct.EnumType(values=values):
+            yield from _map(change, after)
             column = change.column(name)
-            yield StringToEnum(
+            yield ep.StringToEnum(
                 subject=subject,
                 number=number,
                 name=name,
                 values=values,
-                needs=(ValuesInSet(table=change.table, column=column, values=values),),
+                needs=(data_checks.ValuesInSet(table=change.table, column=column, values=values),),
             )
-        case _ if widens(before.type, after.type):
-            yield WidenProperty(
+        case _ if ec.widens(before.type, after.type):
+            yield ep.WidenProperty(
                 subject=subject,
                 number=number,
                 name=name,
@@ -520,40 +470,40 @@ def _type_difference(
             yield _refused_type(change, before, after)
 
 
-def _keeps_ids(change: OwnerChange, before: Property, after: Property) -> bool:
+def _keeps_ids(change: OwnerChange, before: ct.Property, after: ct.Property) -> bool:
     if after.name in change.values.mappings:
         return False
-    return not widens(before.type, after.type) or keeps_spelling(before.type, after.type)
+    return not ec.widens(before.type, after.type) or ec.keeps_spelling(before.type, after.type)
 
 
 def _enum_difference(
-    change: OwnerChange, old: EnumType, new: EnumType, after: Property
-) -> Iterator[PropertyStep]:
+    change: OwnerChange, old: ct.EnumType, new: ct.EnumType, after: ct.Property
+) -> Iterator[ep.PropertyStep]:
     subject, number, name = change.subject, after.number, after.name
-    added = tuple(each for each in new.values if each not in old.values)
-    removed = tuple(each for each in old.values if each not in new.values)
+    added = tuple(value for value in new.values if value not in old.values)
+    removed = tuple(value for value in old.values if value not in new.values)
     if added:
-        yield ExtendEnum(subject=subject, number=number, name=name, added=added)
-    yield from _mapped(change, after)
+        yield ep.ExtendEnum(subject=subject, number=number, name=name, added=added)
+    yield from _map(change, after)
     if not removed:
         return
     mapped = {each.old for each in change.values.mappings.get(name, ())}
     column = change.column(name)
-    yield NarrowEnum(
+    yield ep.NarrowEnum(
         subject=subject,
         number=number,
         name=name,
         removed=removed,
         needs=()
         if mapped.issuperset(removed)
-        else (ValuesInSet(table=change.table, column=column, values=new.values),),
+        else (data_checks.ValuesInSet(table=change.table, column=column, values=new.values),),
     )
 
 
-def _mapped(change: OwnerChange, after: Property) -> Iterator[MapValues]:
+def _map(change: OwnerChange, after: ct.Property) -> Iterator[ep.MapValues]:
     mapping = change.values.mappings.get(after.name)
     if mapping:
-        yield MapValues(
+        yield ep.MapValues(
             subject=change.subject,
             number=after.number,
             name=after.name,
@@ -562,9 +512,9 @@ def _mapped(change: OwnerChange, after: Property) -> Iterator[MapValues]:
         )
 
 
-def _refused_type(change: OwnerChange, before: Property, after: Property) -> Refusal:
-    back = copies(after.type, before.type)
-    return Refusal(
+def _refused_type(change: OwnerChange, before: ct.Property, after: ct.Property) -> ep.Refusal:
+    back = ec.copies(after.type, before.type)
+    return ep.Refusal(
         code=TYPE_CHANGED,
         subject=change.subject,
         element=after.name,
@@ -575,27 +525,29 @@ def _refused_type(change: OwnerChange, before: Property, after: Property) -> Ref
 
 
 def _null_difference(
-    change: OwnerChange, before: Property, after: Property
-) -> Iterator[MakeNullable | MakeRequired]:
+    change: OwnerChange, before: ct.Property, after: ct.Property
+) -> Iterator[ep.MakeNullable | ep.MakeRequired]:
     subject, number, name = change.subject, after.number, after.name
     if after.nullable and not before.nullable:
-        yield MakeNullable(subject=subject, number=number, name=name)
+        yield ep.MakeNullable(subject=subject, number=number, name=name)
     if before.nullable and not after.nullable:
         fill = change.values.fills.get(name)
         again = () if fill is None else staying_checks(change, name)
         needs = dict.fromkeys((*change.null_checks(name), *again))
-        yield MakeRequired(subject=subject, number=number, name=name, fill=fill, needs=tuple(needs))
+        yield ep.MakeRequired(
+            subject=subject, number=number, name=name, fill=fill, needs=tuple(needs)
+        )
 
 
 def _embed_difference(
-    change: OwnerChange, before: Property, after: Property
-) -> Iterator[ChangeEmbed | PlanWarning]:
+    change: OwnerChange, before: ct.Property, after: ct.Property
+) -> Iterator[ep.ChangeEmbed | ep.PlanWarning]:
     if before.embed == after.embed:
         return
     promise = is_promise(change.after)
     # A property that also becomes required is checked by that step.
     asks = not (promise or after.nullable or before.nullable)
-    yield ChangeEmbed(
+    yield ep.ChangeEmbed(
         subject=change.subject,
         number=after.number,
         name=after.name,
@@ -604,7 +556,7 @@ def _embed_difference(
         needs=change.null_checks(after.name) if asks else (),
     )
     if after.embed is not None and not promise:
-        yield PlanWarning(
+        yield ep.PlanWarning(
             code=VECTORS_STALE,
             message=f"stored vectors in `{after.name}` of {change.subject.words} do not match "
             "the new `@embed`; compute them again",

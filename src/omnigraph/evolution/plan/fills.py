@@ -21,19 +21,7 @@ from typing import assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.evolution.plan.columns import (
-    CopyFill,
-    Declared,
-    Fill,
-    LiteralFill,
-    TypeKind,
-    ValueMapping,
-    as_stored,
-    copies,
-    fits,
-    stored_column,
-    within,
-)
+from omnigraph.evolution.plan import columns as ec
 from omnigraph.evolution.plan.hints import (
     BackfillHint,
     EvolutionRule,
@@ -45,55 +33,41 @@ from omnigraph.evolution.plan.hints import (
 )
 from omnigraph.evolution.plan.matching import TypeMatch, accepted_types
 from omnigraph.language.diagnostics import Span, did_you_mean
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.ast import NumberLiteral, StringLiteral, Word
-from omnigraph.schema.catalog import (
-    FLOATS,
-    INTEGERS,
-    Catalog,
-    EdgeType,
-    EnumType,
-    InterfaceType,
-    ListType,
-    Literal,
-    NodeType,
-    Property,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
 from omnigraph.schema.resolve import literal_value
 from omnigraph.schema.show import show_type
 
 
 def literal_for(
-    wanted: Property, argument: StringLiteral | NumberLiteral | Word
-) -> tuple[Literal | None, str]:
+    wanted: ct.Property, argument: StringLiteral | NumberLiteral | Word
+) -> tuple[ct.Literal | None, str]:
     """The value, or None and what to write instead."""
     value = literal_value(argument)
     match wanted.type:
-        case EnumType(values=values):
+        case ct.EnumType(values=values):
             text = argument.raw if isinstance(argument, NumberLiteral) else _text(argument)
             return (text, "") if text in values else (None, f"write one of {', '.join(values[:8])}")
-        case ScalarType(scalar=scalar):
+        case ct.ScalarType(scalar=scalar):
             bare = isinstance(argument, Word) and argument.text not in ("true", "false")
             return (None, _expected(scalar)) if bare else _scalar(scalar, value)
-        case ListType() | VectorType():
+        case ct.ListType() | ct.VectorType():
             return None, "there are no literals of this type; copy with `@backfill(from=property)`"
         case _:
             assert_never(wanted.type)
 
 
 def broken_rule(
-    owner: NodeType | EdgeType | InterfaceType, wanted: Property, value: Literal
+    owner: ct.NodeType | ct.EdgeType | ct.InterfaceType, wanted: ct.Property, value: ct.Literal
 ) -> str | None:
     """The constraint of the property that this value breaks, as it is written."""
-    if not isinstance(owner, NodeType) or not isinstance(wanted.type, ScalarType):
+    if not isinstance(owner, ct.NodeType) or not isinstance(wanted.type, ct.ScalarType):
         return None
     scalar = wanted.type.scalar
     for each in owner.ranges:
         if each.property == wanted.name and isinstance(value, int | Decimal):
-            stored = as_stored(value, scalar)
-            if not within(stored, scalar, low=each.low, high=each.high):
+            stored = ec.as_stored(value, scalar)
+            if not ec.within(stored, scalar, low=each.low, high=each.high):
                 return f"@range({each.property}, {_bound(each.low)}..{_bound(each.high)})"
     for check in owner.checks:
         if check.property == wanted.name and isinstance(value, str):
@@ -111,54 +85,54 @@ def _text(argument: StringLiteral | Word) -> str:
     return argument.text if isinstance(argument, Word) else str(literal_value(argument))
 
 
-def _scalar(scalar: Scalar, value: Literal | None) -> tuple[Literal | None, str]:
-    accepted: Literal | None = None
-    if scalar is Scalar.BOOL:
+def _scalar(scalar: ct.Scalar, value: ct.Literal | None) -> tuple[ct.Literal | None, str]:
+    accepted: ct.Literal | None = None
+    if scalar is ct.Scalar.BOOL:
         accepted = value if isinstance(value, bool) else None
     elif isinstance(value, bool) or value is None:
         accepted = None
-    elif scalar in INTEGERS:
-        accepted = value if isinstance(value, int) and fits(value, scalar) else None
-    elif scalar in FLOATS:
+    elif scalar in ct.INTEGERS:
+        accepted = value if isinstance(value, int) and ec.fits(value, scalar) else None
+    elif scalar in ct.FLOATS:
         accepted = value if isinstance(value, int | Decimal) and _finite(value, scalar) else None
     elif isinstance(value, str):
         accepted = _from_text(scalar, value)
     return accepted, "" if accepted is not None else _expected(scalar)
 
 
-def _finite(value: int | Decimal, scalar: Scalar) -> bool:
-    return math.isfinite(as_stored(value, scalar))
+def _finite(value: int | Decimal, scalar: ct.Scalar) -> bool:
+    return math.isfinite(ec.as_stored(value, scalar))
 
 
-def _from_text(scalar: Scalar, value: str) -> str | None:
+def _from_text(scalar: ct.Scalar, value: str) -> str | None:
     try:
-        if scalar is Scalar.DATE:
+        if scalar is ct.Scalar.DATE:
             return dt.date.fromisoformat(value).isoformat()
-        if scalar is Scalar.DATETIME:
+        if scalar is ct.Scalar.DATETIME:
             moment = dt.datetime.fromisoformat(value)
             if moment.tzinfo is None:
                 return None
             return moment.astimezone(dt.UTC).isoformat(timespec="microseconds")
     except (ValueError, OverflowError):
         return None
-    return value if scalar is Scalar.STRING else None
+    return value if scalar is ct.Scalar.STRING else None
 
 
-def _expected(scalar: Scalar) -> str:  # noqa: PLR0911 - one per kind
+def _expected(scalar: ct.Scalar) -> str:  # noqa: PLR0911 - one per kind
     match scalar:
-        case Scalar.STRING:
+        case ct.Scalar.STRING:
             return "write a string in double quotes"
-        case Scalar.BOOL:
+        case ct.Scalar.BOOL:
             return "write `true` or `false`"
-        case Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64:
+        case ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64:
             return f"write a whole number in the range of {scalar}"
-        case Scalar.F32 | Scalar.F64:
+        case ct.Scalar.F32 | ct.Scalar.F64:
             return f"write a number in the range of {scalar}"
-        case Scalar.DATE:
+        case ct.Scalar.DATE:
             return 'write a date, as "2026-01-31"'
-        case Scalar.DATETIME:
+        case ct.Scalar.DATETIME:
             return 'write a timestamp with its offset, as "2026-01-31T12:00:00Z"'
-        case Scalar.BLOB:
+        case ct.Scalar.BLOB:
             return "blobs cannot be filled; make it nullable"
         case _:
             assert_never(scalar)
@@ -168,8 +142,8 @@ def _expected(scalar: Scalar) -> str:  # noqa: PLR0911 - one per kind
 class NewValues:
     """The values that hints of one type set in its existing rows, by property."""
 
-    fills: Mapping[str, Fill]
-    mappings: Mapping[str, tuple[ValueMapping, ...]]
+    fills: Mapping[str, ec.Fill]
+    mappings: Mapping[str, tuple[ec.ValueMapping, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,16 +151,16 @@ class _Place:
     """One property of one type that is kept, and the new form of both."""
 
     match: TypeMatch
-    owner: Declared
-    wanted: Property
-    accepted: Property | None
+    owner: ec.Declared
+    wanted: ct.Property
+    accepted: ct.Property | None
 
 
 def resolve_values(
-    target: Catalog,
-    matches: Mapping[tuple[TypeKind, str], TypeMatch],
+    target: ct.Catalog,
+    matches: Mapping[tuple[ec.TypeKind, str], TypeMatch],
     findings: Findings,
-) -> dict[tuple[TypeKind, str], NewValues]:
+) -> dict[tuple[ec.TypeKind, str], NewValues]:
     """The fills and mappings of every type."""
     return {
         key: _values_of(accepted_types(target, match.kind)[match.name], match, findings)
@@ -194,9 +168,9 @@ def resolve_values(
     }
 
 
-def _values_of(owner: Declared, match: TypeMatch, findings: Findings) -> NewValues:
-    fills: dict[str, Fill] = {}
-    mappings: dict[str, tuple[ValueMapping, ...]] = {}
+def _values_of(owner: ec.Declared, match: TypeMatch, findings: Findings) -> NewValues:
+    fills: dict[str, ec.Fill] = {}
+    mappings: dict[str, tuple[ec.ValueMapping, ...]] = {}
     for held in match.held:
         name = held.declaration.name.text
         place = _Place(
@@ -216,7 +190,7 @@ def _values_of(owner: Declared, match: TypeMatch, findings: Findings) -> NewValu
     return NewValues(fills=fills, mappings=mappings)
 
 
-def _fill(hint: BackfillHint, place: _Place, findings: Findings) -> Fill | None:
+def _fill(hint: BackfillHint, place: _Place, findings: Findings) -> ec.Fill | None:
     if not _wants_fill(place):
         findings.pass_over(
             EvolutionRule.BACKFILL_UNUSED,
@@ -248,18 +222,18 @@ def _fill(hint: BackfillHint, place: _Place, findings: Findings) -> Fill | None:
         )
         return None
     findings.use(hint.span)
-    return LiteralFill(value=value)
+    return ec.LiteralFill(value=value)
 
 
 def _wants_fill(place: _Place) -> bool:
-    if place.match.accepted is None or place.match.kind is TypeKind.INTERFACE:
+    if place.match.accepted is None or place.match.kind is ec.TypeKind.INTERFACE:
         return False
     if place.accepted is None:
         return True
     return place.accepted.nullable and not place.wanted.nullable
 
 
-def _copy(source: str, span: Span, place: _Place, findings: Findings) -> Fill | None:
+def _copy(source: str, span: Span, place: _Place, findings: Findings) -> ec.Fill | None:
     match = place.match
     assert match.accepted is not None
     # A name of the new text comes first: a renamed source is known by its new name.
@@ -280,7 +254,7 @@ def _copy(source: str, span: Span, place: _Place, findings: Findings) -> Fill | 
         findings.refuse(
             EvolutionRule.BACKFILL_SOURCE, span, f"`{source}` cannot be filled from itself"
         )
-    elif not copies(known.type, place.wanted.type):
+    elif not ec.copies(known.type, place.wanted.type):
         findings.refuse(
             EvolutionRule.BACKFILL_SOURCE,
             span,
@@ -290,12 +264,12 @@ def _copy(source: str, span: Span, place: _Place, findings: Findings) -> Fill | 
         )
     else:
         findings.use(span)
-        return CopyFill(source=stored_column(known))
+        return ec.CopyFill(source=ec.stored_column(known))
     return None
 
 
-def _mapping(hint: MappingHint, place: _Place, findings: Findings) -> tuple[ValueMapping, ...]:
-    used: list[ValueMapping] = []
+def _mapping(hint: MappingHint, place: _Place, findings: Findings) -> tuple[ec.ValueMapping, ...]:
+    used: list[ec.ValueMapping] = []
     for pair, span in hint.pairs:
         if not _is_mapped(pair, place):
             findings.pass_over(
@@ -305,7 +279,7 @@ def _mapping(hint: MappingHint, place: _Place, findings: Findings) -> tuple[Valu
                 "so the hint is ignored",
                 "it is for values that are accepted now and missing in the new enum",
             )
-        elif isinstance(place.wanted.type, EnumType) and pair.new in place.wanted.type.values:
+        elif isinstance(place.wanted.type, ct.EnumType) and pair.new in place.wanted.type.values:
             findings.use(span)
             used.append(pair)
         else:
@@ -318,15 +292,15 @@ def _mapping(hint: MappingHint, place: _Place, findings: Findings) -> tuple[Valu
     return tuple(used)
 
 
-def _is_mapped(pair: ValueMapping, place: _Place) -> bool:
-    if place.match.kind is TypeKind.INTERFACE or place.accepted is None:
+def _is_mapped(pair: ec.ValueMapping, place: _Place) -> bool:
+    if place.match.kind is ec.TypeKind.INTERFACE or place.accepted is None:
         return False
-    if not isinstance(place.wanted.type, EnumType) or pair.old in place.wanted.type.values:
+    if not isinstance(place.wanted.type, ct.EnumType) or pair.old in place.wanted.type.values:
         return False
     match place.accepted.type:
-        case EnumType(values=values):
+        case ct.EnumType(values=values):
             return pair.old in values
-        case ScalarType(scalar=Scalar.STRING):
+        case ct.ScalarType(scalar=ct.Scalar.STRING):
             return True
         case _:
             return False

@@ -16,18 +16,7 @@ from typing import Final
 
 from omnigraph.evolution.plan.columns import ValueMapping
 from omnigraph.language.diagnostics import Diagnostic, Severity, Span
-from omnigraph.schema.ast import (
-    Annotation,
-    Declaration,
-    EdgeDeclaration,
-    InterfaceDeclaration,
-    Keyword,
-    NodeDeclaration,
-    NumberLiteral,
-    StringLiteral,
-    Word,
-    properties_of,
-)
+from omnigraph.schema import ast
 from omnigraph.schema.resolve import HeldProperty, held_properties, renamed_value, string_value
 
 
@@ -43,7 +32,7 @@ class RenameHint:
 class BackfillHint:
     """`@backfill(value)` or `@backfill(from="source")`; one of the two is there."""
 
-    value: StringLiteral | NumberLiteral | Word | None
+    value: ast.StringLiteral | ast.NumberLiteral | ast.Word | None
     source: str | None
     span: Span
 
@@ -56,61 +45,61 @@ class MappingHint:
     span: Span
 
 
-def rename_hint(annotations: Iterable[Annotation]) -> RenameHint | None:
-    for each in annotations:
-        if each.name == "rename_from" and each.arguments:
-            argument = each.arguments[0]
-            assert isinstance(argument, StringLiteral)
+def rename_hint(annotations: Iterable[ast.Annotation]) -> RenameHint | None:
+    for annotation in annotations:
+        if annotation.name == "rename_from" and annotation.arguments:
+            argument = annotation.arguments[0]
+            assert isinstance(argument, ast.StringLiteral)
             return RenameHint(old=string_value(argument), span=argument.span)
     return None
 
 
-def backfill_hint(annotations: Iterable[Annotation]) -> BackfillHint | None:
-    for each in annotations:
-        if each.name != "backfill" or not each.arguments:
+def backfill_hint(annotations: Iterable[ast.Annotation]) -> BackfillHint | None:
+    for annotation in annotations:
+        if annotation.name != "backfill" or not annotation.arguments:
             continue
-        argument = each.arguments[0]
-        if isinstance(argument, Keyword):
+        argument = annotation.arguments[0]
+        if isinstance(argument, ast.Keyword):
             value = argument.value
-            assert not isinstance(value, NumberLiteral)
-            source = value.text if isinstance(value, Word) else string_value(value)
+            assert not isinstance(value, ast.NumberLiteral)
+            source = value.text if isinstance(value, ast.Word) else string_value(value)
             return BackfillHint(value=None, source=source, span=value.span)
-        assert isinstance(argument, StringLiteral | NumberLiteral | Word)
+        assert isinstance(argument, ast.StringLiteral | ast.NumberLiteral | ast.Word)
         return BackfillHint(value=argument, source=None, span=argument.span)
     return None
 
 
-def mapping_hint(annotations: Iterable[Annotation]) -> MappingHint | None:
-    for each in annotations:
-        if each.name != "rename_value":
+def mapping_hint(annotations: Iterable[ast.Annotation]) -> MappingHint | None:
+    for annotation in annotations:
+        if annotation.name != "rename_value":
             continue
         pairs: list[tuple[ValueMapping, Span]] = []
-        for argument in each.arguments or ():
+        for argument in annotation.arguments or ():
             pair = renamed_value(argument)
             assert pair is not None
             pairs.append((ValueMapping(old=pair[0], new=pair[1]), argument.span))
-        return MappingHint(pairs=tuple(pairs), span=each.span)
+        return MappingHint(pairs=tuple(pairs), span=annotation.span)
     return None
 
 
-def header_annotations(declaration: Declaration) -> tuple[Annotation, ...]:
+def header_annotations(declaration: ast.Declaration) -> tuple[ast.Annotation, ...]:
     """The annotations of a type; an interface takes none."""
     match declaration:
-        case InterfaceDeclaration():
+        case ast.InterfaceDeclaration():
             return ()
-        case NodeDeclaration() | EdgeDeclaration():
+        case ast.NodeDeclaration() | ast.EdgeDeclaration():
             return declaration.annotations
 
 
 def held_by(
-    declaration: Declaration, interfaces: Mapping[str, InterfaceDeclaration]
+    declaration: ast.Declaration, interfaces: Mapping[str, ast.InterfaceDeclaration]
 ) -> tuple[HeldProperty, ...]:
     """All properties of a type, inherited ones last."""
-    if isinstance(declaration, NodeDeclaration):
+    if isinstance(declaration, ast.NodeDeclaration):
         return held_properties(declaration, interfaces)
     return tuple(
         HeldProperty(declaration=each, declared=True, interfaces=())
-        for each in properties_of(declaration)
+        for each in ast.properties_of(declaration)
     )
 
 

@@ -28,22 +28,8 @@ from omnigraph.evolution.plan.hints import (
     shown,
 )
 from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.ast import Declaration, Schema
-from omnigraph.schema.catalog import (
-    ByName,
-    Catalog,
-    Check,
-    EdgeType,
-    HasName,
-    Index,
-    InterfaceType,
-    Key,
-    Metadata,
-    NodeType,
-    Property,
-    Range,
-    Unique,
-)
 from omnigraph.schema.check import interfaces_by_name
 from omnigraph.schema.checks.declarations import kind_word
 from omnigraph.schema.resolve import HeldProperty
@@ -57,7 +43,7 @@ class TypeMatch:
     name: str
     accepted: Declared | None
     held: tuple[HeldProperty, ...]
-    properties: Mapping[str, Property | None] = field(default_factory=dict)
+    properties: Mapping[str, ct.Property | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +52,7 @@ class _Claim:
     hint: RenameHint | None
 
 
-def accepted_types(catalog: Catalog, kind: TypeKind) -> Mapping[str, Declared]:
+def accepted_types(catalog: ct.Catalog, kind: TypeKind) -> Mapping[str, Declared]:
     match kind:
         case TypeKind.INTERFACE:
             return catalog.interfaces
@@ -77,7 +63,7 @@ def accepted_types(catalog: Catalog, kind: TypeKind) -> Mapping[str, Declared]:
 
 
 def match_schema(
-    accepted: Catalog, schema: Schema, findings: Findings
+    accepted: ct.Catalog, schema: Schema, findings: Findings
 ) -> dict[tuple[TypeKind, str], TypeMatch]:
     """A match for every declaration, in source order."""
     interfaces = interfaces_by_name(schema)
@@ -100,10 +86,12 @@ def match_schema(
 
 
 def _match_types(
-    accepted: Catalog, schema: Schema, kind: TypeKind, findings: Findings
+    accepted: ct.Catalog, schema: Schema, kind: TypeKind, findings: Findings
 ) -> Mapping[str, str | None]:
-    declarations = [each for each in schema.declarations if kind_word(each) == kind]
-    claims = [_type_claim(each) for each in declarations]
+    declarations = [
+        declaration for declaration in schema.declarations if kind_word(declaration) == kind
+    ]
+    claims = [_type_claim(declaration) for declaration in declarations]
     known = accepted_types(accepted, kind)
 
     def unknown(hint: RenameHint) -> None:
@@ -130,12 +118,12 @@ def _type_claim(declaration: Declaration) -> _Claim:
     return _Claim(name=declaration.name.text, hint=rename_hint(header_annotations(declaration)))
 
 
-def _match_properties(match: TypeMatch, accepted: Catalog, findings: Findings) -> TypeMatch:
+def _match_properties(match: TypeMatch, accepted: ct.Catalog, findings: Findings) -> TypeMatch:
     owner = match.accepted
     if owner is None:
         for held in match.held:
             _refuse_hint_in_new_type(held, match, findings)
-        properties: dict[str, Property | None] = {
+        properties: dict[str, ct.Property | None] = {
             each.declaration.name.text: None for each in match.held
         }
     else:
@@ -156,27 +144,33 @@ def _match_properties(match: TypeMatch, accepted: Catalog, findings: Findings) -
     )
 
 
-def _property_claim(held: HeldProperty, match: TypeMatch) -> _Claim:
-    name = held.declaration.name.text
-    hint = rename_hint(held.declaration.annotations)
-    if hint is not None and not held.declared and not _inherits_hint(hint, held, match):
+def _property_claim(held_property: HeldProperty, match: TypeMatch) -> _Claim:
+    name = held_property.declaration.name.text
+    hint = rename_hint(held_property.declaration.annotations)
+    if (
+        hint is not None
+        and not held_property.declared
+        and not _inherits_hint(hint, held_property, match)
+    ):
         hint = None
     return _Claim(name=name, hint=hint)
 
 
-def _inherits_hint(hint: RenameHint, held: HeldProperty, match: TypeMatch) -> bool:
+def _inherits_hint(hint: RenameHint, held_property: HeldProperty, match: TypeMatch) -> bool:
     """A hint after an interface property refers to the node's property from that interface."""
-    if not isinstance(match.accepted, NodeType):
+    if not isinstance(match.accepted, ct.NodeType):
         return False
     old = match.accepted.properties.get(hint.old)
-    if old is None or held.interfaces[0] not in old.interfaces:
+    if old is None or held_property.interfaces[0] not in old.interfaces:
         return False
     return hint.old not in {each.declaration.name.text for each in match.held}
 
 
-def _refuse_hint_in_new_type(held: HeldProperty, match: TypeMatch, findings: Findings) -> None:
-    hint = rename_hint(held.declaration.annotations)
-    if hint is not None and held.declared:
+def _refuse_hint_in_new_type(
+    held_property: HeldProperty, match: TypeMatch, findings: Findings
+) -> None:
+    hint = rename_hint(held_property.declaration.annotations)
+    if hint is not None and held_property.declared:
         findings.refuse(
             EvolutionRule.RENAME_IN_NEW_TYPE,
             hint.span,
@@ -186,7 +180,7 @@ def _refuse_hint_in_new_type(held: HeldProperty, match: TypeMatch, findings: Fin
 
 
 def _refuse_unknown_property(
-    hint: RenameHint, match: TypeMatch, accepted: Catalog, findings: Findings
+    hint: RenameHint, match: TypeMatch, accepted: ct.Catalog, findings: Findings
 ) -> None:
     assert match.accepted is not None
     owner = f"the accepted {match.kind} `{match.accepted.name}`"
@@ -209,12 +203,16 @@ def _refuse_unknown_property(
     )
 
 
-def _held_elsewhere(old: str, owner: Declared, accepted: Catalog) -> str | None:
+def _held_elsewhere(old: str, owner: Declared, accepted: ct.Catalog) -> str | None:
     holder, _, name = old.rpartition(".")
     for kind in TypeKind:
-        for each in accepted_types(accepted, kind).values():
-            if each is not owner and holder in ("", each.name) and name in each.properties:
-                return f"{kind} `{each.name}`"
+        for accepted_type in accepted_types(accepted, kind).values():
+            if (
+                accepted_type is not owner
+                and holder in ("", accepted_type.name)
+                and name in accepted_type.properties
+            ):
+                return f"{kind} `{accepted_type.name}`"
     return None
 
 
@@ -298,13 +296,13 @@ def _returns_to(name: str, hinted: Mapping[str, str], staying: Collection[str]) 
 
 
 T = TypeVar("T")
-D = TypeVar("D", InterfaceType, NodeType, EdgeType)
-N = TypeVar("N", bound=HasName)
+D = TypeVar("D", ct.InterfaceType, ct.NodeType, ct.EdgeType)
+N = TypeVar("N", bound=ct.HasName)
 
 
 def numbered(
-    fresh: Catalog, accepted: Catalog, matches: Mapping[tuple[TypeKind, str], TypeMatch]
-) -> Catalog:
+    fresh: ct.Catalog, accepted: ct.Catalog, matches: Mapping[tuple[TypeKind, str], TypeMatch]
+) -> ct.Catalog:
     """The newly compiled catalog with its final numbers."""
     numbers = itertools.count(accepted.next_number)
     types: list[Declared] = [
@@ -324,27 +322,27 @@ def numbered(
 
     return replace(
         fresh,
-        interfaces=ByName(map(renumbered, fresh.interfaces.values())),
-        nodes=ByName(map(renumbered, fresh.nodes.values())),
-        edges=ByName(map(renumbered, fresh.edges.values())),
+        interfaces=ct.ByName(map(renumbered, fresh.interfaces.values())),
+        nodes=ct.ByName(map(renumbered, fresh.nodes.values())),
+        edges=ct.ByName(map(renumbered, fresh.edges.values())),
         next_number=next(numbers),
     )
 
 
 def _with_numbers(
     declared: Declared, match: TypeMatch, numbers: Iterator[int]
-) -> tuple[int, ByName[Property]]:
+) -> tuple[int, ct.ByName[ct.Property]]:
     number = next(numbers) if match.accepted is None else match.accepted.number
     continued = match.properties
-    properties = ByName(
-        replace(each, number=next(numbers) if old is None else old.number)
-        for each in declared.properties.values()
-        for old in (continued[each.name],)
+    properties = ct.ByName(
+        replace(prop, number=next(numbers) if old is None else old.number)
+        for prop in declared.properties.values()
+        for old in (continued[prop.name],)
     )
     return number, properties
 
 
-def arranged(target: Catalog, *, like: Catalog) -> Catalog:
+def arranged(target: ct.Catalog, *, like: ct.Catalog) -> ct.Catalog:
     """The target in the order of a catalog that already has its names."""
     return replace(
         target,
@@ -354,20 +352,20 @@ def arranged(target: Catalog, *, like: Catalog) -> Catalog:
     )
 
 
-def _types(types: ByName[D], like: ByName[D]) -> ByName[D]:
-    return ByName(
+def _types(types: ct.ByName[D], like: ct.ByName[D]) -> ct.ByName[D]:
+    return ct.ByName(
         _declared(each, like[each.name]) if each.name in like else each
         for each in _in_order(types, like)
     )
 
 
-def _in_order(new: ByName[N], like: Mapping[str, N]) -> Iterator[N]:
+def _in_order(new: ct.ByName[N], like: Mapping[str, N]) -> Iterator[N]:
     yield from (new[name] for name in like if name in new)
     yield from (each for each in new.values() if each.name not in like)
 
 
 def _declared(new: D, like: D) -> D:
-    properties = ByName(
+    properties = ct.ByName(
         _property(each, like.properties[each.name]) if each.name in like.properties else each
         for each in _in_order(new.properties, like.properties)
     )
@@ -377,7 +375,7 @@ def _declared(new: D, like: D) -> D:
         uniques=_constraints(new.uniques, like.uniques),
         indexes=_constraints(new.indexes, like.indexes),
     )
-    if isinstance(together, NodeType):
+    if isinstance(together, ct.NodeType):
         return replace(
             together,
             implements=_kept_first(together.implements, like.implements, str),
@@ -385,12 +383,12 @@ def _declared(new: D, like: D) -> D:
             checks=_constraints(together.checks, like.checks),
             metadata=_metadata(together.metadata, like.metadata),
         )
-    if isinstance(together, EdgeType):
+    if isinstance(together, ct.EdgeType):
         return replace(together, metadata=_metadata(together.metadata, like.metadata))
     return together
 
 
-def _property(new: Property, like: Property) -> Property:
+def _property(new: ct.Property, like: ct.Property) -> ct.Property:
     return replace(
         new,
         metadata=_metadata(new.metadata, like.metadata),
@@ -398,7 +396,7 @@ def _property(new: Property, like: Property) -> Property:
     )
 
 
-C = TypeVar("C", Unique, Index, Range, Check)
+C = TypeVar("C", ct.Unique, ct.Index, ct.Range, ct.Check)
 
 
 def _constraints(new: tuple[C, ...], like: tuple[C, ...]) -> tuple[C, ...]:
@@ -408,26 +406,28 @@ def _constraints(new: tuple[C, ...], like: tuple[C, ...]) -> tuple[C, ...]:
 def _kept_first(new: Iterable[T], like: Iterable[T], same: Callable[[T], object]) -> tuple[T, ...]:
     by_sameness = {same(each): each for each in new}
     kept = [same(each) for each in like if same(each) in by_sameness]
-    return tuple(by_sameness[each] for each in dict.fromkeys([*kept, *by_sameness]))
+    return tuple(by_sameness[fromkey] for fromkey in dict.fromkeys([*kept, *by_sameness]))
 
 
-def sameness(constraint: Key | Unique | Index | Range | Check) -> object:
+def sameness(constraint: ct.Key | ct.Unique | ct.Index | ct.Range | ct.Check) -> object:
     """What makes two constraints one, wherever they are written."""
     match constraint:
-        case Key():
+        case ct.Key():
             return "key", frozenset(constraint.properties)
-        case Unique():
+        case ct.Unique():
             return "unique", frozenset(constraint.properties)
-        case Index():
+        case ct.Index():
             return "index", constraint.properties, constraint.metric
-        case Range():
+        case ct.Range():
             # 1 and 1.0 are equal to Python and differ in the stored model.
             return "range", constraint.property, repr(constraint.low), repr(constraint.high)
-        case Check():
+        case ct.Check():
             return "check", constraint.property, constraint.pattern
 
 
-def _metadata(new: tuple[Metadata, ...], like: tuple[Metadata, ...]) -> tuple[Metadata, ...]:
+def _metadata(
+    new: tuple[ct.Metadata, ...], like: tuple[ct.Metadata, ...]
+) -> tuple[ct.Metadata, ...]:
     """Keywords in their accepted order where only the order differs."""
     accepted = {each.name: each for each in like}
     return tuple(
@@ -438,8 +438,8 @@ def _metadata(new: tuple[Metadata, ...], like: tuple[Metadata, ...]) -> tuple[Me
     )
 
 
-def _spelt(each: Metadata) -> tuple[str, list[str]]:
-    return repr(each.value), sorted(map(repr, each.keywords))
+def _spelt(metadata: ct.Metadata) -> tuple[str, list[str]]:
+    return repr(metadata.value), sorted(map(repr, metadata.keywords))
 
 
 def differ(one: object, other: object) -> bool:

@@ -24,18 +24,7 @@ from typing import ClassVar, TypeAlias
 
 from omnigraph.evolution.plan.columns import Declared, Fill, Subject, TypeKind, ValueMapping
 from omnigraph.evolution.plan.data_checks import DataCheck
-from omnigraph.schema.catalog import (
-    Cardinality,
-    Check,
-    Embed,
-    Index,
-    Key,
-    Metadata,
-    Property,
-    PropertyType,
-    Range,
-    Unique,
-)
+from omnigraph.schema import catalog as ct
 
 
 class StepKind(enum.StrEnum):
@@ -136,8 +125,8 @@ class WidenProperty(ColumnStep):
 
     number: int
     name: str
-    old: PropertyType
-    new: PropertyType
+    old: ct.PropertyType
+    new: ct.PropertyType
     needs: tuple[DataCheck, ...] = ()
 
     @property
@@ -214,7 +203,7 @@ class RetypePromise(StepOfType):
 
     number: int
     name: str
-    type: PropertyType
+    type: ct.PropertyType
     nullable: bool
 
 
@@ -256,8 +245,8 @@ class ChangeEmbed(StepOfType):
 
     number: int
     name: str
-    old: Embed | None
-    new: Embed | None
+    old: ct.Embed | None
+    new: ct.Embed | None
     needs: tuple[DataCheck, ...] = ()
 
 
@@ -270,7 +259,7 @@ class UpdatePropertyMetadata(StepOfType):
     number: int
     name: str
     description: str | None
-    metadata: tuple[Metadata, ...]
+    metadata: tuple[ct.Metadata, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +280,7 @@ class AddProperty(ColumnStep):
 
     kind: ClassVar[StepKind] = StepKind.ADD_PROPERTY
 
-    added: Property
+    added: ct.Property
     fill: Fill | None = None
     needs: tuple[DataCheck, ...] = ()
 
@@ -311,7 +300,7 @@ class DropProperty(ColumnStep):
     mode: DropMode
 
 
-Constraint: TypeAlias = Key | Unique | Index | Range | Check
+Constraint: TypeAlias = ct.Key | ct.Unique | ct.Index | ct.Range | ct.Check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +330,7 @@ class UpdateTypeMetadata(StepOfType):
 
     description: str | None
     instruction: str | None
-    metadata: tuple[Metadata, ...]
+    metadata: tuple[ct.Metadata, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,8 +378,8 @@ class ChangeCardinality(StepOfType):
 
     kind: ClassVar[StepKind] = StepKind.CHANGE_CARDINALITY
 
-    old: Cardinality
-    new: Cardinality
+    old: ct.Cardinality
+    new: ct.Cardinality
     needs: tuple[DataCheck, ...] = ()
 
 

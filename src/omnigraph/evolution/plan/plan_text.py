@@ -26,161 +26,97 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final, TypeAlias, assert_never
 
-from omnigraph.evolution.plan.columns import (
-    CopyFill,
-    Fill,
-    FutureColumn,
-    LiteralFill,
-    Subject,
-    TypeKind,
-)
-from omnigraph.evolution.plan.data_checks import (
-    DataCheck,
-    EdgesPerSource,
-    NoNulls,
-    TableIsEmpty,
-    TupleIsUnique,
-    ValuesInRange,
-    ValuesInSet,
-    ValuesMatch,
-)
+from omnigraph.evolution.plan import columns as ec
+from omnigraph.evolution.plan import data_checks
+from omnigraph.evolution.plan import plan as ep
 from omnigraph.evolution.plan.hints import shown
-from omnigraph.evolution.plan.plan import (
-    AddConstraint,
-    AddProperty,
-    AddType,
-    ChangeCardinality,
-    ChangeEmbed,
-    ChangeInterfaces,
-    ChangeOrigin,
-    Constraint,
-    CostClass,
-    DropProperty,
-    DropType,
-    EnumToString,
-    ExtendEnum,
-    MakeNullable,
-    MakeRequired,
-    MapValues,
-    NarrowEnum,
-    Plan,
-    PlanWarning,
-    PropertyStep,
-    Refusal,
-    RemoveConstraint,
-    RenameProperty,
-    RenameType,
-    RespellConstraint,
-    RetypePromise,
-    Step,
-    StringToEnum,
-    UpdatePropertyMetadata,
-    UpdateTypeMetadata,
-    WidenProperty,
-)
-from omnigraph.schema.catalog import (
-    ByName,
-    Cardinality,
-    Check,
-    Embed,
-    EnumType,
-    Index,
-    Key,
-    ListType,
-    Literal,
-    Number,
-    Property,
-    Range,
-    ScalarType,
-    Unique,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.show import show_cardinality, show_type
 
 
-def property_words(each: Property) -> str:
-    return f"{each.name}: {show_type(each.type)}{'?' if each.nullable else ''}"
+def property_words(prop: ct.Property) -> str:
+    return f"{prop.name}: {show_type(prop.type)}{'?' if prop.nullable else ''}"
 
 
-def constraint_words(constraint: Constraint) -> str:
+def constraint_words(constraint: ep.Constraint) -> str:
     """A constraint as it would be written in a body."""
     match constraint:
-        case Key():
+        case ct.Key():
             return f"@key({', '.join(constraint.properties)})"
-        case Unique():
+        case ct.Unique():
             return f"@unique({', '.join(constraint.properties)})"
-        case Index():
+        case ct.Index():
             metric = f", metric={constraint.metric}" if constraint.metric is not None else ""
             return f"@index({', '.join(constraint.properties)}{metric})"
-        case Range():
+        case ct.Range():
             return f"@range({constraint.property}, {_range(constraint.low, constraint.high)})"
-        case Check():
+        case ct.Check():
             return f"@check({constraint.property}, {_literal(constraint.pattern)})"
         case _:
             assert_never(constraint)
 
 
-def fill_words(fill: Fill | None) -> str:
+def fill_words(fill: ec.Fill | None) -> str:
     match fill:
         case None:
             return ""
-        case LiteralFill():
+        case ec.LiteralFill():
             return f", filled with {_literal(fill.value)}"
-        case CopyFill():
+        case ec.CopyFill():
             return f", filled from {fill.source.name}"
         case _:
             assert_never(fill)
 
 
-def embed_words(embed: Embed | None) -> str:
+def embed_words(embed: ct.Embed | None) -> str:
     if embed is None:
         return "nothing"
     return embed.source if embed.model is None else f"{embed.source} by {_literal(embed.model)}"
 
 
-def check_words(check: DataCheck) -> str:  # noqa: PLR0911 - one per kind
+def check_words(check: data_checks.DataCheck) -> str:  # noqa: PLR0911 - one per kind
     """What must be true, in the names that the table has now."""
     match check:
-        case TableIsEmpty():
+        case data_checks.TableIsEmpty():
             return f"no row in {check.table}"
-        case NoNulls():
+        case data_checks.NoNulls():
             unless = f" or in {_column(check.unless_present)}" if check.unless_present else ""
             return f"a value in {_column(check.column)}{unless} in every row of {check.table}"
-        case ValuesInRange():
+        case data_checks.ValuesInRange():
             wanted = _range(check.low, check.high)
             return f"{_column(check.column)} within {wanted} in every row of {check.table}"
-        case ValuesMatch():
+        case data_checks.ValuesMatch():
             wanted = _literal(check.pattern)
             return f"{_column(check.column)} matches {wanted} in every row of {check.table}"
-        case ValuesInSet():
+        case data_checks.ValuesInSet():
             wanted = ", ".join(check.values)
             return f"{_column(check.column)} one of {wanted} in every row of {check.table}"
-        case TupleIsUnique():
+        case data_checks.TupleIsUnique():
             members = ", ".join(map(_column, check.columns))
             return f"({members}) unique in {check.table}"
-        case EdgesPerSource():
-            wanted = show_cardinality(Cardinality(minimum=check.minimum, maximum=check.maximum))
+        case data_checks.EdgesPerSource():
+            wanted = show_cardinality(ct.Cardinality(minimum=check.minimum, maximum=check.maximum))
             return f"{wanted} edges for every source in {check.table}"
         case _:
             assert_never(check)
 
 
-def _column(column: FutureColumn) -> str:
+def _column(column: ec.FutureColumn) -> str:
     name = column.name if column.stored is None else column.stored.name
     mapped = " after its mapping" if column.mapping else ""
     filled = "" if column.fill is None else f" ({fill_words(column.fill).removeprefix(', ')})"
     return f"{name}{mapped}{filled}"
 
 
-def _range(low: Number | None, high: Number | None) -> str:
+def _range(low: ct.Number | None, high: ct.Number | None) -> str:
     return f"{_bound(low)}..{_bound(high)}"
 
 
-def _bound(value: Number | None) -> str:
+def _bound(value: ct.Number | None) -> str:
     return "" if value is None else _literal(value)
 
 
-def _literal(value: Literal) -> str:
+def _literal(value: ct.Literal) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -193,7 +129,7 @@ def _literal(value: Literal) -> str:
 _INDENT: Final = "      "
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: ep.Plan) -> str:
     """Steps and refusals under their types, then warnings, then a summary."""
     if not (plan.steps or plan.refusals or plan.warnings):
         return "no changes\n"
@@ -204,14 +140,14 @@ def plan_text(plan: Plan) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _subjects(plan: Plan) -> Iterable[Subject]:
+def _subjects(plan: ep.Plan) -> Iterable[ec.Subject]:
     """Every type that changes, in the order of the plan: interfaces, nodes, edges."""
     touched = dict.fromkeys(each.subject for each in (*plan.steps, *plan.refusals))
-    kinds = list(TypeKind)
+    kinds = list(ec.TypeKind)
     return sorted(touched, key=lambda each: kinds.index(each.kind))
 
 
-def _block(subject: Subject, plan: Plan) -> Iterator[str]:
+def _block(subject: ec.Subject, plan: ep.Plan) -> Iterator[str]:
     was = f" (was {subject.was})" if subject.was not in (None, subject.name) else ""
     yield f"{subject.words}{was}"
     for step in plan.steps:
@@ -222,118 +158,118 @@ def _block(subject: Subject, plan: Plan) -> Iterator[str]:
             yield from _refusal_lines(refusal)
 
 
-def _step_lines(step: Step) -> Iterator[str]:
+def _step_lines(step: ep.Step) -> Iterator[str]:
     sign, words = step_words(step)
     cost = f"{step.cost}, values written" if step.writes_values else str(step.cost)
     yield f"  {sign} {words}  [{cost}]"
-    if isinstance(step, AddType):
-        for each in step.declared.properties.values():
-            yield f"{_INDENT}{property_words(each)}"
+    if isinstance(step, ep.AddType):
+        for prop in step.declared.properties.values():
+            yield f"{_INDENT}{property_words(prop)}"
     for check in step.needs:
         yield f"{_INDENT}needs: {check_words(check)} [{check.code}]"
         yield f"{_INDENT}  else: {check.remedy}"
 
 
-def _refusal_lines(refusal: Refusal) -> Iterator[str]:
+def _refusal_lines(refusal: ep.Refusal) -> Iterator[str]:
     yield f"  ! {refusal.element}: {refusal.reason}  [{refusal.code}]"
     yield f"{_INDENT}instead: {refusal.remedy}"
 
 
-def _warning(warning: PlanWarning) -> str:
+def _warning(warning: ep.PlanWarning) -> str:
     place = "" if warning.line is None else f"line {warning.line}: "
     return f"  {place}{warning.message}  [{warning.code}]"
 
 
-def _summary(plan: Plan) -> str:
+def _summary(plan: ep.Plan) -> str:
     costs = [
         f"{count} {cost}"
-        for cost in CostClass
-        if (count := sum(each.cost is cost for each in plan.steps))
+        for cost in ep.CostClass
+        if (count := sum(step.cost is cost for step in plan.steps))
     ]
-    parts = [_counted(len(plan.steps), "step") + (f" ({', '.join(costs)})" if costs else "")]
+    parts = [_count(len(plan.steps), "step") + (f" ({', '.join(costs)})" if costs else "")]
     if plan.needs:
-        parts.append(f"{_counted(len(plan.needs), 'check')} of existing rows")
+        parts.append(f"{_count(len(plan.needs), 'check')} of existing rows")
     if plan.warnings:
-        parts.append(_counted(len(plan.warnings), "warning"))
+        parts.append(_count(len(plan.warnings), "warning"))
     if plan.refusals:
-        parts.append(f"{_counted(len(plan.refusals), 'refusal')}: nothing can be applied")
+        parts.append(f"{_count(len(plan.refusals), 'refusal')}: nothing can be applied")
     return ", ".join(parts)
 
 
-def _counted(count: int, word: str) -> str:
+def _count(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def step_words(step: Step) -> tuple[str, str]:  # noqa: PLR0911 - one per kind
+def step_words(step: ep.Step) -> tuple[str, str]:  # noqa: PLR0911 - one per kind
     """The sign of a step and what it does, without its type."""
     match step:
-        case AddType():
+        case ep.AddType():
             return "+", f"new {step.subject.kind}"
-        case RenameType():
+        case ep.RenameType():
             return "~", f"renamed from {step.old}"
-        case UpdateTypeMetadata():
+        case ep.UpdateTypeMetadata():
             return "~", "description, instruction or annotations"
-        case ChangeInterfaces():
+        case ep.ChangeInterfaces():
             return "~", f"implements {_names(step.old)} -> {_names(step.new)}"
-        case AddConstraint():
+        case ep.AddConstraint():
             return "+", constraint_words(step.constraint)
-        case RemoveConstraint():
+        case ep.RemoveConstraint():
             return "-", constraint_words(step.constraint)
-        case RespellConstraint():
+        case ep.RespellConstraint():
             old, new = constraint_words(step.old), constraint_words(step.new)
             moved = f"now written {_place(step)}"
             return "~", f"{old}: {moved}" if old == new else f"{old} -> {new}"
-        case ChangeCardinality():
+        case ep.ChangeCardinality():
             old, new = show_cardinality(step.old), show_cardinality(step.new)
             return "~", f"@card({old}) -> @card({new})"
-        case DropType():
+        case ep.DropType():
             return "-", f"dropped ({step.mode})"
         case _:
             return _property_step_words(step)
 
 
 def _property_step_words(  # noqa: C901, PLR0911, PLR0912 - one per kind
-    step: PropertyStep,
+    step: ep.PropertyStep,
 ) -> tuple[str, str]:
     match step:
-        case AddProperty():
+        case ep.AddProperty():
             return "+", property_words(step.added) + fill_words(step.fill)
-        case RenameProperty():
+        case ep.RenameProperty():
             return "~", f"{step.new}: renamed from {step.old}"
-        case WidenProperty():
+        case ep.WidenProperty():
             return "~", f"{step.name}: {show_type(step.old)} -> {show_type(step.new)}"
-        case ExtendEnum():
+        case ep.ExtendEnum():
             return "~", f"{step.name}: also {', '.join(step.added)}"
-        case MapValues():
+        case ep.MapValues():
             pairs = ", ".join(f"{shown(each.old)} -> {each.new}" for each in step.mapping)
             return "~", f"{step.name}: values {pairs}"
-        case NarrowEnum():
+        case ep.NarrowEnum():
             return "~", f"{step.name}: no longer {', '.join(step.removed)}"
-        case EnumToString():
+        case ep.EnumToString():
             return "~", f"{step.name}: enum -> String"
-        case StringToEnum():
+        case ep.StringToEnum():
             return "~", f"{step.name}: String -> enum({', '.join(step.values)})"
-        case RetypePromise():
+        case ep.RetypePromise():
             null = "?" if step.nullable else ""
             return "~", f"{step.name}: now {show_type(step.type)}{null}"
-        case MakeNullable():
+        case ep.MakeNullable():
             return "~", f"{step.name}: may be null"
-        case MakeRequired():
+        case ep.MakeRequired():
             return "~", f"{step.name}: required{fill_words(step.fill)}"
-        case ChangeEmbed():
+        case ep.ChangeEmbed():
             return "~", f"{step.name}: embeds {embed_words(step.old)} -> {embed_words(step.new)}"
-        case UpdatePropertyMetadata():
+        case ep.UpdatePropertyMetadata():
             return "~", f"{step.name}: description or annotations"
-        case ChangeOrigin():
+        case ep.ChangeOrigin():
             source = "declared here" if step.declared else "inherited"
             return "~", f"{step.name}: {source}, for {_names(step.interfaces)}"
-        case DropProperty():
+        case ep.DropProperty():
             return "-", f"{step.name}: dropped ({step.mode})"
         case _:
             assert_never(step)
 
 
-def _place(step: RespellConstraint) -> str:
+def _place(step: ep.RespellConstraint) -> str:
     return "in the body" if step.new.spelling.value == "body" else "after its property"
 
 
@@ -341,7 +277,7 @@ def _names(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "nothing"
 
 
-def refusal_of_plan(filename: str, plan: Plan) -> tuple[str, str]:
+def refusal_of_plan(filename: str, plan: ep.Plan) -> tuple[str, str]:
     """The sentence and the details of a plan with refusals."""
     count = len(plan.refusals)
     lines = [
@@ -355,14 +291,14 @@ def refusal_of_plan(filename: str, plan: Plan) -> tuple[str, str]:
 
 
 def refusal_of_rows(
-    filename: str, found: Sequence[tuple[DataCheck, int, tuple[str, ...]]]
+    filename: str, found: Sequence[tuple[data_checks.DataCheck, int, tuple[str, ...]]]
 ) -> tuple[str, str]:
     """The sentence and the details of checks that rows do not pass."""
     lines = []
     for check, rows, examples in found:
         more = ", ..." if rows > len(examples) else ""
         shown = f": {', '.join(examples)}{more}" if examples else ""
-        thing = "source" if isinstance(check, EdgesPerSource) else "row"
+        thing = "source" if isinstance(check, data_checks.EdgesPerSource) else "row"
         lines.append(
             f"  [{check.code}] expected {check_words(check)}; found {rows:,} "
             f"{thing}{'' if rows == 1 else 's'} in violation{shown}\n    {check.remedy}"
@@ -375,42 +311,42 @@ PLAN_FORMAT: Final = 1
 Document: TypeAlias = dict[str, Any]
 
 _CONSTRAINT_WORDS: Final = {
-    Key: "key",
-    Unique: "unique",
-    Index: "index",
-    Range: "range",
-    Check: "check",
+    ct.Key: "key",
+    ct.Unique: "unique",
+    ct.Index: "index",
+    ct.Range: "range",
+    ct.Check: "check",
 }
 
 
-def plan_json(plan: Plan) -> str:
+def plan_json(plan: ep.Plan) -> str:
     """The plan as indented JSON with a final newline."""
     return json.dumps(plan_document(plan), indent=2, ensure_ascii=False) + "\n"
 
 
-def plan_document(plan: Plan) -> Document:
+def plan_document(plan: ep.Plan) -> Document:
     """The plan as values that JSON knows."""
     return {
         "format": PLAN_FORMAT,
         "supported": plan.supported,
-        "steps": [_step(each) for each in plan.steps],
-        "refusals": [_refusal(each) for each in plan.refusals],
-        "warnings": [_value(each) for each in plan.warnings],
+        "steps": [_step(step) for step in plan.steps],
+        "refusals": [_refusal(refusal) for refusal in plan.refusals],
+        "warnings": [_value(warning) for warning in plan.warnings],
     }
 
 
-def _step(step: Step) -> Document:
+def _step(step: ep.Step) -> Document:
     return {
         "kind": step.kind.value,
         "cost": step.cost.value,
         "writes_values": step.writes_values,
         "type": _subject(step.subject),
         **_fields(step, without=("subject", "needs")),
-        "needs": [_check(each) for each in step.needs],
+        "needs": [_check(need) for need in step.needs],
     }
 
 
-def _subject(subject: Subject) -> Document:
+def _subject(subject: ec.Subject) -> Document:
     return {
         "kind": subject.kind.value,
         "number": subject.number,
@@ -420,7 +356,7 @@ def _subject(subject: Subject) -> Document:
     }
 
 
-def _check(check: DataCheck) -> Document:
+def _check(check: data_checks.DataCheck) -> Document:
     return {
         "check": check.kind.value,
         "code": check.code,
@@ -429,7 +365,7 @@ def _check(check: DataCheck) -> Document:
     }
 
 
-def _refusal(refusal: Refusal) -> Document:
+def _refusal(refusal: ep.Refusal) -> Document:
     return {
         "code": refusal.code,
         "type": _subject(refusal.subject),
@@ -439,9 +375,9 @@ def _refusal(refusal: Refusal) -> Document:
 
 def _fields(value: Any, *, without: tuple[str, ...] = ()) -> Document:
     return {
-        each.name: _value(getattr(value, each.name))
-        for each in dataclasses.fields(value)
-        if each.name not in without
+        field.name: _value(getattr(value, field.name))
+        for field in dataclasses.fields(value)
+        if field.name not in without
     }
 
 
@@ -456,11 +392,11 @@ def _value(value: Any) -> Any:  # noqa: PLR0911 - one per kind
             return {"decimal": f"{value:f}"}
         case tuple():
             return [_value(each) for each in value]
-        case ByName():
+        case ct.ByName():
             return [_value(each) for each in value.values()]
-        case ScalarType() | ListType() | EnumType() | VectorType():
+        case ct.ScalarType() | ct.ListType() | ct.EnumType() | ct.VectorType():
             return show_type(value)
-        case Key() | Unique() | Index() | Range() | Check():
+        case ct.Key() | ct.Unique() | ct.Index() | ct.Range() | ct.Check():
             return {"constraint": _CONSTRAINT_WORDS[type(value)], **_fields(value)}
         case _:
             return _fields(value)

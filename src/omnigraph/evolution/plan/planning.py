@@ -18,6 +18,7 @@ from typing import Any, Final, assert_never
 
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import NothingWrittenError, SchemaInvalidError
+from omnigraph.evolution.plan import plan as ep
 from omnigraph.evolution.plan.columns import Declared, Subject, TypeKind
 from omnigraph.evolution.plan.differences import (
     OwnerChange,
@@ -38,57 +39,10 @@ from omnigraph.evolution.plan.matching import (
     match_schema,
     numbered,
 )
-from omnigraph.evolution.plan.plan import (
-    AddConstraint,
-    AddProperty,
-    AddType,
-    ChangeCardinality,
-    ChangeEmbed,
-    ChangeInterfaces,
-    ChangeOrigin,
-    Constraint,
-    DropMode,
-    DropProperty,
-    DropType,
-    EnumToString,
-    ExtendEnum,
-    MakeNullable,
-    MakeRequired,
-    MapValues,
-    NarrowEnum,
-    Plan,
-    PlanWarning,
-    PropertyStep,
-    Refusal,
-    RemoveConstraint,
-    RenameProperty,
-    RenameType,
-    RespellConstraint,
-    RetypePromise,
-    Step,
-    StringToEnum,
-    UpdatePropertyMetadata,
-    UpdateTypeMetadata,
-    WidenProperty,
-)
 from omnigraph.evolution.plan.plan_text import plan_text
 from omnigraph.language.diagnostics import Diagnostic, Severity
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.build import build_catalog
-from omnigraph.schema.catalog import (
-    ByName,
-    Catalog,
-    Check,
-    EnumType,
-    Index,
-    InterfaceType,
-    Key,
-    NodeType,
-    Property,
-    Range,
-    Scalar,
-    ScalarType,
-    Unique,
-)
 from omnigraph.schema.compile import checked_schema
 
 _GROUPS: Final = {
@@ -96,26 +50,31 @@ _GROUPS: Final = {
     TypeKind.NODE: "nodes",
     TypeKind.EDGE: "edges",
 }
-_CONSTRAINTS: Final = {Unique: "uniques", Index: "indexes", Range: "ranges", Check: "checks"}
+_CONSTRAINTS: Final = {
+    ct.Unique: "uniques",
+    ct.Index: "indexes",
+    ct.Range: "ranges",
+    ct.Check: "checks",
+}
 
 
-def apply_to(catalog: Catalog, steps: Iterable[Step]) -> Catalog:
+def apply_to(catalog: ct.Catalog, steps: Iterable[ep.Step]) -> ct.Catalog:
     return functools.reduce(_apply, steps, catalog)
 
 
-def _apply(catalog: Catalog, step: Step) -> Catalog:  # noqa: PLR0911 - one per kind
+def _apply(catalog: ct.Catalog, step: ep.Step) -> ct.Catalog:  # noqa: PLR0911 - one per kind
     match step:
-        case AddType():
+        case ep.AddType():
             return _add_type(catalog, step)
-        case RenameType():
+        case ep.RenameType():
             return _rename_type(catalog, step)
-        case DropType():
+        case ep.DropType():
             return _with_types(
                 catalog,
                 step.subject.kind,
                 lambda each: None if each.number == step.subject.number else each,
             )
-        case UpdateTypeMetadata():
+        case ep.UpdateTypeMetadata():
             return _with_type(
                 catalog,
                 step.subject,
@@ -123,34 +82,34 @@ def _apply(catalog: Catalog, step: Step) -> Catalog:  # noqa: PLR0911 - one per 
                 instruction=step.instruction,
                 metadata=step.metadata,
             )
-        case ChangeInterfaces():
+        case ep.ChangeInterfaces():
             return _with_type(catalog, step.subject, implements=step.new)
-        case ChangeCardinality():
+        case ep.ChangeCardinality():
             return _with_type(catalog, step.subject, cardinality=step.new)
-        case AddConstraint():
+        case ep.AddConstraint():
             return _with_constraint(catalog, step.subject, old=None, new=step.constraint)
-        case RemoveConstraint():
+        case ep.RemoveConstraint():
             return _with_constraint(catalog, step.subject, old=step.constraint, new=None)
-        case RespellConstraint():
+        case ep.RespellConstraint():
             return _with_constraint(catalog, step.subject, old=step.old, new=step.new)
         case _:
             return _apply_to_property(catalog, step)
 
 
-def _apply_to_property(catalog: Catalog, step: PropertyStep) -> Catalog:
+def _apply_to_property(catalog: ct.Catalog, step: ep.PropertyStep) -> ct.Catalog:
     match step:
-        case AddProperty():
+        case ep.AddProperty():
             owner = _type(catalog, step.subject)
-            properties = ByName([*owner.properties.values(), step.added])
+            properties = ct.ByName([*owner.properties.values(), step.added])
             grown = _with_type(catalog, step.subject, properties=properties)
             return replace(grown, next_number=max(grown.next_number, step.added.number + 1))
-        case RenameProperty():
+        case ep.RenameProperty():
             return _rename_property(catalog, step)
-        case DropProperty():
+        case ep.DropProperty():
             owner = _type(catalog, step.subject)
-            left = ByName(each for each in owner.properties.values() if each.name != step.name)
+            left = ct.ByName(prop for prop in owner.properties.values() if prop.name != step.name)
             return _with_type(catalog, step.subject, properties=left)
-        case MapValues():
+        case ep.MapValues():
             return catalog
         case _:
             changed = _changed(_type(catalog, step.subject).properties[step.name], step)
@@ -158,70 +117,70 @@ def _apply_to_property(catalog: Catalog, step: PropertyStep) -> Catalog:
 
 
 def _changed(  # noqa: C901, PLR0911, PLR0912 - one case per kind of step
-    before: Property,
-    step: WidenProperty
-    | ExtendEnum
-    | NarrowEnum
-    | EnumToString
-    | StringToEnum
-    | RetypePromise
-    | MakeNullable
-    | MakeRequired
-    | ChangeEmbed
-    | UpdatePropertyMetadata
-    | ChangeOrigin,
-) -> Property:
+    before: ct.Property,
+    step: ep.WidenProperty
+    | ep.ExtendEnum
+    | ep.NarrowEnum
+    | ep.EnumToString
+    | ep.StringToEnum
+    | ep.RetypePromise
+    | ep.MakeNullable
+    | ep.MakeRequired
+    | ep.ChangeEmbed
+    | ep.UpdatePropertyMetadata
+    | ep.ChangeOrigin,
+) -> ct.Property:
     match step:
-        case WidenProperty():
+        case ep.WidenProperty():
             return replace(before, type=step.new)
-        case ExtendEnum():
+        case ep.ExtendEnum():
             values = {*_values(before), *step.added}
-            return replace(before, type=EnumType(values=tuple(sorted(values))))
-        case NarrowEnum():
+            return replace(before, type=ct.EnumType(values=tuple(sorted(values))))
+        case ep.NarrowEnum():
             left = set(_values(before)) - set(step.removed)
-            return replace(before, type=EnumType(values=tuple(sorted(left))))
-        case EnumToString():
-            return replace(before, type=ScalarType(scalar=Scalar.STRING))
-        case StringToEnum():
-            return replace(before, type=EnumType(values=step.values))
-        case RetypePromise():
+            return replace(before, type=ct.EnumType(values=tuple(sorted(left))))
+        case ep.EnumToString():
+            return replace(before, type=ct.ScalarType(scalar=ct.Scalar.STRING))
+        case ep.StringToEnum():
+            return replace(before, type=ct.EnumType(values=step.values))
+        case ep.RetypePromise():
             return replace(before, type=step.type, nullable=step.nullable)
-        case MakeNullable():
+        case ep.MakeNullable():
             return replace(before, nullable=True)
-        case MakeRequired():
+        case ep.MakeRequired():
             return replace(before, nullable=False)
-        case ChangeEmbed():
+        case ep.ChangeEmbed():
             return replace(before, embed=step.new)
-        case UpdatePropertyMetadata():
+        case ep.UpdatePropertyMetadata():
             return replace(before, description=step.description, metadata=step.metadata)
-        case ChangeOrigin():
+        case ep.ChangeOrigin():
             return replace(before, declared=step.declared, interfaces=step.interfaces)
         case _:
             assert_never(step)
 
 
-def _values(each: Property) -> tuple[str, ...]:
-    assert isinstance(each.type, EnumType)
-    return each.type.values
+def _values(prop: ct.Property) -> tuple[str, ...]:
+    assert isinstance(prop.type, ct.EnumType)
+    return prop.type.values
 
 
-def _types(catalog: Catalog, kind: TypeKind) -> tuple[Declared, ...]:
+def _types(catalog: ct.Catalog, kind: TypeKind) -> tuple[Declared, ...]:
     return tuple(getattr(catalog, _GROUPS[kind]).values())
 
 
-def _type(catalog: Catalog, subject: Subject) -> Declared:
+def _type(catalog: ct.Catalog, subject: Subject) -> Declared:
     return next(each for each in _types(catalog, subject.kind) if each.number == subject.number)
 
 
 def _with_types(
-    catalog: Catalog, kind: TypeKind, change: Callable[[Declared], Declared | None]
-) -> Catalog:
+    catalog: ct.Catalog, kind: TypeKind, change: Callable[[Declared], Declared | None]
+) -> ct.Catalog:
     changed = [change(each) for each in _types(catalog, kind)]
-    group: dict[str, Any] = {_GROUPS[kind]: ByName(each for each in changed if each is not None)}
+    group: dict[str, Any] = {_GROUPS[kind]: ct.ByName(each for each in changed if each is not None)}
     return replace(catalog, **group)
 
 
-def _with_type(catalog: Catalog, subject: Subject, **fields: Any) -> Catalog:
+def _with_type(catalog: ct.Catalog, subject: Subject, **fields: Any) -> ct.Catalog:
     return _with_types(
         catalog,
         subject.kind,
@@ -229,27 +188,29 @@ def _with_type(catalog: Catalog, subject: Subject, **fields: Any) -> Catalog:
     )
 
 
-def _with_property(catalog: Catalog, subject: Subject, name: str, changed: Property) -> Catalog:
+def _with_property(
+    catalog: ct.Catalog, subject: Subject, name: str, changed: ct.Property
+) -> ct.Catalog:
     owner = _type(catalog, subject)
-    properties = ByName(
-        changed if each.name == name else each for each in owner.properties.values()
+    properties = ct.ByName(
+        changed if prop.name == name else prop for prop in owner.properties.values()
     )
     return _with_type(catalog, subject, properties=properties)
 
 
-def _add_type(catalog: Catalog, step: AddType) -> Catalog:
+def _add_type(catalog: ct.Catalog, step: ep.AddType) -> ct.Catalog:
     kind = step.subject.kind
-    group: dict[str, Any] = {_GROUPS[kind]: ByName([*_types(catalog, kind), step.declared])}
-    numbers = [each.number for each in step.declared.properties.values()]
+    group: dict[str, Any] = {_GROUPS[kind]: ct.ByName([*_types(catalog, kind), step.declared])}
+    numbers = [prop.number for prop in step.declared.properties.values()]
     top = max([step.declared.number, *numbers])
     return replace(catalog, **group, next_number=max(catalog.next_number, top + 1))
 
 
-def _rename_type(catalog: Catalog, step: RenameType) -> Catalog:
+def _rename_type(catalog: ct.Catalog, step: ep.RenameType) -> ct.Catalog:
     renamed = _with_type(catalog, step.subject, name=step.new)
     if step.subject.kind is not TypeKind.NODE:
         return renamed
-    edges = ByName(
+    edges = ct.ByName(
         replace(
             edge,
             source=step.new if edge.source == step.old else edge.source,
@@ -260,19 +221,19 @@ def _rename_type(catalog: Catalog, step: RenameType) -> Catalog:
     return replace(renamed, edges=edges)
 
 
-def _rename_property(catalog: Catalog, step: RenameProperty) -> Catalog:
+def _rename_property(catalog: ct.Catalog, step: ep.RenameProperty) -> ct.Catalog:
     def name(each: str) -> str:
         return step.new if each == step.old else each
 
     owner = _type(catalog, step.subject)
     fields: dict[str, Any] = {
-        "properties": ByName(
+        "properties": ct.ByName(
             replace(
-                each,
-                name=name(each.name),
-                embed=each.embed and replace(each.embed, source=name(each.embed.source)),
+                prop,
+                name=name(prop.name),
+                embed=prop.embed and replace(prop.embed, source=name(prop.embed.source)),
             )
-            for each in owner.properties.values()
+            for prop in owner.properties.values()
         )
     }
     for group in ("uniques", "indexes"):
@@ -280,24 +241,24 @@ def _rename_property(catalog: Catalog, step: RenameProperty) -> Catalog:
             replace(each, properties=tuple(map(name, each.properties)))
             for each in getattr(owner, group)
         )
-    if isinstance(owner, NodeType | InterfaceType) and owner.key is not None:
+    if isinstance(owner, ct.NodeType | ct.InterfaceType) and owner.key is not None:
         members = tuple(map(name, owner.key.properties))
         fields["key"] = replace(owner.key, properties=members)
-    if isinstance(owner, NodeType):
+    if isinstance(owner, ct.NodeType):
         fields["ranges"] = tuple(
             replace(each, property=name(each.property)) for each in owner.ranges
         )
         fields["checks"] = tuple(
-            replace(each, property=name(each.property)) for each in owner.checks
+            replace(check, property=name(check.property)) for check in owner.checks
         )
     return _with_type(catalog, step.subject, **fields)
 
 
 def _with_constraint(
-    catalog: Catalog, subject: Subject, *, old: Constraint | None, new: Constraint | None
-) -> Catalog:
+    catalog: ct.Catalog, subject: Subject, *, old: ep.Constraint | None, new: ep.Constraint | None
+) -> ct.Catalog:
     constraint = new or old
-    if isinstance(constraint, Key):
+    if isinstance(constraint, ct.Key):
         return _with_type(catalog, subject, key=new)
     group = _CONSTRAINTS[type(constraint)]
     present = getattr(_type(catalog, subject), group)
@@ -316,9 +277,9 @@ _TYPE_DROPPED: Final = {TypeKind.NODE: "OG-DS-102", TypeKind.EDGE: "OG-DS-103"}
 class Evolution(Displayed):
     """A schema change: where it leads, how, and every warning about its text."""
 
-    accepted: Catalog
-    target: Catalog
-    plan: Plan
+    accepted: ct.Catalog
+    target: ct.Catalog
+    plan: ep.Plan
     findings: tuple[Diagnostic, ...] = ()
 
     def _page(self) -> Page:
@@ -326,7 +287,7 @@ class Evolution(Displayed):
 
 
 def evolve(
-    accepted: Catalog, text: str, *, filename: str = "schema.pg", hard: bool = False
+    accepted: ct.Catalog, text: str, *, filename: str = "schema.pg", hard: bool = False
 ) -> Evolution:
     """The change from an accepted catalog to what a new text says.
 
@@ -346,7 +307,7 @@ def evolve(
     target = arranged(target, like=before)
     plan = _plan(
         _Schemas(accepted=accepted, before=before, target=target, matches=matches, values=values),
-        DropMode.HARD if hard else DropMode.SOFT,
+        ep.DropMode.HARD if hard else ep.DropMode.SOFT,
         found,
     )
     if plan.supported and differ(apply_to(accepted, plan.steps), target):
@@ -361,18 +322,18 @@ def evolve(
 class _Schemas:
     """The accepted catalog, the same under new names, and the target."""
 
-    accepted: Catalog
-    before: Catalog
-    target: Catalog
+    accepted: ct.Catalog
+    before: ct.Catalog
+    target: ct.Catalog
     matches: Mapping[tuple[TypeKind, str], TypeMatch]
     values: Mapping[tuple[TypeKind, str], NewValues]
 
 
-def _plan(schemas: _Schemas, mode: DropMode, found: Iterable[Diagnostic]) -> Plan:
-    steps: list[Step] = []
-    refusals: list[Refusal] = []
+def _plan(schemas: _Schemas, mode: ep.DropMode, found: Iterable[Diagnostic]) -> ep.Plan:
+    steps: list[ep.Step] = []
+    refusals: list[ep.Refusal] = []
     warnings = [
-        PlanWarning(
+        ep.PlanWarning(
             code=each.rule, message=each.message, line=each.span.line, column=each.span.column
         )
         for each in found
@@ -380,18 +341,18 @@ def _plan(schemas: _Schemas, mode: DropMode, found: Iterable[Diagnostic]) -> Pla
     for kind in TypeKind:
         for outcome in _kind_differences(schemas, kind, mode):
             match outcome:
-                case Refusal():
+                case ep.Refusal():
                     refusals.append(outcome)
-                case PlanWarning():
+                case ep.PlanWarning():
                     warnings.append(outcome)
                 case _:
                     steps.append(outcome)
-    return Plan(steps=tuple(steps), refusals=tuple(refusals), warnings=tuple(warnings))
+    return ep.Plan(steps=tuple(steps), refusals=tuple(refusals), warnings=tuple(warnings))
 
 
 def _kind_differences(
-    schemas: _Schemas, kind: TypeKind, mode: DropMode
-) -> Iterator[Step | Refusal | PlanWarning]:
+    schemas: _Schemas, kind: TypeKind, mode: ep.DropMode
+) -> Iterator[ep.Step | ep.Refusal | ep.PlanWarning]:
     before = accepted_types(schemas.before, kind)
     after = accepted_types(schemas.target, kind)
     for each in after.values():
@@ -403,7 +364,7 @@ def _kind_differences(
             was=None if accepted is None else accepted.name,
         )
         if accepted is None:
-            yield AddType(subject=subject, declared=each)
+            yield ep.AddType(subject=subject, declared=each)
             continue
         change = OwnerChange(
             subject=subject,
@@ -419,26 +380,26 @@ def _kind_differences(
 
 
 def _type_differences(
-    change: OwnerChange, mode: DropMode
-) -> Iterator[Step | Refusal | PlanWarning]:
+    change: OwnerChange, mode: ep.DropMode
+) -> Iterator[ep.Step | ep.Refusal | ep.PlanWarning]:
     subject, before, after = change.subject, change.before, change.after
     if subject.was is not None and subject.was != subject.name:
-        yield RenameType(subject=subject, old=subject.was, new=subject.name)
-    if not isinstance(after, InterfaceType) and not isinstance(before, InterfaceType):
+        yield ep.RenameType(subject=subject, old=subject.was, new=subject.name)
+    if not isinstance(after, ct.InterfaceType) and not isinstance(before, ct.InterfaceType):
         notes = (before.description, before.instruction, before.metadata)
         if differ(notes, (after.description, after.instruction, after.metadata)):
-            yield UpdateTypeMetadata(
+            yield ep.UpdateTypeMetadata(
                 subject=subject,
                 description=after.description,
                 instruction=after.instruction,
                 metadata=after.metadata,
             )
     if (
-        isinstance(before, NodeType)
-        and isinstance(after, NodeType)
+        isinstance(before, ct.NodeType)
+        and isinstance(after, ct.NodeType)
         and before.implements != after.implements
     ):
-        yield ChangeInterfaces(subject=subject, old=before.implements, new=after.implements)
+        yield ep.ChangeInterfaces(subject=subject, old=before.implements, new=after.implements)
     yield from renamed_properties(change)
     yield from property_differences(change)
     yield from edge_differences(change)
@@ -446,34 +407,39 @@ def _type_differences(
     yield from dropped_properties(change, mode)
 
 
-def _dropped(dropped: Declared, kind: TypeKind, mode: DropMode) -> Iterator[DropType | PlanWarning]:
+def _dropped(
+    dropped: Declared, kind: TypeKind, mode: ep.DropMode
+) -> Iterator[ep.DropType | ep.PlanWarning]:
     subject = Subject(kind=kind, number=dropped.number, name=dropped.name, was=dropped.name)
-    yield DropType(subject=subject, mode=mode)
+    yield ep.DropType(subject=subject, mode=mode)
     if kind in _TYPE_DROPPED:
-        yield PlanWarning(
+        yield ep.PlanWarning(
             code=_TYPE_DROPPED[kind],
             message=f"{subject.words} is dropped with all its {kind}s, {drop_words(mode)}",
         )
 
 
-def _renames(accepted: Catalog, target: Catalog) -> Iterator[Step]:
+def _renames(accepted: ct.Catalog, target: ct.Catalog) -> Iterator[ep.Step]:
     """Every renaming at once, so that both catalogs can be compared by name."""
     for kind in TypeKind:
-        numbers = {each.number: each for each in accepted_types(accepted, kind).values()}
+        numbers = {
+            accepted_type.number: accepted_type
+            for accepted_type in accepted_types(accepted, kind).values()
+        }
         for after in accepted_types(target, kind).values():
             old = numbers.get(after.number)
             if old is None:
                 continue
             subject = Subject(kind=kind, number=old.number, name=after.name, was=old.name)
             if old.name != after.name:
-                yield RenameType(subject=subject, old=old.name, new=after.name)
+                yield ep.RenameType(subject=subject, old=old.name, new=after.name)
             yield from _property_renames(subject, old, after)
 
 
-def _property_renames(subject: Subject, old: Declared, after: Declared) -> Iterator[Step]:
-    names = {each.number: each.name for each in old.properties.values()}
-    for each in after.properties.values():
-        if each.number in names and names[each.number] != each.name:
-            yield RenameProperty(
-                subject=subject, number=each.number, old=names[each.number], new=each.name
+def _property_renames(subject: Subject, old: Declared, after: Declared) -> Iterator[ep.Step]:
+    names = {prop.number: prop.name for prop in old.properties.values()}
+    for prop in after.properties.values():
+        if prop.number in names and names[prop.number] != prop.name:
+            yield ep.RenameProperty(
+                subject=subject, number=prop.number, old=names[prop.number], new=prop.name
             )

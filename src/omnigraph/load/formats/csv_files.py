@@ -31,81 +31,73 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.load.formats import json_record
 from omnigraph.load.formats.input_names import choose_columns
-from omnigraph.load.formats.json_record import (
-    Claim,
-    JsonReader,
-    JsonValue,
-    Unheld,
-    decoded_type,
-    with_blobs,
-)
 from omnigraph.load.formats.records import Parsed, Refusal, SourceFile, Split, SplitEnd, shown_row
-from omnigraph.load.formats.row_validator import Judge, Judged, Places, in_input_order, together
+from omnigraph.load.formats.row_validator import (
+    Places,
+    RowValidator,
+    ValidatedRows,
+    in_input_order,
+    together,
+)
 from omnigraph.load.formats.splits import opened
 from omnigraph.load.formats.values import Column, dates, large_floats, typed_column, unknown_column
 from omnigraph.names import ID_COLUMN
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import (
-    EdgeType,
-    EnumType,
-    ListType,
-    NodeType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
 from omnigraph.validation.violations import Reason
 
 # Whatever has so few digits is in the range of 64 bits.
 _INTEGER: Final = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-_TEXTS: Final = frozenset({Scalar.STRING, Scalar.BLOB, Scalar.DATE, Scalar.DATETIME})
+_TEXTS: Final = frozenset({ct.Scalar.STRING, ct.Scalar.BLOB, ct.Scalar.DATE, ct.Scalar.DATETIME})
 
 
-def cell_column(cells: pa.StringArray, kind: PropertyType) -> Column:
+def cell_column(cells: pa.StringArray, kind: ct.PropertyType) -> Column:
     """The cells of one column as values; those that are not plainly one are doubted."""
     match kind:
-        case ScalarType(scalar=Scalar.STRING) | EnumType():
+        case ct.ScalarType(scalar=ct.Scalar.STRING) | ct.EnumType():
             column = Column(values=cells)
-        case ScalarType(scalar=Scalar.BLOB):
+        case ct.ScalarType(scalar=ct.Scalar.BLOB):
             column = typed_column(cells.to_pylist(), kind) or unknown_column(len(cells), kind)
-        case ScalarType(scalar=(Scalar.DATE | Scalar.DATETIME) as scalar):
+        case ct.ScalarType(scalar=(ct.Scalar.DATE | ct.Scalar.DATETIME) as scalar):
             column = dates(cells, scalar)
-        case ScalarType(scalar=Scalar.BOOL):
+        case ct.ScalarType(scalar=ct.Scalar.BOOL):
             column = _booleans(cells)
-        case ScalarType(scalar=(Scalar.F32 | Scalar.F64) as scalar):
+        case ct.ScalarType(scalar=(ct.Scalar.F32 | ct.Scalar.F64) as scalar):
             column = _floats(cells, scalar)
-        case ScalarType(scalar=scalar):
+        case ct.ScalarType(scalar=scalar):
             column = _integers(cells, scalar)
-        case ListType() | VectorType():
+        case ct.ListType() | ct.VectorType():
             column = _lists(cells, kind)
         case _:
             assert_never(kind)
     return column
 
 
-def cell_row(declared: NodeType | EdgeType, cells: Mapping[str, str | None]) -> dict[str, object]:
+def cell_row(
+    declared: ct.NodeType | ct.EdgeType, cells: Mapping[str, str | None]
+) -> dict[str, object]:
     """The cells of one row as the JSON values they spell, column by column."""
     row = {
         name: cell if cell is None or _is_text(declared, name) else _json_value(cell)
         for name, cell in cells.items()
     }
-    return with_blobs(declared, row)
+    return json_record.with_blobs(declared, row)
 
 
-def _is_text(declared: NodeType | EdgeType, name: str) -> bool:
+def _is_text(declared: ct.NodeType | ct.EdgeType, name: str) -> bool:
     each = declared.properties.get(name)
-    if each is None or isinstance(each.type, EnumType):
+    if each is None or isinstance(each.type, ct.EnumType):
         return True
-    return isinstance(each.type, ScalarType) and each.type.scalar in _TEXTS
+    return isinstance(each.type, ct.ScalarType) and each.type.scalar in _TEXTS
 
 
 def _json_value(cell: str) -> object:
-    parsed = JsonReader().read(cell.encode())
-    if isinstance(parsed, JsonValue) and isinstance(
-        parsed.value, bool | int | float | list | Unheld
+    parsed = json_record.JsonReader().read(cell.encode())
+    if isinstance(parsed, json_record.JsonValue) and isinstance(
+        parsed.value, bool | int | float | list | json_record.Unheld
     ):
         return parsed.value
     return cell
@@ -117,10 +109,10 @@ def _booleans(cells: pa.StringArray) -> Column:
     return Column(values=values, doubted=_doubted(cells, values))
 
 
-def _integers(cells: pa.StringArray, scalar: Scalar) -> Column:
+def _integers(cells: pa.StringArray, scalar: ct.Scalar) -> Column:
     plain = pc.match_substring_regex(cells, pattern=_INTEGER)
     wide = pc.if_else(plain, cells, None).cast(pa.int64())
-    target = arrow_type(ScalarType(scalar=scalar))
+    target = arrow_type(ct.ScalarType(scalar=scalar))
     limits = np.iinfo(target.to_pandas_dtype())
     low, high = max(limits.min, -(2**63)), min(limits.max, 2**63 - 1)
     inside = pc.and_(pc.greater_equal(wide, low), pc.less_equal(wide, high))
@@ -128,15 +120,15 @@ def _integers(cells: pa.StringArray, scalar: Scalar) -> Column:
     return Column(values=values, doubted=_doubted(cells, values))
 
 
-def _floats(cells: pa.StringArray, scalar: Scalar) -> Column:
+def _floats(cells: pa.StringArray, scalar: ct.Scalar) -> Column:
     plain = pc.match_substring_regex(cells, pattern=_NUMBER)
     values = pc.if_else(plain, cells, None).cast(pa.float64())
     return Column(values=values, doubted=_doubted(cells, values) | large_floats(values, scalar))
 
 
-def _lists(cells: pa.StringArray, kind: ListType | VectorType) -> Column:
-    decoder = msgspec.json.Decoder(decoded_type(kind))
-    found: Sequence[Any] = [_decoded(decoder, each) for each in cells.to_pylist()]
+def _lists(cells: pa.StringArray, kind: ct.ListType | ct.VectorType) -> Column:
+    decoder = msgspec.json.Decoder(json_record.decoded_type(kind))
+    found: Sequence[Any] = [_decode(decoder, each) for each in cells.to_pylist()]
     column = typed_column(found, kind) or unknown_column(len(cells), kind)
     doubted = np.array([each is None for each in found], np.bool_) & ~_nulls(cells)
     return Column(
@@ -145,7 +137,7 @@ def _lists(cells: pa.StringArray, kind: ListType | VectorType) -> Column:
     )
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], cell: str | None) -> Any:
+def _decode(decoder: msgspec.json.Decoder[Any], cell: str | None) -> Any:
     if cell is None:
         return None
     try:
@@ -259,12 +251,12 @@ class _CsvReader:
             yield self._batch(header)
 
     def _batch(self, cells: pa.RecordBatch) -> CsvBatch:
-        places = self._placed(cells.num_rows)
+        places = self._place(cells.num_rows)
         passed = [place for place in self._aside if place < self._lines]
         ragged = tuple(self._aside.pop(place) for place in passed)
         return CsvBatch(cells=cells, places=places, ragged=ragged, lines=self._lines)
 
-    def _placed(self, count: int) -> Places:
+    def _place(self, count: int) -> Places:
         """The places of the next records, between those that were set aside."""
         numbers = np.arange(self._lines, self._lines + count + len(self._aside))
         places = numbers[~np.isin(numbers, list(self._aside))][:count]
@@ -329,10 +321,10 @@ def _ends_in_newline(cells: pa.RecordBatch) -> bool:
     return any(cell is not None and cell.endswith(b"\n") for cell in last)
 
 
-_TEXT: Final = ScalarType(scalar=Scalar.STRING)
+_TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 
-def parse_csv(split: Split, judge: Judge) -> Iterator[Parsed]:
+def parse_csv(split: Split, validator: RowValidator) -> Iterator[Parsed]:
     """Read a whole file.
 
     Raises:
@@ -342,14 +334,14 @@ def parse_csv(split: Split, judge: Judge) -> Iterator[Parsed]:
     for batch in read_csv(split.file):
         chosen = choose_columns(
             batch.cells.schema.names,
-            judge.declared,
+            validator.declared,
             columns=split.file.columns,
             where=split.file.path,
         )
         held = _held(batch.cells)
         lines = batch.lines
         records += int(held.sum()) + len(batch.ragged)
-        yield from in_input_order(_judged(batch, held, chosen, judge))
+        yield from in_input_order(_validate(batch, held, chosen, validator))
     yield SplitEnd(lines=lines, records=records)
 
 
@@ -361,15 +353,15 @@ def _held(cells: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return held
 
 
-def _judged(
-    batch: CsvBatch, held: npt.NDArray[np.bool_], chosen: dict[str, str], judge: Judge
-) -> Judged:
+def _validate(
+    batch: CsvBatch, held: npt.NDArray[np.bool_], chosen: dict[str, str], validator: RowValidator
+) -> ValidatedRows:
     garbled = _garbled(batch.cells)
-    refusals = [_ragged(each, judge) for each in batch.ragged]
+    refusals = [_ragged(each, validator) for each in batch.ragged]
     refusals += [
         _refused(
             int(batch.places[row]),
-            judge,
+            validator,
             "found bytes that are not UTF-8, expected text",
             raw=_shown(batch.cells, row),
         )
@@ -377,17 +369,17 @@ def _judged(
     ]
     read = held & ~garbled
     cells = batch.cells if read.all() else batch.cells.filter(pa.array(read))
-    judged = _judged_cells(cells, batch.places[read], chosen, judge)
-    return together([Judged(refusals=tuple(refusals)), judged])
+    checked = _validate_cells(cells, batch.places[read], chosen, validator)
+    return together([ValidatedRows(refusals=tuple(refusals)), checked])
 
 
-def _judged_cells(
-    cells: pa.RecordBatch, places: Places, chosen: dict[str, str], judge: Judge
-) -> Judged:
+def _validate_cells(
+    cells: pa.RecordBatch, places: Places, chosen: dict[str, str], validator: RowValidator
+) -> ValidatedRows:
     # The id is always there, because a table without columns has no rows.
     columns = {ID_COLUMN: pa.nulls(cells.num_rows, pa.string())}
     doubted = np.zeros(cells.num_rows, np.bool_)
-    properties = judge.declared.properties
+    properties = validator.declared.properties
     for name, own in chosen.items():
         kind = properties[name].type if name in properties else _TEXT
         column = cell_column(cells.column(own), kind)
@@ -397,37 +389,37 @@ def _judged_cells(
     sure = np.flatnonzero(~doubted)
     mask = pa.array(~doubted)
     kept = {name: column.filter(mask) for name, column in columns.items()}
-    passed, bad = judge.passed(kept, places[sure])
+    passed, bad = validator.passed(kept, places[sure])
     doubted[sure[bad]] = True
     claims = [
-        _claim(cells, row, int(places[row]), chosen, judge)
+        _claim(cells, row, int(places[row]), chosen, validator)
         for row in np.flatnonzero(doubted).tolist()
     ]
-    return together([Judged(rows=(passed,)), judge.claims(claims)])
+    return together([ValidatedRows(rows=(passed,)), validator.claims(claims)])
 
 
 def _claim(
-    cells: pa.RecordBatch, row: int, place: int, chosen: dict[str, str], judge: Judge
-) -> Claim:
+    cells: pa.RecordBatch, row: int, place: int, chosen: dict[str, str], validator: RowValidator
+) -> json_record.Claim:
     texts = {name: cells.column(own)[row].as_py() for name, own in chosen.items()}
-    return Claim(
+    return json_record.Claim(
         place=place,
-        claimed=judge.declared.name,
+        claimed=validator.declared.name,
         raw=_shown(cells, row),
-        declared=judge.declared,
-        row=cell_row(judge.declared, texts),
+        declared=validator.declared,
+        row=cell_row(validator.declared, texts),
     )
 
 
-def _ragged(record: Ragged, judge: Judge) -> Refusal:
+def _ragged(record: Ragged, validator: RowValidator) -> Refusal:
     message = f"found {record.found} cells, expected {record.expected}"
-    return _refused(record.place, judge, message, raw=record.raw)
+    return _refused(record.place, validator, message, raw=record.raw)
 
 
-def _refused(place: int, judge: Judge, message: str, *, raw: bytes) -> Refusal:
+def _refused(place: int, validator: RowValidator, message: str, *, raw: bytes) -> Refusal:
     return Refusal(
         place=place,
-        type_name=judge.declared.name,
+        type_name=validator.declared.name,
         reason=Reason.MALFORMED,
         message=message,
         raw=raw,

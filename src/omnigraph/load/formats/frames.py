@@ -16,7 +16,12 @@ import pyarrow.types as pat
 
 from omnigraph.load.formats.input_names import choose_columns
 from omnigraph.load.formats.records import Parsed, Split, SplitEnd, shown_row
-from omnigraph.load.formats.row_validator import Judge, Judged, in_input_order, together
+from omnigraph.load.formats.row_validator import (
+    RowValidator,
+    ValidatedRows,
+    in_input_order,
+    together,
+)
 from omnigraph.load.formats.splits import not_parquet, opened
 from omnigraph.load.formats.values import dates
 from omnigraph.names import ID_COLUMN
@@ -44,16 +49,16 @@ def parse_batches(
     Raises:
         InvalidInputError: the frame has a column that the type does not have.
     """
-    judge = Judge(declared=declared, rules=rules, new_ids=new_ids)
+    validator = RowValidator(declared=declared, rules=rules, new_ids=new_ids)
     where = f"the frame of {declared.name}"
-    return _parse(batches, judge, columns={}, where=where, first_place=first_place)
+    return _parse(batches, validator, columns={}, where=where, first_place=first_place)
 
 
-def parse_parquet(split: Split, judge: Judge, *, block_rows: int) -> Iterator[Parsed]:
+def parse_parquet(split: Split, validator: RowValidator, *, block_rows: int) -> Iterator[Parsed]:
     """Read the row groups of a split."""
     file = split.file
     batches = parquet_batches(split, block_rows=block_rows)
-    return _parse(batches, judge, columns=file.columns, where=file.path, first_place=0)
+    return _parse(batches, validator, columns=file.columns, where=file.path, first_place=0)
 
 
 def parquet_batches(split: Split, *, block_rows: int = BATCH_ROWS_MAX) -> Iterator[pa.RecordBatch]:
@@ -87,7 +92,7 @@ def _rows_at_once(reader: pq.ParquetFile, group: int, block_rows: int) -> int:
 
 def _parse(
     batches: Iterable[pa.RecordBatch],
-    judge: Judge,
+    validator: RowValidator,
     *,
     columns: Mapping[str, str],
     where: str,
@@ -95,36 +100,40 @@ def _parse(
 ) -> Iterator[Parsed]:
     place = first_place
     for batch in batches:
-        chosen = choose_columns(batch.schema.names, judge.declared, columns=columns, where=where)
+        chosen = choose_columns(
+            batch.schema.names, validator.declared, columns=columns, where=where
+        )
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
             part = batch.slice(start, BATCH_ROWS_MAX)
-            yield from in_input_order(_judged(part, chosen, judge, place))
+            yield from in_input_order(_validate(part, chosen, validator, place))
             place += part.num_rows
     yield SplitEnd(lines=place - first_place, records=place - first_place)
 
 
-def _judged(batch: pa.RecordBatch, chosen: Mapping[str, str], judge: Judge, place: int) -> Judged:
+def _validate(
+    batch: pa.RecordBatch, chosen: Mapping[str, str], validator: RowValidator, place: int
+) -> ValidatedRows:
     # The id is always there, because a table without columns has no rows.
     columns = {ID_COLUMN: pa.nulls(batch.num_rows, pa.string())}
     columns |= {name: batch.column(own) for name, own in chosen.items()}
     given = pa.table(columns)
-    doubted = _doubted_times(columns, judge.declared)
+    doubted = _doubted_times(columns, validator.declared)
     sure = np.flatnonzero(~doubted)
     kept = columns
     if doubted.any():
         mask = pa.array(~doubted)
         kept = {name: column.filter(mask) for name, column in columns.items()}
-    passed, bad = judge.passed(kept, (sure + place).astype(np.uint32))
+    passed, bad = validator.passed(kept, (sure + place).astype(np.uint32))
     doubted[sure[bad]] = True
     again = np.flatnonzero(doubted)
     if not len(again):
-        return Judged(rows=(passed,))
+        return ValidatedRows(rows=(passed,))
     raws = [
         shown_row(batch.schema.names, [column[row] for column in batch.columns])
         for row in again.tolist()
     ]
-    in_words = judge.rows(given.take(pa.array(again)), (again + place).tolist(), raws)
-    return together([Judged(rows=(passed,)), in_words])
+    in_words = validator.rows(given.take(pa.array(again)), (again + place).tolist(), raws)
+    return together([ValidatedRows(rows=(passed,)), in_words])
 
 
 def _doubted_times(

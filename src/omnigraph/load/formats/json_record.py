@@ -39,17 +39,7 @@ from omnigraph.load.formats.input_names import TypeNames
 from omnigraph.load.formats.records import NAME_SHOWN_MAX, Refusal
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
-from omnigraph.schema.catalog import (
-    Catalog,
-    EdgeType,
-    EnumType,
-    ListType,
-    NodeType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.validation.input.intake import table_key_of
 from omnigraph.validation.json_encoding import BLOB_PREFIX
 from omnigraph.validation.violations import Reason, shown
@@ -180,13 +170,13 @@ TO: Final = "to"
 DATA: Final = "data"
 
 # Above 64 bits Arrow notices by itself; msgspec takes no bound beyond 63 bits.
-_INTEGERS: Final[dict[Scalar, Any]] = {
-    Scalar.I32: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
-    Scalar.I64: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
-    Scalar.U32: Annotated[int, Meta(ge=0, le=2**32 - 1)],
-    Scalar.U64: Annotated[int, Meta(ge=0)],
+_INTEGERS: Final[dict[ct.Scalar, Any]] = {
+    ct.Scalar.I32: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
+    ct.Scalar.I64: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
+    ct.Scalar.U32: Annotated[int, Meta(ge=0, le=2**32 - 1)],
+    ct.Scalar.U64: Annotated[int, Meta(ge=0)],
 }
-_TEXT: Final = ScalarType(scalar=Scalar.STRING)
+_TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +184,7 @@ class WireColumn:
     """A column, and how its value is taken out of a decoded record, or out of its data."""
 
     name: str
-    kind: PropertyType
+    kind: ct.PropertyType
     inside_data: bool
     value: Callable[[Any], Any]
 
@@ -203,7 +193,7 @@ class WireColumn:
 class WireType:
     """How records of one type arrive; `no_data` stands for the data of a record without any."""
 
-    declared: NodeType | EdgeType
+    declared: ct.NodeType | ct.EdgeType
     columns: tuple[WireColumn, ...]
     no_data: object
 
@@ -228,7 +218,7 @@ class Wire:
     edges: WireForm | None
 
 
-def wire_of(catalog: Catalog) -> Wire:
+def wire_of(catalog: ct.Catalog) -> Wire:
     """Make the decoders of a schema."""
     return Wire(
         nodes=_form(NODE_FORM, catalog.nodes.values()),
@@ -236,7 +226,7 @@ def wire_of(catalog: Catalog) -> Wire:
     )
 
 
-def _form(tag_field: str, declared: Iterable[NodeType | EdgeType]) -> WireForm | None:
+def _form(tag_field: str, declared: Iterable[ct.NodeType | ct.EdgeType]) -> WireForm | None:
     types: dict[type, WireType] = {}
     for each in declared:
         types |= _records(tag_field, each)
@@ -245,9 +235,9 @@ def _form(tag_field: str, declared: Iterable[NodeType | EdgeType]) -> WireForm |
     return WireForm(decoder=msgspec.json.Decoder(reduce(operator.or_, types)), types=types)
 
 
-def _records(tag_field: str, declared: NodeType | EdgeType) -> dict[type, WireType]:
+def _records(tag_field: str, declared: ct.NodeType | ct.EdgeType) -> dict[type, WireType]:
     """One class per spelling of the type's name; all of them look the same inside."""
-    members = [(each.name, each.type) for each in declared.properties.values()]
+    members = [(prop.name, prop.type) for prop in declared.properties.values()]
     data = msgspec.defstruct(
         f"{declared.name}Data",
         _fields([(ID_COLUMN, _TEXT), *members]),
@@ -260,7 +250,7 @@ def _records(tag_field: str, declared: NodeType | EdgeType) -> dict[type, WireTy
     fields: list[Any] = [(DATA, data, no_data)]
     columns = _columns([ID_COLUMN, *declared.properties], declared, inside_data=True)
     spellings = {declared.name}
-    if isinstance(declared, EdgeType):
+    if isinstance(declared, ct.EdgeType):
         fields += _fields([(FROM, _TEXT), (TO, _TEXT)])
         columns += _columns([SOURCE_COLUMN, TARGET_COLUMN], declared, inside_data=False)
         spellings |= _other_cases(declared.name)
@@ -285,7 +275,7 @@ def _other_cases(name: str) -> set[str]:
 
 
 def _columns(
-    names: list[str], declared: NodeType | EdgeType, *, inside_data: bool
+    names: list[str], declared: ct.NodeType | ct.EdgeType, *, inside_data: bool
 ) -> tuple[WireColumn, ...]:
     return tuple(
         WireColumn(
@@ -303,7 +293,7 @@ def _attribute(number: int) -> str:
     return f"m{number}"
 
 
-def _fields(members: list[tuple[str, PropertyType]]) -> list[Any]:
+def _fields(members: list[tuple[str, ct.PropertyType]]) -> list[Any]:
     return [
         (
             _attribute(number),
@@ -314,31 +304,31 @@ def _fields(members: list[tuple[str, PropertyType]]) -> list[Any]:
     ]
 
 
-def decoded_type(kind: PropertyType) -> Any:
+def decoded_type(kind: ct.PropertyType) -> Any:
     """The Python type that a value of a property is decoded to."""
     match kind:
-        case ScalarType():
+        case ct.ScalarType():
             return _decoded_scalar(kind.scalar)
-        case EnumType():
+        case ct.EnumType():
             return str
-        case ListType():
+        case ct.ListType():
             return list[_decoded_scalar(kind.item) | None]  # type: ignore[misc]
-        case VectorType():
+        case ct.VectorType():
             return Annotated[list[int | float], Meta(min_length=kind.size, max_length=kind.size)]
         case _:
             assert_never(kind)
 
 
-def _decoded_scalar(scalar: Scalar) -> Any:
+def _decoded_scalar(scalar: ct.Scalar) -> Any:
     match scalar:
-        case Scalar.STRING | Scalar.BLOB | Scalar.DATE | Scalar.DATETIME:
+        case ct.Scalar.STRING | ct.Scalar.BLOB | ct.Scalar.DATE | ct.Scalar.DATETIME:
             return str
-        case Scalar.BOOL:
+        case ct.Scalar.BOOL:
             return bool
-        case Scalar.F32 | Scalar.F64:
+        case ct.Scalar.F32 | ct.Scalar.F64:
             # An integer that no float is equal to must not become one unseen.
             return int | float
-        case Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64:
+        case ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64:
             return _INTEGERS[scalar]
         case _:
             assert_never(scalar)
@@ -356,7 +346,7 @@ class Claim:
     place: int
     claimed: str
     raw: bytes
-    declared: NodeType | EdgeType
+    declared: ct.NodeType | ct.EdgeType
     row: Mapping[str, object]
 
 
@@ -389,11 +379,13 @@ class ClaimReader:
         if stray is not None:
             return _refused(place, line, Reason.UNKNOWN_COLUMN, stray, claimed=claimed)
         row = with_blobs(declared, data)
-        if isinstance(declared, EdgeType):
+        if isinstance(declared, ct.EdgeType):
             row |= {column: record.get(name) for column, name in _ENDS.items()}
         return Claim(place=place, claimed=claimed, raw=line, declared=declared, row=row)
 
-    def _declared(self, record: Mapping[str, object], claimed: str) -> NodeType | EdgeType | str:
+    def _declared(
+        self, record: Mapping[str, object], claimed: str
+    ) -> ct.NodeType | ct.EdgeType | str:
         """The type of a record, or what to say if there is none."""
         if NODE_FORM in record:
             return self._names.node(claimed) or self._names.missing_node(claimed)
@@ -419,7 +411,7 @@ def _form_fault(record: object) -> str | None:
     return None
 
 
-def _stray_member(declared: NodeType | EdgeType, data: Mapping[str, object]) -> str | None:
+def _stray_member(declared: ct.NodeType | ct.EdgeType, data: Mapping[str, object]) -> str | None:
     """What to say about the first member of `data` that is no column of the type, if there is one.
 
     The ends of an edge are columns too, but are outside its data.
@@ -427,21 +419,23 @@ def _stray_member(declared: NodeType | EdgeType, data: Mapping[str, object]) -> 
     for name in data:
         if name == ID_COLUMN or name in declared.properties:
             continue
-        if isinstance(declared, EdgeType) and name in _ENDS:
+        if isinstance(declared, ct.EdgeType) and name in _ENDS:
             return f"there is no column {shown(name)} in {DATA}; {_ENDS[name]} is next to it"
         hint = did_you_mean(name, [ID_COLUMN, *declared.properties])
         return f"there is no column {shown(name)}" + (f"; {hint}" if hint else "")
     return None
 
 
-def with_blobs(declared: NodeType | EdgeType, data: Mapping[str, object]) -> dict[str, object]:
+def with_blobs(
+    declared: ct.NodeType | ct.EdgeType, data: Mapping[str, object]
+) -> dict[str, object]:
     """The same members, with bytes in place of texts that encode bytes."""
     row = dict(data)
     for name, value in data.items():
         if not isinstance(value, str) or not value.startswith(BLOB_PREFIX):
             continue
         each = declared.properties.get(name)
-        if each is not None and each.type == ScalarType(scalar=Scalar.BLOB):
+        if each is not None and each.type == ct.ScalarType(scalar=ct.Scalar.BLOB):
             found = blob_bytes(value)
             row[name] = value if found is None else found
     return row

@@ -27,21 +27,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import UNSET
 
+from omnigraph.load.formats import json_record
 from omnigraph.load.formats.input_names import type_names
-from omnigraph.load.formats.json_record import (
-    EDGE_FORM,
-    NODE_FORM,
-    Claim,
-    ClaimReader,
-    Wire,
-    WireColumn,
-    WireForm,
-    WireType,
-    names_at_most,
-    wire_of,
-)
 from omnigraph.load.formats.records import Parsed, Refusal, Split, SplitEnd, refused_records
-from omnigraph.load.formats.row_validator import Judge, Judged, in_input_order, together
+from omnigraph.load.formats.row_validator import (
+    RowValidator,
+    ValidatedRows,
+    in_input_order,
+    together,
+)
 from omnigraph.load.formats.splits import LINE_BYTES_MAX, LineBlock, LongLine, read_lines
 from omnigraph.load.formats.values import Column, typed_column, unknown_column
 from omnigraph.names import ID_COLUMN
@@ -63,10 +57,10 @@ def _beginning(form: str) -> np.uint64:
     return np.uint64(int.from_bytes(text + b"\0", sys.byteorder))
 
 
-_NODE_START: Final = _beginning(NODE_FORM)
-_EDGE_START: Final = _beginning(EDGE_FORM)
+_NODE_START: Final = _beginning(json_record.NODE_FORM)
+_EDGE_START: Final = _beginning(json_record.EDGE_FORM)
 _BEGINNING: Final = np.uint64(int.from_bytes(b"\xff" * 7 + b"\0", sys.byteorder))
-_EDGE_NAME: Final = f'"{EDGE_FORM}"'.encode()
+_EDGE_NAME: Final = f'"{json_record.EDGE_FORM}"'.encode()
 _BLANK: Final = b" \t\r"
 # The name that says the type, and the one that says the data.
 _OUTER_NAMES: Final = 2
@@ -79,7 +73,7 @@ Indexes = npt.NDArray[np.int64]
 class DecodedRows:
     """Rows of one type; `lines` are the indexes of their lines in the block."""
 
-    wire: WireType
+    wire: json_record.WireType
     columns: dict[str, pa.Array]
     lines: Indexes
 
@@ -98,7 +92,7 @@ class DecodedBlock:
 class _Group:
     """Decoded records of one type on their way to columns."""
 
-    wire: WireType
+    wire: json_record.WireType
     records: list[Any]
     lines: list[int]
 
@@ -114,7 +108,7 @@ class _Looks:
     blank: int
 
 
-def decode_block(block: LineBlock, wire: Wire) -> DecodedBlock:
+def decode_block(block: LineBlock, wire: json_record.Wire) -> DecodedBlock:
     """Read a block of whole lines."""
     data, lines = block.data, block.lines()
     if b"\r" in data:
@@ -179,7 +173,7 @@ def _closer_looks(
 
 
 def _decode(
-    form: WireForm, texts: list[bytes], chosen: list[int], groups: dict[str, _Group]
+    form: json_record.WireForm, texts: list[bytes], chosen: list[int], groups: dict[str, _Group]
 ) -> list[int]:
     """Put records into the groups of their types; returns the lines that were refused."""
     records: list[Any] = []
@@ -202,7 +196,7 @@ def _decode(
     return refused
 
 
-def _together(form: WireForm, texts: list[bytes]) -> list[Any] | None:
+def _together(form: json_record.WireForm, texts: list[bytes]) -> list[Any] | None:
     try:
         found = form.decoder.decode_lines(b"\n".join(texts))
     except _REFUSED:
@@ -211,7 +205,9 @@ def _together(form: WireForm, texts: list[bytes]) -> list[Any] | None:
     return found if len(found) == len(texts) else None
 
 
-def _group(form: WireForm, records: list[Any], lines: list[int], groups: dict[str, _Group]) -> None:
+def _group(
+    form: json_record.WireForm, records: list[Any], lines: list[int], groups: dict[str, _Group]
+) -> None:
     classes = set(map(type, records))
     if len(classes) == 1:
         wire = form.types[classes.pop()]
@@ -232,7 +228,7 @@ def _columns(
 ) -> dict[str, pa.Array]:
     """The columns of a group; says how many names each of its lines has, and which are doubted."""
     lines = np.array(group.lines, np.int64)
-    data = [each.data for each in group.records]
+    data = [record.data for record in group.records]
     outside = np.full(len(lines), _OUTER_NAMES, np.int64)
     inside = np.zeros(len(lines), np.int64)
     # The id is always there, because a table without columns has no rows.
@@ -252,13 +248,15 @@ def _columns(
     return columns
 
 
-def _column(wired: WireColumn, values: list[Any]) -> tuple[Column, npt.NDArray[np.bool_] | None]:
+def _column(
+    wired: json_record.WireColumn, values: list[Any]
+) -> tuple[Column, npt.NDArray[np.bool_] | None]:
     """The column of these values, and where there are any if that is not everywhere."""
     column = typed_column(values, wired.kind)
     if column is not None:
         return column, None
-    present = np.array([each is not UNSET for each in values], np.bool_)
-    filled = [None if each is UNSET else each for each in values]
+    present = np.array([value is not UNSET for value in values], np.bool_)
+    filled = [None if value is UNSET else value for value in values]
     return typed_column(filled, wired.kind) or unknown_column(len(values), wired.kind), present
 
 
@@ -270,7 +268,7 @@ def _doubt_repeated_names(
     if data.count(b":") - others == names.sum():
         # A name costs a colon: where there are no others, there is no second one.
         return
-    uncertain |= (names > 0) & (names_at_most(data) > names)
+    uncertain |= (names > 0) & (json_record.names_at_most(data) > names)
 
 
 def _certain(
@@ -290,25 +288,25 @@ def parse_lines(
     """Everything the lines of a split hold."""
     reader = _LineReader(catalog, new_ids)
     lines = records = 0
-    for found in read_lines(split, block_bytes=block_bytes):
-        match found:
+    for line in read_lines(split, block_bytes=block_bytes):
+        match line:
             case LineBlock():
-                read, blank = yield from reader.block(found)
+                read, blank = yield from reader.block(line)
                 lines += read
                 records += read - blank
             case LongLine():
                 lines += 1
                 records += 1
-                yield refused_records([_too_long(found)])
+                yield refused_records([_too_long(line)])
             case _:
-                assert_never(found)
+                assert_never(line)
     yield SplitEnd(lines=lines, records=records)
 
 
 @lru_cache(maxsize=4)
-def _wire(catalog: Catalog) -> Wire:
+def _wire(catalog: Catalog) -> json_record.Wire:
     """Made once per schema: every split of a load has the same."""
-    return wire_of(catalog)
+    return json_record.wire_of(catalog)
 
 
 class _LineReader:
@@ -316,34 +314,34 @@ class _LineReader:
 
     def __init__(self, catalog: Catalog, new_ids: NewIds) -> None:
         self._wire = _wire(catalog)
-        self._claims = ClaimReader(type_names(catalog))
+        self._claims = json_record.ClaimReader(type_names(catalog))
         declared: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         self._judges = {
-            table_key_of(each): Judge(declared=each, rules=rules_of(each), new_ids=new_ids)
+            table_key_of(each): RowValidator(declared=each, rules=rules_of(each), new_ids=new_ids)
             for each in declared
         }
 
-    def block(self, found: LineBlock) -> Generator[Parsed, None, tuple[int, int]]:
+    def block(self, line_block: LineBlock) -> Generator[Parsed, None, tuple[int, int]]:
         """Yield what the lines hold; returns how many there are, and how many of them are blank."""
-        decoded = decode_block(found, self._wire)
-        judged: list[Judged] = []
+        decoded = decode_block(line_block, self._wire)
+        checked: list[ValidatedRows] = []
         doubted = [decoded.doubted]
         for each in (rows for rows in decoded.rows if len(rows.lines)):
-            places = (each.lines + found.first).astype(np.uint32)
+            places = (each.lines + line_block.first).astype(np.uint32)
             passed, bad = self._judges[each.wire.table_key].passed(each.columns, places)
-            judged.append(Judged(rows=(passed,)))
+            checked.append(ValidatedRows(rows=(passed,)))
             doubted.append(each.lines[bad])
         refusals: list[Refusal] = []
-        claims: dict[str, list[Claim]] = defaultdict(list)
+        claims: dict[str, list[json_record.Claim]] = defaultdict(list)
         for at in np.sort(np.concatenate(doubted)).tolist():
-            claim = self._claims.read(decoded.lines[at], found.first + at)
+            claim = self._claims.read(decoded.lines[at], line_block.first + at)
             if isinstance(claim, Refusal):
                 refusals.append(claim)
             else:
                 claims[table_key_of(claim.declared)].append(claim)
-        judged.append(Judged(refusals=tuple(refusals)))
-        judged += [self._judges[key].claims(some) for key, some in claims.items()]
-        yield from in_input_order(together(judged))
+        checked.append(ValidatedRows(refusals=tuple(refusals)))
+        checked += [self._judges[key].claims(some) for key, some in claims.items()]
+        yield from in_input_order(together(checked))
         return len(decoded.lines), decoded.blank
 
 

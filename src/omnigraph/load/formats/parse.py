@@ -1,7 +1,7 @@
 """A split of any format as rows of types and refusals.
 
 Invariant: every record of the split comes out once, as a row that passed all a single row can be
-judged by, or as a refusal; the last word is `SplitEnd`. Memory is bounded by a block, whatever the
+checked by, or as a refusal; the last word is `SplitEnd`. Memory is bounded by a block, whatever the
 size of the split.
 
 Records as they came, read again for the few that are set aside after they had become rows.
@@ -22,7 +22,7 @@ from omnigraph.load.formats.csv_files import parse_csv, read_csv
 from omnigraph.load.formats.frames import parse_parquet
 from omnigraph.load.formats.jsonl import parse_lines
 from omnigraph.load.formats.records import FileFormat, Parsed, Split, shown_row
-from omnigraph.load.formats.row_validator import Judge
+from omnigraph.load.formats.row_validator import RowValidator
 from omnigraph.load.formats.splits import BLOCK_BYTES, LineBlock, not_parquet, opened, read_lines
 from omnigraph.schema.catalog import Catalog
 from omnigraph.validation.constraints import rules_of
@@ -59,10 +59,10 @@ def parse_split(
         case FileFormat.CSV | FileFormat.PARQUET:
             assert split.file.type_name is not None, "sources give such files a type"
             declared = type_named(split.file.type_name, catalog)
-            judge = Judge(declared=declared, rules=rules_of(declared), new_ids=new_ids)
+            validator = RowValidator(declared=declared, rules=rules_of(declared), new_ids=new_ids)
             if split.file.format is FileFormat.CSV:
-                return parse_csv(split, judge)
-            return parse_parquet(split, judge, block_rows=block_rows)
+                return parse_csv(split, validator)
+            return parse_parquet(split, validator, block_rows=block_rows)
         case _:
             assert_never(split.file.format)
 

@@ -116,20 +116,20 @@ class Refusal:
     raw: bytes
 
 
-def refusal_of(place: int, type_name: str, found: Violation, raw: bytes) -> Refusal:
+def refusal_of(place: int, type_name: str, violation: Violation, raw: bytes) -> Refusal:
     """The refusal of a record that would be a row if this were not wrong with it."""
     return Refusal(
         place=place,
         type_name=type_name,
-        reason=found.reason,
-        message=f"{', '.join(found.columns)}: {found.message}",
+        reason=violation.reason,
+        message=f"{', '.join(violation.columns)}: {violation.message}",
         raw=raw,
     )
 
 
 def refused_records(refusals: Iterable[Refusal]) -> RefusedRecords:
     """Refusals as a table, in input order."""
-    ordered = sorted(refusals, key=lambda each: each.place)
+    ordered = sorted(refusals, key=lambda refusal: refusal.place)
     columns = {
         "place": [each.place for each in ordered],
         "type": [None if each.type_name is None else _storable(each.type_name) for each in ordered],

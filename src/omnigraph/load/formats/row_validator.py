@@ -32,7 +32,7 @@ _NONE: Final = np.array([], np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class ValidatedRows:
     """Rows that passed, and refusals; both may be in any order."""
 
     rows: tuple[ParsedRows, ...] = ()
@@ -40,8 +40,8 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
-    """Judges the rows of one type."""
+class RowValidator:
+    """Validates the rows of one type."""
 
     declared: NodeType | EdgeType
     rules: TypeRules
@@ -52,16 +52,16 @@ class Judge:
     ) -> tuple[ParsedRows, Positions]:
         """The rows without fault, and the positions of the others."""
         table, findings = self._findings(pa.table(dict(columns)))
-        bad = np.unique(np.concatenate([_NONE, *(each.rows.to_numpy() for each in findings)]))
+        bad = np.unique(np.concatenate([_NONE, *(finding.rows.to_numpy() for finding in findings)]))
         if len(bad):
             good = np.ones(len(table), np.bool_)
             good[bad] = False
             table, places = table.filter(pa.array(good)), places[good]
-        return self._parsed(table, places), bad
+        return self._parse(table, places), bad
 
-    def claims(self, claims: Sequence[Claim]) -> Judged:
-        """Judge records in words."""
-        judged = [
+    def claims(self, claims: Sequence[Claim]) -> ValidatedRows:
+        """Validate records in words."""
+        checked = [
             self._in_words(
                 [each.row for each in some],
                 [each.place for each in some],
@@ -70,10 +70,10 @@ class Judge:
             )
             for some in _judged_together(claims)
         ]
-        return together(judged)
+        return together(checked)
 
-    def rows(self, rows: pa.Table, places: Sequence[int], raws: Sequence[bytes]) -> Judged:
-        """Judge Arrow rows in words."""
+    def rows(self, rows: pa.Table, places: Sequence[int], raws: Sequence[bytes]) -> ValidatedRows:
+        """Validate Arrow rows in words."""
         names = [self.declared.name] * len(places)
         parts = [
             slice(start, start + TOGETHER_MAX) for start in range(0, len(places), TOGETHER_MAX)
@@ -93,15 +93,15 @@ class Judge:
         places: Sequence[int],
         raws: Sequence[bytes],
         names: Sequence[str],
-    ) -> Judged:
+    ) -> ValidatedRows:
         table, findings = self._findings(rows)
         first: list[Violation | None] = [None] * len(places)
         for violation in (each for finding in findings for each in finding.kept):
             assert violation.row is not None, "the names of columns were looked at before"
             first[violation.row] = first[violation.row] or violation
         good = np.array([each is None for each in first], np.bool_)
-        return Judged(
-            rows=(self._parsed(table.filter(pa.array(good)), np.array(places, np.uint32)[good]),),
+        return ValidatedRows(
+            rows=(self._parse(table.filter(pa.array(good)), np.array(places, np.uint32)[good]),),
             refusals=tuple(
                 refusal_of(place, name, found, raw)
                 for place, name, found, raw in zip(places, names, first, raws, strict=True)
@@ -114,35 +114,35 @@ class Judge:
         broken = check_rows(taken.table, self.rules, unreadable=taken.unreadable)
         return taken.table, (*taken.findings, *broken)
 
-    def _parsed(self, table: pa.Table, places: Places) -> ParsedRows:
+    def _parse(self, table: pa.Table, places: Places) -> ParsedRows:
         return ParsedRows(
             table_key=self.rules.table_key, rows=table, places=pa.array(places, pa.uint32())
         )
 
 
-def together(parts: Sequence[Judged]) -> Judged:
-    return Judged(
+def together(parts: Sequence[ValidatedRows]) -> ValidatedRows:
+    return ValidatedRows(
         rows=tuple(rows for part in parts for rows in part.rows),
         refusals=tuple(refusal for part in parts for refusal in part.refusals),
     )
 
 
-def in_input_order(judged: Judged) -> Iterator[Parsed]:
+def in_input_order(checked: ValidatedRows) -> Iterator[Parsed]:
     """One table per type, by place, and then the refusals; what is empty is left out."""
     by_type: dict[str, list[ParsedRows]] = {}
-    for each in judged.rows:
-        if len(each.rows):
-            by_type.setdefault(each.table_key, []).append(each)
+    for row in checked.rows:
+        if len(row.rows):
+            by_type.setdefault(row.table_key, []).append(row)
     for parts in by_type.values():
-        yield parts[0] if len(parts) == 1 else _merged(parts)
-    if judged.refusals:
-        yield refused_records(judged.refusals)
+        yield parts[0] if len(parts) == 1 else _merge(parts)
+    if checked.refusals:
+        yield refused_records(checked.refusals)
 
 
-def _merged(parts: Sequence[ParsedRows]) -> ParsedRows:
-    places = np.concatenate([each.places.to_numpy() for each in parts])
+def _merge(parts: Sequence[ParsedRows]) -> ParsedRows:
+    places = np.concatenate([part.places.to_numpy() for part in parts])
     order = np.argsort(places)
-    rows = pa.concat_tables([each.rows for each in parts]).take(pa.array(order))
+    rows = pa.concat_tables([part.rows for part in parts]).take(pa.array(order))
     return ParsedRows(
         table_key=parts[0].table_key, rows=rows, places=pa.array(places[order], pa.uint32())
     )

@@ -110,12 +110,12 @@ def _ranges(file: SourceFile, split_bytes: int) -> list[tuple[int, int]]:
         case FileFormat.CSV:
             return [(0, file.size)]
         case FileFormat.PARQUET:
-            return list(_grouped(_row_group_bytes(file), split_bytes))
+            return list(_group(_row_group_bytes(file), split_bytes))
         case _:
             assert_never(file.format)
 
 
-def _grouped(sizes: list[int], split_bytes: int) -> Iterator[tuple[int, int]]:
+def _group(sizes: list[int], split_bytes: int) -> Iterator[tuple[int, int]]:
     """Neighbouring row groups, as many as fit; a larger one is alone."""
     start = held = 0
     for number, size in enumerate(sizes):

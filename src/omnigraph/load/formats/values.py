@@ -21,23 +21,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import (
-    FLOATS,
-    EnumType,
-    ListType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
 from omnigraph.validation.input.casts import cast_scalars, cast_whole, likely_times
 from omnigraph.validation.json_encoding import BLOB_PREFIX
 
 Mask = npt.NDArray[np.bool_]
 
 # From here on not every integer is a float of that width.
-_EXACT_BELOW: Final = {Scalar.F32: 2.0**24, Scalar.F64: 2.0**53}
+_EXACT_BELOW: Final = {ct.Scalar.F32: 2.0**24, ct.Scalar.F64: 2.0**53}
 _CANNOT_BUILD: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -49,7 +41,7 @@ class Column:
     doubted: Mask | None = None
 
 
-def typed_column(values: Sequence[Any], kind: PropertyType) -> Column | None:
+def typed_column(values: Sequence[Any], kind: ct.PropertyType) -> Column | None:
     """The column of decoded values, null for None; None if Arrow cannot hold one of them."""
     try:
         return _typed(values, kind)
@@ -57,31 +49,31 @@ def typed_column(values: Sequence[Any], kind: PropertyType) -> Column | None:
         return None
 
 
-def unknown_column(length: int, kind: PropertyType) -> Column:
+def unknown_column(length: int, kind: ct.PropertyType) -> Column:
     """Stands for a column that cannot be built: every row of it is doubted."""
     return Column(values=pa.nulls(length, arrow_type(kind)), doubted=np.ones(length, np.bool_))
 
 
-def _typed(values: Sequence[Any], kind: PropertyType) -> Column:
+def _typed(values: Sequence[Any], kind: ct.PropertyType) -> Column:
     target = arrow_type(kind)
     match kind:
-        case ScalarType(scalar=Scalar.BLOB):
+        case ct.ScalarType(scalar=ct.Scalar.BLOB):
             return _blobs(values)
-        case ScalarType(scalar=(Scalar.DATE | Scalar.DATETIME) as scalar):
+        case ct.ScalarType(scalar=(ct.Scalar.DATE | ct.Scalar.DATETIME) as scalar):
             return dates(pa.array(values, pa.string()), scalar)
-        case ScalarType(scalar=(Scalar.F32 | Scalar.F64) as scalar):
+        case ct.ScalarType(scalar=(ct.Scalar.F32 | ct.Scalar.F64) as scalar):
             return _floats(values, scalar)
-        case ScalarType() | EnumType():
+        case ct.ScalarType() | ct.EnumType():
             return Column(values=pa.array(values, target))
-        case ListType():
+        case ct.ListType():
             return _lists(values, kind.item, target)
-        case VectorType():
-            return _lists(values, Scalar.F32, target)
+        case ct.VectorType():
+            return _lists(values, ct.Scalar.F32, target)
         case _:
             assert_never(kind)
 
 
-def dates(texts: pa.Array, scalar: Scalar) -> Column:
+def dates(texts: pa.Array, scalar: ct.Scalar) -> Column:
     """Texts as dates or points in time, all at once if every text is valid."""
     values = cast_whole(texts, scalar)
     if values is not None:
@@ -98,12 +90,12 @@ def dates(texts: pa.Array, scalar: Scalar) -> Column:
     return Column(values=values, doubted=doubted)
 
 
-def large_floats(values: pa.Array, scalar: Scalar) -> Mask:
+def large_floats(values: pa.Array, scalar: ct.Scalar) -> Mask:
     """The floats that an integer may have been rounded to."""
     return _mask(pc.greater_equal(pc.abs(values), _EXACT_BELOW[scalar]))
 
 
-def _floats(values: Sequence[Any], scalar: Scalar) -> Column:
+def _floats(values: Sequence[Any], scalar: ct.Scalar) -> Column:
     try:
         wide = pa.array(values, pa.float64())
     except pa.ArrowInvalid:
@@ -114,10 +106,10 @@ def _floats(values: Sequence[Any], scalar: Scalar) -> Column:
     return Column(values=wide, doubted=doubted)
 
 
-def _lists(values: Sequence[list[Any] | None], item: Scalar, target: pa.DataType) -> Column:
-    if item in (Scalar.DATE, Scalar.DATETIME):
+def _lists(values: Sequence[list[Any] | None], item: ct.Scalar, target: pa.DataType) -> Column:
+    if item in (ct.Scalar.DATE, ct.Scalar.DATETIME):
         return Column(values=pa.array(values, pa.list_(pa.string())))
-    if item not in FLOATS:
+    if item not in ct.FLOATS:
         return Column(values=pa.array(values, target))
     lists = pa.array(values, pa.list_(pa.float64()))
     large = pc.list_parent_indices(lists).to_numpy()[large_floats(pc.list_flatten(lists), item)]
@@ -128,7 +120,7 @@ def _lists(values: Sequence[list[Any] | None], item: Scalar, target: pa.DataType
 
 
 def _blobs(values: Sequence[str | None]) -> Column:
-    decoded = [None if each is None else blob_bytes(each) for each in values]
+    decoded = [None if value is None else blob_bytes(value) for value in values]
     doubted = [
         found is None and each is not None for found, each in zip(decoded, values, strict=True)
     ]

@@ -29,14 +29,7 @@ from omnigraph.load.spark.load_plan import LoadPlan, SplitReport
 from omnigraph.load.spark.stage_task import KEYS_TAG, SPLIT_TAG, SplitStager, send_again
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.objects.durability import make_durable
-from omnigraph.storage.staging.bulk import (
-    Shrunk,
-    StagedFragment,
-    read_staged,
-    shrink,
-    write_replacements,
-    write_rows,
-)
+from omnigraph.storage.staging import bulk
 from omnigraph.validation.keyed_bucket import (
     Finding,
     KeyBuckets,
@@ -160,7 +153,7 @@ def check_sent(sent: DataFrame, plan: LoadPlan, keys: KeyPlan) -> PassResult:
     """Group equal keys, check each bucket, and collect the findings."""
 
     def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches_of(_checked(batches, keys))
+        yield from batches_of(_check(batches, keys))
 
     buckets = plan.hashing.buckets
     rows = sent.repartitionById(buckets, "bucket").mapInArrow(check, SENT).collect()
@@ -244,7 +237,7 @@ def _send_pinned(plan: LoadPlan, keys: KeyPlan, work: SendPinned) -> Iterator[Se
     yield from pinned_keys(plan, roles, work, whether_gone)
 
 
-def _checked(batches: Iterable[pa.RecordBatch], keys: KeyPlan) -> Iterator[Sent]:
+def _check(batches: Iterable[pa.RecordBatch], keys: KeyPlan) -> Iterator[Sent]:
     by_bucket, others = collected(batches)
     yield from others
     for bucket, blobs in by_bucket.items():
@@ -287,14 +280,14 @@ def _result(rows: Iterable[tuple[str, bytes]]) -> PassResult:
     )
 
 
-def _finding(found: _Found) -> Finding:
+def _finding(_found: _Found) -> Finding:
     return Finding(
-        stage=Stage(found.stage),
-        table_key=found.table_key,
-        reason=Reason(found.reason),
-        columns=tuple(found.columns),
-        rows=np.frombuffer(found.rows, np.uint64),
-        broken=found.broken,
+        stage=Stage(_found.stage),
+        table_key=_found.table_key,
+        reason=Reason(_found.reason),
+        columns=tuple(_found.columns),
+        rows=np.frombuffer(_found.rows, np.uint64),
+        broken=_found.broken,
     )
 
 
@@ -315,9 +308,9 @@ class Owner:
 class Upsert:
     """The effect of a merge on one table."""
 
-    inserted: tuple[StagedFragment, ...]
-    replacing: tuple[StagedFragment, ...]
-    shrunk: tuple[Shrunk, ...]
+    inserted: tuple[bulk.StagedFragment, ...]
+    replacing: tuple[bulk.StagedFragment, ...]
+    shrunk: tuple[bulk.Shrunk, ...]
 
 
 class _Match(msgspec.Struct, frozen=True, array_like=True):
@@ -342,7 +335,7 @@ def upsert(
     staged: Sequence[SendAgain],
     pinned: Sequence[SendPinned],
     *,
-    fragments_by_split: Mapping[int, Sequence[StagedFragment]],
+    fragments_by_split: Mapping[int, Sequence[bulk.StagedFragment]],
 ) -> Upsert:
     """Match one table's staged rows with its pinned ones, and write what has to be written.
 
@@ -361,7 +354,7 @@ def upsert(
         yield from batches_of(_matched(batches, table_key, owners))
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches_of(_written(batches, plan, owners, fragments_by_split))
+        yield from batches_of(_write(batches, plan, owners, fragments_by_split))
 
     rows = (
         spark.range(0, len(work), 1, len(work))
@@ -373,7 +366,7 @@ def upsert(
         .collect()
     )
     done = [msgspec.msgpack.decode(bytes(row.blob), type=_Done) for row in rows]
-    return _gathered(done, tuple(owners), fragments_by_split)
+    return _gather(done, tuple(owners), fragments_by_split)
 
 
 def _owners(
@@ -427,11 +420,11 @@ def _matched(
             yield owner, _MATCH_TAG, msgspec.msgpack.encode(match)
 
 
-def _written(
+def _write(
     batches: Iterable[pa.RecordBatch],
     plan: LoadPlan,
     owners: Mapping[Owner, int],
-    fragments_by_split: Mapping[int, Sequence[StagedFragment]],
+    fragments_by_split: Mapping[int, Sequence[bulk.StagedFragment]],
 ) -> Iterator[Sent]:
     _, records = collected(batches)
     by_owner: dict[int, list[_Match]] = {}
@@ -443,23 +436,23 @@ def _written(
         positions = np.concatenate([np.frombuffer(each.positions, np.uint32) for each in matches])
         entry = plan.entries[owner.table_key]
         if owner.fragment is not None:
-            lost = shrink(plan.root, entry, owner.fragment, np.sort(positions))
+            lost = bulk.shrink(plan.root, entry, owner.fragment, np.sort(positions))
             done = _Done(owner=number, shrunk=lost.description, rows_lost=lost.rows_lost)
         else:
             assert owner.split is not None
             ids = np.concatenate([np.frombuffer(each.row_ids, np.uint64) for each in matches])
-            done = _rewritten(
+            done = _rewrite(
                 plan, owner.table_key, number, fragments_by_split[owner.split], positions, ids
             )
         make_durable(plan.root)
         yield number, _DONE_TAG, msgspec.msgpack.encode(done)
 
 
-def _rewritten(
+def _rewrite(
     plan: LoadPlan,
     table_key: str,
     owner: int,
-    fragments: Sequence[StagedFragment],
+    fragments: Sequence[bulk.StagedFragment],
     positions: np.ndarray,
     row_ids: np.ndarray,
 ) -> _Done:
@@ -473,7 +466,7 @@ def _rewritten(
     first = 0
     for fragment in fragments:
         start = first
-        for batch in read_staged(plan.root, entry, fragment, columns):
+        for batch in bulk.read_staged(plan.root, entry, fragment, columns):
             numbers = np.arange(first, first + len(batch))
             is_known = np.isin(numbers, positions)
             is_new = ~is_known & ~np.isin(numbers - start, fragment.excluded)
@@ -481,11 +474,11 @@ def _rewritten(
             new.append(batch.filter(pa.array(is_new)))
             first += len(batch)
     schema = plan.schema(table_key)
-    replacing = write_replacements(
+    replacing = bulk.write_replacements(
         plan.root, entry, pa.Table.from_batches(known).cast(schema), row_ids
     )
     fresh = pa.Table.from_batches(new).cast(schema)
-    inserted = write_rows(plan.root, entry, fresh) if len(fresh) else ()
+    inserted = bulk.write_rows(plan.root, entry, fresh) if len(fresh) else ()
     return _Done(
         owner=owner,
         inserted=[(each.description, each.rows) for each in inserted],
@@ -493,10 +486,10 @@ def _rewritten(
     )
 
 
-def _gathered(
+def _gather(
     done: Sequence[_Done],
     owners: tuple[Owner, ...],
-    fragments_by_split: Mapping[int, Sequence[StagedFragment]],
+    fragments_by_split: Mapping[int, Sequence[bulk.StagedFragment]],
 ) -> Upsert:
     written = {owners[each.owner]: each for each in done}
     rewritten = {owner.split for owner in written if owner.split is not None}
@@ -510,14 +503,16 @@ def _gathered(
         inserted=(*untouched, *_fragments(each.inserted for each in written.values())),
         replacing=tuple(_fragments(each.replacing for each in written.values())),
         shrunk=tuple(
-            Shrunk(fragment_id=owner.fragment, description=each.shrunk, rows_lost=each.rows_lost)
+            bulk.Shrunk(
+                fragment_id=owner.fragment, description=each.shrunk, rows_lost=each.rows_lost
+            )
             for owner, each in written.items()
             if owner.fragment is not None
         ),
     )
 
 
-def _fragments(described: Iterable[list[tuple[str, int]]]) -> Iterator[StagedFragment]:
+def _fragments(described: Iterable[list[tuple[str, int]]]) -> Iterator[bulk.StagedFragment]:
     for each in described:
         for description, rows in each:
-            yield StagedFragment(description=description, rows=rows)
+            yield bulk.StagedFragment(description=description, rows=rows)

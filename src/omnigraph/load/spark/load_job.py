@@ -39,16 +39,8 @@ from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write, is_s
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
+from omnigraph.load import report as load_report
 from omnigraph.load.formats.frames import parse_batches
-from omnigraph.load.report import (
-    Engine,
-    LoadReport,
-    frame_name,
-    remove_parts,
-    repeated_report,
-    require_acceptable,
-    type_labels,
-)
 from omnigraph.load.spark.key_job import (
     SENT,
     ParseSplit,
@@ -71,29 +63,21 @@ from omnigraph.runner.staging_files import remove_all
 from omnigraph.schema.arrow import has_blob
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.forks import drop_fork
-from omnigraph.storage.staging.bulk import (
-    StagedFragment,
-    discard,
-    gather_append,
-    gather_merge,
-    gather_overwrite,
-)
+from omnigraph.storage.staging import bulk
 from omnigraph.validation.constraints import WriteMode
 from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.keyed_bucket import split_and_position
-from omnigraph.validation.keyed_passes import Standing, after_pass
+from omnigraph.validation.keyed_bucket import KeyPlan, split_and_position
+from omnigraph.validation.keyed_passes import PassState, after_pass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from omnigraph.load.report import SparkLoad
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.storage.staging.changes import StagedChange
-    from omnigraph.validation.keyed_bucket import KeyPlan
 
 
-def writable_snapshot(load: SparkLoad, snapshot: Snapshot) -> Snapshot:
+def writable_snapshot(load: load_report.SparkLoad, snapshot: Snapshot) -> Snapshot:
     """The snapshot with writable entries of the types the input may hold."""
     if load.branch is None or load.dry_run:
         return snapshot
@@ -119,7 +103,7 @@ def require_same_lines(staged: Mapping[str, TableEntry], snapshot: Snapshot) -> 
 
 
 def drop_unused_forks(
-    load: SparkLoad, entries: Mapping[str, TableEntry], *, written: frozenset[str]
+    load: load_report.SparkLoad, entries: Mapping[str, TableEntry], *, written: frozenset[str]
 ) -> None:
     if load.branch is None:
         return
@@ -156,7 +140,7 @@ class FrameInput:
 def _stage(
     plan: LoadPlan, keys: KeyPlan, table_key: str
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    source = frame_name(type_labels(plan.catalog)[table_key])
+    source = load_report.frame_name(load_report.type_labels(plan.catalog)[table_key])
     declared = declared_types(plan.catalog)[table_key]
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -176,7 +160,7 @@ class _DryRunEnded(Exception):  # noqa: N818 - it ends a run, it reports no erro
     """Ends a dry run before the sidecar is armed."""
 
 
-def load_on_spark(load: SparkLoad) -> LoadReport:
+def load_on_spark(load: load_report.SparkLoad) -> load_report.LoadReport:
     """Carry out one load on Spark."""
     with without_noise(), given_spark(load.spark) as spark:
         job = _LoadJob(spark, load)
@@ -191,15 +175,15 @@ def load_on_spark(load: SparkLoad) -> LoadReport:
 
 
 class _LoadJob:
-    def __init__(self, spark: SparkSession, load: SparkLoad) -> None:
+    def __init__(self, spark: SparkSession, load: load_report.SparkLoad) -> None:
         self._spark = spark
         self._load = load
         self._plan: LoadPlan | None = None
         self._reports: Mapping[int, SplitReport] = {}
-        self._account: LoadReport | None = None
+        self._account: load_report.LoadReport | None = None
         self._written: frozenset[str] = frozenset()
 
-    def run(self) -> LoadReport:
+    def run(self) -> load_report.LoadReport:
         load = self._load
         request = WriteRequest(
             operation_id=load.operation_id,
@@ -221,13 +205,17 @@ class _LoadJob:
         with suppress(OmnigraphError):
             fold_if_due(load.objects.root, committed.state)
         if self._account is None or not committed.changes:
-            return repeated_report(load, committed.commit_id, engine=Engine.SPARK)
-        labels = type_labels(load.catalog)
+            return load_report.repeated_report(
+                load, committed.commit_id, engine=load_report.Engine.SPARK
+            )
+        labels = load_report.type_labels(load.catalog)
         return replace(
             self._account,
             commit_id=committed.commit_id,
-            inserted={labels[each.table_key]: each.rows_inserted for each in committed.changes},
-            updated={labels[each.table_key]: each.rows_updated for each in committed.changes},
+            inserted={
+                labels[change.table_key]: change.rows_inserted for change in committed.changes
+            },
+            updated={labels[change.table_key]: change.rows_updated for change in committed.changes},
         )
 
     def clean_up(self) -> None:
@@ -241,7 +229,7 @@ class _LoadJob:
                 self._written = frozenset()
                 for table_key, entry in self._plan.entries.items():
                     staged = [each for r in self._reports.values() for each in r.staged(table_key)]
-                    discard(load.objects, entry, staged)
+                    bulk.discard(load.objects, entry, staged)
             drop_unused_forks(load, self._plan.entries, written=self._written)
 
     def _prepare(self, state: ManifestState) -> Prepared:
@@ -256,7 +244,7 @@ class _LoadJob:
         else:
             require_same_lines(self._plan.entries, snapshot)
             plan = self._plan = self._plan.on(snapshot)
-            standing = self._settle(plan, Standing())
+            standing = self._settle(plan, PassState())
         reach("load.settled")
         self._judge(plan, standing)
         changes = self._gather(plan, standing)
@@ -265,7 +253,7 @@ class _LoadJob:
         relied = plan.relies_on(self._overwritten(plan), touched)
         return Prepared(changes=changes, read_set=relied)
 
-    def _stage(self, plan: LoadPlan) -> Standing:
+    def _stage(self, plan: LoadPlan) -> PassState:
         load = self._load
         size = sum(split.file.size for split in plan.splits if split.start == 0)
         load.progress.phase("loading", total_bytes=size)
@@ -282,16 +270,16 @@ class _LoadJob:
             found = run_pass(self._spark, plan, keys, [*parse, *pinned])
         self._reports = dict(sorted(found.reports.items()))
         load.progress.advance(
-            bytes_read=size, records=sum(each.records for each in self._reports.values())
+            bytes_read=size, records=sum(report.records for report in self._reports.values())
         )
         reach("load.staged")
         if overwrites and any(entry.row_count for entry in plan.entries.values()):
             # Which types are overwritten was not known before their rows had been seen.
-            return self._settle(plan, Standing())
-        standing = self._after(plan, keys, Standing(), found)
+            return self._settle(plan, PassState())
+        standing = self._after(plan, keys, PassState(), found)
         return standing if standing.is_final else self._settle(plan, standing)
 
-    def _settle(self, plan: LoadPlan, standing: Standing) -> Standing:
+    def _settle(self, plan: LoadPlan, standing: PassState) -> PassState:
         """Repeat passes over the staged keys until no refused row can change a finding."""
         for _ in range(_PASSES_MAX):
             self._load.progress.phase("checking keys")
@@ -305,19 +293,19 @@ class _LoadJob:
         raise AssertionError(f"refused rows still changed findings after {_PASSES_MAX} passes")
 
     def _after(
-        self, plan: LoadPlan, keys: KeyPlan, standing: Standing, found: PassResult
-    ) -> Standing:
+        self, plan: LoadPlan, keys: KeyPlan, standing: PassState, pass_result: PassResult
+    ) -> PassState:
         given = {key for r in self._reports.values() for key, n in r.given_ids.items() if n}
         return after_pass(
             standing,
-            found.findings,
-            found.replaced,
+            pass_result.findings,
+            pass_result.replaced,
             keys=keys,
             rules=plan.rules,
             given_ids=frozenset(given),
         )
 
-    def _staged_keys(self, standing: Standing) -> Iterator[SendAgain]:
+    def _staged_keys(self, standing: PassState) -> Iterator[SendAgain]:
         for report in self._reports.values():
             refused = split_refusals(standing, report.split)
             yield SendAgain(
@@ -330,15 +318,15 @@ class _LoadJob:
         seen = {key for report in self._reports.values() for key in report.fragments}
         return self._load.named | frozenset(seen & set(plan.entries))
 
-    def _judge(self, plan: LoadPlan, standing: Standing) -> None:
+    def _judge(self, plan: LoadPlan, standing: PassState) -> None:
         load = self._load
         self._account = account_of(load, plan, self._reports, standing)
-        require_acceptable(self._account, on_error=load.on_error, ceiling=load.ceiling)
+        load_report.require_acceptable(self._account, on_error=load.on_error, ceiling=load.ceiling)
         if load.dry_run:
             raise _DryRunEnded
         self._set_aside(plan, standing)
 
-    def _set_aside(self, plan: LoadPlan, standing: Standing) -> None:
+    def _set_aside(self, plan: LoadPlan, standing: PassState) -> None:
         assert self._account is not None
         if not self._account.quarantined:
             return
@@ -359,13 +347,13 @@ class _LoadJob:
                     yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
         self._load.progress.phase("writing rejected records")
-        remove_parts(place, kept=[report.split for report, _, _ in parts])
+        load_report.remove_parts(place, kept=[report.split for report, _, _ in parts])
         counts = self._spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, "rows long")
         written = sum(row.rows for row in counts.collect())
         assert written == sum(self._account.quarantined.values()), "every refused record is kept"
         self._account = replace(self._account, quarantine=place.uri)
 
-    def _gather(self, plan: LoadPlan, standing: Standing) -> tuple[StagedChange, ...]:
+    def _gather(self, plan: LoadPlan, standing: PassState) -> tuple[StagedChange, ...]:
         objects = self._load.objects
         overwritten = self._overwritten(plan)
         changes: list[StagedChange] = []
@@ -376,34 +364,34 @@ class _LoadJob:
                 if report.fragments.get(table_key)
             }
             fragments = [each for split in by_split.values() for each in split]
-            kept = sum(each.rows_kept for each in fragments)
+            kept = sum(fragment.rows_kept for fragment in fragments)
             if table_key in overwritten:
                 if kept or entry.row_count:
-                    changes.append(gather_overwrite(objects, entry, fragments))
+                    changes.append(bulk.gather_overwrite(objects, entry, fragments))
             elif kept and self._load.mode is WriteMode.MERGE and entry.row_count:
                 changes.append(self._merged(plan, standing, table_key, by_split))
             elif kept:
-                changes.append(gather_append(objects, entry, fragments))
+                changes.append(bulk.gather_append(objects, entry, fragments))
         return tuple(changes)
 
     def _merged(
         self,
         plan: LoadPlan,
-        standing: Standing,
+        standing: PassState,
         table_key: str,
-        by_split: Mapping[int, tuple[StagedFragment, ...]],
+        by_split: Mapping[int, tuple[bulk.StagedFragment, ...]],
     ) -> StagedChange:
         self._load.progress.phase(f"merging {table_key.partition(':')[2]}")
         _refuse_blobs(plan, table_key)
         entry = plan.entries[table_key]
         staged = [
-            replace(each, report=each.report.only(table_key))
-            for each in self._staged_keys(standing)
-            if each.report.split in by_split
+            replace(staged_key, report=staged_key.report.only(table_key))
+            for staged_key in self._staged_keys(standing)
+            if staged_key.report.split in by_split
         ]
         scans = pinned_work(plan, plan.id_keys(table_key), {})
         merged = upsert(self._spark, plan, table_key, staged, scans, fragments_by_split=by_split)
-        return gather_merge(
+        return bulk.gather_merge(
             self._load.objects,
             entry,
             inserted=merged.inserted,
@@ -423,12 +411,12 @@ def _refuse_blobs(plan: LoadPlan, table_key: str) -> None:
 
 
 def _without_refused(
-    report: SplitReport, table_key: str, standing: Standing
-) -> tuple[StagedFragment, ...]:
+    report: SplitReport, table_key: str, standing: PassState
+) -> tuple[bulk.StagedFragment, ...]:
     """A split's fragments of one table, with the refused rows excluded."""
     refused = standing.rows_refused(table_key).of_split(report.split)
     _, positions = split_and_position(refused.rows)
-    found: list[StagedFragment] = []
+    found: list[bulk.StagedFragment] = []
     first = 0
     for fragment in report.staged(table_key):
         inside = positions[(positions >= first) & (positions < first + fragment.rows)]

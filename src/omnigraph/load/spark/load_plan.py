@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from omnigraph.load.report import FaultPolicy
+from omnigraph.load.report import FaultPolicy, SparkLoad
 from omnigraph.names import EDGE_PREFIX, ID_COLUMN, SOURCE_COLUMN
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.staging.bulk import StagedFragment
@@ -25,7 +25,6 @@ from omnigraph.validation.keyed_bucket import Hashing, KeyPlan, Role, RoleKind, 
 
 if TYPE_CHECKING:
     from omnigraph.load.formats.records import Split
-    from omnigraph.load.report import SparkLoad
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry

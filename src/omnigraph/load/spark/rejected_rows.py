@@ -14,46 +14,26 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.load import report as load_report
 from omnigraph.load.formats.parse import raw_records
 from omnigraph.load.formats.records import REFUSED_SCHEMA, shown_row
-from omnigraph.load.report import (
-    NO_FAULTS,
-    OFFENDERS_MAX,
-    QUARANTINE_SCHEMA,
-    Engine,
-    LoadReport,
-    QuarantinePlace,
-    RejectedRecord,
-    put_part,
-    type_labels,
-)
 from omnigraph.load.spark.load_plan import LoadPlan, SplitReport, with_lines_before
 from omnigraph.names import ID_COLUMN
 from omnigraph.runner.staging_files import places_of, refused_of
 from omnigraph.schema.arrow import has_blob
 from omnigraph.storage.staging.bulk import take_staged
-from omnigraph.validation.constraints import (
-    EdgeCount,
-    EndpointExists,
-    KeyedRule,
-    UniqueTuple,
-    keyed_message,
-)
+from omnigraph.validation import constraints
 from omnigraph.validation.keyed_bucket import split_and_position
-from omnigraph.validation.keyed_passes import RefusedRows, Standing, Verdict
+from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
 from omnigraph.validation.violations import Reason
 
-if TYPE_CHECKING:
-    from omnigraph.load.report import SparkLoad
-    from omnigraph.validation.constraints import TypeRules
 
-
-def split_refusals(standing: Standing, split: int) -> dict[str, RefusedRows]:
+def split_refusals(standing: PassState, split: int) -> dict[str, RefusedRows]:
     """The part of what was refused that belongs to one split."""
     parts = {key: rows.of_split(split) for key, rows in standing.refused.items()}
     return {key: rows for key, rows in parts.items() if len(rows.rows)}
@@ -69,7 +49,7 @@ def keyed_refusals(
 ) -> pa.Table:
     """Rows that keyed rules refused, in the shape of refused records."""
     places = places_of(plan.root, plan.operation_id, report.split)
-    labels = type_labels(plan.catalog)
+    labels = load_report.type_labels(plan.catalog)
     found: list[dict[str, Any]] = []
     for table_key, rows in refused.items():
         _, positions = split_and_position(rows.rows)
@@ -80,13 +60,13 @@ def keyed_refusals(
             rule = _rule(plan.rules[table_key], verdict)
             mine = np.flatnonzero(rows.verdicts == number)
             some = staged.take(pa.array(mine))
-            quoted = [some.column(name) for name in _quoted(verdict)]
+            quoted = [some.column(name) for name in _quote(verdict)]
             found += [
                 {
                     "place": place,
                     "type": labels[table_key],
                     "reason": verdict.reason.value,
-                    "message": keyed_message(verdict.reason, rule, values),
+                    "message": constraints.keyed_message(verdict.reason, rule, values),
                     "raw": raw,
                 }
                 for place, values, raw in zip(
@@ -110,18 +90,20 @@ def set_aside(
     refused: Mapping[str, RefusedRows],
     verdicts: tuple[Verdict, ...],
     *,
-    place: QuarantinePlace,
+    place: load_report.QuarantinePlace,
     lines_before: int,
 ) -> int:
     """Write the part of the quarantine table of one split; returns its number of rows."""
     tables = [refused_of(plan.root, plan.operation_id, report.split)] if report.refused else []
     if refused:
         tables.append(keyed_refusals(plan, report, refused, verdicts, with_raw=True))
-    rows = pa.concat_tables([each for each in tables if each is not None]).sort_by("place")
+    rows = pa.concat_tables([table for table in tables if table is not None]).sort_by("place")
     lines = pa.array(rows.column("place").to_numpy().astype(np.int64) + lines_before + 1)
     columns = [pa.array([report.source] * len(rows), pa.string()), lines]
     columns += [rows.column(name) for name in ("type", "reason", "message", "raw")]
-    put_part(place, report.split, pa.Table.from_arrays(columns, schema=QUARANTINE_SCHEMA))
+    load_report.put_part(
+        place, report.split, pa.Table.from_arrays(columns, schema=load_report.QUARANTINE_SCHEMA)
+    )
     return len(rows)
 
 
@@ -129,7 +111,7 @@ def _columns(
     plan: LoadPlan, table_key: str, rows: RefusedRows, verdicts: tuple[Verdict, ...]
 ) -> list[str]:
     """The columns that messages quote; for rows of a frame all columns except blobs."""
-    quoted = [_quoted(verdicts[number]) for number in np.unique(rows.verdicts)]
+    quoted = [_quote(verdicts[number]) for number in np.unique(rows.verdicts)]
     names = dict.fromkeys(name for each in quoted for name in each)
     if not plan.splits:
         names |= dict.fromkeys(f.name for f in plan.schema(table_key) if not has_blob(f))
@@ -162,7 +144,7 @@ def _shown(plan: LoadPlan, rows: pa.Table) -> Iterable[bytes]:
     return (shown_row(rows.column_names, cells) for cells in columns)
 
 
-def _quoted(verdict: Verdict) -> tuple[str, ...]:
+def _quote(verdict: Verdict) -> tuple[str, ...]:
     match verdict.reason:
         case Reason.DUPLICATE_ID | Reason.SUPERSEDED | Reason.ID_EXISTS:
             return (ID_COLUMN,)
@@ -170,7 +152,7 @@ def _quoted(verdict: Verdict) -> tuple[str, ...]:
             return verdict.columns
 
 
-def _rule(rules: TypeRules, verdict: Verdict) -> KeyedRule | None:
+def _rule(rules: constraints.TypeRules, verdict: Verdict) -> constraints.KeyedRule | None:
     """The rule behind a verdict; ids have none."""
     for rule in rules.keyed_rules:
         if _is_behind(rule, verdict):
@@ -178,26 +160,26 @@ def _rule(rules: TypeRules, verdict: Verdict) -> KeyedRule | None:
     return None
 
 
-def _is_behind(rule: KeyedRule, verdict: Verdict) -> bool:
+def _is_behind(rule: constraints.KeyedRule, verdict: Verdict) -> bool:
     match rule:
-        case UniqueTuple():
+        case constraints.UniqueTuple():
             return verdict.reason is Reason.NOT_UNIQUE and rule.columns == verdict.columns
-        case EndpointExists():
+        case constraints.EndpointExists():
             return verdict == Verdict(reason=Reason.MISSING_ENDPOINT, columns=(rule.column,))
-        case EdgeCount():
+        case constraints.EdgeCount():
             return verdict.reason in {Reason.TOO_FEW_EDGES, Reason.TOO_MANY_EDGES}
         case _:
             assert_never(rule)
 
 
 def account_of(
-    load: SparkLoad,
+    load: load_report.SparkLoad,
     plan: LoadPlan,
     reports: Mapping[int, SplitReport],
-    standing: Standing,
-) -> LoadReport:
+    standing: PassState,
+) -> load_report.LoadReport:
     """The outcome of every record if the load is published now."""
-    labels = type_labels(load.catalog)
+    labels = load_report.type_labels(load.catalog)
     quarantined: Counter[str] = Counter()
     for report in reports.values():
         quarantined.update(report.refused)
@@ -210,12 +192,12 @@ def account_of(
         kept = staged - len(standing.rows_refused(table_key).rows)
         if kept:
             written[labels[table_key]] = kept
-    return LoadReport(
+    return load_report.LoadReport(
         read=sum(report.records for report in reports.values()),
         written=written,
         quarantined={reason.value: quarantined[reason] for reason in Reason if quarantined[reason]},
         operation_id=load.operation_id,
-        engine=Engine.SPARK,
+        engine=load_report.Engine.SPARK,
         mode=load.mode,
         dry_run=load.dry_run,
         rejected=tuple(_first_offenders(plan, reports, standing)),
@@ -223,7 +205,7 @@ def account_of(
     )
 
 
-def _broken(standing: Standing) -> tuple[str, ...]:
+def _broken(standing: PassState) -> tuple[str, ...]:
     """Violations of published rows, summed over all buckets."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for each in standing.broken:
@@ -235,19 +217,19 @@ def _broken(standing: Standing) -> tuple[str, ...]:
 
 
 def _first_offenders(
-    plan: LoadPlan, reports: Mapping[int, SplitReport], standing: Standing
-) -> Iterator[RejectedRecord]:
+    plan: LoadPlan, reports: Mapping[int, SplitReport], standing: PassState
+) -> Iterator[load_report.RejectedRecord]:
     found = (
         offender
         for report, before in with_lines_before(reports.values())
         for offender in _offenders(plan, report, standing, before)
     )
-    return itertools.islice(found, OFFENDERS_MAX)
+    return itertools.islice(found, load_report.OFFENDERS_MAX)
 
 
 def _offenders(
-    plan: LoadPlan, report: SplitReport, standing: Standing, lines_before: int
-) -> list[RejectedRecord]:
+    plan: LoadPlan, report: SplitReport, standing: PassState, lines_before: int
+) -> list[load_report.RejectedRecord]:
     """The first faults of one split, in the order of their lines."""
     places = [(each.place, each.type, each.reason, each.message) for each in report.first_refused]
     keyed = {
@@ -262,7 +244,7 @@ def _offenders(
             for each in table.to_pylist()
         ]
     return [
-        RejectedRecord(
+        load_report.RejectedRecord(
             file=report.source,
             line=lines_before + place + 1,
             type=type_name,
@@ -270,12 +252,14 @@ def _offenders(
             message=message,
         )
         for place, type_name, reason, message in sorted(places, key=lambda each: each[0])
-    ][:OFFENDERS_MAX]
+    ][: load_report.OFFENDERS_MAX]
 
 
-def _first_faults(rows: RefusedRows, standing: Standing) -> RefusedRows:
+def _first_faults(rows: RefusedRows, standing: PassState) -> RefusedRows:
     fine = [
-        number for number, verdict in enumerate(standing.verdicts) if verdict.reason in NO_FAULTS
+        number
+        for number, verdict in enumerate(standing.verdicts)
+        if verdict.reason in load_report.NO_FAULTS
     ]
-    faults = np.flatnonzero(~np.isin(rows.verdicts, fine))[:OFFENDERS_MAX]
+    faults = np.flatnonzero(~np.isin(rows.verdicts, fine))[: load_report.OFFENDERS_MAX]
     return RefusedRows(rows=rows.rows[faults], verdicts=rows.verdicts[faults])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 import msgspec
 import numpy as np
@@ -22,19 +22,14 @@ import pyarrow.types as pat
 
 from omnigraph.failpoints import reach
 from omnigraph.ids import FreshIds
-from omnigraph.load.formats.records import ParsedRows, RefusedRecords, SplitEnd
+from omnigraph.load.formats.records import Parsed, ParsedRows, RefusedRecords, SplitEnd
 from omnigraph.load.report import OFFENDERS_MAX
 from omnigraph.load.spark.load_plan import FirstRefused, LoadPlan, SplitReport, key_columns
 from omnigraph.names import ID_COLUMN
 from omnigraph.runner.staging_files import put_places, put_refused
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.bulk import StagedFragment, read_staged, write_rows
-from omnigraph.validation.keyed_bucket import KeyBuckets, Role, RoleKind, incoming_rows
-
-if TYPE_CHECKING:
-    from omnigraph.load.formats.records import Parsed
-    from omnigraph.validation.keyed_bucket import KeyPlan
-
+from omnigraph.validation.keyed_bucket import KeyBuckets, KeyPlan, Role, RoleKind, incoming_rows
 
 _SIGN: Final = np.uint64(1 << 63)
 

@@ -24,18 +24,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.commit.sidecar import WriterKind, pending_sidecars
 from omnigraph.creation.lost_manifest import holds_data, rebuilding, refuse_damage
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
-from omnigraph.errors import (
-    ConflictError,
-    DamagedGraphError,
-    NotFoundError,
-    OmnigraphError,
-)
 from omnigraph.failpoints import reach
 from omnigraph.maintenance.rebuild.sources import (
     KnownState,
@@ -55,6 +49,7 @@ from omnigraph.maintenance.rebuild.tables import (
     unassigned_tables,
     versions_above,
 )
+from omnigraph.storage import manifest_rows
 from omnigraph.storage.lance.checksums import recorded_digest
 from omnigraph.storage.manifest.history import (
     Recovery,
@@ -72,29 +67,16 @@ from omnigraph.storage.manifest.survey import (
 )
 from omnigraph.storage.manifest.swap import create_manifest, read_manifest
 from omnigraph.storage.manifest.time_travel import last_schema_change
-from omnigraph.storage.manifest_rows import (
-    GraphCommit,
-    GraphHead,
-    ManifestFacts,
-    ManifestRow,
-    Operation,
-    Outcome,
-    SchemaChange,
-    Table,
-    TableVersion,
-)
 from omnigraph.storage.objects.durability import sync
-from omnigraph.storage.objects.store import move_aside
+from omnigraph.storage.objects.store import Objects, move_aside
 from omnigraph.storage.refs.branches import read_branch_ref
 from omnigraph.storage.snapshot import Snapshot, TableEntry, take_snapshot
 from omnigraph.storage.staging.table_versions import facts_at
-from omnigraph.validation.schema_contract import kept_contract
+from omnigraph.validation.schema_contract import SchemaContract, kept_contract
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
     from omnigraph.storage.manifest.state import ManifestState
-    from omnigraph.storage.objects.store import Objects
-    from omnigraph.validation.schema_contract import SchemaContract
 
 ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}repair"
 MANIFEST_REBUILT: Final = "manifest_rebuilt"
@@ -177,17 +159,17 @@ class RebuildPlan:
 
     operation_id: str
     preview: RebuildReport
-    rows: tuple[ManifestRow, ...] = field(repr=False)
-    commit: GraphCommit | None
+    rows: tuple[manifest_rows.ManifestRow, ...] = field(repr=False)
+    commit: manifest_rows.GraphCommit | None
     """None for a manifest that is older than commits in it."""
-    facts: ManifestFacts
+    facts: manifest_rows.ManifestFacts
     base: ManifestState | None = field(repr=False)
     """The version that the rows are made from; None if none is whole."""
     newest: int
     """The newest version that is stored, whole or not; 0 if there is none."""
     publishes: bool
     """Not if it is enough that damaged versions go."""
-    commits: tuple[GraphCommit, ...] = field(repr=False)
+    commits: tuple[manifest_rows.GraphCommit, ...] = field(repr=False)
     """Commits that only the manifests of branches know: they move to the history."""
     sidecars: tuple[str, ...]
     """Unfinished writes of lost branches: no process can settle them."""
@@ -213,7 +195,7 @@ def rebuild(objects: Objects, clock: Clock, *, confirm: bool) -> RebuildReport:
         reach("rebuild.begun")
         plan = plan_rebuild(objects, clock)
         if plan.preview.damaged_versions != first.preview.damaged_versions:
-            raise ConflictError(
+            raise errors.ConflictError(
                 f"other versions of {names.MANIFEST} of {objects.root} were damaged, or repaired, "
                 "while this looked at them; nothing was changed",
                 next_step=f"Run `omnigraph repair {objects.root} --rebuild-manifest` again.",
@@ -228,7 +210,7 @@ def plan_rebuild(objects: Objects, clock: Clock) -> RebuildPlan:
     if survey.whole is not None and not survey.damaged:
         return _plan_of_rest(objects, survey.whole, clock)
     if survey.whole is None and not holds_data(objects):
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"nothing to rebuild at {objects.root}: no table contains data",
             next_step=f"Run `omnigraph status {objects.root}`.",
         )
@@ -271,7 +253,7 @@ def apply_rebuild(objects: Objects, plan: RebuildPlan, clock: Clock) -> RebuildR
 
 def _refuse_problems(objects: Objects, plan: RebuildPlan) -> None:
     for table in plan.preview.problems:
-        raise DamagedGraphError(
+        raise errors.DamagedGraphError(
             f"{names.MANIFEST} of {objects.root} cannot be rebuilt: no version of "
             f"{table.table_key} can be recovered, because {table.problem}",
             next_step="Restore the files of that table from a backup, then run it again.",
@@ -296,11 +278,11 @@ def _require_published(objects: Objects, plan: RebuildPlan) -> None:
     """The response of the deciding write is never trusted: read the result."""
     try:
         state = read_manifest(objects.root)
-    except OmnigraphError as error:
+    except errors.OmnigraphError as error:
         refuse_damage(objects, error)
         raise
     if plan.commit is not None and plan.commit not in state.rows:
-        raise ConflictError(
+        raise errors.ConflictError(
             f"another process created a manifest at {objects.root} at the same time",
             next_step=f"Run `omnigraph status {objects.root}` to inspect it.",
         )
@@ -320,7 +302,7 @@ def _audit(objects: Objects, plan: RebuildPlan, report: RebuildReport, clock: Cl
                 recovered_at=clock.timestamp(),
             ),
         )
-    except OmnigraphError:
+    except errors.OmnigraphError:
         # The manifest is there, whatever becomes of the note about it.
         return False
     return True
@@ -338,12 +320,12 @@ def _plan_of_version(
     operation_id, newest = clock.new_id(), survey.damaged[0].version
     snapshot = take_snapshot(content.rows, branch=None, manifest_version=content.version)
     head, later = snapshot.head, later_state(objects, snapshot, remains)
-    commit: GraphCommit | None = None
-    commits: tuple[GraphCommit, ...] = ()
+    commit: manifest_rows.GraphCommit | None = None
+    commits: tuple[manifest_rows.GraphCommit, ...] = ()
     rows = content.rows
     if head is not None:
         commits = commits_after(head.commit_id, later, remains)
-        commit = GraphCommit(
+        commit = manifest_rows.GraphCommit(
             commit_id=clock.new_id(),
             branch=None,
             operation_id=operation_id,
@@ -354,7 +336,7 @@ def _plan_of_version(
             tables=tuple((key, pin.version, None) for key, pin in later_pins(snapshot, later)),
         )
         rows = tuple(_rows_after(objects, content.rows, head, commit, commits))
-    known = {row.commit_id for row in rows if isinstance(row, GraphCommit)}
+    known = {row.commit_id for row in rows if isinstance(row, manifest_rows.GraphCommit)}
     return RebuildPlan(
         operation_id=operation_id,
         preview=replace(
@@ -384,13 +366,13 @@ def _plan_of_rest(objects: Objects, whole: ManifestState, clock: Clock) -> Rebui
     below = damaged_below(objects, whole.version)
     commit = _unrecorded(objects, whole)
     if commit is None and not below:
-        raise ConflictError(
+        raise errors.ConflictError(
             f"{names.MANIFEST} of {objects.root} is intact: nothing to rebuild",
             next_step=f"Run `omnigraph check {objects.root}` to look for other damage.",
         )
     survey = ManifestSurvey(whole=whole, damaged=below, salvaged=None)
     remains = read_remains(objects)
-    known = {row.commit_id for row in whole.rows if isinstance(row, GraphCommit)}
+    known = {row.commit_id for row in whole.rows if isinstance(row, manifest_rows.GraphCommit)}
     return RebuildPlan(
         operation_id=clock.new_id() if commit is None else commit.operation_id,
         preview=replace(
@@ -411,9 +393,13 @@ def _plan_of_rest(objects: Objects, whole: ManifestState, clock: Clock) -> Rebui
     )
 
 
-def _unrecorded(objects: Objects, state: ManifestState) -> GraphCommit | None:
+def _unrecorded(objects: Objects, state: ManifestState) -> manifest_rows.GraphCommit | None:
     """The last commit of a rebuild, if its process died before it was listed as a recovery."""
-    rebuilt = [row for row in state.rows if isinstance(row, GraphCommit) and row.actor == ACTOR]
+    rebuilt = [
+        row
+        for row in state.rows
+        if isinstance(row, manifest_rows.GraphCommit) and row.actor == ACTOR
+    ]
     recorded = {recovery.commit_id for recovery in recorded_recoveries(objects.root)}
     unrecorded = [commit for commit in rebuilt if commit.commit_id not in recorded]
     return max(unrecorded, key=lambda commit: commit.commit_id, default=None)
@@ -421,16 +407,20 @@ def _unrecorded(objects: Objects, state: ManifestState) -> GraphCommit | None:
 
 def _rows_after(
     objects: Objects,
-    rows: tuple[ManifestRow, ...],
-    head: GraphHead,
-    commit: GraphCommit,
-    commits: tuple[GraphCommit, ...],
-) -> Iterator[ManifestRow]:
+    rows: tuple[manifest_rows.ManifestRow, ...],
+    head: manifest_rows.GraphHead,
+    commit: manifest_rows.GraphCommit,
+    commits: tuple[manifest_rows.GraphCommit, ...],
+) -> Iterator[manifest_rows.ManifestRow]:
     """The rows of a manifest, with the tables that a commit moves and the commit itself."""
     moved = {key: version for key, version, _ in commit.tables}
     entries = take_snapshot(rows, branch=None, manifest_version=1).tables
     for row in rows:
-        if isinstance(row, TableVersion) and row.branch is None and row.table_key in moved:
+        if (
+            isinstance(row, manifest_rows.TableVersion)
+            and row.branch is None
+            and row.table_key in moved
+        ):
             yield _row_at(objects, row, entries[row.table_key], moved[row.table_key])
         elif row != head:
             yield row
@@ -445,7 +435,9 @@ def _rows_after(
     yield _decision(commit)
 
 
-def _row_at(objects: Objects, row: TableVersion, entry: TableEntry, version: int) -> TableVersion:
+def _row_at(
+    objects: Objects, row: manifest_rows.TableVersion, entry: TableEntry, version: int
+) -> manifest_rows.TableVersion:
     facts = facts_at(objects.root, entry, version)
     if facts is None or row.version != entry.version:
         return row
@@ -459,7 +451,7 @@ def _shown(
     objects: Objects,
     snapshot: Snapshot,
     later: KnownState | None,
-    rows: tuple[ManifestRow, ...],
+    rows: tuple[manifest_rows.ManifestRow, ...],
     remains: Remains,
 ) -> Iterator[RebuiltTable]:
     moved = dict(later_pins(snapshot, later))
@@ -490,7 +482,7 @@ def _plan_of_tables(
     unnamed = frozenset().union(*(table.operations for table in tables)) - {
         commit.operation_id for commit in remains.graph.commits.values()
     }
-    commit = GraphCommit(
+    commit = manifest_rows.GraphCommit(
         commit_id=clock.new_id(),
         branch=None,
         operation_id=operation_id,
@@ -523,7 +515,7 @@ def _plan_of_tables(
             *(replace(_decision(commit), operation_id=operation) for operation in sorted(unnamed)),
         ),
         commit=commit,
-        facts=ManifestFacts(durability=objects.root.durability),
+        facts=manifest_rows.ManifestFacts(durability=objects.root.durability),
         base=None,
         newest=survey.damaged[0].version if survey.damaged else 0,
         publishes=True,
@@ -551,7 +543,7 @@ def _best_fit(
         if not problems:
             break
     if best is None:
-        raise DamagedGraphError(
+        raise errors.DamagedGraphError(
             f"{names.MANIFEST} of {objects.root} cannot be rebuilt: no accepted schema can be "
             f"read, neither {names.SCHEMA_STATE} and the files beside it nor one in "
             f"{names.SCHEMAS_DIR}",
@@ -597,9 +589,9 @@ def _sidecars(objects: Objects, remains: Remains) -> tuple[str, ...]:
 def _schema_change(
     contract: SchemaContract,
     tables: tuple[FoundTable, ...],
-    parent: GraphCommit | None,
+    parent: manifest_rows.GraphCommit | None,
     remains: Remains,
-) -> SchemaChange | None:
+) -> manifest_rows.SchemaChange | None:
     """What tells the tables of later commits, unless the known commits say the same."""
     places = tuple(
         (shown.table_key, shown.location, shown.version, None)
@@ -614,10 +606,10 @@ def _schema_change(
     before = contract.model_hash if last is None else last.after
     if before == contract.model_hash and {(key, place) for key, place, *_ in places} == expected:
         return None
-    return SchemaChange(before=before, after=contract.model_hash, tables=places)
+    return manifest_rows.SchemaChange(before=before, after=contract.model_hash, tables=places)
 
 
-def _initial_schema(commit: GraphCommit, remains: Remains) -> str | None:
+def _initial_schema(commit: manifest_rows.GraphCommit, remains: Remains) -> str | None:
     """The schema that the graph was made with, if the known commits name another one since."""
     line = remains.graph.line(commit.parent_id)
     changes = [old.schema_change for old in line if old.schema_change is not None]
@@ -625,7 +617,7 @@ def _initial_schema(commit: GraphCommit, remains: Remains) -> str | None:
 
 
 def _contract_of(objects: Objects, schema_hash: str | None) -> SchemaContract | None:
-    with suppress(DamagedGraphError):
+    with suppress(errors.DamagedGraphError):
         return None if schema_hash is None else kept_contract(objects, schema_hash)
     return None
 
@@ -633,13 +625,13 @@ def _contract_of(objects: Objects, schema_hash: str | None) -> SchemaContract | 
 def _head(
     objects: Objects,
     contract: SchemaContract,
-    commit: GraphCommit,
+    commit: manifest_rows.GraphCommit,
     remains: Remains,
     initial: str | None,
-) -> GraphHead:
+) -> manifest_rows.GraphHead:
     claim = read_branch_ref(objects, names.MAIN)
     operations = (old.operation_id for old in remains.graph.commits.values())
-    return GraphHead(
+    return manifest_rows.GraphHead(
         branch=None,
         sequence=1,
         commit_id=commit.commit_id,
@@ -652,26 +644,26 @@ def _head(
 
 def _table_rows(
     tables: tuple[FoundTable, ...], first: SchemaContract | None, operation_id: str
-) -> Iterator[ManifestRow]:
+) -> Iterator[manifest_rows.ManifestRow]:
     """The rows of the tables, and of those that the graph was made with and older commits name."""
     came_back = {table.shown.location for table in tables}
     declared = {} if first is None else first.catalog.tables()
     for key, entity in declared.items():
         location = names.table_location(key)
         if location not in came_back:
-            yield Table(table_key=key, location=location, type_number=entity.number)
+            yield manifest_rows.Table(table_key=key, location=location, type_number=entity.number)
     for table in tables:
         shown = table.shown
         if shown.location is None or shown.version is None or shown.rows is None:
             continue
         is_first = shown.location == names.table_location(shown.table_key)
-        yield Table(
+        yield manifest_rows.Table(
             table_key=shown.table_key,
             location=shown.location,
             type_number=table.type_number,
             made_by=None if is_first else names.table_maker(shown.location) or operation_id,
         )
-        yield TableVersion(
+        yield manifest_rows.TableVersion(
             table_key=shown.table_key,
             version=shown.version,
             row_count=shown.rows,
@@ -681,11 +673,11 @@ def _table_rows(
         )
 
 
-def _decision(commit: GraphCommit) -> Operation:
-    return Operation(
+def _decision(commit: manifest_rows.GraphCommit) -> manifest_rows.Operation:
+    return manifest_rows.Operation(
         operation_id=commit.operation_id,
         branch=None,
-        outcome=Outcome.PUBLISHED,
+        outcome=manifest_rows.Outcome.PUBLISHED,
         decided_by=ACTOR,
         decided_at=commit.created_at,
         commit_id=commit.commit_id,

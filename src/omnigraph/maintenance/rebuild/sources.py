@@ -12,17 +12,11 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.commit.sidecar import Sidecar, pending_sidecars, read_sidecar
-from omnigraph.errors import (
-    DamagedGraphError,
-    NotFoundError,
-    OmnigraphError,
-    RecoveryRequiredError,
-)
 from omnigraph.storage.manifest.commit_graph import CommitGraph
 from omnigraph.storage.manifest.history import recorded_commits
-from omnigraph.storage.manifest.state import BranchRef
+from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.survey import is_damage
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest.time_travel import last_schema_change, moves_up_to
@@ -34,7 +28,6 @@ from omnigraph.storage.staging.table_versions import facts_at
 from omnigraph.validation.schema_contract import SchemaContract, kept_contract, read_contract
 
 if TYPE_CHECKING:
-    from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
 
 _EVERY_TABLE: Final = 2**31
@@ -109,9 +102,9 @@ def read_remains(objects: Objects) -> Remains:
     for name, ref in living_branches(objects).items():
         try:
             branches[name] = read_manifest(objects.root, branch=ref)
-        except NotFoundError:
+        except errors.NotFoundError:
             lost.append(ref)
-        except OmnigraphError as error:
+        except errors.OmnigraphError as error:
             if not is_damage(error):
                 raise
             lost.append(ref)
@@ -178,12 +171,12 @@ def commits_after(
 
 def kept_contracts(objects: Objects) -> Iterator[SchemaContract]:
     """The copy of main's schema at the root, if it is whole, then every schema ever accepted."""
-    with suppress(DamagedGraphError):
+    with suppress(errors.DamagedGraphError):
         yield read_contract(objects)
     for path in objects.list(names.SCHEMAS_DIR):
         try:
             contract = kept_contract(objects, names.accepted_schema_at(path))
-        except DamagedGraphError:
+        except errors.DamagedGraphError:
             continue
         if contract is not None:
             yield contract
@@ -192,7 +185,7 @@ def kept_contracts(objects: Objects) -> Iterator[SchemaContract]:
 def _is_readable(objects: Objects, entry: TableEntry, version: int) -> bool:
     try:
         return facts_at(objects.root, entry, version) is not None
-    except OmnigraphError as error:
+    except errors.OmnigraphError as error:
         if not is_damage(error):
             raise
         return False
@@ -201,7 +194,7 @@ def _is_readable(objects: Objects, entry: TableEntry, version: int) -> bool:
 def _history(objects: Objects, failures: list[str]) -> tuple[GraphCommit, ...]:
     try:
         return recorded_commits(objects.root)
-    except OmnigraphError as error:
+    except errors.OmnigraphError as error:
         if not is_damage(error):
             raise
         failures.append(f"the history cannot be read: {error.what}")
@@ -214,7 +207,7 @@ def _undecided(objects: Objects) -> Undecided:
     for path in paths:
         try:
             sidecar = read_sidecar(objects, path)
-        except RecoveryRequiredError:
+        except errors.RecoveryRequiredError:
             continue  # its name says whose versions are not decided
         if sidecar is not None:
             sidecars.append(sidecar)

@@ -31,13 +31,7 @@ from omnigraph.storage.lance.checksums import recorded_digest
 from omnigraph.storage.lance.forks import versions_forked
 from omnigraph.storage.manifest.survey import is_damage, stored_versions
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging.table_versions import (
-    Role,
-    VersionRecord,
-    columns_at,
-    facts_at,
-    version_record,
-)
+from omnigraph.storage.staging import table_versions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +92,7 @@ class FoundTable:
 class Line:
     """The main line of a table, newest version first, as far as it was looked at."""
 
-    records: Mapping[int, VersionRecord]
+    records: Mapping[int, table_versions.VersionRecord]
     versions: tuple[int, ...]
     skipped: tuple[SkippedVersion, ...]
     version: int | None
@@ -114,7 +108,7 @@ def find_tables(
     declared = catalog.tables()
     places = _places(objects, declared, known)
     looked = [
-        _looked_up(objects, key, entity, places.get(key), known, undecided)
+        _look_up(objects, key, entity, places.get(key), known, undecided)
         for key, entity in declared.items()
     ]
     proven = frozenset().union(*(table.proven for table in looked))
@@ -143,7 +137,7 @@ def unassigned_tables(objects: Objects, tables: Sequence[FoundTable]) -> tuple[s
     return tuple(place for place in places if place not in assigned)
 
 
-def _looked_up(
+def _look_up(
     objects: Objects,
     table_key: str,
     entity: NodeType | EdgeType,
@@ -158,8 +152,8 @@ def _looked_up(
     line = _line(objects, entry, pin, undecided)
     if line.version is None:
         return _missing(table_key, entity, f"no version of {location} can be read")
-    columns = _readable(columns_at, objects, entry, line.version)
-    facts = _readable(facts_at, objects, entry, line.version)
+    columns = _readable(table_versions.columns_at, objects, entry, line.version)
+    facts = _readable(table_versions.facts_at, objects, entry, line.version)
     if columns is None or facts is None:
         return _missing(table_key, entity, f"version {line.version} of {location} cannot be read")
     misfit = misfit_of(columns, table_schema(entity), version=line.version)
@@ -231,12 +225,12 @@ def _line(objects: Objects, entry: TableEntry, pin: KnownPin | None, undecided: 
 
 def _records(
     objects: Objects, entry: TableEntry, *, above: int
-) -> Iterator[tuple[int, VersionRecord | None]]:
+) -> Iterator[tuple[int, table_versions.VersionRecord | None]]:
     """Versions of the main line, newest first, each with what is known of it if it can be read."""
     versions = [version for version, _ in stored_versions(objects, entry.location)]
     for version in [version for version in versions if version > above][:_LOOKED_AT_MOST]:
         try:
-            record = version_record(objects.root, entry, version)
+            record = table_versions.version_record(objects.root, entry, version)
         except OmnigraphError as error:
             if not is_damage(error):
                 raise
@@ -245,7 +239,7 @@ def _records(
 
 
 def _why_skipped(
-    entry: TableEntry, record: VersionRecord | None, undecided: Undecided
+    entry: TableEntry, record: table_versions.VersionRecord | None, undecided: Undecided
 ) -> str | None:
     if record is None:
         return "it cannot be read"
@@ -258,12 +252,12 @@ def _why_skipped(
     return None
 
 
-def _unproven(record: VersionRecord) -> str | None:
+def _unproven(record: table_versions.VersionRecord) -> str | None:
     """The operation of a version that nothing yet proves to be published.
 
     The first version of a table is made with it, and a heal has the content of a published one.
     """
-    if record.version == 1 or record.role is not Role.OWN:
+    if record.version == 1 or record.role is not table_versions.Role.OWN:
         return None
     return record.operation_id
 
@@ -272,7 +266,11 @@ def _operations(line: Line) -> Iterator[str]:
     """The writes that the version that comes back may hold, as far as they were looked at."""
     assert line.version is not None
     for version, record in line.records.items():
-        if version <= line.version and record.operation_id and record.role is not Role.HEAL:
+        if (
+            version <= line.version
+            and record.operation_id
+            and record.role is not table_versions.Role.HEAL
+        ):
             yield record.operation_id
 
 
@@ -334,7 +332,7 @@ def _fits(columns: pa.Schema | None, entity: NodeType | EdgeType) -> bool:
 def _newest_columns(objects: Objects, location: str) -> pa.Schema | None:
     entry = _entry("", location)
     for version, _ in stored_versions(objects, location)[:_LOOKED_AT_MOST]:
-        columns = _readable(columns_at, objects, entry, version)
+        columns = _readable(table_versions.columns_at, objects, entry, version)
         if columns is not None:
             return columns
     return None

@@ -19,56 +19,15 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from omnigraph.query import ast
+from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
 from omnigraph.query.checks.literals import date_constant, datetime_constant, fit_vector
-from omnigraph.query.checks.scope import Place, Scope
+from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.expressions import (
-    Aggregate,
-    AggregateFunction,
-    Constant,
-    Distance,
-    Expression,
-    Fusion,
-    Now,
-    Parameter,
-    PartOfPath,
-    PathPart,
-    PropertyOf,
-    TextScore,
-    TextSearch,
-    TextSearchKind,
-    TypeName,
-)
-from omnigraph.query.types import (
-    BLOB,
-    F64,
-    I32,
-    I64,
-    STRING,
-    STRINGS,
-    U64,
-    EdgeOf,
-    ExpressionType,
-    NodeOf,
-    PathOf,
-    is_integer,
-    is_number,
-    is_orderable,
-    scalar_of,
-    show,
-)
-from omnigraph.schema.catalog import (
-    DEFAULT_METRIC,
-    EdgeType,
-    ListType,
-    NodeType,
-    Scalar,
-    VectorMetric,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.indexes import declared_indexes
 
-Infer: TypeAlias = Callable[[ast.Expression, Scope, Place], Expression | None]
+Infer: TypeAlias = Callable[[ast.Expression, Scope, ExpressionContext], ex.Expression | None]
 
 
 class Family(enum.Enum):
@@ -101,7 +60,7 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
         part.value: FunctionShape(
             family=Family.VALUE, fewest=1, most=1, usage=f"{part.value}($path)"
         )
-        for part in PathPart
+        for part in ex.PathPart
     },
     "search": FunctionShape(
         family=Family.CONDITION, fewest=2, most=2, usage='search($p.title, "words")'
@@ -123,7 +82,7 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
         each.value: FunctionShape(
             family=Family.AGGREGATE, fewest=1, most=1, usage=f"{each.value}($p.age)"
         )
-        for each in AggregateFunction
+        for each in ex.AggregateFunction
     },
 }
 
@@ -147,69 +106,71 @@ FUSION_K: Final = 60
 
 def _field(
     call: ast.Call, rule: Rule, wanted: str, scope: Scope, infer: Infer
-) -> PropertyOf | None:
+) -> ex.PropertyOf | None:
     argument = call.arguments[0]
-    typed = infer(argument, scope, Place.INSIDE)
+    typed = infer(argument, scope, ExpressionContext.INSIDE)
     if typed is None:
         return None
-    fits = isinstance(typed, PropertyOf) and (
-        isinstance(typed.type, VectorType) if rule is Rule.VECTOR_FIELD else typed.type == STRING
+    fits = isinstance(typed, ex.PropertyOf) and (
+        isinstance(typed.type, ct.VectorType)
+        if rule is Rule.VECTOR_FIELD
+        else typed.type == qt.STRING
     )
     if not fits:
         scope.findings.error(
             rule,
             argument.span,
-            f"`{call.function.text}` takes {wanted}, found {show(typed.type)}",
+            f"`{call.function.text}` takes {wanted}, found {qt.show(typed.type)}",
             f"write `{usage_of(call)}`",
         )
         return None
-    assert isinstance(typed, PropertyOf)
+    assert isinstance(typed, ex.PropertyOf)
     return typed
 
 
 def _constant_argument(
     call: ast.Call, argument: ast.Expression, scope: Scope, infer: Infer
-) -> Constant | Parameter | None:
-    typed = infer(argument, scope, Place.INSIDE)
-    if typed is None or isinstance(typed, Constant | Parameter):
+) -> ex.Constant | ex.Parameter | None:
+    typed = infer(argument, scope, ExpressionContext.INSIDE)
+    if typed is None or isinstance(typed, ex.Constant | ex.Parameter):
         return typed
     bad_argument(call, argument, "a literal or a parameter here", scope)
     return None
 
 
-def _text_query(call: ast.Call, scope: Scope, infer: Infer) -> Constant | Parameter | None:
+def _text_query(call: ast.Call, scope: Scope, infer: Infer) -> ex.Constant | ex.Parameter | None:
     argument = call.arguments[1]
     query = _constant_argument(call, argument, scope, infer)
-    if query is not None and query.type != STRING:
+    if query is not None and query.type != qt.STRING:
         bad_argument(call, argument, "a String to look for", scope)
         return None
     return query
 
 
-def infer_text_search(call: ast.Call, scope: Scope, infer: Infer) -> TextSearch | None:
-    kind = TextSearchKind(call.function.text)
+def infer_text_search(call: ast.Call, scope: Scope, infer: Infer) -> ex.TextSearch | None:
+    kind = ex.TextSearchKind(call.function.text)
     field = _field(call, Rule.SEARCH_FIELD, "a String property", scope, infer)
     query = _text_query(call, scope, infer)
-    edits: Expression | None = None
-    if kind is TextSearchKind.FUZZY:
+    edits: ex.Expression | None = None
+    if kind is ex.TextSearchKind.FUZZY:
         edits = _edits(call, scope, infer)
         if edits is None:
             return None
     if field is None or query is None:
         return None
     nullable = field.nullable or query.nullable
-    return TextSearch(kind=kind, field=field, query=query, edits=edits, nullable=nullable)
+    return ex.TextSearch(kind=kind, field=field, query=query, edits=edits, nullable=nullable)
 
 
-def _edits(call: ast.Call, scope: Scope, infer: Infer) -> Expression | None:
+def _edits(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     if len(call.arguments) < 3:
-        return Constant(value=EDITS_MAX, type=I64)
+        return ex.Constant(value=EDITS_MAX, type=qt.I64)
     argument = call.arguments[2]
     edits = _constant_argument(call, argument, scope, infer)
     if edits is None:
         return None
-    fits = is_integer(edits.type) and not edits.nullable
-    if isinstance(edits, Constant) and fits:
+    fits = qt.is_integer(edits.type) and not edits.nullable
+    if isinstance(edits, ex.Constant) and fits:
         fits = isinstance(edits.value, int) and 0 <= edits.value <= EDITS_MAX
     if not fits:
         bad_argument(call, argument, f"at most {EDITS_MAX} edits, as an integer", scope)
@@ -217,7 +178,7 @@ def _edits(call: ast.Call, scope: Scope, infer: Infer) -> Expression | None:
     return edits
 
 
-def infer_ranking(call: ast.Call, scope: Scope, infer: Infer) -> Expression | None:
+def infer_ranking(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     match call.function.text:
         case "nearest":
             return _nearest(call, scope, infer)
@@ -226,52 +187,59 @@ def infer_ranking(call: ast.Call, scope: Scope, infer: Infer) -> Expression | No
             query = _text_query(call, scope, infer)
             if field is None or query is None:
                 return None
-            return TextScore(field=field, query=query)
+            return ex.TextScore(field=field, query=query)
         case _:
             return _fusion(call, scope, infer)
 
 
-def _nearest(call: ast.Call, scope: Scope, infer: Infer) -> Distance | None:
+def _nearest(call: ast.Call, scope: Scope, infer: Infer) -> ex.Distance | None:
     field = _field(call, Rule.VECTOR_FIELD, "a Vector property", scope, infer)
     argument = call.arguments[1]
     query = _constant_argument(call, argument, scope, infer)
     if field is None or query is None:
         return None
     target = field.type
-    assert isinstance(target, VectorType)
+    assert isinstance(target, ct.VectorType)
     metric = _metric(call, field, scope)
-    fitted: Expression | None = query
-    embed = query.type == STRING
+    fitted: ex.Expression | None = query
+    embed = query.type == qt.STRING
     if embed:
         fitted = query if _is_embedded(argument, field, scope) else None
-    elif isinstance(query, Constant):
+    elif isinstance(query, ex.Constant):
         fitted = fit_vector(query, target, argument.span, field.name, scope.findings)
     elif query.type != target:
-        message = f"`{field.name}` is {show(target)}, found {show(query.type)}"
+        message = f"`{field.name}` is {qt.show(target)}, found {qt.show(query.type)}"
         scope.findings.error(Rule.VECTOR_FIELD, argument.span, message)
         fitted = None
     if metric is None or fitted is None:
         return None
-    return Distance(field=field, query=fitted, metric=metric, embed=embed)
+    return ex.Distance(field=field, query=fitted, metric=metric, embed=embed)
 
 
-def _holders(field: PropertyOf, scope: Scope) -> list[NodeType | EdgeType]:
+def _holders(field: ex.PropertyOf, scope: Scope) -> list[ct.NodeType | ct.EdgeType]:
     """The types whose property this is."""
     bound = scope.variables.get(field.variable)
     assert bound is not None
     match bound.type:
-        case NodeOf():
+        case qt.NodeOf():
             return [scope.catalog.nodes[each] for each in bound.type.types]
-        case EdgeOf():
+        case qt.EdgeOf():
             return [scope.catalog.edges[bound.type.type]]
-        case PathOf():
+        case qt.PathOf():
             return []
 
 
-def _metric(call: ast.Call, field: PropertyOf, scope: Scope) -> VectorMetric | None:
+def _metric(call: ast.Call, field: ex.PropertyOf, scope: Scope) -> ct.VectorMetric | None:
     found = {
-        next((each.metric for each in declared_indexes(holder) if each.column == field.name), None)
-        or DEFAULT_METRIC
+        next(
+            (
+                declared_index.metric
+                for declared_index in declared_indexes(holder)
+                if declared_index.column == field.name
+            ),
+            None,
+        )
+        or ct.DEFAULT_METRIC
         for holder in _holders(field, scope)
     }
     if len(found) > 1:
@@ -282,16 +250,16 @@ def _metric(call: ast.Call, field: PropertyOf, scope: Scope) -> VectorMetric | N
             "bind one of the types",
         )
         return None
-    return next(iter(found), DEFAULT_METRIC)
+    return next(iter(found), ct.DEFAULT_METRIC)
 
 
-def _is_embedded(argument: ast.Expression, field: PropertyOf, scope: Scope) -> bool:
+def _is_embedded(argument: ast.Expression, field: ex.PropertyOf, scope: Scope) -> bool:
     """Whether a text can become a vector of this property: by one model for all its types."""
-    embeds = [each.properties[field.name].embed for each in _holders(field, scope)]
-    models = {None if each is None else each.model for each in embeds}
+    embeds = [holder.properties[field.name].embed for holder in _holders(field, scope)]
+    models = {None if embed is None else embed.model for embed in embeds}
     if None not in embeds and len(models) == 1:
         return True
-    assert isinstance(field.type, VectorType)
+    assert isinstance(field.type, ct.VectorType)
     scope.findings.error(
         Rule.VECTOR_FIELD,
         argument.span,
@@ -301,14 +269,14 @@ def _is_embedded(argument: ast.Expression, field: PropertyOf, scope: Scope) -> b
     return False
 
 
-def _fusion(call: ast.Call, scope: Scope, infer: Infer) -> Fusion | None:
+def _fusion(call: ast.Call, scope: Scope, infer: Infer) -> ex.Fusion | None:
     arms = [_arm(call, each, scope, infer) for each in call.arguments[:2]]
-    k: Expression | None = Constant(value=FUSION_K, type=I64)
+    k: ex.Expression | None = ex.Constant(value=FUSION_K, type=qt.I64)
     if len(call.arguments) > 2:
         argument = call.arguments[2]
         k = _constant_argument(call, argument, scope, infer)
-        positive = not isinstance(k, Constant) or (isinstance(k.value, int) and k.value > 0)
-        if k is not None and not (is_integer(k.type) and not k.nullable and positive):
+        positive = not isinstance(k, ex.Constant) or (isinstance(k.value, int) and k.value > 0)
+        if k is not None and not (qt.is_integer(k.type) and not k.nullable and positive):
             bad_argument(call, argument, "an integer above 0 as its third argument", scope)
             return None
     first, second = arms
@@ -322,12 +290,12 @@ def _fusion(call: ast.Call, scope: Scope, infer: Infer) -> Fusion | None:
             f"`${second.field.variable}`",
         )
         return None
-    return Fusion(first=first, second=second, k=k)
+    return ex.Fusion(first=first, second=second, k=k)
 
 
 def _arm(
     call: ast.Call, argument: ast.Expression, scope: Scope, infer: Infer
-) -> Distance | TextScore | None:
+) -> ex.Distance | ex.TextScore | None:
     if not isinstance(argument, ast.Call) or argument.function.text not in ("nearest", "bm25"):
         scope.findings.error(
             Rule.RANK_ARMS,
@@ -336,15 +304,17 @@ def _arm(
             f"write `{usage_of(call)}`",
         )
         return None
-    arm = infer(argument, scope, Place.RESULT)
-    assert arm is None or isinstance(arm, Distance | TextScore)
+    arm = infer(argument, scope, ExpressionContext.RESULT)
+    assert arm is None or isinstance(arm, ex.Distance | ex.TextScore)
     return arm
 
 
-_DISTINCT: Final = frozenset({AggregateFunction.COUNT, AggregateFunction.COLLECT})
+_DISTINCT: Final = frozenset({ex.AggregateFunction.COUNT, ex.AggregateFunction.COLLECT})
 
 
-def infer_call(call: ast.Call, scope: Scope, place: Place, infer: Infer) -> Expression | None:
+def infer_call(
+    call: ast.Call, scope: Scope, place: ExpressionContext, infer: Infer
+) -> ex.Expression | None:
     """The typed form of a call."""
     name = call.function
     shape = FUNCTIONS.get(name.text)
@@ -370,11 +340,13 @@ def infer_call(call: ast.Call, scope: Scope, place: Place, infer: Infer) -> Expr
             return _aggregate(call, scope, infer)
 
 
-def _may_stand(call: ast.Call, shape: FunctionShape, scope: Scope, place: Place) -> bool:
+def _may_stand(
+    call: ast.Call, shape: FunctionShape, scope: Scope, place: ExpressionContext
+) -> bool:
     name = call.function
     if shape.family in (Family.VALUE, Family.CONDITION):
         return True
-    if place in (Place.RESULT, Place.ORDER):
+    if place in (ExpressionContext.RESULT, ExpressionContext.ORDER):
         return True
     where = "`return` and `order`"
     hint = f"use it on its own in {where}, not inside another expression"
@@ -388,7 +360,7 @@ def _may_stand(call: ast.Call, shape: FunctionShape, scope: Scope, place: Place)
 
 def _has_shape(call: ast.Call, shape: FunctionShape, scope: Scope) -> bool:
     name = call.function
-    counting = name.text == AggregateFunction.COUNT
+    counting = name.text == ex.AggregateFunction.COUNT
     if call.star and counting:
         return True
     distinct_fits = not call.distinct or name.text in _DISTINCT
@@ -403,27 +375,27 @@ def _has_shape(call: ast.Call, shape: FunctionShape, scope: Scope) -> bool:
     return False
 
 
-def _value(call: ast.Call, scope: Scope, infer: Infer) -> Expression | None:
+def _value(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     if call.function.text == "now":
-        return Now()
+        return ex.Now()
     if call.function.text in ("date", "datetime"):
         return _date(call, scope, infer)
     return _of_variable(call, scope, infer)
 
 
-def _date(call: ast.Call, scope: Scope, infer: Infer) -> Constant | None:
+def _date(call: ast.Call, scope: Scope, infer: Infer) -> ex.Constant | None:
     argument = call.arguments[0]
-    text = infer(argument, scope, Place.INSIDE)
+    text = infer(argument, scope, ExpressionContext.INSIDE)
     if text is None:
         return None
-    if not isinstance(text, Constant) or not isinstance(text.value, str):
+    if not isinstance(text, ex.Constant) or not isinstance(text.value, str):
         bad_argument(call, argument, "a string in the text", scope)
         return None
     make = date_constant if call.function.text == "date" else datetime_constant
     return make(text.value, argument.span, scope.findings)
 
 
-def _of_variable(call: ast.Call, scope: Scope, infer: Infer) -> Expression | None:
+def _of_variable(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     argument, name = call.arguments[0], call.function.text
     wanted = "a node or an edge" if name == "type" else "a path, named by `as $path`"
     variable = argument.name.text if isinstance(argument, ast.VariableUse) else None
@@ -432,38 +404,40 @@ def _of_variable(call: ast.Call, scope: Scope, infer: Infer) -> Expression | Non
         return None
     bound = scope.variables.get(variable)
     if bound is None:
-        infer(argument, scope, Place.INSIDE)
+        infer(argument, scope, ExpressionContext.INSIDE)
         return None
-    if isinstance(bound.type, PathOf) == (name == "type"):
+    if isinstance(bound.type, qt.PathOf) == (name == "type"):
         bad_argument(call, argument, wanted, scope)
         return None
     if name == "type":
-        return TypeName(variable=variable, nullable=bound.nullable)
-    part = PathPart(name)
-    kind = I32 if part is PathPart.LENGTH else STRINGS
-    return PartOfPath(part=part, variable=variable, type=kind, nullable=bound.nullable)
+        return ex.TypeName(variable=variable, nullable=bound.nullable)
+    part = ex.PathPart(name)
+    kind = qt.I32 if part is ex.PathPart.LENGTH else qt.STRINGS
+    return ex.PartOfPath(part=part, variable=variable, type=kind, nullable=bound.nullable)
 
 
-def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> Aggregate | None:
-    function = AggregateFunction(call.function.text)
+def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> ex.Aggregate | None:
+    function = ex.AggregateFunction(call.function.text)
     if call.star:
-        return Aggregate(function=function, argument=None, distinct=False, type=I64, nullable=False)
-    argument = infer(call.arguments[0], scope, Place.INSIDE)
+        return ex.Aggregate(
+            function=function, argument=None, distinct=False, type=qt.I64, nullable=False
+        )
+    argument = infer(call.arguments[0], scope, ExpressionContext.INSIDE)
     if argument is None:
         return None
     result = _aggregate_type(function, argument, distinct=call.distinct)
     if result is None:
         wanted = {
-            AggregateFunction.COUNT: "values other than Blob or, when distinct, Vector",
-            AggregateFunction.SUM: "numbers",
-            AggregateFunction.AVERAGE: "numbers",
-            AggregateFunction.COLLECT: "single values",
+            ex.AggregateFunction.COUNT: "values other than Blob or, when distinct, Vector",
+            ex.AggregateFunction.SUM: "numbers",
+            ex.AggregateFunction.AVERAGE: "numbers",
+            ex.AggregateFunction.COLLECT: "single values",
         }.get(function, "numbers, text, Booleans or dates")
-        rule = Rule.BLOB_PLACE if argument.type == BLOB else Rule.AGGREGATE_TYPE
-        message = f"`{function.value}` takes {wanted}, found {show(argument.type)}"
+        rule = Rule.BLOB_PLACE if argument.type == qt.BLOB else Rule.AGGREGATE_TYPE
+        message = f"`{function.value}` takes {wanted}, found {qt.show(argument.type)}"
         scope.findings.error(rule, call.arguments[0].span, message)
         return None
-    return Aggregate(
+    return ex.Aggregate(
         function=function,
         argument=argument,
         distinct=call.distinct,
@@ -473,25 +447,25 @@ def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> Aggregate | None:
 
 
 def _aggregate_type(
-    function: AggregateFunction, argument: Expression, *, distinct: bool
-) -> ExpressionType | None:
+    function: ex.AggregateFunction, argument: ex.Expression, *, distinct: bool
+) -> qt.ExpressionType | None:
     kind = argument.type
-    scalar = scalar_of(kind)
-    result: ExpressionType | None = None
+    scalar = qt.scalar_of(kind)
+    result: qt.ExpressionType | None = None
     match function:
-        case AggregateFunction.COUNT:
-            refused = kind == BLOB or (distinct and isinstance(kind, VectorType))
-            result = None if refused else I64
-        case AggregateFunction.SUM if is_number(kind):
-            unsigned = scalar in (Scalar.U32, Scalar.U64)
-            result = U64 if unsigned else I64 if is_integer(kind) else F64
-        case AggregateFunction.AVERAGE if is_number(kind):
-            result = F64
-        case AggregateFunction.MINIMUM | AggregateFunction.MAXIMUM if is_orderable(kind):
+        case ex.AggregateFunction.COUNT:
+            refused = kind == qt.BLOB or (distinct and isinstance(kind, ct.VectorType))
+            result = None if refused else qt.I64
+        case ex.AggregateFunction.SUM if qt.is_number(kind):
+            unsigned = scalar in (ct.Scalar.U32, ct.Scalar.U64)
+            result = qt.U64 if unsigned else qt.I64 if qt.is_integer(kind) else qt.F64
+        case ex.AggregateFunction.AVERAGE if qt.is_number(kind):
+            result = qt.F64
+        case ex.AggregateFunction.MINIMUM | ex.AggregateFunction.MAXIMUM if qt.is_orderable(kind):
             result = kind
-        case AggregateFunction.COLLECT if is_orderable(kind):
+        case ex.AggregateFunction.COLLECT if qt.is_orderable(kind):
             assert scalar is not None
-            result = ListType(item=scalar)
+            result = ct.ListType(item=scalar)
         case _:
             pass
     return result

@@ -14,6 +14,8 @@ from typing import Final, assert_never
 from omnigraph.language.diagnostics import Span
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import ast
+from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.checks.calls import infer_call
 from omnigraph.query.checks.literals import (
@@ -27,125 +29,88 @@ from omnigraph.query.checks.literals import (
 from omnigraph.query.checks.scope import (
     ANONYMOUS,
     Bound,
+    ExpressionContext,
     KnownProperty,
-    Place,
     Scope,
     readable_properties,
 )
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.expressions import (
-    ROW,
-    And,
-    Arithmetic,
-    Comparison,
-    Constant,
-    Entity,
-    Expression,
-    IsNull,
-    Membership,
-    Negation,
-    Not,
-    Or,
-    Parameter,
-    PropertyOf,
-    StringTest,
-)
-from omnigraph.query.types import (
-    BLOB,
-    BOOL,
-    DATE,
-    DATETIME,
-    F64,
-    I64,
-    STRING,
-    EdgeOf,
-    ExpressionType,
-    NodeOf,
-    NullType,
-    PathOf,
-    comparable,
-    is_integer,
-    is_number,
-    is_text,
-    scalar_of,
-    show,
-)
 from omnigraph.schema.catalog import EdgeType, EnumType, ListType, NodeType, Scalar, ScalarType
 
 _EQUALITY: Final = frozenset({BinaryOperator.EQUAL, BinaryOperator.NOT_EQUAL})
 
 
 def infer_arithmetic(
-    expression: ast.Binary, left: Expression, right: Expression, scope: Scope
-) -> Arithmetic | None:
+    expression: ast.Binary, left: ex.Expression, right: ex.Expression, scope: Scope
+) -> ex.Arithmetic | None:
     operator = expression.operator
     divides = operator in (BinaryOperator.DIVIDE, BinaryOperator.REMAINDER)
-    whole = is_integer(left.type) and is_integer(right.type)
-    numbers = is_number(left.type) and is_number(right.type)
+    whole = qt.is_integer(left.type) and qt.is_integer(right.type)
+    numbers = qt.is_number(left.type) and qt.is_number(right.type)
     if not (whole if operator is BinaryOperator.REMAINDER else numbers):
         report_operands(expression.span, operator.value, (left.type, right.type), scope)
         return None
-    return Arithmetic(
+    return ex.Arithmetic(
         operator=operator,
         left=left,
         right=right,
-        type=I64 if whole and operator is not BinaryOperator.DIVIDE else F64,
+        type=qt.I64 if whole and operator is not BinaryOperator.DIVIDE else qt.F64,
         nullable=left.nullable or right.nullable or (divides and not _is_nonzero(right)),
     )
 
 
-def _is_nonzero(each: Expression) -> bool:
-    return isinstance(each, Constant) and bool(each.value)
+def _is_nonzero(expression: ex.Expression) -> bool:
+    return isinstance(expression, ex.Constant) and bool(expression.value)
 
 
 def membership(
-    collection: Expression, item: Expression, span: Span, word: str, scope: Scope
-) -> Membership | None:
+    collection: ex.Expression, item: ex.Expression, span: Span, word: str, scope: Scope
+) -> ex.Membership | None:
     """Whether an item is in a list, if their types agree."""
-    if collection == EMPTY_LIST and scalar_of(item.type) is not None:
-        return Membership(item=item, collection=collection, nullable=item.nullable)
-    if not isinstance(collection.type, ListType) or not comparable(
+    if collection == EMPTY_LIST and qt.scalar_of(item.type) is not None:
+        return ex.Membership(item=item, collection=collection, nullable=item.nullable)
+    if not isinstance(collection.type, ListType) or not qt.comparable(
         ScalarType(scalar=collection.type.item), item.type
     ):
         order = (item.type, collection.type) if word == "in" else (collection.type, item.type)
         report_operands(span, word, order, scope)
         return None
-    if isinstance(item.type, EnumType) and isinstance(collection, Constant):
+    if isinstance(item.type, EnumType) and isinstance(collection, ex.Constant):
         assert isinstance(collection.value, tuple)
         for each in collection.value:
             is_enum_value(each, item.type, span, scope.findings)
     # Items of stored and given lists may be null; those of a list in the text never are.
-    nullable = item.nullable or collection.nullable or not isinstance(collection, Constant)
-    return Membership(item=item, collection=collection, nullable=nullable)
+    nullable = item.nullable or collection.nullable or not isinstance(collection, ex.Constant)
+    return ex.Membership(item=item, collection=collection, nullable=nullable)
 
 
 def infer_string_test(
-    expression: ast.Binary, left: Expression, right: Expression, scope: Scope
-) -> Expression | None:
+    expression: ast.Binary, left: ex.Expression, right: ex.Expression, scope: Scope
+) -> ex.Expression | None:
     operator = expression.operator
     if operator is BinaryOperator.CONTAINS and isinstance(left.type, ListType):
         return membership(left, right, expression.span, operator.value, scope)
-    if not (is_text(left.type) and is_text(right.type)):
+    if not (qt.is_text(left.type) and qt.is_text(right.type)):
         report_operands(expression.span, operator.value, (left.type, right.type), scope)
         return None
-    return StringTest(
+    return ex.StringTest(
         operator=operator, text=left, part=right, nullable=left.nullable or right.nullable
     )
 
 
 def compare(
-    operator: BinaryOperator, left: Expression, right: Expression, span: Span, scope: Scope
-) -> Comparison | None:
+    operator: BinaryOperator, left: ex.Expression, right: ex.Expression, span: Span, scope: Scope
+) -> ex.Comparison | None:
     """A comparison of two values whose types agree."""
     ordered = operator not in _EQUALITY
-    both_bool = left.type == BOOL and right.type == BOOL
-    if not comparable(left.type, right.type) or (ordered and both_bool):
+    both_bool = left.type == qt.BOOL and right.type == qt.BOOL
+    if not qt.comparable(left.type, right.type) or (ordered and both_bool):
         report_operands(span, operator.value, (left.type, right.type), scope)
         return None
     for enum, other in ((left, right), (right, left)):
-        if not ordered and isinstance(enum.type, EnumType) and isinstance(other, Constant):
+        if not ordered and isinstance(enum.type, EnumType) and isinstance(other, ex.Constant):
             is_enum_value(other.value, enum.type, span, scope.findings)
-    return Comparison(
+    return ex.Comparison(
         operator=operator,
         left=beside(left, right.type),
         right=beside(right, left.type),
@@ -153,18 +118,20 @@ def compare(
     )
 
 
-def report_operands(span: Span, word: str, types: tuple[ExpressionType, ...], scope: Scope) -> None:
+def report_operands(
+    span: Span, word: str, types: tuple[qt.ExpressionType, ...], scope: Scope
+) -> None:
     hint = ""
-    if STRING in types and (DATE in types or DATETIME in types):
-        name = "date" if DATE in types else "datetime"
+    if qt.STRING in types and (qt.DATE in types or qt.DATETIME in types):
+        name = "date" if qt.DATE in types else "datetime"
         hint = f'write `{name}("...")`, or declare a parameter of that type'
     elif word in ("=", "!=") and any(isinstance(each, ListType) for each in types):
         hint = "use `contains` or `in` to test whether a list has a value"
     elif word == "%":
         hint = "`%` takes integers"
-    elif Scalar.STRING in map(scalar_of, types) and word == "+":
+    elif Scalar.STRING in map(qt.scalar_of, types) and word == "+":
         hint = "strings cannot be joined in a query"
-    shown = " and ".join(show(each) for each in types)
+    shown = " and ".join(qt.show(each) for each in types)
     scope.findings.error(Rule.OPERAND_TYPES, span, f"`{word}` has no meaning for {shown}", hint)
 
 
@@ -184,8 +151,8 @@ _ENDS_OF_EDGES: Final = {"from": SOURCE_COLUMN, "to": TARGET_COLUMN}
 
 
 def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
-    expression: ast.Expression, scope: Scope, place: Place
-) -> Expression | None:
+    expression: ast.Expression, scope: Scope, place: ExpressionContext
+) -> ex.Expression | None:
     """The typed form of an expression."""
     match expression:
         case ast.StringLiteral():
@@ -193,7 +160,7 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
         case ast.NumberLiteral():
             return number_constant(expression, scope.findings)
         case ast.BoolLiteral():
-            return Constant(value=expression.value, type=BOOL)
+            return ex.Constant(value=expression.value, type=qt.BOOL)
         case ast.NullLiteral():
             return _null(expression, scope, place)
         case ast.ListLiteral():
@@ -226,39 +193,43 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             assert_never(expression)
 
 
-def infer_value(expression: ast.Expression, scope: Scope, place: Place) -> Expression | None:
+def infer_value(
+    expression: ast.Expression, scope: Scope, place: ExpressionContext
+) -> ex.Expression | None:
     """A typed expression that is a single value or a list, never an entity or a path."""
     typed = infer(expression, scope, place)
-    if typed is not None and isinstance(typed.type, NodeOf | EdgeOf | PathOf):
+    if typed is not None and isinstance(typed.type, qt.NodeOf | qt.EdgeOf | qt.PathOf):
         scope.findings.error(
             Rule.WHOLE_ENTITY,
             expression.span,
-            f"this is {show(typed.type)}, expected a value",
+            f"this is {qt.show(typed.type)}, expected a value",
             "name a property, such as its `id`",
         )
         return None
     return typed
 
 
-def infer_condition(expression: ast.Expression, scope: Scope) -> Expression | None:
+def infer_condition(expression: ast.Expression, scope: Scope) -> ex.Expression | None:
     """A typed expression that is true, false or null."""
-    typed = infer_value(expression, scope, Place.CONDITION)
+    typed = infer_value(expression, scope, ExpressionContext.CONDITION)
     if typed is None:
         return None
-    if typed.type != BOOL:
+    if typed.type != qt.BOOL:
         scope.findings.error(
             Rule.CONDITION_TYPE,
             expression.span,
-            f"this is {show(typed.type)}, expected a condition",
+            f"this is {qt.show(typed.type)}, expected a condition",
             "compare it with something",
         )
         return None
     return typed
 
 
-def _null(expression: ast.NullLiteral, scope: Scope, place: Place) -> Constant | None:
-    if place is Place.VALUE:
-        return Constant(value=None, type=NullType())
+def _null(
+    expression: ast.NullLiteral, scope: Scope, place: ExpressionContext
+) -> ex.Constant | None:
+    if place is ExpressionContext.VALUE:
+        return ex.Constant(value=None, type=qt.NullType())
     scope.findings.error(
         Rule.NULL_PLACE,
         expression.span,
@@ -268,13 +239,13 @@ def _null(expression: ast.NullLiteral, scope: Scope, place: Place) -> Constant |
     return None
 
 
-def _list(expression: ast.ListLiteral, scope: Scope) -> Constant | None:
-    items: list[Constant] = []
+def _list(expression: ast.ListLiteral, scope: Scope) -> ex.Constant | None:
+    items: list[ex.Constant] = []
     for each in expression.items:
-        item = infer(each, scope, Place.INSIDE)
+        item = infer(each, scope, ExpressionContext.INSIDE)
         if item is None:
             return None
-        if not isinstance(item, Constant) or scalar_of(item.type) is None:
+        if not isinstance(item, ex.Constant) or qt.scalar_of(item.type) is None:
             scope.findings.error(
                 Rule.VALUE_TYPE,
                 each.span,
@@ -286,16 +257,16 @@ def _list(expression: ast.ListLiteral, scope: Scope) -> Constant | None:
     return list_constant(items, expression.span, scope.findings)
 
 
-def _variable(name: ast.Name, scope: Scope) -> Expression | None:
+def _variable(name: ast.Name, scope: Scope) -> ex.Expression | None:
     if name.text in scope.parameters:
         parameter = scope.parameters[name.text]
         if parameter is None:
             return None
-        return Parameter(name=parameter.name, type=parameter.type, nullable=parameter.nullable)
+        return ex.Parameter(name=parameter.name, type=parameter.type, nullable=parameter.nullable)
     bound = look_up(name, scope)
     if bound is None:
         return None
-    if isinstance(bound.type, PathOf):
+    if isinstance(bound.type, qt.PathOf):
         scope.findings.error(
             Rule.PATH_VARIABLE,
             name.span,
@@ -303,7 +274,7 @@ def _variable(name: ast.Name, scope: Scope) -> Expression | None:
             f"use `length(${name.text})`, `nodes(${name.text})` or `edges(${name.text})`",
         )
         return None
-    return Entity(variable=name.text, type=bound.type, nullable=bound.nullable)
+    return ex.Entity(variable=name.text, type=bound.type, nullable=bound.nullable)
 
 
 def look_up(name: ast.Name, scope: Scope) -> Bound | None:
@@ -334,7 +305,7 @@ def look_up(name: ast.Name, scope: Scope) -> Bound | None:
     return None
 
 
-def _property(expression: ast.PropertyUse, scope: Scope) -> PropertyOf | None:
+def _property(expression: ast.PropertyUse, scope: Scope) -> ex.PropertyOf | None:
     variable = expression.variable
     if variable.text in scope.parameters and variable.text not in scope.variables:
         scope.findings.error(
@@ -350,7 +321,7 @@ def _property(expression: ast.PropertyUse, scope: Scope) -> PropertyOf | None:
     if known is None:
         unknown_property(expression.property, bound.shown, list(bound.properties), scope)
         return None
-    return PropertyOf(
+    return ex.PropertyOf(
         variable=variable.text,
         name=expression.property.text,
         type=known.type,
@@ -368,7 +339,7 @@ def unknown_property(name: ast.Name, holder: str, known: list[str], scope: Scope
     )
 
 
-def _word(expression: ast.Word, scope: Scope) -> PropertyOf | None:
+def _word(expression: ast.Word, scope: Scope) -> ex.PropertyOf | None:
     name = expression.name
     if scope.own is None:
         scope.findings.error(
@@ -392,7 +363,7 @@ def _word(expression: ast.Word, scope: Scope) -> PropertyOf | None:
         unknown_property(name, scope.own.name, list(known), scope)
         return None
     column = _ENDS_OF_EDGES.get(name.text, name.text) if _is_edge(scope) else name.text
-    return PropertyOf(variable=ROW, name=column, type=found.type, nullable=found.nullable)
+    return ex.PropertyOf(variable=ex.ROW, name=column, type=found.type, nullable=found.nullable)
 
 
 def _is_edge(scope: Scope) -> bool:
@@ -408,41 +379,41 @@ def own_properties(own: NodeType | EdgeType) -> dict[str, KnownProperty]:
     return properties
 
 
-def _negative(expression: ast.Negative, scope: Scope) -> Expression | None:
+def _negative(expression: ast.Negative, scope: Scope) -> ex.Expression | None:
     inner = expression.operand
     if isinstance(inner, ast.NumberLiteral):
         return number_constant(inner, scope.findings, negative=True, span=expression.span)
-    operand = infer_value(inner, scope, Place.INSIDE)
+    operand = infer_value(inner, scope, ExpressionContext.INSIDE)
     if operand is None:
         return None
-    if not is_number(operand.type):
+    if not qt.is_number(operand.type):
         report_operands(expression.span, "-", (operand.type,), scope)
         return None
-    result = I64 if is_integer(operand.type) else F64
-    return Negation(operand=operand, type=result, nullable=operand.nullable)
+    result = qt.I64 if qt.is_integer(operand.type) else qt.F64
+    return ex.Negation(operand=operand, type=result, nullable=operand.nullable)
 
 
-def _logic(expression: ast.Not | ast.Joined, scope: Scope) -> Expression | None:
+def _logic(expression: ast.Not | ast.Joined, scope: Scope) -> ex.Expression | None:
     if isinstance(expression, ast.Not):
         operand = infer_condition(expression.operand, scope)
-        return None if operand is None else Not(operand=operand, nullable=operand.nullable)
+        return None if operand is None else ex.Not(operand=operand, nullable=operand.nullable)
     typed = [infer_condition(each, scope) for each in expression.operands]
     whole = tuple(each for each in typed if each is not None)
     if len(whole) < len(typed):
         return None
     nullable = any(each.nullable for each in whole)
-    kind = And if expression.junction is ast.Junction.AND else Or
+    kind = ex.And if expression.junction is ast.Junction.AND else ex.Or
     return kind(operands=whole, nullable=nullable)
 
 
-def _null_test(expression: ast.NullTest, scope: Scope) -> IsNull | None:
-    operand = infer(expression.operand, scope, Place.INSIDE)
+def _null_test(expression: ast.NullTest, scope: Scope) -> ex.IsNull | None:
+    operand = infer(expression.operand, scope, ExpressionContext.INSIDE)
     if operand is None:
         return None
-    if operand.type == BLOB:
+    if operand.type == qt.BLOB:
         blob_in_condition(expression.operand.span, scope)
         return None
-    return IsNull(operand=operand, negated=expression.negated)
+    return ex.IsNull(operand=operand, negated=expression.negated)
 
 
 def blob_in_condition(span: Span, scope: Scope) -> None:
@@ -454,13 +425,13 @@ def blob_in_condition(span: Span, scope: Scope) -> None:
     )
 
 
-def _binary(expression: ast.Binary, scope: Scope) -> Expression | None:
-    left = infer_value(expression.left, scope, Place.INSIDE)
-    right = infer_value(expression.right, scope, Place.INSIDE)
+def _binary(expression: ast.Binary, scope: Scope) -> ex.Expression | None:
+    left = infer_value(expression.left, scope, ExpressionContext.INSIDE)
+    right = infer_value(expression.right, scope, ExpressionContext.INSIDE)
     if left is None or right is None:
         return None
     for side, typed in ((expression.left, left), (expression.right, right)):
-        if typed.type == BLOB:
+        if typed.type == qt.BLOB:
             blob_in_condition(side.span, scope)
             return None
     if expression.operator in _ARITHMETIC:

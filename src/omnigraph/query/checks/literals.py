@@ -14,41 +14,16 @@ from dataclasses import replace
 from decimal import Decimal
 
 from omnigraph.language.diagnostics import Span
+from omnigraph.query import types as qt
 from omnigraph.query.ast import NumberLiteral, StringLiteral
 from omnigraph.query.checks.scope import Findings
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import Constant, Expression, Parameter, Value
-from omnigraph.query.types import (
-    BOOL,
-    DATE,
-    DATETIME,
-    F32,
-    F64,
-    I64,
-    INTEGER_LIMITS,
-    STRING,
-    U64,
-    ExpressionType,
-    NullType,
-    is_float,
-    is_integer,
-    is_number,
-    is_text,
-    scalar_of,
-    show,
-)
 from omnigraph.schema import ast as schema_ast
-from omnigraph.schema.catalog import (
-    EnumType,
-    ListType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.resolve import number_value, string_value, unknown_escapes
 
-EMPTY_LIST = Constant(value=(), type=NullType())
+EMPTY_LIST = Constant(value=(), type=qt.NullType())
 
 
 def string_constant(literal: StringLiteral, findings: Findings) -> Constant:
@@ -61,7 +36,7 @@ def string_constant(literal: StringLiteral, findings: Findings) -> Constant:
             "this escape does not exist",
             'the escapes are `\\"`, `\\\\`, `\\n`, `\\r` and `\\t`',
         )
-    return Constant(value=string_value(written), type=STRING)
+    return Constant(value=string_value(written), type=qt.STRING)
 
 
 def number_constant(
@@ -76,7 +51,7 @@ def number_constant(
     signed = -value if negative else value
     if isinstance(signed, Decimal):
         return _double(signed, place, findings)
-    if signed > INTEGER_LIMITS[Scalar.U64][1] or signed < INTEGER_LIMITS[Scalar.I64][0]:
+    if signed > qt.INTEGER_LIMITS[ct.Scalar.U64][1] or signed < qt.INTEGER_LIMITS[ct.Scalar.I64][0]:
         findings.error(
             Rule.VALUE_RANGE,
             place,
@@ -84,7 +59,9 @@ def number_constant(
             "write it with a point to mean a float: `1.0`",
         )
         return None
-    return Constant(value=signed, type=I64 if signed <= INTEGER_LIMITS[Scalar.I64][1] else U64)
+    return Constant(
+        value=signed, type=qt.I64 if signed <= qt.INTEGER_LIMITS[ct.Scalar.I64][1] else qt.U64
+    )
 
 
 def _double(value: Decimal, span: Span, findings: Findings) -> Constant | None:
@@ -92,17 +69,17 @@ def _double(value: Decimal, span: Span, findings: Findings) -> Constant | None:
     if math.isinf(double):
         findings.error(Rule.VALUE_RANGE, span, "this number is too large for a float")
         return None
-    return Constant(value=double, type=F64)
+    return Constant(value=double, type=qt.F64)
 
 
 def date_constant(text: str, span: Span, findings: Findings) -> Constant | None:
     try:
-        return Constant(value=dt.date.fromisoformat(text), type=DATE)
+        return Constant(value=dt.date.fromisoformat(text), type=qt.DATE)
     except ValueError:
         findings.error(
             Rule.DATE_VALUE,
             span,
-            f"{_quoted(text)} is not a date",
+            f"{_quote(text)} is not a date",
             'write `date("2024-05-31")`',
         )
         return None
@@ -113,12 +90,12 @@ def datetime_constant(text: str, span: Span, findings: Findings) -> Constant | N
     try:
         parsed = dt.datetime.fromisoformat(text)
         instant = parsed.replace(tzinfo=dt.UTC) if parsed.tzinfo is None else parsed
-        return Constant(value=instant.astimezone(dt.UTC), type=DATETIME)
+        return Constant(value=instant.astimezone(dt.UTC), type=qt.DATETIME)
     except (ValueError, OverflowError):
         findings.error(
             Rule.DATE_VALUE,
             span,
-            f"{_quoted(text)} is not an instant",
+            f"{_quote(text)} is not an instant",
             'write `datetime("2024-05-31T12:30:00Z")`',
         )
         return None
@@ -129,21 +106,21 @@ def list_constant(items: Sequence[Constant], span: Span, findings: Findings) -> 
     if not items:
         return EMPTY_LIST
     types = {each.type for each in items}
-    if all(is_number(each) for each in types):
-        whole = types <= {I64}
-        target = F64 if any(is_float(each) for each in types) else I64 if whole else U64
-        values = tuple(float(_number(each)) if target == F64 else each.value for each in items)
-        return Constant(value=values, type=ListType(item=target.scalar))
+    if all(qt.is_number(each) for each in types):
+        whole = types <= {qt.I64}
+        target = qt.F64 if any(qt.is_float(each) for each in types) else qt.I64 if whole else qt.U64
+        values = tuple(float(_number(each)) if target == qt.F64 else each.value for each in items)
+        return Constant(value=values, type=ct.ListType(item=target.scalar))
     only = items[0].type
-    if len(types) > 1 or not isinstance(only, ScalarType):
-        shown = " and ".join(sorted(show(each) for each in types))
+    if len(types) > 1 or not isinstance(only, ct.ScalarType):
+        shown = " and ".join(sorted(qt.show(each) for each in types))
         findings.error(
             Rule.VALUE_TYPE,
             span,
             f"a list holds values of one type, found {shown}",
         )
         return None
-    return Constant(value=tuple(each.value for each in items), type=ListType(item=only.scalar))
+    return Constant(value=tuple(each.value for each in items), type=ct.ListType(item=only.scalar))
 
 
 def _number(constant: Constant) -> int | float:
@@ -161,17 +138,17 @@ def as_f32(value: float) -> float:
     return narrowed
 
 
-def beside(constant: Expression, other: ExpressionType) -> Expression:
+def beside(constant: Expression, other: qt.ExpressionType) -> Expression:
     """A constant converted for a comparison with another operand."""
-    if isinstance(constant, Constant) and constant.type == F64 and other == F32:
+    if isinstance(constant, Constant) and constant.type == qt.F64 and other == qt.F32:
         assert isinstance(constant.value, float)
-        return replace(constant, value=as_f32(constant.value), type=F32)
+        return replace(constant, value=as_f32(constant.value), type=qt.F32)
     return constant
 
 
 def fit(
     value: Expression,
-    target: PropertyType,
+    target: ct.PropertyType,
     *,
     nullable: bool,
     span: Span,
@@ -191,7 +168,7 @@ def fit(
             Rule.VALUE_TYPE,
             span,
             f"`${value.name}` can be null, `{name}` cannot",
-            f"declare the parameter without `?`: `${value.name}: {show(value.type)}`",
+            f"declare the parameter without `?`: `${value.name}: {qt.show(value.type)}`",
         )
         return None
     if isinstance(value, Constant):
@@ -206,35 +183,35 @@ def _is_null(value: Expression) -> bool:
     return isinstance(value, Constant) and value.value is None
 
 
-def _storable(source: ExpressionType, target: PropertyType) -> bool:
+def _storable(source: qt.ExpressionType, target: ct.PropertyType) -> bool:
     if source == target:
         return True
-    if is_integer(target):
-        return is_integer(source)
-    if is_float(target):
-        return is_number(source)
-    if isinstance(target, VectorType):
-        return isinstance(source, ListType) and source.item in (Scalar.F32, Scalar.F64)
-    if isinstance(target, ListType) and isinstance(source, ListType):
-        return _storable(ScalarType(scalar=source.item), ScalarType(scalar=target.item))
-    return is_text(target) and is_text(source)
+    if qt.is_integer(target):
+        return qt.is_integer(source)
+    if qt.is_float(target):
+        return qt.is_number(source)
+    if isinstance(target, ct.VectorType):
+        return isinstance(source, ct.ListType) and source.item in (ct.Scalar.F32, ct.Scalar.F64)
+    if isinstance(target, ct.ListType) and isinstance(source, ct.ListType):
+        return _storable(ct.ScalarType(scalar=source.item), ct.ScalarType(scalar=target.item))
+    return qt.is_text(target) and qt.is_text(source)
 
 
 def _fit_constant(  # noqa: PLR0911 - one per kind of type
-    value: Constant, target: PropertyType, span: Span, name: str, findings: Findings
+    value: Constant, target: ct.PropertyType, span: Span, name: str, findings: Findings
 ) -> Constant | None:
-    if isinstance(target, VectorType):
+    if isinstance(target, ct.VectorType):
         return fit_vector(value, target, span, name, findings)
-    if isinstance(target, ListType):
+    if isinstance(target, ct.ListType):
         if value == EMPTY_LIST:
             return Constant(value=(), type=target)
         return _fit_list(value, target, span, name, findings)
-    if isinstance(target, EnumType) and isinstance(value.value, str):
+    if isinstance(target, ct.EnumType) and isinstance(value.value, str):
         return value if _is_enum_value(value.value, target, span, findings) else None
-    scalar = scalar_of(target)
-    if scalar is Scalar.BLOB and is_text(value.type):
+    scalar = qt.scalar_of(target)
+    if scalar is ct.Scalar.BLOB and qt.is_text(value.type):
         return replace(value, type=target)
-    if is_number(target) and is_number(value.type):
+    if qt.is_number(target) and qt.is_number(value.type):
         return _fit_number(value, target, span, name, findings)
     if value.type != target:
         _mismatch(value.type, target, span, name, findings)
@@ -243,13 +220,13 @@ def _fit_constant(  # noqa: PLR0911 - one per kind of type
 
 
 def _fit_list(
-    value: Constant, target: ListType, span: Span, name: str, findings: Findings
+    value: Constant, target: ct.ListType, span: Span, name: str, findings: Findings
 ) -> Constant | None:
-    if not isinstance(value.type, ListType):
+    if not isinstance(value.type, ct.ListType):
         _mismatch(value.type, target, span, name, findings)
         return None
     assert isinstance(value.value, tuple)
-    source, item = ScalarType(scalar=value.type.item), ScalarType(scalar=target.item)
+    source, item = ct.ScalarType(scalar=value.type.item), ct.ScalarType(scalar=target.item)
     fitted = [
         _fit_constant(Constant(value=each, type=source), item, span, name, findings)
         for each in value.value
@@ -261,21 +238,21 @@ def _fit_list(
 
 
 def _fit_number(
-    value: Constant, target: ExpressionType, span: Span, name: str, findings: Findings
+    value: Constant, target: qt.ExpressionType, span: Span, name: str, findings: Findings
 ) -> Constant | None:
-    number, scalar = _number(value), scalar_of(target)
-    if scalar in INTEGER_LIMITS:
-        low, high = INTEGER_LIMITS[scalar]
+    number, scalar = _number(value), qt.scalar_of(target)
+    if scalar in qt.INTEGER_LIMITS:
+        low, high = qt.INTEGER_LIMITS[scalar]
         if isinstance(number, float):
             _mismatch(value.type, target, span, name, findings)
             return None
         if not low <= number <= high:
             findings.error(
-                Rule.VALUE_RANGE, span, f"{number} does not fit into `{name}`, {show(target)}"
+                Rule.VALUE_RANGE, span, f"{number} does not fit into `{name}`, {qt.show(target)}"
             )
             return None
         return Constant(value=number, type=target)
-    double = as_f32(number) if scalar is Scalar.F32 else float(number)
+    double = as_f32(number) if scalar is ct.Scalar.F32 else float(number)
     if math.isinf(double):
         findings.error(Rule.VALUE_RANGE, span, f"{number} does not fit into `{name}`, F32")
         return None
@@ -283,11 +260,11 @@ def _fit_number(
 
 
 def fit_vector(
-    value: Constant, target: VectorType, span: Span, name: str, findings: Findings
+    value: Constant, target: ct.VectorType, span: Span, name: str, findings: Findings
 ) -> Constant | None:
     """A list literal as a vector of the right size."""
     numbers = value.value if isinstance(value.value, tuple) else None
-    if numbers is None or not all(isinstance(each, int | float) for each in numbers):
+    if numbers is None or not all(isinstance(number, int | float) for number in numbers):
         _mismatch(value.type, target, span, name, findings)
         return None
     if len(numbers) != target.size:
@@ -297,43 +274,43 @@ def fit_vector(
             f"`{name}` has {target.size} numbers, found {len(numbers)}",
         )
         return None
-    narrowed = tuple(as_f32(each) for each in numbers if isinstance(each, int | float))
+    narrowed = tuple(as_f32(number) for number in numbers if isinstance(number, int | float))
     if any(math.isinf(each) for each in narrowed):
         findings.error(Rule.VALUE_RANGE, span, f"a number does not fit into `{name}`, F32")
         return None
     return Constant(value=narrowed, type=target)
 
 
-def is_enum_value(value: Value, target: EnumType, span: Span, findings: Findings) -> bool:
+def is_enum_value(value: Value, target: ct.EnumType, span: Span, findings: Findings) -> bool:
     """Whether a string is in the set; a finding if not."""
     return not isinstance(value, str) or _is_enum_value(value, target, span, findings)
 
 
-def _is_enum_value(value: str, target: EnumType, span: Span, findings: Findings) -> bool:
+def _is_enum_value(value: str, target: ct.EnumType, span: Span, findings: Findings) -> bool:
     if value in target.values:
         return True
     listed = ", ".join(target.values[:12]) + (", ..." if len(target.values) > 12 else "")
     findings.error(
         Rule.ENUM_VALUE,
         span,
-        f"{_quoted(value)} is not one of the values",
+        f"{_quote(value)} is not one of the values",
         findings.suggestions.closest(value, target.values) or f"the values are {listed}",
     )
     return False
 
 
 def _mismatch(
-    source: ExpressionType, target: ExpressionType, span: Span, name: str, findings: Findings
+    source: qt.ExpressionType, target: qt.ExpressionType, span: Span, name: str, findings: Findings
 ) -> None:
     hint = ""
-    if source == STRING and target in (DATE, DATETIME):
-        word = "date" if target == DATE else "datetime"
-        hint = f'write `{word}("...")`, or declare a parameter of type {show(target)}'
-    elif target == BOOL:
+    if source == qt.STRING and target in (qt.DATE, qt.DATETIME):
+        word = "date" if target == qt.DATE else "datetime"
+        hint = f'write `{word}("...")`, or declare a parameter of type {qt.show(target)}'
+    elif target == qt.BOOL:
         hint = "write `true` or `false`"
-    message = f"`{name}` is {show(target)}, found {show(source)}"
+    message = f"`{name}` is {qt.show(target)}, found {qt.show(source)}"
     findings.error(Rule.VALUE_TYPE, span, message, hint)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{text if len(text) <= 40 else text[:37] + "..."}"'

@@ -29,7 +29,7 @@ from omnigraph.query.checks.literals import number_constant
 from omnigraph.query.checks.scope import (
     ANONYMOUS,
     Bound,
-    Place,
+    ExpressionContext,
     Scope,
     edge_bound,
     interface_bound,
@@ -405,7 +405,7 @@ def _matches(clause: ast.Binding, bound: Bound, scope: Scope) -> Iterator[Expres
             )
             continue
         seen.add(name.text)
-        value = infer_value(match.value, scope, Place.CONDITION)
+        value = infer_value(match.value, scope, ExpressionContext.CONDITION)
         if value is None:
             continue
         condition = _match_condition(clause, match, value, scope)
@@ -444,7 +444,7 @@ def _match_condition(
 
 
 def _traversals(clauses: tuple[ast.Clause, ...], draft: _Draft) -> None:
-    pending = [each for each in clauses if isinstance(each, ast.Traversal)]
+    pending = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
     resolved: dict[int, TypedTraversal] = {}
     while True:
         waiting: list[ast.Traversal] = []
@@ -490,7 +490,7 @@ def _names_in_optionals(clauses: Iterable[ast.Clause]) -> frozenset[str]:
 
 def _mentioned(block: Block) -> frozenset[str]:
     """Every variable that a block mentions, nested blocks included."""
-    names: set[str] = {each.variable for each in block.bindings}
+    names: set[str] = {binding.variable for binding in block.bindings}
     for traversal in block.traversals:
         names |= {traversal.left, traversal.right}
     for condition in block.filters:

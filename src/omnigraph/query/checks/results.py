@@ -15,21 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from omnigraph.query import ast
+from omnigraph.query import expressions as ex
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.ast import Expression as SyntaxExpression
 from omnigraph.query.checks.infer import infer
-from omnigraph.query.checks.scope import Place, Scope
+from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.expressions import (
-    Aggregate,
-    Constant,
-    Distance,
-    Expression,
-    Fusion,
-    Parameter,
-    Ranking,
-    TextScore,
-)
 from omnigraph.query.typed import Column, OrderKey, TypedProjection
 from omnigraph.query.types import BLOB, NodeOf, NullType, PathOf, is_integer, is_orderable, show
 from omnigraph.schema.catalog import VectorType
@@ -54,9 +45,9 @@ def expression_text(expression: SyntaxExpression) -> str:
     return _text(expression, _OR, sigil="$")
 
 
-def _text(each: SyntaxExpression, binds: int, *, sigil: str) -> str:
+def _text(syntax_expression: SyntaxExpression, binds: int, *, sigil: str) -> str:
     """The text of an operand, in parentheses if it binds less than its place asks for."""
-    level, text = _leveled(each, sigil)
+    level, text = _leveled(syntax_expression, sigil)
     return f"({text})" if level < binds else text
 
 
@@ -101,11 +92,11 @@ def _leveled(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             assert_never(each)
 
 
-def _binary(each: ast.Binary, sigil: str) -> tuple[int, str]:
-    level = _BINDS.get(each.operator, _COMPARE)
-    left = _text(each.left, level if level > _COMPARE else _SUM, sigil=sigil)
-    right = _text(each.right, level + 1, sigil=sigil)
-    return level, f"{left} {each.operator.value} {right}"
+def _binary(binary: ast.Binary, sigil: str) -> tuple[int, str]:
+    level = _BINDS.get(binary.operator, _COMPARE)
+    left = _text(binary.left, level if level > _COMPARE else _SUM, sigil=sigil)
+    right = _text(binary.right, level + 1, sigil=sigil)
+    return level, f"{left} {binary.operator.value} {right}"
 
 
 def _listed(items: tuple[SyntaxExpression, ...], sigil: str) -> str:
@@ -114,11 +105,11 @@ def _listed(items: tuple[SyntaxExpression, ...], sigil: str) -> str:
 
 def print_queries(parsed: ast.QueryFile) -> str:
     """A whole file in canonical spelling; comments are not part of a tree."""
-    return "\n".join("\n".join(_query(each)) + "\n" for each in parsed.queries)
+    return "\n".join("\n".join(_query(query)) + "\n" for query in parsed.queries)
 
 
 def _query(query: ast.QueryDeclaration) -> Iterator[str]:
-    parameters = ", ".join(_parameter(each) for each in query.parameters)
+    parameters = ", ".join(_parameter(parameter) for parameter in query.parameters)
     yield f"query {query.name.text}({parameters})"
     for annotation in query.annotations:
         yield f"{_INDENT}@{annotation.name.text}({annotation.value.raw})"
@@ -149,15 +140,15 @@ def _read(body: ast.ReadBody) -> Iterator[str]:
     yield from _clauses(body.clauses)
     yield "}"
     yield f"return {'distinct ' if body.distinct else ''}{{"
-    for each in body.projections:
-        alias = "" if each.alias is None else f" as {each.alias.text}"
-        yield f"{_INDENT}{expression_text(each.expression)}{alias},"
+    for projection in body.projections:
+        alias = "" if projection.alias is None else f" as {projection.alias.text}"
+        yield f"{_INDENT}{expression_text(projection.expression)}{alias},"
     yield "}"
     if body.orderings:
         keys = ", ".join(
-            expression_text(each.expression)
-            + ("" if each.direction is None else f" {each.direction.value}")
-            for each in body.orderings
+            expression_text(ordering.expression)
+            + ("" if ordering.direction is None else f" {ordering.direction.value}")
+            for ordering in body.orderings
         )
         yield f"order {{ {keys} }}"
     if body.limit is not None:
@@ -167,60 +158,60 @@ def _read(body: ast.ReadBody) -> Iterator[str]:
 
 
 def _clauses(clauses: tuple[ast.Clause, ...]) -> Iterator[str]:
-    for each in clauses:
-        yield from _indented(_clause(each))
+    for clause in clauses:
+        yield from _indented(_clause(clause))
 
 
-def _clause(each: ast.Clause) -> Iterator[str]:
-    match each:
+def _clause(clause: ast.Clause) -> Iterator[str]:
+    match clause:
         case ast.Binding():
-            matches = ", ".join(_assignment(match) for match in each.matches)
+            matches = ", ".join(_assignment(match) for match in clause.matches)
             braces = f" {{ {matches} }}" if matches else ""
-            yield f"${each.variable.text}: {each.type.text}{braces}"
+            yield f"${clause.variable.text}: {clause.type.text}{braces}"
         case ast.Traversal():
-            yield _traversal(each)
+            yield _traversal(clause)
         case ast.Filter():
-            text = expression_text(each.condition)
+            text = expression_text(clause.condition)
             # A minus sign would continue the clause in front of it; names alone would make a step.
-            is_name = isinstance(each.condition, ast.VariableUse | ast.Word)
+            is_name = isinstance(clause.condition, ast.VariableUse | ast.Word)
             yield f"({text})" if is_name or text.startswith("-") else text
         case ast.NotBlock() | ast.OptionalBlock():
-            yield "not {" if isinstance(each, ast.NotBlock) else "optional {"
-            yield from _clauses(each.clauses)
+            yield "not {" if isinstance(clause, ast.NotBlock) else "optional {"
+            yield from _clauses(clause.clauses)
             yield "}"
         case _:
-            assert_never(each)
+            assert_never(clause)
 
 
-def _traversal(each: ast.Traversal) -> str:
-    variable = "" if each.edge_variable is None else f"${each.edge_variable.text}: "
-    edge = f"<{each.edge.text}>" if each.undirected else each.edge.text
+def _traversal(traversal: ast.Traversal) -> str:
+    variable = "" if traversal.edge_variable is None else f"${traversal.edge_variable.text}: "
+    edge = f"<{traversal.edge.text}>" if traversal.undirected else traversal.edge.text
     bounds = ""
-    if each.bounds is not None:
-        maximum = "" if each.bounds.maximum is None else each.bounds.maximum.raw
-        bounds = f"{{{each.bounds.minimum.raw},{maximum}}}"
-    path = "" if each.path is None else f" as ${each.path.text}"
-    return f"${each.left.text} {variable}{edge}{bounds} ${each.right.text}{path}"
+    if traversal.bounds is not None:
+        maximum = "" if traversal.bounds.maximum is None else traversal.bounds.maximum.raw
+        bounds = f"{{{traversal.bounds.minimum.raw},{maximum}}}"
+    path = "" if traversal.path is None else f" as ${traversal.path.text}"
+    return f"${traversal.left.text} {variable}{edge}{bounds} ${traversal.right.text}{path}"
 
 
-def _assignment(each: ast.Assignment) -> str:
-    return f"{each.name.text}: {expression_text(each.value)}"
+def _assignment(assignment: ast.Assignment) -> str:
+    return f"{assignment.name.text}: {expression_text(assignment.value)}"
 
 
-def _statement(each: ast.Statement) -> Iterator[str]:
-    match each:
+def _statement(statement: ast.Statement) -> Iterator[str]:
+    match statement:
         case ast.Insert():
-            word = "upsert" if each.replacing else "insert"
-            inner = ", ".join(_assignment(one) for one in each.assignments)
-            yield f"{word} {each.type.text} {{ {inner} }}"
+            word = "upsert" if statement.replacing else "insert"
+            inner = ", ".join(_assignment(assignment) for assignment in statement.assignments)
+            yield f"{word} {statement.type.text} {{ {inner} }}"
         case ast.Update():
-            inner = ", ".join(_assignment(one) for one in each.assignments)
-            where = expression_text(each.condition)
-            yield f"update {each.type.text} set {{ {inner} }} where {where}"  # noqa: S608
+            inner = ", ".join(_assignment(assignment) for assignment in statement.assignments)
+            where = expression_text(statement.condition)
+            yield f"update {statement.type.text} set {{ {inner} }} where {where}"  # noqa: S608
         case ast.Delete():
-            yield f"delete {each.type.text} where {expression_text(each.condition)}"
+            yield f"delete {statement.type.text} where {expression_text(statement.condition)}"
         case _:
-            assert_never(each)
+            assert_never(statement)
 
 
 COLUMN_NAME_MAX: Final = 255
@@ -230,19 +221,19 @@ COLUMN_NAME_MAX: Final = 255
 class CheckedOrder:
     """The order of rows: a ranking in front of ordinary keys."""
 
-    ranking: Ranking | None
+    ranking: ex.Ranking | None
     keys: tuple[OrderKey, ...]
 
 
 def check_projections(body: ast.ReadBody, scope: Scope) -> tuple[tuple[TypedProjection, ...], bool]:
     """The columns, and whether rows are grouped."""
-    written: list[tuple[ast.Projection, Expression]] = []
+    written: list[tuple[ast.Projection, ex.Expression]] = []
     for each in body.projections:
-        typed = infer(each.expression, scope, Place.RESULT)
+        typed = infer(each.expression, scope, ExpressionContext.RESULT)
         if typed is not None and _can_be_column(each, typed, scope):
             written.append((each, typed))
-    grouped = any(isinstance(typed, Aggregate) for _, typed in written)
-    keyed = any(not isinstance(typed, Aggregate) for _, typed in written)
+    grouped = any(isinstance(typed, ex.Aggregate) for _, typed in written)
+    keyed = any(not isinstance(typed, ex.Aggregate) for _, typed in written)
     projections: list[TypedProjection] = []
     taken: dict[str, str] = {}
     for each, typed in written:
@@ -255,46 +246,46 @@ def check_projections(body: ast.ReadBody, scope: Scope) -> tuple[tuple[TypedProj
     return tuple(projections), grouped
 
 
-def _can_be_column(each: ast.Projection, typed: Expression, scope: Scope) -> bool:
+def _can_be_column(projection: ast.Projection, typed: ex.Expression, scope: Scope) -> bool:
     if typed.type == BLOB:
         scope.findings.error(
             Rule.BLOB_PLACE,
-            each.expression.span,
+            projection.expression.span,
             "a Blob cannot be a column of a result",
             "return the id of its owner, and read the Blob by that",
         )
         return False
     if isinstance(typed.type, NullType):
         scope.findings.error(
-            Rule.VALUE_TYPE, each.expression.span, "an empty list has no type of its own"
+            Rule.VALUE_TYPE, projection.expression.span, "an empty list has no type of its own"
         )
         return False
     return True
 
 
 def _can_be_compared(
-    each: ast.Projection, typed: Expression, scope: Scope, *, grouped: bool, distinct: bool
+    projection: ast.Projection, typed: ex.Expression, scope: Scope, *, grouped: bool, distinct: bool
 ) -> None:
-    if isinstance(typed, Distance | TextScore | Fusion) and grouped:
+    if isinstance(typed, ex.Distance | ex.TextScore | ex.Fusion) and grouped:
         scope.findings.error(
             Rule.RANK_MIX,
-            each.expression.span,
+            projection.expression.span,
             "groups cannot be ranked",
             "rank rows in one query and aggregate in another",
         )
     elif isinstance(typed.type, VectorType) and (grouped or distinct):
         scope.findings.error(
             Rule.AGGREGATE_MIX,
-            each.expression.span,
+            projection.expression.span,
             "rows cannot be distinct by a Vector",
             "leave the column out, or return the id",
         )
 
 
-def _column_name(each: ast.Projection, taken: dict[str, str], scope: Scope) -> str:
-    name = column_text(each.expression) if each.alias is None else each.alias.text
-    span = each.expression.span if each.alias is None else each.alias.span
-    if each.alias is None and len(name) > COLUMN_NAME_MAX:
+def _column_name(projection: ast.Projection, taken: dict[str, str], scope: Scope) -> str:
+    name = column_text(projection.expression) if projection.alias is None else projection.alias.text
+    span = projection.expression.span if projection.alias is None else projection.alias.span
+    if projection.alias is None and len(name) > COLUMN_NAME_MAX:
         scope.findings.error(
             Rule.COLUMN_NAME,
             span,
@@ -312,9 +303,9 @@ def _column_name(each: ast.Projection, taken: dict[str, str], scope: Scope) -> s
     return name
 
 
-def _without_needless_null(typed: Expression, *, keyed: bool) -> Expression:
+def _without_needless_null(typed: ex.Expression, *, keyed: bool) -> ex.Expression:
     """A group has at least one row, so only a null value can make its aggregate null."""
-    if isinstance(typed, Aggregate) and typed.argument is not None and typed.nullable:
+    if isinstance(typed, ex.Aggregate) and typed.argument is not None and typed.nullable:
         return replace(typed, nullable=typed.argument.nullable or not keyed)
     return typed
 
@@ -323,14 +314,14 @@ def check_order(
     body: ast.ReadBody, projections: Sequence[TypedProjection], scope: Scope, *, grouped: bool
 ) -> CheckedOrder:
     """The keys of the order, the first of which may be a ranking."""
-    ranking: Ranking | None = None
+    ranking: ex.Ranking | None = None
     keys: list[OrderKey] = []
     columns_only = grouped or body.distinct
     for position, each in enumerate(body.orderings):
         found = _key(each, projections, scope, columns_only=columns_only)
         if found is None:
             continue
-        if isinstance(found.expression, Distance | TextScore | Fusion):
+        if isinstance(found.expression, ex.Distance | ex.TextScore | ex.Fusion):
             _check_ranking(each, found.expression, position, body, scope)
             ranking = found.expression if ranking is None else ranking
             continue
@@ -346,7 +337,7 @@ def check_order(
             continue
         keys.append(found)
     for projection, typed in zip(body.projections, projections, strict=False):
-        if isinstance(typed.expression, Fusion) and typed.expression != ranking:
+        if isinstance(typed.expression, ex.Fusion) and typed.expression != ranking:
             scope.findings.error(
                 Rule.RANK_FIRST,
                 projection.expression.span,
@@ -357,15 +348,15 @@ def check_order(
 
 
 def _key(
-    each: ast.Ordering,
+    ordering: ast.Ordering,
     projections: Sequence[TypedProjection],
     scope: Scope,
     *,
     columns_only: bool,
 ) -> OrderKey | None:
-    descending = each.direction is ast.Direction.DESCENDING
-    if isinstance(each.expression, ast.Word):
-        name = each.expression.name
+    descending = ordering.direction is ast.Direction.DESCENDING
+    if isinstance(ordering.expression, ast.Word):
+        name = ordering.expression.name
         for projection in projections:
             if projection.column.name == name.text:
                 return OrderKey(
@@ -380,7 +371,7 @@ def _key(
             or "order by a column of `return`, or by a property: `$p.name`",
         )
         return None
-    typed = infer(each.expression, scope, Place.ORDER)
+    typed = infer(ordering.expression, scope, ExpressionContext.ORDER)
     if typed is None:
         return None
     for projection in projections:
@@ -390,10 +381,10 @@ def _key(
                 descending=descending,
                 column=projection.column.name,
             )
-    if columns_only or isinstance(typed, Aggregate):
+    if columns_only or isinstance(typed, ex.Aggregate):
         scope.findings.error(
             Rule.ORDER_KEY,
-            each.expression.span,
+            ordering.expression.span,
             "groups and distinct rows are ordered by their columns only",
             "add it to `return`, and order by its alias",
         )
@@ -401,45 +392,47 @@ def _key(
     return OrderKey(expression=typed, descending=descending)
 
 
-def _same(projected: Expression, key: Expression) -> bool:
-    if isinstance(projected, Aggregate) and isinstance(key, Aggregate):
+def _same(projected: ex.Expression, key: ex.Expression) -> bool:
+    if isinstance(projected, ex.Aggregate) and isinstance(key, ex.Aggregate):
         return replace(projected, nullable=key.nullable) == key
     return projected == key
 
 
 def _check_ranking(
-    each: ast.Ordering, ranking: Ranking, position: int, body: ast.ReadBody, scope: Scope
+    ordering: ast.Ordering, ranking: ex.Ranking, position: int, body: ast.ReadBody, scope: Scope
 ) -> None:
     findings = scope.findings
     best_first = (
-        ast.Direction.ASCENDING if isinstance(ranking, Distance) else ast.Direction.DESCENDING
+        ast.Direction.ASCENDING if isinstance(ranking, ex.Distance) else ast.Direction.DESCENDING
     )
     if position > 0:
         findings.error(
-            Rule.RANK_FIRST, each.span, "a ranking can only be the first key of the order"
+            Rule.RANK_FIRST, ordering.span, "a ranking can only be the first key of the order"
         )
-    if each.direction not in (None, best_first):
+    if ordering.direction not in (None, best_first):
         findings.error(
             Rule.RANK_DIRECTION,
-            each.span,
+            ordering.span,
             "a ranking returns the best rows first",
             f"leave the direction out, or write `{best_first.value}`",
         )
-    if body.limit is None and not isinstance(ranking, TextScore):
-        findings.error(Rule.RANK_LIMIT, each.span, "this ranking needs a limit", "add `limit 10`")
+    if body.limit is None and not isinstance(ranking, ex.TextScore):
+        findings.error(
+            Rule.RANK_LIMIT, ordering.span, "this ranking needs a limit", "add `limit 10`"
+        )
 
 
 def check_count(
     expression: ast.Expression | None, word: str, scope: Scope
-) -> Constant | Parameter | None:
+) -> ex.Constant | ex.Parameter | None:
     """The number after `limit` or `offset`."""
     if expression is None:
         return None
-    typed = infer(expression, scope, Place.VALUE)
+    typed = infer(expression, scope, ExpressionContext.VALUE)
     if typed is None:
         return None
-    number = isinstance(typed, Constant) and isinstance(typed.value, int) and typed.value >= 0
-    declared = isinstance(typed, Parameter) and not typed.nullable
+    number = isinstance(typed, ex.Constant) and isinstance(typed.value, int) and typed.value >= 0
+    declared = isinstance(typed, ex.Parameter) and not typed.nullable
     if not (is_integer(typed.type) and (number or declared)):
         scope.findings.error(
             Rule.LIMIT_VALUE,
@@ -447,5 +440,5 @@ def check_count(
             f"`{word}` takes a whole number or a parameter that is one and has no `?`",
         )
         return None
-    assert isinstance(typed, Constant | Parameter)
+    assert isinstance(typed, ex.Constant | ex.Parameter)
     return typed

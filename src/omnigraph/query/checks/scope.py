@@ -15,14 +15,7 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.diagnostics import Rule, error, warning
 from omnigraph.query.typed import TypedParameter
 from omnigraph.query.types import STRING, EdgeOf, NodeOf, PathOf
-from omnigraph.schema.catalog import (
-    Catalog,
-    EdgeType,
-    InterfaceType,
-    NodeType,
-    Property,
-    PropertyType,
-)
+from omnigraph.schema import catalog as ct
 
 ANONYMOUS: Final = "_"
 
@@ -48,7 +41,7 @@ class Findings:
 class KnownProperty:
     """A readable property of a bound entity."""
 
-    type: PropertyType
+    type: ct.PropertyType
     nullable: bool
 
 
@@ -62,7 +55,7 @@ class Bound:
     nullable: bool = False
 
 
-class Place(enum.Enum):
+class ExpressionContext(enum.Enum):
     """The context of an expression, which decides what may be called there."""
 
     CONDITION = "a condition"
@@ -80,18 +73,18 @@ class Scope:
     about; `row_readable` says whether a row of it exists yet.
     """
 
-    catalog: Catalog
+    catalog: ct.Catalog
     findings: Findings
     parameters: Mapping[str, TypedParameter | None]
     variables: Mapping[str, Bound | None] = field(default_factory=dict)
-    own: NodeType | EdgeType | None = None
+    own: ct.NodeType | ct.EdgeType | None = None
     row_readable: bool = False
 
     def with_variables(self, more: Mapping[str, Bound | None]) -> Scope:
         return replace(self, variables={**self.variables, **more})
 
 
-def node_bound(catalog: Catalog, type_name: str) -> Bound:
+def node_bound(catalog: ct.Catalog, type_name: str) -> Bound:
     """A variable of one node type."""
     node = catalog.nodes[type_name]
     return Bound(
@@ -99,7 +92,7 @@ def node_bound(catalog: Catalog, type_name: str) -> Bound:
     )
 
 
-def interface_bound(catalog: Catalog, interface: InterfaceType) -> Bound:
+def interface_bound(catalog: ct.Catalog, interface: ct.InterfaceType) -> Bound:
     """A variable of every node type that implements an interface."""
     nodes = [node for node in catalog.nodes.values() if interface.name in node.implements]
     properties = {
@@ -118,31 +111,31 @@ def interface_bound(catalog: Catalog, interface: InterfaceType) -> Bound:
     )
 
 
-def edge_bound(edge: EdgeType) -> Bound:
+def edge_bound(edge: ct.EdgeType) -> Bound:
     """A variable of one edge type."""
     return Bound(type=EdgeOf(type=edge.name), properties=readable_properties(edge), shown=edge.name)
 
 
-def path_bound(edge: EdgeType) -> Bound:
+def path_bound(edge: ct.EdgeType) -> Bound:
     return Bound(type=PathOf(edge=edge.name), properties={}, shown="a path")
 
 
-def readable_properties(declared: NodeType | EdgeType) -> dict[str, KnownProperty]:
+def readable_properties(declared: ct.NodeType | ct.EdgeType) -> dict[str, KnownProperty]:
     """The properties of a type and its system columns."""
     system = (
         (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
-        if isinstance(declared, EdgeType)
+        if isinstance(declared, ct.EdgeType)
         else (ID_COLUMN,)
     )
     return {
         **{name: KnownProperty(type=STRING, nullable=False) for name in system},
         **{
-            each.name: KnownProperty(type=each.type, nullable=_can_be_null(each))
-            for each in declared.properties.values()
+            prop.name: KnownProperty(type=prop.type, nullable=_can_be_null(prop))
+            for prop in declared.properties.values()
         },
     }
 
 
-def _can_be_null(each: Property) -> bool:
+def _can_be_null(prop: ct.Property) -> bool:
     # An embedding may be missing while its text is there.
-    return each.nullable or each.embed is not None
+    return prop.nullable or prop.embed is not None

@@ -18,19 +18,12 @@ from omnigraph.names import (
     node_table_key,
 )
 from omnigraph.query import ast
+from omnigraph.query import typed as tq
 from omnigraph.query.checks.infer import infer_condition, infer_value, unknown_property
 from omnigraph.query.checks.literals import fit
-from omnigraph.query.checks.scope import Place, Scope
+from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import Expression
-from omnigraph.query.typed import (
-    DeleteStatement,
-    InsertStatement,
-    Presence,
-    TypedAssignment,
-    TypedStatement,
-    UpdateStatement,
-)
 from omnigraph.query.types import STRING
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 
@@ -48,7 +41,7 @@ class _Slot:
     fixed: str = ""
 
 
-def check_statement(statement: ast.Statement, scope: Scope) -> TypedStatement | None:
+def check_statement(statement: ast.Statement, scope: Scope) -> tq.TypedStatement | None:
     """The typed form of a statement, or None after a finding."""
     own = _own_type(statement.type, scope)
     if own is None:
@@ -60,7 +53,7 @@ def check_statement(statement: ast.Statement, scope: Scope) -> TypedStatement | 
     if isinstance(statement, ast.Delete):
         if condition is None:
             return None
-        return DeleteStatement(
+        return tq.DeleteStatement(
             table_key=_table_key(own),
             type=own.name,
             condition=condition,
@@ -73,7 +66,7 @@ def check_statement(statement: ast.Statement, scope: Scope) -> TypedStatement | 
         )
     if condition is None or assignments is None or not assignments:
         return None
-    return UpdateStatement(
+    return tq.UpdateStatement(
         table_key=_table_key(own), type=own.name, assignments=assignments, condition=condition
     )
 
@@ -84,7 +77,7 @@ def incident_edges(own: NodeType | EdgeType, catalog: Catalog) -> tuple[str, ...
         return ()
     return tuple(
         sorted(
-            each.name for each in catalog.edges.values() if own.name in (each.source, each.target)
+            edge.name for edge in catalog.edges.values() if own.name in (edge.source, edge.target)
         )
     )
 
@@ -118,13 +111,13 @@ def _own_type(name: ast.Name, scope: Scope) -> NodeType | EdgeType | None:
 def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
     key = own.key.properties if isinstance(own, NodeType) and own.key is not None else ()
     slots = {
-        each.name: _Slot(
-            column=each.name,
-            type=each.type,
-            nullable=each.nullable or each.embed is not None,
-            fixed="it is part of the key" if each.name in key else "",
+        prop.name: _Slot(
+            column=prop.name,
+            type=prop.type,
+            nullable=prop.nullable or prop.embed is not None,
+            fixed="it is part of the key" if prop.name in key else "",
         )
-        for each in own.properties.values()
+        for prop in own.properties.values()
     }
     if not key:
         slots[ID_COLUMN] = _Slot(
@@ -139,9 +132,9 @@ def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
 
 def _assignments(
     written: tuple[ast.Assignment, ...], slots: dict[str, _Slot], scope: Scope, *, updating: bool
-) -> tuple[TypedAssignment, ...] | None:
+) -> tuple[tq.TypedAssignment, ...] | None:
     assert scope.own is not None
-    found: dict[str, TypedAssignment | None] = {}
+    found: dict[str, tq.TypedAssignment | None] = {}
     for each in written:
         name = each.name
         slot = slots.get(name.text)
@@ -162,9 +155,9 @@ def _assignments(
                 f"`{name.text}` cannot be set by an update: {slot.fixed}",
                 "delete the entity and insert another one",
             )
-        value = _assigned(each, slot, scope)
+        value = _assign(each, slot, scope)
         found[name.text] = (
-            None if value is None else TypedAssignment(property=slot.column, value=value)
+            None if value is None else tq.TypedAssignment(property=slot.column, value=value)
         )
     whole = tuple(each for each in found.values() if each is not None)
     return whole if len(whole) == len(found) else None
@@ -183,26 +176,26 @@ def _no_slot(name: ast.Name, slots: dict[str, _Slot], scope: Scope) -> None:
         unknown_property(name, scope.own.name, list(slots), scope)
 
 
-def _assigned(each: ast.Assignment, slot: _Slot, scope: Scope) -> Expression | None:
-    value = infer_value(each.value, scope, Place.VALUE)
+def _assign(assignment: ast.Assignment, slot: _Slot, scope: Scope) -> Expression | None:
+    value = infer_value(assignment.value, scope, ExpressionContext.VALUE)
     if value is None:
         return None
     return fit(
         value,
         slot.type,
         nullable=slot.nullable,
-        span=each.value.span,
-        name=each.name.text,
+        span=assignment.value.span,
+        name=assignment.name.text,
         findings=scope.findings,
     )
 
 
 def _insert(
     statement: ast.Insert, own: NodeType | EdgeType, scope: Scope
-) -> InsertStatement | None:
+) -> tq.InsertStatement | None:
     slots = _slots(own)
     assignments = _assignments(statement.assignments, slots, scope, updating=False)
-    given = {each.name.text for each in statement.assignments}
+    given = {assignment.name.text for assignment in statement.assignments}
     missing = list(_missing(own, given))
     if statement.replacing and ID_COLUMN in slots and ID_COLUMN not in given:
         missing.insert(0, ID_COLUMN)
@@ -220,10 +213,10 @@ def _insert(
         return None
     if assignments is None:
         return None
-    return InsertStatement(
+    return tq.InsertStatement(
         table_key=_table_key(own),
         type=own.name,
-        presence=Presence.ANY if statement.replacing else Presence.NEW,
+        presence=tq.Presence.ANY if statement.replacing else tq.Presence.NEW,
         assignments=assignments,
     )
 
@@ -231,7 +224,7 @@ def _insert(
 def _missing(own: NodeType | EdgeType, given: set[str]) -> Iterator[str]:
     if isinstance(own, EdgeType):
         yield from (each for each in (FROM, TO) if each not in given)
-    for each in own.properties.values():
-        embedded = each.embed is not None and each.embed.source in given
-        if not each.nullable and not embedded and each.name not in given:
-            yield each.name
+    for prop in own.properties.values():
+        embedded = prop.embed is not None and prop.embed.source in given
+        if not prop.nullable and not embedded and prop.name not in given:
+            yield prop.name

@@ -11,30 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from omnigraph.language.diagnostics import Diagnostic, Suggestions, did_you_mean
-from omnigraph.schema.ast import (
-    Annotation,
-    Argument,
-    Keyword,
-    Name,
-    NumberLiteral,
-    PropertyDeclaration,
-    RangeLiteral,
-    StringLiteral,
-    Word,
-)
+from omnigraph.schema import ast, resolve
 from omnigraph.schema.catalog import Scalar, ScalarType, VectorType
 from omnigraph.schema.checks.constraints import KnownProperty
 from omnigraph.schema.diagnostics import Rule, error, warning
 from omnigraph.schema.parser import CONSTRAINT_WORDS, INDEX_WORD
-from omnigraph.schema.resolve import (
-    NUMBER_CHARACTERS_MAX,
-    literal_value,
-    number_value,
-    renamed_value,
-    string_value,
-    unknown_escapes,
-    written_metric,
-)
 
 CARDINALITY_MAX: Final = 2**63 - 1
 # With a lower value, valid names such as `@unit` would be taken for mistakes.
@@ -46,7 +27,7 @@ _INTERPRETED: Final = (
 _FAMILIAR: Final = frozenset(_INTERPRETED) | CONSTRAINT_WORDS
 
 
-class Place(enum.Enum):
+class AnnotationTarget(enum.Enum):
     """What an annotation is attached to."""
 
     NODE = "node"
@@ -56,10 +37,12 @@ class Place(enum.Enum):
     EDGE_PROPERTY = "edge property"
 
 
-_HEADERS: Final = frozenset({Place.NODE, Place.EDGE})
+_HEADERS: Final = frozenset({AnnotationTarget.NODE, AnnotationTarget.EDGE})
 
 
-def check_annotations(annotations: tuple[Annotation, ...], place: Place) -> Iterator[Diagnostic]:
+def check_annotations(
+    annotations: tuple[ast.Annotation, ...], place: AnnotationTarget
+) -> Iterator[Diagnostic]:
     """All findings about the annotations of one element, except the target of `@embed`."""
     seen: set[str] = set()
     for annotation in annotations:
@@ -75,36 +58,36 @@ def check_annotations(annotations: tuple[Annotation, ...], place: Place) -> Iter
         yield from _check_one(annotation, place)
 
 
-def check_literals(annotation: Annotation) -> Iterator[Diagnostic]:
+def check_literals(annotation: ast.Annotation) -> Iterator[Diagnostic]:
     """Escapes and numbers inside the arguments."""
     for argument in annotation.arguments or ():
-        value = argument.value if isinstance(argument, Keyword) else argument
-        if isinstance(value, StringLiteral):
-            for span in unknown_escapes(value):
+        value = argument.value if isinstance(argument, ast.Keyword) else argument
+        if isinstance(value, ast.StringLiteral):
+            for span in resolve.unknown_escapes(value):
                 yield error(
                     Rule.UNKNOWN_ESCAPE,
                     span,
                     "this escape does not exist",
                     'the escapes are `\\"`, `\\\\`, `\\n`, `\\r` and `\\t`',
                 )
-        elif isinstance(value, RangeLiteral):
+        elif isinstance(value, ast.RangeLiteral):
             yield from _number_length(value.low)
             yield from _number_length(value.high)
-        elif isinstance(value, NumberLiteral):
+        elif isinstance(value, ast.NumberLiteral):
             yield from _number_length(value)
 
 
-def _number_length(literal: NumberLiteral | None) -> Iterator[Diagnostic]:
-    if literal is not None and len(literal.raw) > NUMBER_CHARACTERS_MAX:
+def _number_length(literal: ast.NumberLiteral | None) -> Iterator[Diagnostic]:
+    if literal is not None and len(literal.raw) > resolve.NUMBER_CHARACTERS_MAX:
         yield error(
             Rule.NUMBER_TOO_LONG,
             literal.span,
             f"this number has {len(literal.raw)} characters, "
-            f"at most {NUMBER_CHARACTERS_MAX} are read",
+            f"at most {resolve.NUMBER_CHARACTERS_MAX} are read",
         )
 
 
-def _check_one(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
+def _check_one(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[Diagnostic]:
     match annotation.name:
         case "description" | "rename_from":
             yield from _one_text(annotation)
@@ -121,7 +104,7 @@ def _check_one(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
             yield from _embed_form(annotation, place)
         case "backfill" | "rename_value":
             yield from _value_hint_form(annotation, place)
-        case "card" if place is Place.EDGE:
+        case "card" if place is AnnotationTarget.EDGE:
             yield from _cardinality(annotation)
         case "card":
             yield error(
@@ -136,7 +119,7 @@ def _check_one(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
             yield from _stored_form(annotation)
 
 
-def _constraint_word(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
+def _constraint_word(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[Diagnostic]:
     if place in _HEADERS:
         yield error(
             Rule.CONSTRAINT_ON_HEADER,
@@ -153,21 +136,21 @@ def _constraint_word(annotation: Annotation, place: Place) -> Iterator[Diagnosti
             f"write `@{annotation.name}(property, {example})` in the body of a node",
         )
     elif annotation.name == INDEX_WORD:
-        metric = written_metric(annotation.arguments or ())
+        metric = resolve.written_metric(annotation.arguments or ())
         if isinstance(metric, Diagnostic):
             yield metric
 
 
-def _one_text(annotation: Annotation) -> Iterator[Diagnostic]:
+def _one_text(annotation: ast.Annotation) -> Iterator[Diagnostic]:
     arguments = annotation.arguments or ()
-    if len(arguments) != 1 or not isinstance(arguments[0], StringLiteral):
+    if len(arguments) != 1 or not isinstance(arguments[0], ast.StringLiteral):
         yield error(
             Rule.ANNOTATION_ARGUMENTS,
             annotation.span,
             f"`@{annotation.name}` takes exactly one string",
             f'write `@{annotation.name}("...")`',
         )
-    elif not string_value(arguments[0]).strip():
+    elif not resolve.string_value(arguments[0]).strip():
         yield error(
             Rule.EMPTY_ANNOTATION,
             arguments[0].span,
@@ -176,7 +159,7 @@ def _one_text(annotation: Annotation) -> Iterator[Diagnostic]:
         )
 
 
-def _value_hint_form(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
+def _value_hint_form(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[Diagnostic]:
     if place in _HEADERS:
         yield error(
             Rule.MISPLACED_ANNOTATION,
@@ -190,11 +173,11 @@ def _value_hint_form(annotation: Annotation, place: Place) -> Iterator[Diagnosti
         yield from _rename_value_form(annotation)
 
 
-def _backfill_form(annotation: Annotation) -> Iterator[Diagnostic]:
+def _backfill_form(annotation: ast.Annotation) -> Iterator[Diagnostic]:
     match annotation.arguments:
-        case (StringLiteral() | NumberLiteral() | Word(),):
+        case (ast.StringLiteral() | ast.NumberLiteral() | ast.Word(),):
             return
-        case (Keyword(name=Name(text="from"), value=StringLiteral() | Word()),):
+        case (ast.Keyword(name=ast.Name(text="from"), value=ast.StringLiteral() | ast.Word()),):
             return
         case _:
             yield error(
@@ -205,10 +188,10 @@ def _backfill_form(annotation: Annotation) -> Iterator[Diagnostic]:
             )
 
 
-def _rename_value_form(annotation: Annotation) -> Iterator[Diagnostic]:
+def _rename_value_form(annotation: ast.Annotation) -> Iterator[Diagnostic]:
     seen: set[str] = set()
     for argument in annotation.arguments or (annotation,):
-        pair = renamed_value(argument) if not isinstance(argument, Annotation) else None
+        pair = resolve.renamed_value(argument) if not isinstance(argument, ast.Annotation) else None
         if pair is None:
             yield error(
                 Rule.ANNOTATION_ARGUMENTS,
@@ -227,10 +210,10 @@ def _rename_value_form(annotation: Annotation) -> Iterator[Diagnostic]:
             seen.add(pair[0])
 
 
-def _cardinality(annotation: Annotation) -> Iterator[Diagnostic]:
+def _cardinality(annotation: ast.Annotation) -> Iterator[Diagnostic]:
     arguments = annotation.arguments or ()
     bounds = arguments[0] if len(arguments) == 1 else None
-    if not isinstance(bounds, RangeLiteral) or bounds.low is None:
+    if not isinstance(bounds, ast.RangeLiteral) or bounds.low is None:
         yield error(
             Rule.CARDINALITY,
             annotation.span,
@@ -238,8 +221,8 @@ def _cardinality(annotation: Annotation) -> Iterator[Diagnostic]:
             "write `@card(0..1)`, or `@card(1..)` without an upper bound",
         )
         return
-    low = number_value(bounds.low)
-    high = low if bounds.high is None else number_value(bounds.high)
+    low = resolve.number_value(bounds.low)
+    high = low if bounds.high is None else resolve.number_value(bounds.high)
     if low is None or high is None:
         return
     if not (_countable(low) and _countable(high)):
@@ -261,8 +244,8 @@ def _countable(value: object) -> bool:
     return isinstance(value, int) and 0 <= value <= CARDINALITY_MAX
 
 
-def _embed_form(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
-    if place in _HEADERS or place is Place.EDGE_PROPERTY:
+def _embed_form(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[Diagnostic]:
+    if place in _HEADERS or place is AnnotationTarget.EDGE_PROPERTY:
         yield error(
             Rule.EMBED_PLACE,
             annotation.span,
@@ -271,7 +254,7 @@ def _embed_form(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
         )
         return
     arguments = annotation.arguments or ()
-    if not arguments or not isinstance(arguments[0], StringLiteral | Word):
+    if not arguments or not isinstance(arguments[0], ast.StringLiteral | ast.Word):
         yield error(
             Rule.EMBED_SOURCE,
             annotation.span,
@@ -283,8 +266,8 @@ def _embed_form(annotation: Annotation, place: Place) -> Iterator[Diagnostic]:
         yield from _embed_keyword(argument, seen)
 
 
-def _embed_keyword(argument: Argument, seen: set[str]) -> Iterator[Diagnostic]:
-    if not isinstance(argument, Keyword) or argument.name.text != "model":
+def _embed_keyword(argument: ast.Argument, seen: set[str]) -> Iterator[Diagnostic]:
+    if not isinstance(argument, ast.Keyword) or argument.name.text != "model":
         yield error(
             Rule.EMBED_KEYWORD,
             argument.span,
@@ -293,14 +276,17 @@ def _embed_keyword(argument: Argument, seen: set[str]) -> Iterator[Diagnostic]:
         )
     elif "model" in seen:
         yield error(Rule.EMBED_KEYWORD, argument.span, "`model` is given twice", "remove one")
-    elif not isinstance(argument.value, StringLiteral) or not string_value(argument.value).strip():
+    elif (
+        not isinstance(argument.value, ast.StringLiteral)
+        or not resolve.string_value(argument.value).strip()
+    ):
         yield error(Rule.EMBED_KEYWORD, argument.span, "`model` is a string that is not empty")
     else:
         seen.add("model")
 
 
 def check_embed_target(
-    declaration: PropertyDeclaration,
+    declaration: ast.PropertyDeclaration,
     *,
     holder: str,
     properties: Mapping[str, KnownProperty],
@@ -319,17 +305,21 @@ def check_embed_target(
                 "move it after the Vector property that holds the embedding",
             )
         arguments = annotation.arguments or ()
-        if arguments and isinstance(arguments[0], StringLiteral | Word):
+        if arguments and isinstance(arguments[0], ast.StringLiteral | ast.Word):
             yield from _embed_source(arguments[0], holder, properties, suggestions)
 
 
 def _embed_source(
-    argument: StringLiteral | Word,
+    argument: ast.StringLiteral | ast.Word,
     holder: str,
     properties: Mapping[str, KnownProperty],
     suggestions: Suggestions,
 ) -> Iterator[Diagnostic]:
-    source = str(literal_value(argument) if isinstance(argument, StringLiteral) else argument.text)
+    source = str(
+        resolve.literal_value(argument)
+        if isinstance(argument, ast.StringLiteral)
+        else argument.text
+    )
     known = properties.get(source)
     if known is None:
         yield error(
@@ -346,7 +336,7 @@ def _embed_source(
         )
 
 
-def _stored_form(annotation: Annotation) -> Iterator[Diagnostic]:
+def _stored_form(annotation: ast.Annotation) -> Iterator[Diagnostic]:
     hint = did_you_mean(annotation.name, _FAMILIAR, similarity_min=_SLIP_SIMILARITY_MIN)
     if hint:
         yield warning(
@@ -367,22 +357,22 @@ def _stored_form(annotation: Annotation) -> Iterator[Diagnostic]:
             )
 
 
-def _stored_argument(argument: Argument, position: int, seen: set[str]) -> str:
-    if isinstance(argument, RangeLiteral):
+def _stored_argument(argument: ast.Argument, position: int, seen: set[str]) -> str:
+    if isinstance(argument, ast.RangeLiteral):
         return "a range is only an argument of `@range` and `@card`"
-    value = argument.value if isinstance(argument, Keyword) else argument
-    if isinstance(value, NumberLiteral) and value.raw.startswith("-"):
+    value = argument.value if isinstance(argument, ast.Keyword) else argument
+    if isinstance(value, ast.NumberLiteral) and value.raw.startswith("-"):
         return "a sign is only allowed inside a range"
-    if isinstance(argument, Keyword):
+    if isinstance(argument, ast.Keyword):
         return _stored_keyword(argument, position, seen)
     return "" if position == 0 else "every argument after the first is `name=value`"
 
 
-def _stored_keyword(keyword: Keyword, position: int, seen: set[str]) -> str:
+def _stored_keyword(keyword: ast.Keyword, position: int, seen: set[str]) -> str:
     name = keyword.name.text
     if position == 0:
         return "the first argument is a value without a name"
-    if isinstance(keyword.value, Word) and keyword.value.text not in ("true", "false"):
+    if isinstance(keyword.value, ast.Word) and keyword.value.text not in ("true", "false"):
         return f"`{name}` takes a string, a number, `true` or `false`"
     if name in seen:
         return f"`{name}` is given twice"

@@ -14,36 +14,22 @@ import pyarrow.compute as pc
 
 from omnigraph.language.diagnostics import Diagnostic, Span, Suggestions
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.schema import catalog as ct
+from omnigraph.schema import resolve
 from omnigraph.schema.ast import Name, StringLiteral
-from omnigraph.schema.catalog import (
-    DEFAULT_METRIC,
-    NUMBERS,
-    EnumType,
-    ListType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.indexes import IndexKind, index_kinds
 from omnigraph.schema.parser import METRICS, metric_hint
-from omnigraph.schema.resolve import (
-    ConstraintKind,
-    WrittenConstraint,
-    number_value,
-    string_value,
-)
 
 _ENDPOINT_COLUMNS: Final = (SOURCE_COLUMN, TARGET_COLUMN)
-_ENDPOINT_TYPE: Final = ScalarType(scalar=Scalar.STRING)
+_ENDPOINT_TYPE: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownProperty:
     """What constraints check of a member; an unresolved type is None."""
 
-    type: PropertyType | None
+    type: ct.PropertyType | None
     nullable: bool
 
 
@@ -57,7 +43,7 @@ class ConstraintScope:
 
 
 def check_constraint(
-    constraint: WrittenConstraint, scope: ConstraintScope, suggestions: Suggestions
+    constraint: resolve.WrittenConstraint, scope: ConstraintScope, suggestions: Suggestions
 ) -> Iterator[Diagnostic]:
     """Every finding about one constraint on its own."""
     if scope.kind == "edge" and constraint.kind in _NODE_ONLY:
@@ -84,27 +70,27 @@ def check_constraint(
 
 
 _NODE_ONLY: Final = {
-    ConstraintKind.KEY: Rule.KEY_ON_EDGE,
-    ConstraintKind.RANGE: Rule.RANGE_ON_EDGE,
-    ConstraintKind.CHECK: Rule.CHECK_ON_EDGE,
+    resolve.ConstraintKind.KEY: Rule.KEY_ON_EDGE,
+    resolve.ConstraintKind.RANGE: Rule.RANGE_ON_EDGE,
+    resolve.ConstraintKind.CHECK: Rule.CHECK_ON_EDGE,
 }
 _NODE_ONLY_HINTS: Final = {
-    ConstraintKind.KEY: "edges have no key; `@unique(src, dst)` allows one edge per pair",
-    ConstraintKind.RANGE: "put the value on a node, or check it before loading",
-    ConstraintKind.CHECK: "put the value on a node, or use an enum",
+    resolve.ConstraintKind.KEY: "edges have no key; `@unique(src, dst)` allows one edge per pair",
+    resolve.ConstraintKind.RANGE: "put the value on a node, or check it before loading",
+    resolve.ConstraintKind.CHECK: "put the value on a node, or use an enum",
 }
 
 
 def check_constraints_together(
-    constraints: list[WrittenConstraint], scope: ConstraintScope
+    constraints: list[resolve.WrittenConstraint], scope: ConstraintScope
 ) -> Iterator[Diagnostic]:
     """One key at most, and no constraint stated twice."""
-    first: dict[object, WrittenConstraint] = {}
-    key: WrittenConstraint | None = None
+    first: dict[object, resolve.WrittenConstraint] = {}
+    key: resolve.WrittenConstraint | None = None
     for constraint in constraints:
         if scope.kind == "edge" and constraint.kind in _NODE_ONLY:
             continue
-        if constraint.kind is ConstraintKind.KEY:
+        if constraint.kind is resolve.ConstraintKind.KEY:
             if key is not None:
                 yield error(
                     Rule.DUPLICATE_KEY,
@@ -120,17 +106,19 @@ def check_constraints_together(
 
 
 def _stated_twice(
-    constraint: WrittenConstraint, earlier: WrittenConstraint, scope: ConstraintScope
+    constraint: resolve.WrittenConstraint,
+    earlier: resolve.WrittenConstraint,
+    scope: ConstraintScope,
 ) -> Diagnostic:
-    members = ", ".join(each.text for each in constraint.members)
+    members = ", ".join(member.text for member in constraint.members)
     known = scope.properties.get(members)
     metrics = _metric_word(earlier), _metric_word(constraint)
-    if known is not None and isinstance(known.type, VectorType) and metrics[0] != metrics[1]:
+    if known is not None and isinstance(known.type, ct.VectorType) and metrics[0] != metrics[1]:
         return error(
             Rule.INDEX_METRIC,
             _span_within(constraint, scope),
             f"`{members}` has two metrics, {metrics[0]} and {metrics[1]}",
-            f"keep one `@index`; without a metric it means {DEFAULT_METRIC}",
+            f"keep one `@index`; without a metric it means {ct.DEFAULT_METRIC}",
         )
     return error(
         Rule.DUPLICATE_CONSTRAINT,
@@ -140,36 +128,36 @@ def _stated_twice(
     )
 
 
-def _metric_word(constraint: WrittenConstraint) -> str:
-    return DEFAULT_METRIC if constraint.metric is None else constraint.metric.text
+def _metric_word(constraint: resolve.WrittenConstraint) -> str:
+    return ct.DEFAULT_METRIC if constraint.metric is None else constraint.metric.text
 
 
-def _span_within(constraint: WrittenConstraint, scope: ConstraintScope) -> Span:
+def _span_within(constraint: resolve.WrittenConstraint, scope: ConstraintScope) -> Span:
     """The constraint itself, or the type's name if an interface declares the constraint."""
     return scope.name.span if constraint.inherited else constraint.span
 
 
-def _sameness(constraint: WrittenConstraint) -> object:
-    names = tuple(each.text for each in constraint.members)
+def _sameness(constraint: resolve.WrittenConstraint) -> object:
+    names = tuple(member.text for member in constraint.members)
     match constraint.kind:
-        case ConstraintKind.KEY | ConstraintKind.INDEX:
+        case resolve.ConstraintKind.KEY | resolve.ConstraintKind.INDEX:
             return constraint.kind, names
-        case ConstraintKind.UNIQUE:
+        case resolve.ConstraintKind.UNIQUE:
             return constraint.kind, frozenset(names)
-        case ConstraintKind.RANGE:
+        case resolve.ConstraintKind.RANGE:
             bounds = constraint.bounds
             assert bounds is not None
             return (
                 constraint.kind,
                 names,
                 *(
-                    number_value(each) if each is not None else None
+                    resolve.number_value(each) if each is not None else None
                     for each in (bounds.low, bounds.high)
                 ),
             )
-        case ConstraintKind.CHECK:
+        case resolve.ConstraintKind.CHECK:
             assert constraint.pattern is not None
-            return constraint.kind, names, string_value(constraint.pattern)
+            return constraint.kind, names, resolve.string_value(constraint.pattern)
         case _:
             assert_never(constraint.kind)
 
@@ -194,7 +182,7 @@ def _unknown_member(member: Name, scope: ConstraintScope, suggestions: Suggestio
     )
 
 
-def _members_are_distinct(constraint: WrittenConstraint) -> Iterator[Diagnostic]:
+def _members_are_distinct(constraint: resolve.WrittenConstraint) -> Iterator[Diagnostic]:
     seen: set[str] = set()
     for member in constraint.members:
         if member.text in seen:
@@ -208,7 +196,7 @@ def _members_are_distinct(constraint: WrittenConstraint) -> Iterator[Diagnostic]
 
 
 def _member_fits(
-    constraint: WrittenConstraint, member: Name, known: KnownProperty
+    constraint: resolve.WrittenConstraint, member: Name, known: KnownProperty
 ) -> Iterator[Diagnostic]:
     kind = constraint.kind
     assert known.type is not None
@@ -221,7 +209,7 @@ def _member_fits(
             f"`@{kind}` does not work on `{member.text}`, which is {type_words(known.type)}",
             allowed,
         )
-    if kind is ConstraintKind.KEY and known.nullable:
+    if kind is resolve.ConstraintKind.KEY and known.nullable:
         yield error(
             Rule.NULLABLE_KEY,
             span,
@@ -230,33 +218,35 @@ def _member_fits(
         )
 
 
-def _fitness(constraint: WrittenConstraint, member: PropertyType) -> tuple[Rule, bool, str]:
-    blob = member == ScalarType(scalar=Scalar.BLOB)
-    several = isinstance(member, ListType) or blob
-    vector = isinstance(member, VectorType)
+def _fitness(
+    constraint: resolve.WrittenConstraint, member: ct.PropertyType
+) -> tuple[Rule, bool, str]:
+    blob = member == ct.ScalarType(scalar=ct.Scalar.BLOB)
+    several = isinstance(member, ct.ListType) or blob
+    vector = isinstance(member, ct.VectorType)
     match constraint.kind:
-        case ConstraintKind.KEY:
+        case resolve.ConstraintKind.KEY:
             hint = "a key member is a string, a number, a Boolean, a date or an enum"
             return Rule.KEY_TYPE, not (several or vector), hint
-        case ConstraintKind.UNIQUE:
+        case resolve.ConstraintKind.UNIQUE:
             hint = "lists, vectors and blobs are never compared for uniqueness"
             return Rule.UNIQUE_TYPE, not (several or vector), hint
-        case ConstraintKind.INDEX:
+        case resolve.ConstraintKind.INDEX:
             hint = "lists and blobs have no index; a vector is indexed alone"
             fits = bool(index_kinds(member)) and not (vector and len(constraint.members) > 1)
             return Rule.INDEX_TYPE, fits, hint
-        case ConstraintKind.RANGE:
-            fits = isinstance(member, ScalarType) and member.scalar in NUMBERS
+        case resolve.ConstraintKind.RANGE:
+            fits = isinstance(member, ct.ScalarType) and member.scalar in ct.NUMBERS
             return Rule.RANGE_TYPE, fits, "ranges are for I32, I64, U32, U64, F32 and F64"
-        case ConstraintKind.CHECK:
-            fits = member == ScalarType(scalar=Scalar.STRING)
+        case resolve.ConstraintKind.CHECK:
+            fits = member == ct.ScalarType(scalar=ct.Scalar.STRING)
             return Rule.CHECK_TYPE, fits, "regular expressions are for String"
         case _:
             assert_never(constraint.kind)
 
 
 def _metric_fits(
-    constraint: WrittenConstraint, metric: Name, scope: ConstraintScope
+    constraint: resolve.WrittenConstraint, metric: Name, scope: ConstraintScope
 ) -> Iterator[Diagnostic]:
     if metric.text not in METRICS:
         yield error(
@@ -279,26 +269,26 @@ def _metric_fits(
     )
 
 
-def type_words(member: PropertyType) -> str:
+def type_words(member: ct.PropertyType) -> str:
     """A property type with its article, for messages."""
     match member:
-        case ScalarType():
+        case ct.ScalarType():
             return f"of type {member.scalar.value}"
-        case ListType():
+        case ct.ListType():
             return "a list"
-        case EnumType():
+        case ct.EnumType():
             return "an enum"
-        case VectorType():
+        case ct.VectorType():
             return "a vector"
         case _:
             assert_never(member)
 
 
-def _bounds_are_ordered(constraint: WrittenConstraint) -> Iterator[Diagnostic]:
+def _bounds_are_ordered(constraint: resolve.WrittenConstraint) -> Iterator[Diagnostic]:
     bounds = constraint.bounds
     if bounds is None or bounds.low is None or bounds.high is None:
         return
-    low, high = number_value(bounds.low), number_value(bounds.high)
+    low, high = resolve.number_value(bounds.low), resolve.number_value(bounds.high)
     if low is not None and high is not None and low > high:
         yield error(
             Rule.RANGE_BOUNDS,
@@ -309,7 +299,7 @@ def _bounds_are_ordered(constraint: WrittenConstraint) -> Iterator[Diagnostic]:
 
 
 def _pattern_compiles(pattern: StringLiteral) -> Iterator[Diagnostic]:
-    source = string_value(pattern)
+    source = resolve.string_value(pattern)
     try:
         # Arrow compiles the pattern only when there is a value to match it with.
         pc.match_substring_regex(pa.array([""], pa.string()), pattern=source)

@@ -16,19 +16,7 @@ from typing import Final, assert_never
 
 from omnigraph.language.diagnostics import Diagnostic, Suggestions
 from omnigraph.names import LANCE_COLUMNS, SYSTEM_COLUMNS
-from omnigraph.schema.ast import (
-    BaseType,
-    Declaration,
-    EdgeDeclaration,
-    EnumOf,
-    InterfaceDeclaration,
-    ListOf,
-    Name,
-    NodeDeclaration,
-    Schema,
-    TypeExpression,
-    properties_of,
-)
+from omnigraph.schema import ast
 from omnigraph.schema.catalog import Scalar, ScalarType
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.parser import BASE_TYPE_NAMES, type_hint
@@ -38,10 +26,10 @@ NAME_CHARACTERS_MAX: Final = 255
 
 
 def check_declarations(
-    schema: Schema,
+    schema: ast.Schema,
     *,
     nodes: Collection[str],
-    interfaces: Mapping[str, InterfaceDeclaration],
+    interfaces: Mapping[str, ast.InterfaceDeclaration],
     suggestions: Suggestions,
 ) -> Iterator[Diagnostic]:
     """Checks that need more than one declaration."""
@@ -49,18 +37,18 @@ def check_declarations(
     for declaration in schema.declarations:
         yield from name_length(declaration.name)
         match declaration:
-            case EdgeDeclaration():
+            case ast.EdgeDeclaration():
                 yield from _endpoints_exist(declaration, nodes, interfaces, suggestions)
-            case NodeDeclaration():
+            case ast.NodeDeclaration():
                 yield from _implements(declaration, nodes, interfaces, suggestions)
                 yield from _interface_types_agree(declaration, interfaces)
-            case InterfaceDeclaration():
+            case ast.InterfaceDeclaration():
                 pass
             case _:
                 assert_never(declaration)
 
 
-def name_length(name: Name) -> Iterator[Diagnostic]:
+def name_length(name: ast.Name) -> Iterator[Diagnostic]:
     if len(name.text) > NAME_CHARACTERS_MAX:
         yield error(
             Rule.NAME_TOO_LONG,
@@ -69,21 +57,21 @@ def name_length(name: Name) -> Iterator[Diagnostic]:
         )
 
 
-def kind_word(declaration: Declaration) -> str:
+def kind_word(declaration: ast.Declaration) -> str:
     """The word that starts this kind of declaration."""
     match declaration:
-        case InterfaceDeclaration():
+        case ast.InterfaceDeclaration():
             return "interface"
-        case NodeDeclaration():
+        case ast.NodeDeclaration():
             return "node"
-        case EdgeDeclaration():
+        case ast.EdgeDeclaration():
             return "edge"
         case _:
             assert_never(declaration)
 
 
-def _names_are_unique(declarations: Iterable[Declaration]) -> Iterator[Diagnostic]:
-    first: dict[tuple[str, str], Name] = {}
+def _names_are_unique(declarations: Iterable[ast.Declaration]) -> Iterator[Diagnostic]:
+    first: dict[tuple[str, str], ast.Name] = {}
     for declaration in declarations:
         kind, name = kind_word(declaration), declaration.name
         earlier = first.setdefault((kind, name.text.casefold()), name)
@@ -107,7 +95,7 @@ def _names_are_unique(declarations: Iterable[Declaration]) -> Iterator[Diagnosti
 
 
 def _endpoints_exist(
-    edge: EdgeDeclaration,
+    edge: ast.EdgeDeclaration,
     nodes: Collection[str],
     interfaces: Collection[str],
     suggestions: Suggestions,
@@ -128,7 +116,7 @@ def _endpoints_exist(
 
 
 def _implements(
-    node: NodeDeclaration,
+    node: ast.NodeDeclaration,
     nodes: Collection[str],
     interfaces: Collection[str],
     suggestions: Suggestions,
@@ -157,7 +145,7 @@ def _implements(
         seen.add(name.text)
 
 
-def _differs_in_case(promised: Name, similar: str, interface: Name) -> Diagnostic:
+def _differs_in_case(promised: ast.Name, similar: str, interface: ast.Name) -> Diagnostic:
     return error(
         Rule.PROPERTY_NAME_CASE,
         interface.span,
@@ -168,14 +156,14 @@ def _differs_in_case(promised: Name, similar: str, interface: Name) -> Diagnosti
 
 
 def _interface_types_agree(
-    node: NodeDeclaration, interfaces: Mapping[str, InterfaceDeclaration]
+    node: ast.NodeDeclaration, interfaces: Mapping[str, ast.InterfaceDeclaration]
 ) -> Iterator[Diagnostic]:
-    held = {each.name.text: (each, node.name.text) for each in reversed(properties_of(node))}
+    held = {each.name.text: (each, node.name.text) for each in reversed(ast.properties_of(node))}
     own = frozenset(held)
     folded = {each.casefold(): each for each in held}
     for name in node.implements:
         interface = interfaces.get(name.text)
-        for promised in properties_of(interface) if interface is not None else ():
+        for promised in ast.properties_of(interface) if interface is not None else ():
             similar = folded.setdefault(promised.name.text.casefold(), promised.name.text)
             if similar != promised.name.text:
                 yield _differs_in_case(promised.name, similar, name)
@@ -200,9 +188,9 @@ _RESERVED: Final = frozenset(LANCE_COLUMNS)
 _SYSTEM: Final = frozenset(SYSTEM_COLUMNS)
 
 
-def check_properties(declaration: Declaration) -> Iterator[Diagnostic]:
-    first: dict[str, Name] = {}
-    for each in properties_of(declaration):
+def check_properties(declaration: ast.Declaration) -> Iterator[Diagnostic]:
+    first: dict[str, ast.Name] = {}
+    for each in ast.properties_of(declaration):
         name = each.name
         folded = name.text.casefold()
         earlier = first.setdefault(folded, name)
@@ -216,13 +204,13 @@ def check_properties(declaration: Declaration) -> Iterator[Diagnostic]:
                 f"the property name `{name.text}` is reserved",
                 "every type has its own `id` (edges also `src`, `dst`); choose another name",
             )
-        if isinstance(each.type.core, EnumOf):
+        if isinstance(each.type.core, ast.EnumOf):
             yield from _enum_values(each.type.core)
         elif resolve_type(each.type) is None:
             yield from _explain_type(each.type.core)
 
 
-def _repeated(name: Name, earlier: Name) -> Diagnostic:
+def _repeated(name: ast.Name, earlier: ast.Name) -> Diagnostic:
     if earlier.text == name.text:
         return error(
             Rule.DUPLICATE_PROPERTY,
@@ -239,17 +227,17 @@ def _repeated(name: Name, earlier: Name) -> Diagnostic:
     )
 
 
-def _explain_type(core: BaseType | ListOf) -> Iterator[Diagnostic]:
+def _explain_type(core: ast.BaseType | ast.ListOf) -> Iterator[Diagnostic]:
     match core:
-        case BaseType():
+        case ast.BaseType():
             yield from _explain_base(core)
-        case ListOf():
+        case ast.ListOf():
             yield from _explain_item(core.item)
         case _:
             assert_never(core)
 
 
-def _explain_base(base: BaseType) -> Iterator[Diagnostic]:
+def _explain_base(base: ast.BaseType) -> Iterator[Diagnostic]:
     if base.name == VECTOR:
         yield _vector_size(base)
     elif base.name not in BASE_TYPE_NAMES:
@@ -268,7 +256,7 @@ def _explain_base(base: BaseType) -> Iterator[Diagnostic]:
         )
 
 
-def _vector_size(base: BaseType) -> Diagnostic:
+def _vector_size(base: ast.BaseType) -> Diagnostic:
     if base.size is None:
         return error(
             Rule.VECTOR_SIZE, base.span, "`Vector` needs a size", "write it as `Vector(768)`"
@@ -282,8 +270,8 @@ def _vector_size(base: BaseType) -> Diagnostic:
     )
 
 
-def _explain_item(item: BaseType) -> Iterator[Diagnostic]:
-    resolved = resolve_type(TypeExpression(core=item, nullable=False))
+def _explain_item(item: ast.BaseType) -> Iterator[Diagnostic]:
+    resolved = resolve_type(ast.TypeExpression(core=item, nullable=False))
     if resolved is None:
         yield from _explain_base(item)
         return
@@ -296,7 +284,7 @@ def _explain_item(item: BaseType) -> Iterator[Diagnostic]:
     )
 
 
-def _enum_values(core: EnumOf) -> Iterator[Diagnostic]:
+def _enum_values(core: ast.EnumOf) -> Iterator[Diagnostic]:
     seen: set[str] = set()
     for value in core.values:
         yield from name_length(value)

@@ -19,13 +19,8 @@ import pyarrow as pa
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.names import ID_COLUMN
-from omnigraph.storage.indexes.segments import (
-    PARTITIONS_MAX,
-    are_trusted,
-    is_built_for_tokens,
-    partitions_of,
-)
-from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.indexes import segments
+from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 
 if TYPE_CHECKING:
@@ -56,7 +51,7 @@ _SLACK: Final = 16
 """More neighbours than asked for: Lance compares in 32 bits, and ties are decided elsewhere."""
 
 
-class Wanted(StrEnum):
+class WordOrder(StrEnum):
     """How the words of a query must be held."""
 
     ANY = "any"
@@ -69,7 +64,7 @@ class TextQuestion:
 
     column: str
     words: tuple[str, ...]
-    wanted: Wanted
+    wanted: WordOrder
     edits: int = 0
 
 
@@ -91,13 +86,17 @@ def text_hits(
     """
     if not _can_be_asked(question):
         return None
-    dataset = kept_open(root, entry)
+    dataset = cached_dataset(root, entry)
     with translated(root, f"search {question.column} of {entry.table_key}"):
         index = _index_of(dataset, question.column, _TEXT_KIND)
-        if index is None or not is_built_for_tokens(index.details):
+        if index is None or not segments.is_built_for_tokens(index.details):
             return None
         known = {each for segment in index.segments for each in segment.fragment_ids}
-        unseen = [each for each in dataset.get_fragments() if each.fragment_id not in known]
+        unseen = [
+            get_fragment
+            for get_fragment in dataset.get_fragments()
+            if get_fragment.fragment_id not in known
+        ]
         unseen_rows = sum(int(each.metadata.num_rows) for each in unseen)
         if unseen_rows > most:
             return None
@@ -112,7 +111,7 @@ def text_hits(
 
 
 def _can_be_asked(question: TextQuestion) -> bool:
-    if not 0 < len(question.words) <= _WORDS_MAX or not are_trusted(question.words):
+    if not 0 < len(question.words) <= _WORDS_MAX or not segments.are_trusted(question.words):
         return False
     least = _FUZZY_LETTERS_MIN * question.edits
     return question.edits == 0 or all(
@@ -141,9 +140,9 @@ def _found(dataset: LanceDataset, question: TextQuestion, most: int) -> pa.Table
 def _query(question: TextQuestion) -> MatchQuery | PhraseQuery:
     text = " ".join(question.words)
     match question.wanted:
-        case Wanted.ALL_IN_ORDER if len(question.words) > 1:
+        case WordOrder.ALL_IN_ORDER if len(question.words) > 1:
             return PhraseQuery(text, question.column)
-        case Wanted.ANY | Wanted.ALL_IN_ORDER:
+        case WordOrder.ANY | WordOrder.ALL_IN_ORDER:
             return MatchQuery(
                 text,
                 question.column,
@@ -161,10 +160,14 @@ def rows_of_fragments(
     """Stream rows of some fragments, with `_rowid`."""
     if not fragments:
         return
-    dataset = kept_open(root, entry)
+    dataset = cached_dataset(root, entry)
     wanted = set(fragments)
     with translated(root, f"read {entry.table_key}"):
-        chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
+        chosen = [
+            get_fragment
+            for get_fragment in dataset.get_fragments()
+            if get_fragment.fragment_id in wanted
+        ]
         scanner = dataset.scanner(columns=list(columns), fragments=chosen, with_row_id=True)
         yield from scanner.to_batches()
 
@@ -192,7 +195,7 @@ def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table
 
     Also None if fewer than asked for were found, which only a look at every row can explain.
     """
-    dataset = kept_open(root, entry)
+    dataset = cached_dataset(root, entry)
     with translated(root, f"search {question.column} of {entry.table_key}"):
         index = _index_of(dataset, question.column, _VECTOR_KIND)
         if index is None or str(index.details.get("metric_type", "")).lower() != question.metric:
@@ -204,9 +207,9 @@ def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table
 
 def _probes(dataset: LanceDataset, question: VectorQuestion, rows: int) -> int:
     """How many parts of the index to look into: so many that twice as many change little."""
-    partitions = partitions_of(rows)
+    partitions = segments.partitions_of(rows)
     if rows * len(question.query) <= _NUMBERS_AT_ONCE:
-        return PARTITIONS_MAX
+        return segments.PARTITIONS_MAX
     # Few neighbours can stay the same by chance, many cannot.
     wide = replace(question, count=max(question.count, _COMPARED_MIN))
     probes, before = max(1, partitions // _FIRST_SHARE), set[int]()
@@ -215,7 +218,7 @@ def _probes(dataset: LanceDataset, question: VectorQuestion, rows: int) -> int:
         if before and len(found - before) <= len(found) // _CHANGED_SHARE:
             return probes
         before, probes = found, probes * 2
-    return PARTITIONS_MAX
+    return segments.PARTITIONS_MAX
 
 
 def _neighbours(
@@ -223,7 +226,7 @@ def _neighbours(
     question: VectorQuestion,
     probes: int,
     *,
-    most: int = PARTITIONS_MAX,
+    most: int = segments.PARTITIONS_MAX,
     columns: Sequence[str] = (),
 ) -> pa.Table:
     scanner = dataset.scanner(
@@ -251,7 +254,7 @@ _ROW_ID: Final = "_rowid"
 
 def unfound_rows(root: Root, entry: TableEntry, *, rows: int) -> Mapping[str, int]:
     """How many of some rows, spread over the table, each index that finds values does not find."""
-    dataset = kept_open(root, entry)
+    dataset = cached_dataset(root, entry)
     with translated(root, f"compare the indexes of {entry.table_key} with its rows"):
         missing: dict[str, int] = {}
         for index in dataset.describe_indices():

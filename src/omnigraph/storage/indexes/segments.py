@@ -246,7 +246,11 @@ def _refuse_doubtful_texts(dataset: LanceDataset, task: IndexTask) -> None:
         return
     column = task.wish.column
     wanted = set(task.fragments)
-    fragments = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
+    fragments = [
+        get_fragment
+        for get_fragment in dataset.get_fragments()
+        if get_fragment.fragment_id in wanted
+    ]
     for batch in dataset.scanner(columns=[column], fragments=fragments).to_batches():
         text = first_doubtful(batch.column(column))
         if text is not None:
@@ -285,7 +289,7 @@ def stage_indexes(
             older = _older_segments(built.get(name), details=new[0].index_details)
             covered = set[int]().union(*(set(each.fragment_ids) for each in new))
             joined = [old for old in older if (set(old.fragment_ids) & present) - covered] + new
-            added.append(joined[0] if len(joined) == 1 else _merged(base, joined))
+            added.append(joined[0] if len(joined) == 1 else _merge(base, joined))
             removed += older
     return StagedChange(
         entry=entry,
@@ -298,7 +302,7 @@ def stage_indexes(
     )
 
 
-def _merged(base: LanceDataset, segments: list[Segment]) -> Segment:
+def _merge(base: LanceDataset, segments: list[Segment]) -> Segment:
     return base.merge_existing_index_segments(segments)
 
 
@@ -340,9 +344,9 @@ def _is_damaged(index: IndexDescription, damaged: frozenset[str]) -> bool:
 
 def _rows_in(dataset: LanceDataset, fragments: set[int]) -> int:
     return sum(
-        int(each.metadata.num_rows)
-        for each in dataset.get_fragments()
-        if each.fragment_id in fragments
+        int(get_fragment.metadata.num_rows)
+        for get_fragment in dataset.get_fragments()
+        if get_fragment.fragment_id in fragments
     )
 
 
@@ -413,15 +417,15 @@ def _older_segments(
         return []
     return [
         Segment(
-            uuid=str(each.uuid),
+            uuid=str(segment.uuid),
             name=built.name,
             fields=list(built.fields),
-            dataset_version=each.dataset_version_at_last_update,
-            fragment_ids=each.fragment_ids,
-            index_version=each.index_version,
-            created_at=each.created_at,
-            base_id=each.base_id,
+            dataset_version=segment.dataset_version_at_last_update,
+            fragment_ids=segment.fragment_ids,
+            index_version=segment.index_version,
+            created_at=segment.created_at,
+            base_id=segment.base_id,
             index_details=details,
         )
-        for each in built.segments
+        for segment in built.segments
     ]

@@ -33,16 +33,13 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.lance.datasets import open_dataset
 from omnigraph.storage.objects.documents import MALFORMED, digest_of, parsed
-from omnigraph.storage.objects.location import Scheme, Verify, stored_path
-from omnigraph.storage.objects.lru_cache import UsedLast
+from omnigraph.storage.objects.location import Root, Scheme, Verify, stored_path
+from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.objects.store import ENTITY_TAG, stored_objects
-from omnigraph.storage.snapshot import ChecksumRef
+from omnigraph.storage.snapshot import ChecksumRef, TableEntry
 
 if TYPE_CHECKING:
     from lance import LanceDataset
-
-    from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.snapshot import TableEntry
 
 
 BLOCK: Final = 32
@@ -102,8 +99,8 @@ def _checksum(fork: object, size: object, digest: object) -> FileChecksum:
     raise TypeError(f"a checksum is {(fork, size, digest)!r:.80}")
 
 
-_LISTS: Final[UsedLast[ChecksumList]] = UsedLast(_LISTS_KEPT)
-_COMPLETE: Final[UsedLast[Mapping[str, FileChecksum]]] = UsedLast(_COMPLETE_KEPT)
+_LISTS: Final[LruCache[ChecksumList]] = LruCache(_LISTS_KEPT)
+_COMPLETE: Final[LruCache[Mapping[str, FileChecksum]]] = LruCache(_COMPLETE_KEPT)
 
 
 def read_list(root: Root, location: str, ref: ChecksumRef) -> ChecksumList | None:
@@ -247,9 +244,9 @@ def _damaged_list(root: Root, path: str, found: str) -> DamagedGraphError:
 _VERSIONS_KEPT: Final = 4096
 _FILES_KEPT: Final = 1 << 16
 
-_VERSIONS: Final[UsedLast[ChecksumRef]] = UsedLast(_VERSIONS_KEPT)
+_VERSIONS: Final[LruCache[ChecksumRef]] = LruCache(_VERSIONS_KEPT)
 """Versions of which every file that was to be compared was found as published."""
-_FILES: Final[UsedLast[tuple[int, int, int]]] = UsedLast(_FILES_KEPT)
+_FILES: Final[LruCache[tuple[int, int, int]]] = LruCache(_FILES_KEPT)
 """Files that were compared: their inodes, sizes and times of change."""
 
 

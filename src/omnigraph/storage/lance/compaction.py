@@ -24,14 +24,8 @@ from lance.blob import BlobType
 from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from omnigraph.failpoints import reach
+from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import damaged_indexes
-from omnigraph.storage.lance.datasets import (
-    Made,
-    is_lost_or_unknown,
-    made_at,
-    open_dataset,
-    translated,
-)
 from omnigraph.storage.lance.tables import open_pinned
 
 if TYPE_CHECKING:
@@ -177,12 +171,14 @@ def plan_compaction(
     along how much they read at once, so that one needs as little memory as another.
     """
     dataset = open_pinned(root, entry)
-    with translated(root, f"plan the compaction of {entry.table_key}"):
+    with datasets.translated(root, f"plan the compaction of {entry.table_key}"):
         if damaged_indexes(root, entry):
             return CompactionPlan(entry=entry, tasks=(), is_held_up=True)
         tasks = _tasks(dataset, options or {})
         spared = frozenset().union(*dead_entries(dataset).values())
-        touched = {each["id"] for task in tasks for each in json.loads(task)["task"]["fragments"]}
+        touched = {
+            fragment["id"] for task in tasks for fragment in json.loads(task)["task"]["fragments"]
+        }
         if not touched & spared:
             return CompactionPlan(entry=entry, tasks=tasks)
         rest = _tasks(dataset, {**(options or {}), "excluded_fragment_ids": sorted(spared)})
@@ -200,27 +196,27 @@ def _tasks(dataset: LanceDataset, options: dict[str, Any]) -> tuple[str, ...]:
 def execute_task(root: Root, work: CompactionWork) -> str:
     """Write the new files of one task; returns its result."""
     dataset = open_pinned(root, work.entry)
-    with translated(root, f"compact {work.entry.table_key}"):
+    with datasets.translated(root, f"compact {work.entry.table_key}"):
         restored: Any = cast("Any", CompactionTask).from_json(work.task)
         return str(restored.execute(dataset).json())
 
 
-def commit_rewrite(root: Root, staged: StagedRewrite) -> Made | None:
+def commit_rewrite(root: Root, staged: StagedRewrite) -> datasets.NewVersion | None:
     """Commit on top of the pin; the version made, None if it landed elsewhere or was refused."""
     entry = staged.entry
-    handle = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
+    handle = datasets.open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
     if handle is None or handle.latest_version != entry.version:
         return None
     reach("optimize.pre_reserve")
-    with translated(root, f"commit the compaction of {entry.table_key}"):
+    with datasets.translated(root, f"commit the compaction of {entry.table_key}"):
         try:
             read = cast("Any", RewriteResult).from_json
-            Compaction.commit(handle, [read(each) for each in staged.results])
+            Compaction.commit(handle, [read(result) for result in staged.results])
         except OSError as error:
-            if is_lost_or_unknown(error):
+            if datasets.is_lost_or_unknown(error):
                 return None
             raise
-    made = Made(int(handle.version), made_at(handle))
+    made = datasets.NewVersion(int(handle.version), datasets.made_at(handle))
     reach("mutation.post_table_commit")
     return made if made.version == entry.version + VERSIONS_OF_A_REWRITE else None
 

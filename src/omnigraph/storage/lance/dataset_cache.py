@@ -18,7 +18,7 @@ from omnigraph.storage.lance.base_paths import below_root, names_former_root
 from omnigraph.storage.lance.checksums import verify_table
 from omnigraph.storage.lance.datasets import dataset_uri, is_not_found, made_at, translated
 from omnigraph.storage.lance.tables import open_pinned, streamed
-from omnigraph.storage.objects.lru_cache import UsedLast
+from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.objects.s3_options import for_one_request
 
@@ -35,7 +35,7 @@ _METADATA_BYTES_KEPT: Final = 16 << 20
 _TABLES_KEPT: Final = 24
 
 
-_KEPT: Final[UsedLast[LanceDataset]] = UsedLast(_TABLES_KEPT)
+_KEPT: Final[LruCache[LanceDataset]] = LruCache(_TABLES_KEPT)
 
 
 def _session() -> Any:
@@ -45,7 +45,7 @@ def _session() -> Any:
     )
 
 
-def kept_open(root: Root, entry: TableEntry) -> LanceDataset:
+def cached_dataset(root: Root, entry: TableEntry) -> LanceDataset:
     """The table exactly as the snapshot pins it, opened once."""
     use_storage()
     if entry.made_at is None:
@@ -53,7 +53,7 @@ def kept_open(root: Root, entry: TableEntry) -> LanceDataset:
     key = _key(root, entry, entry.version, entry.made_at)
     found = _KEPT.get(key)
     if found is None:
-        found = _opened(root, entry)
+        found = _open(root, entry)
         _KEPT.keep(key, found)
     return found
 
@@ -73,7 +73,7 @@ def _key(root: Root, entry: TableEntry, version: int, made: str) -> Hashable:
     return (root.uri, root.verify, options, entry.location, entry.fork, version, made)
 
 
-def _opened(root: Root, entry: TableEntry) -> LanceDataset:
+def _open(root: Root, entry: TableEntry) -> LanceDataset:
     verify_table(root, entry, with_indexes=True)
     session = _session()
     try:
@@ -97,4 +97,4 @@ def look_up(
     root: Root, entry: TableEntry, columns: Sequence[str], where: str | None
 ) -> pa.RecordBatchReader:
     """Stream some columns of the rows that satisfy a filter."""
-    return streamed(root, entry, kept_open(root, entry), columns=list(columns), where=where)
+    return streamed(root, entry, cached_dataset(root, entry), columns=list(columns), where=where)

@@ -36,11 +36,11 @@ from omnigraph.storage.objects.failures import (
     unavailable,
     was_silent,
 )
-from omnigraph.storage.objects.location import Scheme, stored_path
-from omnigraph.storage.objects.lru_cache import UsedLast
+from omnigraph.storage.objects.location import Root, Scheme, stored_path
+from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.objects.s3_options import RETRY_SECONDS, TIMEOUT, for_one_request, seconds
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.objects.store import Objects, StoredObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,14 +48,11 @@ if TYPE_CHECKING:
     from lance import LanceDataset
     from lance.dataset import Branch
 
-    from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.objects.store import Objects
-
 
 _BUCKETS_KEPT: Final = 16
 _MANIFEST_BYTES_KEPT: Final = 16 << 20
 
-_KEPT: Final[UsedLast[LanceDataset]] = UsedLast(_BUCKETS_KEPT)
+_KEPT: Final[LruCache[LanceDataset]] = LruCache(_BUCKETS_KEPT)
 """One handle per session, bucket and credentials, so that its client stays."""
 
 
@@ -150,7 +147,7 @@ _LOST_OR_UNKNOWN: Final = (
 )
 
 
-class Made(NamedTuple):
+class NewVersion(NamedTuple):
     """A version that was made just now."""
 
     version: int

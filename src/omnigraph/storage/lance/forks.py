@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from omnigraph.storage.lance.datasets import is_not_found, lance_branches, open_dataset, translated
 from omnigraph.storage.objects.containment import require_tree_inside
-from omnigraph.storage.snapshot import Pin
+from omnigraph.storage.snapshot import Pin, TableEntry
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.snapshot import TableEntry
 
 
 def fork_table(

@@ -23,15 +23,8 @@ import pyarrow.types as pat
 
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import verify_table
-from omnigraph.storage.lance.datasets import (
-    Caches,
-    create_dataset,
-    creator_of,
-    made_at,
-    open_dataset,
-    translated,
-)
 from omnigraph.storage.objects.containment import require_tree_inside
 
 if TYPE_CHECKING:
@@ -67,9 +60,9 @@ class TableHealth:
 
 def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: str) -> int:
     """Create an empty table as its first version, which must be ours."""
-    create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
-    dataset = open_dataset(root, location)
-    if dataset is None or dataset.version != 1 or creator_of(dataset) != operation_id:
+    datasets.create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+    dataset = datasets.open_dataset(root, location)
+    if dataset is None or dataset.version != 1 or datasets.creator_of(dataset) != operation_id:
         raise ConflictError(
             f"{root.child(location)} was created concurrently by another process",
             next_step="Run it again when the other writer has finished.",
@@ -81,7 +74,7 @@ def adopt_or_create_table(
     root: Root, location: str, schema: pa.Schema, *, operation_id: str
 ) -> None:
     """The same at a path of the operation's own, where an earlier attempt of it may have been."""
-    dataset = open_dataset(root, location)
+    dataset = datasets.open_dataset(root, location)
     if dataset is None:
         create_table(root, location, schema, operation_id=operation_id)
 
@@ -98,10 +91,16 @@ def open_pinned(root: Root, entry: TableEntry, *, with_indexes: bool = False) ->
 
 def open_unverified(root: Root, entry: TableEntry) -> LanceDataset:
     """The same for reports, which must not fail because of a file that they do not read."""
-    dataset = open_dataset(
-        root, entry.location, fork=entry.fork, version=entry.version, caches=Caches.OF_ITS_OWN
+    dataset = datasets.open_dataset(
+        root,
+        entry.location,
+        fork=entry.fork,
+        version=entry.version,
+        caches=datasets.Caches.OF_ITS_OWN,
     )
-    if dataset is None or (entry.made_at is not None and made_at(dataset) != entry.made_at):
+    if dataset is None or (
+        entry.made_at is not None and datasets.made_at(dataset) != entry.made_at
+    ):
         raise DamagedGraphError(
             f"{entry.table_key} is published at version {entry.version} of {entry.location}, "
             "but that version is gone",
@@ -165,13 +164,13 @@ def streamed(
 ) -> pa.RecordBatchReader:
     """A scan whose errors are ours, also those that come while its rows are read."""
     action = f"read {entry.table_key}"
-    with translated(root, action):
+    with datasets.translated(root, action):
         reader = dataset.scanner(
             columns=columns, filter=where, blob_handling="all_binary" if blob_bytes else None
         ).to_reader()
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with translated(root, action):
+        with datasets.translated(root, action):
             yield from reader
 
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
@@ -180,7 +179,7 @@ def streamed(
 def whole_rows(root: Root, entry: TableEntry, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Stream a table's rows at its pin with everything in them: blobs come as their bytes."""
     dataset = open_pinned(root, entry)
-    with translated(root, f"read {entry.table_key}"):
+    with datasets.translated(root, f"read {entry.table_key}"):
         scanner = dataset.scanner(
             blob_handling="all_binary", batch_size=batch_rows, batch_readahead=1
         )
@@ -191,7 +190,7 @@ def orphan_files(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
     """Data files that no version of the table names, with their sizes."""
     dataset = open_pinned(root, entry)
     require_tree_inside(root, entry.location)  # Lance lists the forks as well
-    with translated(root, f"list the files of {entry.table_key}"):
+    with datasets.translated(root, f"list the files of {entry.table_key}"):
         known: set[str] = set()
         for batch in dataset.tracked_files():
             known.update(batch.column("path").to_pylist())
@@ -205,7 +204,7 @@ def orphan_files(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
 
 def table_health(root: Root, entry: TableEntry) -> TableHealth:
     dataset = open_unverified(root, entry)
-    with translated(root, f"inspect {entry.table_key}"):
+    with datasets.translated(root, f"inspect {entry.table_key}"):
         fragments = [fragment.metadata for fragment in dataset.get_fragments()]
         return TableHealth(
             fragments=len(fragments),
@@ -260,7 +259,7 @@ def plan_scan(
         InvalidInputError: the filter or a column means nothing for this table.
     """
     dataset = open_pinned(root, entry)
-    with translated(root, f"plan a scan of {entry.table_key}"):
+    with datasets.translated(root, f"plan a scan of {entry.table_key}"):
         fragments = dataset.get_fragments()
         try:
             # One fragment is enough to plan for; with many, planning would cost as many times more.
@@ -273,8 +272,8 @@ def plan_scan(
         return PlannedScan(
             schema=scanner.projected_schema,
             fragments=tuple(
-                FragmentSize(fragment_id=each.fragment_id, rows=each.metadata.num_rows)
-                for each in fragments
+                FragmentSize(fragment_id=fragment.fragment_id, rows=fragment.metadata.num_rows)
+                for fragment in fragments
             ),
         )
 
@@ -285,9 +284,9 @@ def grouped(fragments: Iterable[FragmentSize], *, rows_max: int) -> tuple[tuple[
     A fragment of `rows_max` rows or more is a group of its own. The others are dealt out, largest
     first, each to the group that has the least, so no group is twice as large as `rows_max`.
     """
-    sizes = [(each.rows + _FRAGMENT_ROWS, each.fragment_id) for each in fragments]
+    sizes = [(fragment.rows + _FRAGMENT_ROWS, fragment.fragment_id) for fragment in fragments]
     large = [fragment_id for work, fragment_id in sizes if work >= rows_max]
-    small = sorted((each for each in sizes if each[0] < rows_max), reverse=True)
+    small = sorted((siz for siz in sizes if siz[0] < rows_max), reverse=True)
     count = -(-sum(work for work, _ in small) // rows_max)
     loads = [(0, number) for number in range(count)]
     heapify(loads)
@@ -297,7 +296,7 @@ def grouped(fragments: Iterable[FragmentSize], *, rows_max: int) -> tuple[tuple[
         groups[number].append(fragment_id)
         heapreplace(loads, (load + work, number))
     return tuple(
-        sorted([*((each,) for each in large), *(tuple(sorted(each)) for each in groups if each)])
+        sorted([*((each,) for each in large), *(tuple(sorted(group)) for group in groups if group)])
     )
 
 
@@ -311,7 +310,7 @@ def scan_fragments(
 ) -> Iterator[pa.RecordBatch]:
     """Stream the rows of some fragments of a table at its pin."""
     dataset = open_pinned(root, entry, with_indexes=where is not None)
-    with translated(root, f"read {entry.table_key}"):
+    with datasets.translated(root, f"read {entry.table_key}"):
         fragments = [_fragment(dataset, each) for each in fragment_ids]
         yield from _scanner(dataset, fragments, columns=columns, where=where).to_batches()
 

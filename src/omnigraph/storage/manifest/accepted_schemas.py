@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
@@ -17,10 +17,7 @@ from omnigraph.failpoints import reach
 from omnigraph.storage.objects.documents import parsed
 from omnigraph.storage.objects.durability import sync
 from omnigraph.storage.objects.location import Scheme
-from omnigraph.storage.objects.store import Put, read_all
-
-if TYPE_CHECKING:
-    from omnigraph.storage.objects.store import Objects
+from omnigraph.storage.objects.store import Objects, Put, read_all
 
 _AT_ROOT: Final = (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE)
 

@@ -26,31 +26,15 @@ from omnigraph.display.cells import Moment
 from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.lance.datasets import (
-    cleans_by_itself,
-    create_dataset,
-    open_dataset,
-    translated,
-    without_cleanup,
-)
+from omnigraph.storage import manifest_rows
+from omnigraph.storage.lance import datasets
 from omnigraph.storage.manifest.retention import Line, Removal, remove_versions, versions_of
-from omnigraph.storage.manifest_rows import (
-    GraphCommit,
-    GraphHead,
-    ManifestRow,
-    Operation,
-    Outcome,
-    SchemaChange,
-    paths_in,
-)
 from omnigraph.storage.objects.documents import MALFORMED, digest_of_values, parsed
-from omnigraph.storage.objects.location import stored_path
+from omnigraph.storage.objects.location import Root, stored_path
 from omnigraph.storage.objects.store import stored_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from omnigraph.storage.objects.location import Root
 
 
 _UTC_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
@@ -140,26 +124,28 @@ class RecoveryListing(Listing[Recovery]):
 def create_history(root: Root, *, operation_id: str) -> None:
     """Create the empty history tables."""
     for location, schema in _SHAPES.items():
-        create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+        datasets.create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
 
 
 def ensure_history(root: Root, *, operation_id: str) -> None:
     """Give older history tables the columns of today, and create missing ones."""
     for location, schema in _SHAPES.items():
-        dataset = open_dataset(root, location)
+        dataset = datasets.open_dataset(root, location)
         if dataset is None:
-            create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+            datasets.create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
             continue
         missing = [field for field in schema if field.name not in dataset.schema.names]
         if missing:
-            with translated(root, f"add columns to {location}"):
+            with datasets.translated(root, f"add columns to {location}"):
                 dataset.add_columns(pa.schema(missing))
-        if cleans_by_itself(dataset):
-            with translated(root, f"switch off the automatic cleanup of {location}"):
-                LanceDataset.commit(dataset, without_cleanup(dataset), read_version=dataset.version)
+        if datasets.cleans_by_itself(dataset):
+            with datasets.translated(root, f"switch off the automatic cleanup of {location}"):
+                LanceDataset.commit(
+                    dataset, datasets.without_cleanup(dataset), read_version=dataset.version
+                )
 
 
-def record_commits(root: Root, commits: Sequence[GraphCommit]) -> None:
+def record_commits(root: Root, commits: Sequence[manifest_rows.GraphCommit]) -> None:
     """Add commits and their actors; those already there stay as they are."""
     _add(
         root,
@@ -200,14 +186,14 @@ def record_recovery(root: Root, recovery: Recovery) -> None:
     _add(root, names.RECOVERIES, "operation_id", [row])
 
 
-def find_published(root: Root, operation_id: str) -> tuple[Operation, ...]:
+def find_published(root: Root, operation_id: str) -> tuple[manifest_rows.Operation, ...]:
     """The decisions about an operation whose commits moved here, one per branch that made it."""
-    rows = _rows(root, names.COMMITS, where=f"operation_id = {_quoted(operation_id)}")
+    rows = _rows(root, names.COMMITS, where=f"operation_id = {_quote(operation_id)}")
     return tuple(
-        Operation(
+        manifest_rows.Operation(
             operation_id=operation_id,
             branch=row["graph_branch"],
-            outcome=Outcome.PUBLISHED,
+            outcome=manifest_rows.Outcome.PUBLISHED,
             decided_by=names.COMMITS,
             decided_at=row["created_at"].isoformat(),
             commit_id=row["graph_commit_id"],
@@ -216,7 +202,7 @@ def find_published(root: Root, operation_id: str) -> tuple[Operation, ...]:
     )
 
 
-def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
+def recorded_commits(root: Root) -> tuple[manifest_rows.GraphCommit, ...]:
     """Every commit that moved here, each once, in the order of manifest versions."""
     actors = {row["graph_commit_id"]: row["actor_id"] for row in _rows(root, names.COMMIT_ACTORS)}
     rows = _rows(root, names.COMMITS)
@@ -225,7 +211,9 @@ def recorded_commits(root: Root) -> tuple[GraphCommit, ...]:
             row["graph_commit_id"]: _commit(row, actors.get(row["graph_commit_id"], ""))
             for row in rows
         }
-        paths = [(commit, path) for commit in commits.values() for path in paths_in(commit)]
+        paths = [
+            (commit, path) for commit in commits.values() for path in manifest_rows.paths_in(commit)
+        ]
     except MALFORMED as error:
         raise _not_understood(root, names.COMMITS, error) from error
     for commit, path in paths:
@@ -243,9 +231,9 @@ def recorded_recoveries(root: Root) -> Listing[Recovery]:
     return RecoveryListing(sorted(recoveries.values(), key=lambda recovery: recovery.recovered_at))
 
 
-def _commit(row: Mapping[str, Any], actor: str) -> GraphCommit:
+def _commit(row: Mapping[str, Any], actor: str) -> manifest_rows.GraphCommit:
     change = row.get("schema_change")
-    return GraphCommit(
+    return manifest_rows.GraphCommit(
         commit_id=row["graph_commit_id"],
         branch=row.get("graph_branch"),
         operation_id=row.get("operation_id") or "",
@@ -256,7 +244,7 @@ def _commit(row: Mapping[str, Any], actor: str) -> GraphCommit:
         resolution=row.get("resolution"),
         manifest_version=row["manifest_version"],
         tables=tuple(tuple(table) for table in parsed(row.get("tables") or "[]")),
-        schema_change=SchemaChange.from_json(change) if change else None,
+        schema_change=manifest_rows.SchemaChange.from_json(change) if change else None,
     )
 
 
@@ -282,7 +270,7 @@ def _not_understood(root: Root, location: str, error: Exception) -> DamagedGraph
 def compact_history(root: Root) -> None:
     """Compact the files of the history; a lost race with an addition is ignored."""
     for location in HISTORY:
-        dataset = open_dataset(root, location)
+        dataset = datasets.open_dataset(root, location)
         if dataset is None or len(dataset.get_fragments()) < _FRAGMENTS_WORTH_COMPACTING:
             continue
         with suppress(OSError):
@@ -297,7 +285,7 @@ def forget_old_history(root: Root, location: str) -> Removal:
 
 def newest_commit(root: Root, *, branch: str | None) -> str | None:
     """The commit of the branch with the highest manifest version, or None without history."""
-    wanted = "graph_branch IS NULL" if branch is None else f"graph_branch = {_quoted(branch)}"
+    wanted = "graph_branch IS NULL" if branch is None else f"graph_branch = {_quote(branch)}"
     rows = _rows(root, names.COMMITS, where=wanted)
     newest = max(rows, key=lambda row: int(row["manifest_version"]), default=None)
     return None if newest is None else str(newest["graph_commit_id"])
@@ -305,7 +293,7 @@ def newest_commit(root: Root, *, branch: str | None) -> str | None:
 
 def _add(root: Root, location: str, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
     dataset = _existing(root, location)
-    with translated(root, f"add to {location}"):
+    with datasets.translated(root, f"add to {location}"):
         (
             dataset.merge_insert(key)
             .when_not_matched_insert_all()
@@ -318,11 +306,11 @@ def _add(root: Root, location: str, key: str, rows: Sequence[Mapping[str, Any]])
 
 
 def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[str, Any]]:
-    dataset = open_dataset(root, location)
+    dataset = datasets.open_dataset(root, location)
     if dataset is None:
         return []
     _require_columns(root, location, dataset)
-    with translated(root, f"read {location}"):
+    with datasets.translated(root, f"read {location}"):
         rows: list[dict[str, Any]] = dataset.to_table(filter=where).to_pylist()
     for row in rows:
         _require_digest(root, location, row)
@@ -332,7 +320,7 @@ def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[s
 def _require_columns(root: Root, location: str, dataset: LanceDataset) -> None:
     """Refuse a version file of another table: Lance takes its columns from what the file says."""
     required = {field.name for field in _SHAPES[location] if not field.nullable}
-    with translated(root, f"read {location}"):
+    with datasets.translated(root, f"read {location}"):
         missing = sorted(required.difference(dataset.schema.names))
     if missing:
         raise DamagedGraphError(
@@ -366,15 +354,15 @@ def _require_digest(root: Root, location: str, row: Mapping[str, Any]) -> None:
 
 
 def _existing(root: Root, location: str) -> LanceDataset:
-    dataset = open_dataset(root, location)
+    dataset = datasets.open_dataset(root, location)
     if dataset is None:
         ensure_history(root, operation_id=location)
-        dataset = open_dataset(root, location)
+        dataset = datasets.open_dataset(root, location)
     assert dataset is not None
     return dataset
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -393,10 +381,10 @@ class OldVersion:
     schema_hash: str
 
 
-def assumed_rows(root: Root, old: OldVersion) -> tuple[ManifestRow, ...]:
+def assumed_rows(root: Root, old: OldVersion) -> tuple[manifest_rows.ManifestRow, ...]:
     """The head of a version of a manifest that has none, and its commit if none was recorded."""
     commit = _newest(root, old)
-    head = GraphHead(
+    head = manifest_rows.GraphHead(
         branch=old.branch,
         sequence=old.version,
         commit_id=_UNRECORDED if commit is None else commit.commit_id,
@@ -406,7 +394,7 @@ def assumed_rows(root: Root, old: OldVersion) -> tuple[ManifestRow, ...]:
     )
     if commit is not None:
         return (head,)
-    unrecorded = GraphCommit(
+    unrecorded = manifest_rows.GraphCommit(
         commit_id=_UNRECORDED,
         branch=old.branch,
         operation_id="",
@@ -429,7 +417,7 @@ def schema_hash_at_root(root: Root) -> str:
         ) from error
 
 
-def _newest(root: Root, old: OldVersion) -> GraphCommit | None:
+def _newest(root: Root, old: OldVersion) -> manifest_rows.GraphCommit | None:
     """The commit that left the version: the branch's newest, else that of what it was made from."""
     commits = [row for row in recorded_commits(root) if row.manifest_version <= old.version]
     own = [commit for commit in commits if commit.branch == old.branch]

@@ -29,24 +29,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import BLOCK, lists_on_disk, place_of
-from omnigraph.storage.lance.datasets import (
-    is_moved,
-    lance_branches,
-    made_at,
-    open_dataset,
-    translated,
-)
 from omnigraph.storage.objects.containment import require_tree_inside
 from omnigraph.storage.objects.documents import MALFORMED, digest_of_values, parsed
 from omnigraph.storage.objects.durability import sync
-from omnigraph.storage.objects.location import stored_path
+from omnigraph.storage.objects.location import Root, stored_path
 from omnigraph.storage.objects.store import Objects, stored_objects
 
 if TYPE_CHECKING:
     from lance.lance import CleanupStats
 
-    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
 
@@ -90,7 +83,7 @@ def read_retention(objects: Objects) -> Retention:
             return Retention(entry=0, floors={})
         content = objects.read(names.retention_entry(number))
         if content is not None:
-            return Retention(entry=number, floors=_decoded(number, content))
+            return Retention(entry=number, floors=_decode(number, content))
 
 
 def raise_floors(objects: Objects, wanted: Mapping[Line, int]) -> Retention:
@@ -106,7 +99,7 @@ def raise_floors(objects: Objects, wanted: Mapping[Line, int]) -> Retention:
         if raised == now.floors:
             _forget_before(objects, now.entry)
             return now
-        objects.put_if_absent(names.retention_entry(now.entry + 1), _encoded(raised))
+        objects.put_if_absent(names.retention_entry(now.entry + 1), _encode(raised))
 
 
 def forget_lines(objects: Objects, lines: Collection[Line]) -> None:
@@ -116,7 +109,7 @@ def forget_lines(objects: Objects, lines: Collection[Line]) -> None:
         kept = {line: floor for line, floor in now.floors.items() if line not in lines}
         if kept == now.floors:
             return
-        objects.put_if_absent(names.retention_entry(now.entry + 1), _encoded(kept))
+        objects.put_if_absent(names.retention_entry(now.entry + 1), _encode(kept))
         _forget_before(objects, read_retention(objects).entry)
 
 
@@ -133,13 +126,13 @@ def _entries(objects: Objects) -> Mapping[str, int]:
     return {path: number for path, number in numbered if number is not None}
 
 
-def _encoded(floors: Mapping[Line, int]) -> bytes:
+def _encode(floors: Mapping[Line, int]) -> bytes:
     rows = [[line.location, line.fork, floor] for line, floor in floors.items()]
     rows.sort(key=lambda row: (row[0], row[1] or ""))
     return json.dumps({"floors": rows, "digest": digest_of_values(rows)}).encode()
 
 
-def _decoded(number: int, content: bytes) -> dict[Line, int]:
+def _decode(number: int, content: bytes) -> dict[Line, int]:
     try:
         fields = parsed(content)
         rows, digest = fields["floors"], fields.get("digest")
@@ -178,11 +171,11 @@ class Removal:
 
 def versions_of(root: Root, line: Line) -> tuple[int, ...]:
     """The versions that exist on a line, oldest first."""
-    dataset = open_dataset(root, line.location, fork=line.fork)
+    dataset = datasets.open_dataset(root, line.location, fork=line.fork)
     if dataset is None:
         return ()
-    with translated(root, f"list the versions of {line.location}"):
-        return tuple(sorted(int(each["version"]) for each in dataset.version_refs()))
+    with datasets.translated(root, f"list the versions of {line.location}"):
+        return tuple(sorted(int(version_ref["version"]) for version_ref in dataset.version_refs()))
 
 
 def older_than(
@@ -195,12 +188,12 @@ def older_than(
 
 
 def preview_removal(root: Root, line: Line, versions: Sequence[int]) -> Removal:
-    dataset = open_dataset(root, line.location, fork=line.fork)
+    dataset = datasets.open_dataset(root, line.location, fork=line.fork)
     versions = _not_shared(root, line, versions)
     if dataset is None or not versions:
         return Removal()
     require_tree_inside(root, line.location)
-    with translated(root, f"look at old versions of {line.location}"):
+    with datasets.translated(root, f"look at old versions of {line.location}"):
         explained = dataset.explain_cleanup_old_versions(
             versions=list(versions), error_if_tagged_old_versions=False
         )
@@ -208,13 +201,13 @@ def preview_removal(root: Root, line: Line, versions: Sequence[int]) -> Removal:
 
 
 def remove_versions(root: Root, line: Line, versions: Sequence[int]) -> Removal:
-    dataset = open_dataset(root, line.location, fork=line.fork)
+    dataset = datasets.open_dataset(root, line.location, fork=line.fork)
     versions = _not_shared(root, line, versions)
     if dataset is None or not versions:
         return Removal()
     require_tree_inside(root, line.location)
     sync(root)  # after a power cut the older ones would be needed again
-    with translated(root, f"remove old versions of {line.location}"):
+    with datasets.translated(root, f"remove old versions of {line.location}"):
         return _removal(
             dataset.cleanup_old_versions(
                 versions=list(versions), error_if_tagged_old_versions=False
@@ -240,11 +233,11 @@ def _not_shared(root: Root, line: Line, versions: Sequence[int]) -> Sequence[int
     A fork shares with its line only what the version had that it started from, and so do forks of
     that fork.
     """
-    main = open_dataset(root, line.location) if versions else None
+    main = datasets.open_dataset(root, line.location) if versions else None
     if main is None:
         return versions
-    with translated(root, f"list the forks of {line.location}"):
-        forks = lance_branches(main)
+    with datasets.translated(root, f"list the forks of {line.location}"):
+        forks = datasets.lance_branches(main)
     starts = {
         fork["parent_version"] for fork in forks.values() if fork["parent_branch"] == line.fork
     }
@@ -258,17 +251,17 @@ def _not_shared(root: Root, line: Line, versions: Sequence[int]) -> Sequence[int
 def _names_former_root(root: Root, line: Line) -> bool:
     """Whether any version of a fork names files at an address that the graph had before."""
     return any(
-        is_moved(root, place_of(line.location, line.fork), version)
+        datasets.is_moved(root, place_of(line.location, line.fork), version)
         for version in versions_of(root, line)
     )
 
 
 def _made_at(root: Root, line: Line, version: int) -> datetime:
-    dataset = open_dataset(root, line.location, fork=line.fork, version=version)
+    dataset = datasets.open_dataset(root, line.location, fork=line.fork, version=version)
     if dataset is None:
         # Another process is removing it: it is as old as can be.
         return datetime.min.replace(tzinfo=UTC)
-    return datetime.fromisoformat(made_at(dataset))
+    return datetime.fromisoformat(datasets.made_at(dataset))
 
 
 def _removal(stats: CleanupStats) -> Removal:

@@ -24,15 +24,12 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.lance.datasets import dataset_uri, made_at
 from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
-from omnigraph.storage.objects.location import Scheme
-from omnigraph.storage.objects.lru_cache import UsedLast
-from omnigraph.storage.snapshot import Snapshot, take_snapshot
+from omnigraph.storage.objects.location import Root, Scheme
+from omnigraph.storage.objects.lru_cache import LruCache
+from omnigraph.storage.snapshot import PinnedTables, Snapshot, take_snapshot
 
 if TYPE_CHECKING:
     from lance import LanceDataset
-
-    from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.snapshot import PinnedTables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +148,7 @@ class _Known:
     """Of the version's file; None until a second read has shown that it belongs to the state."""
 
 
-KNOWN: Final[UsedLast[_Known]] = UsedLast(_MANIFESTS_KNOWN)
+KNOWN: Final[LruCache[_Known]] = LruCache(_MANIFESTS_KNOWN)
 """By the address of the manifest."""
 
 

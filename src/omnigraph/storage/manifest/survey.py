@@ -23,18 +23,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lance import LanceDataset
 from lance.file import LanceFileReader
 
-from omnigraph import names
-from omnigraph.errors import (
-    DamagedGraphError,
-    FormatTooNewError,
-    OmnigraphError,
-    StorageUnavailableError,
-)
+from omnigraph import errors, names
 from omnigraph.storage.lance.base_paths import handle_of, message_of, renumbered
 from omnigraph.storage.lance.datasets import create_in_memory, dataset_uri, translated
 from omnigraph.storage.manifest.state import ManifestState
@@ -42,14 +36,9 @@ from omnigraph.storage.manifest.swap import SwapAnswer, is_whole, stored_version
 from omnigraph.storage.manifest_rows import ManifestFacts, ManifestRow, decode, encode, facts_of
 from omnigraph.storage.objects.containment import require_inside
 from omnigraph.storage.objects.failures import Failure, failure_of
-from omnigraph.storage.objects.location import Scheme
+from omnigraph.storage.objects.location import Root, Scheme
 from omnigraph.storage.objects.s3_options import for_one_request
-from omnigraph.storage.objects.store import stored_objects
-
-if TYPE_CHECKING:
-    from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.objects.store import Objects
-
+from omnigraph.storage.objects.store import Objects, stored_objects
 
 _DATA_FILE: Final = re.compile(rb"([01]{24}[0-9a-f]{26}\.lance)")
 """How Lance names data files; a transaction spells those that it brings."""
@@ -97,11 +86,11 @@ def survey_manifest(objects: Objects) -> ManifestSurvey:
     for version, path in stored_versions(objects, names.MANIFEST):
         try:
             whole = _whole(objects.root, version)
-        except (DamagedGraphError, StorageUnavailableError) as error:
+        except (errors.DamagedGraphError, errors.StorageUnavailableError) as error:
             if not is_damage(error):
                 raise
             damaged.append(DamagedVersion(version=version, path=path, reason=_reason(error)))
-            salvaged = salvaged or _salvaged(objects, version)
+            salvaged = salvaged or _salvage(objects, version)
         else:
             return ManifestSurvey(whole=whole, damaged=tuple(damaged), salvaged=salvaged)
     return ManifestSurvey(whole=None, damaged=tuple(damaged), salvaged=salvaged)
@@ -114,7 +103,7 @@ def damaged_below(objects: Objects, version: int) -> tuple[DamagedVersion, ...]:
         if number < version:
             try:
                 stored_version(objects.root, number)
-            except (DamagedGraphError, StorageUnavailableError) as error:
+            except (errors.DamagedGraphError, errors.StorageUnavailableError) as error:
                 if not is_damage(error):
                     raise
                 damaged.append(DamagedVersion(version=number, path=path, reason=_reason(error)))
@@ -132,20 +121,22 @@ def stored_versions(objects: Objects, place: str) -> tuple[tuple[int, str], ...]
     )
 
 
-def is_damage(error: OmnigraphError) -> bool:
+def is_damage(error: errors.OmnigraphError) -> bool:
     """Whether the stored data is damaged, not the store or the access to it."""
-    if not isinstance(error, StorageUnavailableError):
-        return isinstance(error, DamagedGraphError)
+    if not isinstance(error, errors.StorageUnavailableError):
+        return isinstance(error, errors.DamagedGraphError)
     return failure_of(error.__cause__ or error) is Failure.OTHER
 
 
 def _whole(root: Root, version: int) -> ManifestState:
     if root.scheme is Scheme.LOCAL and not is_whole(root, None, version):
-        raise DamagedGraphError("it is empty or truncated, or a file that it names is missing")
+        raise errors.DamagedGraphError(
+            "it is empty or truncated, or a file that it names is missing"
+        )
     return stored_version(root, version)
 
 
-def _salvaged(objects: Objects, version: int) -> Salvaged | None:
+def _salvage(objects: Objects, version: int) -> Salvaged | None:
     """The rows of a damaged version, if only one file was ever offered for it.
 
     Lance writes the rows and a transaction that names their file before it makes the version.
@@ -172,15 +163,15 @@ def _salvaged(objects: Objects, version: int) -> Salvaged | None:
         if facts.stamp < names.STAMP_OF_DIGESTS:
             return None
         if facts.stamp > names.STAMP:
-            raise FormatTooNewError(root.uri, found=facts.stamp, supported=names.STAMP)
+            raise errors.FormatTooNewError(root.uri, found=facts.stamp, supported=names.STAMP)
         return Salvaged(version=version, facts=facts, rows=decode(table))
-    except (DamagedGraphError, StorageUnavailableError) as error:
+    except (errors.DamagedGraphError, errors.StorageUnavailableError) as error:
         if not is_damage(error):
             raise
         return None
 
 
-def _reason(error: OmnigraphError) -> str:
+def _reason(error: errors.OmnigraphError) -> str:
     return error.what.splitlines()[0][:_REASON_MAX]
 
 
@@ -192,7 +183,7 @@ def swap_above(
     whole = stored_version(base.root, base.version)
     message = renumbered(message_of(whole.handle), newest)
     above = replace(whole, version=newest, handle=handle_of(whole.handle, newest, message))
-    return _swapped(above, rows, operation_id)
+    return _swap(above, rows, operation_id)
 
 
 def put_above(
@@ -215,10 +206,10 @@ def put_above(
     nothing = ManifestState(
         ref=None, version=newest, facts=facts, rows=(), handle=handle, root=root
     )
-    return _swapped(nothing, rows, operation_id)
+    return _swap(nothing, rows, operation_id)
 
 
-def _swapped(above: ManifestState, rows: tuple[ManifestRow, ...], operation_id: str) -> SwapAnswer:
+def _swap(above: ManifestState, rows: tuple[ManifestRow, ...], operation_id: str) -> SwapAnswer:
     versions = stored_versions(stored_objects(above.root), names.MANIFEST)
     if [version for version, _ in versions][:1] != [above.version]:
         return SwapAnswer.REFUSED

@@ -20,16 +20,9 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
-from omnigraph import names
-from omnigraph.errors import (
-    DamagedGraphError,
-    FormatTooNewError,
-    NoLongerKeptError,
-    NotFoundError,
-    OmnigraphError,
-    StorageUnavailableError,
-)
+from omnigraph import errors, names
 from omnigraph.failpoints import reach
+from omnigraph.storage import manifest_rows
 from omnigraph.storage.lance.datasets import (
     Caches,
     create_dataset,
@@ -50,22 +43,9 @@ from omnigraph.storage.manifest.state import (
     remember,
     unchanged,
 )
-from omnigraph.storage.manifest_rows import (
-    KEY_COLUMN,
-    GraphCommit,
-    GraphHead,
-    ManifestFacts,
-    ManifestRow,
-    Table,
-    TableVersion,
-    Tombstone,
-    decode,
-    encode,
-    facts_of,
-)
 from omnigraph.storage.objects.containment import require_tree_inside
 from omnigraph.storage.objects.durability import boot_id, make_durable, sync
-from omnigraph.storage.objects.location import Durability, Scheme
+from omnigraph.storage.objects.location import Durability, Root, Scheme
 from omnigraph.storage.objects.power_cuts import (
     is_torn,
     lost_files,
@@ -80,7 +60,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from omnigraph.storage.manifest.state import BranchRef
-    from omnigraph.storage.objects.location import Root
 
 _READ_ATTEMPTS: Final = 20
 
@@ -102,7 +81,7 @@ class BranchOrigin:
 
 
 def manifest_exists(root: Root) -> bool:
-    return _opened(root, None) is not None
+    return _open(root, None) is not None
 
 
 def read_manifest(
@@ -124,8 +103,8 @@ def read_manifest(
             return found if found.root == root else replace(found, root=root)
         try:
             state = _read_whole(root, branch, found, point, is_newest=True)
-        except (DamagedGraphError, StorageUnavailableError):
-            older = _stepped_back(root, branch, found)
+        except (errors.DamagedGraphError, errors.StorageUnavailableError):
+            older = _step_back(root, branch, found)
             if older is None:
                 raise
             state = _read_whole(root, branch, older, point)
@@ -135,12 +114,12 @@ def read_manifest(
     if len(versions) == 1:
         # Only versions below the latest are ever removed, and this one stayed the latest.
         name = names.MAIN if branch is None else branch.branch
-        raise DamagedGraphError(
+        raise errors.DamagedGraphError(
             f"version {versions.pop()} of {names.MANIFEST} in {root}, the newest of branch "
             f"{name!r}, is damaged: a file of it is missing",
             next_step=f"Run `omnigraph check {root} --deep`, and restore the file from a backup.",
         )
-    raise StorageUnavailableError(
+    raise errors.StorageUnavailableError(
         f"the manifest of {root} changed {_READ_ATTEMPTS} times while it was being read",
         next_step=f"Run it again. If the error persists, run `omnigraph check {root}`.",
     )
@@ -150,7 +129,7 @@ def read_manifest_version(
     root: Root, version: int, *, branch: BranchRef | None = None
 ) -> ManifestState:
     """One version of a branch's manifest, while it is among those that a reader may believe."""
-    handle = _opened(root, _lance_branch(branch), version)
+    handle = _open(root, _lance_branch(branch), version)
     state = None if handle is None else _read_whole(root, branch, handle, None)
     if state is not None:
         return state
@@ -160,10 +139,10 @@ def read_manifest_version(
     oldest = max(first, latest - names.MANIFEST_VERSIONS_KEPT + 1)
     next_step = f"Versions {oldest} to {latest} can be read."
     if first <= version <= latest:
-        raise NoLongerKeptError(
+        raise errors.NoLongerKeptError(
             f"manifest version {version} of {root} is no longer kept", next_step=next_step
         )
-    raise NotFoundError(
+    raise errors.NotFoundError(
         f"manifest version {version} of {root} "
         + ("does not exist yet" if version > latest else "never was"),
         next_step=next_step,
@@ -178,8 +157,10 @@ def stored_version(root: Root, version: int, *, branch: BranchRef | None = None)
     """
     # No cache: what is asked is what the store has now.
     handle = open_dataset(root, names.MANIFEST, fork=_lance_branch(branch), version=version)
-    if handle is None or KEY_COLUMN not in handle.schema.names:
-        raise DamagedGraphError(f"version {version} of {names.MANIFEST} in {root} has no rows")
+    if handle is None or manifest_rows.KEY_COLUMN not in handle.schema.names:
+        raise errors.DamagedGraphError(
+            f"version {version} of {names.MANIFEST} in {root} has no rows"
+        )
     facts = _known_facts(root, handle)
     with translated(root, f"read version {version} of {names.MANIFEST}"):
         table = handle.to_table()
@@ -188,28 +169,34 @@ def stored_version(root: Root, version: int, *, branch: BranchRef | None = None)
         version=version,
         facts=facts,
         root=root,
-        rows=decode(table),
+        rows=manifest_rows.decode(table),
         handle=handle,
     )
 
 
 def create_manifest(
-    root: Root, rows: Iterable[ManifestRow], *, operation_id: str, stamp: int = names.STAMP
+    root: Root,
+    rows: Iterable[manifest_rows.ManifestRow],
+    *,
+    operation_id: str,
+    stamp: int = names.STAMP,
 ) -> None:
     """Make the graph visible: one version that holds every row and the stamp.
 
     The durability of its creator becomes the default of the graph.
     """
-    facts = ManifestFacts(stamp=stamp, durability=root.durability)
+    facts = manifest_rows.ManifestFacts(stamp=stamp, durability=root.durability)
     rows = _with_checksums(root, tuple(rows), None)
     sync(root)
-    create_dataset(root, names.MANIFEST, encode(rows, facts), operation_id=operation_id)
+    create_dataset(
+        root, names.MANIFEST, manifest_rows.encode(rows, facts), operation_id=operation_id
+    )
     sync(root)
 
 
 def swap_manifest(
     base: ManifestState,
-    rows: Iterable[ManifestRow],
+    rows: Iterable[manifest_rows.ManifestRow],
     *,
     operation_id: str,
     stamp: int = names.STAMP,
@@ -227,7 +214,7 @@ def swap_manifest(
     make_durable(base.root)  # whatever these rows name, whichever process wrote it
     is_synced = base.root.durability is Durability.COMMIT
     facts = replace(base.facts, stamp=stamp, unsynced_boot=None if is_synced else boot_id())
-    content = encode(rows, facts)
+    content = manifest_rows.encode(rows, facts)
     try:
         fragments = write_fragments(content, base.handle, mode="overwrite")
         made = LanceDataset.commit(
@@ -271,7 +258,7 @@ def forget_old_versions(root: Root, *, branch: BranchRef | None = None) -> Remov
     line = Line(names.MANIFEST, _lance_branch(branch))
     versions = versions_of(root, line)
     latest = max(versions, default=0)
-    old = [each for each in versions if each <= latest - names.MANIFEST_VERSIONS_KEPT]
+    old = [version for version in versions if version <= latest - names.MANIFEST_VERSIONS_KEPT]
     return remove_versions(root, line, old)
 
 
@@ -296,20 +283,20 @@ def manifest_branches(root: Root) -> Mapping[str, BranchOrigin]:
         }
 
 
-def commits_of_fork(root: Root, lance_branch: str | None) -> tuple[GraphCommit, ...]:
+def commits_of_fork(root: Root, lance_branch: str | None) -> tuple[manifest_rows.GraphCommit, ...]:
     """The commits in a Lance branch of the manifest, of a living branch or not; none if gone."""
     with translated(root, f"read {names.MANIFEST}"):
         try:
-            handle = _opened(root, lance_branch)
+            handle = _open(root, lance_branch)
             if handle is None:
                 return ()
             _known_facts(root, handle)
-            rows = decode(handle.to_table())
+            rows = manifest_rows.decode(handle.to_table())
         except (ValueError, OSError) as error:
             if not is_not_found(error):
                 raise
             rows = ()
-    return tuple(row for row in rows if isinstance(row, GraphCommit))
+    return tuple(row for row in rows if isinstance(row, manifest_rows.GraphCommit))
 
 
 def drop_manifest_branch(root: Root, name: str) -> bool:
@@ -332,31 +319,31 @@ def drop_manifest_branch(root: Root, name: str) -> bool:
 
 
 def _open_main(root: Root) -> LanceDataset:
-    handle = _opened(root, None)
+    handle = _open(root, None)
     if handle is None:
         raise _no_graph(root, None)
     return handle
 
 
-def _opened(root: Root, fork: str | None, version: int | None = None) -> LanceDataset | None:
+def _open(root: Root, fork: str | None, version: int | None = None) -> LanceDataset | None:
     return open_dataset(root, names.MANIFEST, fork=fork, version=version, caches=Caches.BY_TAG)
 
 
 def _with_checksums(
-    root: Root, rows: tuple[ManifestRow, ...], base: ManifestState | None
-) -> tuple[ManifestRow, ...]:
+    root: Root, rows: tuple[manifest_rows.ManifestRow, ...], base: ManifestState | None
+) -> tuple[manifest_rows.ManifestRow, ...]:
     """The rows, with checksums for new versions of tables whose writer recorded none."""
     known = () if base is None else base.rows
     lacking = {
-        row for row in rows if isinstance(row, TableVersion) and row.checksums is None
+        row for row in rows if isinstance(row, manifest_rows.TableVersion) and row.checksums is None
     }.difference(known)
     if not lacking or root.scheme is not Scheme.LOCAL:
         return rows
-    first = {row.table_key: row.location for row in rows if isinstance(row, Table)}
+    first = {row.table_key: row.location for row in rows if isinstance(row, manifest_rows.Table)}
     pinned = {} if base is None else base.snapshot().tables
 
-    def recorded(row: ManifestRow) -> ManifestRow:
-        if not isinstance(row, TableVersion) or row not in lacking:
+    def recorded(row: manifest_rows.ManifestRow) -> manifest_rows.ManifestRow:
+        if not isinstance(row, manifest_rows.TableVersion) or row not in lacking:
             return row
         location = row.location or first[row.table_key]
         before = pinned.get(row.table_key)
@@ -381,14 +368,14 @@ def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDatase
     """The latest version, or the handle to read it with if it is not known."""
     mark = mark_before_opening(root, branch)
     try:
-        handle = _opened(root, _lance_branch(branch))
-        if handle is not None and KEY_COLUMN not in handle.schema.names:
+        handle = _open(root, _lance_branch(branch))
+        if handle is not None and manifest_rows.KEY_COLUMN not in handle.schema.names:
             # Lance takes a version file of zeros for a version without columns.
-            handle = _stepped_back(root, branch, None) or handle
-        elif handle is not None and _may_name_lost(facts_of(handle.schema)):
-            handle = _stepped_back(root, branch, handle) or handle
-    except (DamagedGraphError, StorageUnavailableError):
-        handle = _stepped_back(root, branch, None)
+            handle = _step_back(root, branch, None) or handle
+        elif handle is not None and _may_name_lost(manifest_rows.facts_of(handle.schema)):
+            handle = _step_back(root, branch, handle) or handle
+    except (errors.DamagedGraphError, errors.StorageUnavailableError):
+        handle = _step_back(root, branch, None)
         if handle is None:
             raise
     if handle is None:
@@ -396,7 +383,7 @@ def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDatase
     return known_at(handle, branch, mark) or handle
 
 
-def _stepped_back(
+def _step_back(
     root: Root, branch: BranchRef | None, newest: LanceDataset | None
 ) -> LanceDataset | None:
     """The newest version that no power cut tore, if that is an older one than was found."""
@@ -404,10 +391,10 @@ def _stepped_back(
     version = newest_whole_version(root, fork, is_whole)
     if version is None or (newest is not None and version >= newest.version):
         return None
-    return _opened(root, fork, version)
+    return _open(root, fork, version)
 
 
-def _may_name_lost(facts: ManifestFacts) -> bool:
+def _may_name_lost(facts: manifest_rows.ManifestFacts) -> bool:
     """Whether it was put without a sync before the machine was started."""
     return facts.unsynced_boot is not None and facts.unsynced_boot != boot_id()
 
@@ -420,30 +407,30 @@ def is_whole(root: Root, fork: str | None, version: int) -> bool:
     if is_torn(version_file(root, names.MANIFEST, fork, version)):
         return False
     try:
-        handle = _opened(root, fork, version)
+        handle = _open(root, fork, version)
         if handle is None:  # gone since it was listed, or the file is that of another version
             return version_file(root, names.MANIFEST, fork, version).exists()
         if any(lost_files(root, names.MANIFEST, handle)):
             return False
-        if not _may_name_lost(facts_of(handle.schema)):
+        if not _may_name_lost(manifest_rows.facts_of(handle.schema)):
             return True
-        rows = decode(handle.to_table())
-    except (OmnigraphError, OSError, ValueError):
+        rows = manifest_rows.decode(handle.to_table())
+    except (errors.OmnigraphError, OSError, ValueError):
         return True
-    pinned = [row for row in rows if isinstance(row, TableVersion)]
-    heads = [row for row in rows if isinstance(row, GraphHead)]
+    pinned = [row for row in rows if isinstance(row, manifest_rows.TableVersion)]
+    heads = [row for row in rows if isinstance(row, manifest_rows.GraphHead)]
     return all(_is_there(root, row) for row in pinned) and all(
         is_schema_there(stored_objects(root), head.schema_hash) for head in heads
     )
 
 
-def _is_there(root: Root, row: TableVersion) -> bool:
+def _is_there(root: Root, row: manifest_rows.TableVersion) -> bool:
     location = row.location or names.table_location(row.table_key)
     if is_torn(version_file(root, location, row.fork, row.version)):
         return False
     try:
         table = open_dataset(root, location, fork=row.fork, version=row.version)
-    except (DamagedGraphError, StorageUnavailableError):
+    except (errors.DamagedGraphError, errors.StorageUnavailableError):
         return True
     return table is not None and not any(lost_files(root, location, table))
 
@@ -471,7 +458,7 @@ def _read_whole(
         return None
     if is_newest and handle.version < latest:
         _require_own_number(root, branch, latest)
-    rows = decode(table)
+    rows = manifest_rows.decode(table)
     state = ManifestState(
         ref=branch,
         version=handle.version,
@@ -499,11 +486,11 @@ def _require_own_number(root: Root, branch: BranchRef | None, version: int) -> N
     """
     fork = _lance_branch(branch)
     try:
-        handle = _opened(root, fork, version)
-    except (DamagedGraphError, StorageUnavailableError):
+        handle = _open(root, fork, version)
+    except (errors.DamagedGraphError, errors.StorageUnavailableError):
         return  # it cannot be decoded: a reader who finds it says so, or steps back over it
     if handle is None and _is_complete(root, fork, version):
-        raise DamagedGraphError(
+        raise errors.DamagedGraphError(
             f"version {version} of {names.MANIFEST} in {root} is damaged: its file holds another "
             "version",
             next_step=f"Restore the file from a backup, or run `omnigraph repair {root} "
@@ -538,21 +525,23 @@ def _with_assumed_rows(state: ManifestState, *, is_newest_of_main: bool) -> Mani
     return replace(state, assumed=assumed_rows(state.root, old))
 
 
-def _known_facts(root: Root, handle: LanceDataset) -> ManifestFacts:
+def _known_facts(root: Root, handle: LanceDataset) -> manifest_rows.ManifestFacts:
     """What a manifest says beside its rows; asked first, because its rows may be of new kinds."""
-    facts = facts_of(handle.schema)
+    facts = manifest_rows.facts_of(handle.schema)
     _refuse_newer(root, facts.stamp)
     return facts
 
 
 def _refuse_newer(root: Root, stamp: int) -> None:
     if stamp > names.STAMP:
-        raise FormatTooNewError(root.uri, found=stamp, supported=names.STAMP)
+        raise errors.FormatTooNewError(root.uri, found=stamp, supported=names.STAMP)
 
 
-def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[ManifestRow, ...]:
+def _with_head(
+    rows: tuple[manifest_rows.ManifestRow, ...], branch: BranchRef
+) -> tuple[manifest_rows.ManifestRow, ...]:
     """Until its first publish a branch has its parent's rows and no head of its own."""
-    heads = {row.branch: row for row in rows if isinstance(row, GraphHead)}
+    heads = {row.branch: row for row in rows if isinstance(row, manifest_rows.GraphHead)}
     origin = branch.forked_from
     if origin is None or branch.branch in heads:
         return rows
@@ -571,13 +560,17 @@ def _with_head(rows: tuple[ManifestRow, ...], branch: BranchRef) -> tuple[Manife
     )
     if origin.tables is None:
         return (*rows, head)
-    kept = [row for row in rows if not isinstance(row, TableVersion | Tombstone)]
+    kept = [
+        row
+        for row in rows
+        if not isinstance(row, manifest_rows.TableVersion | manifest_rows.Tombstone)
+    ]
     pinned = entries(origin.tables, branch=branch.branch).values()
     return (*kept, *map(_published, pinned), head)
 
 
-def _published(entry: TableEntry) -> TableVersion:
-    return TableVersion(
+def _published(entry: TableEntry) -> manifest_rows.TableVersion:
+    return manifest_rows.TableVersion(
         table_key=entry.table_key,
         version=entry.version,
         branch=entry.branch,
@@ -593,13 +586,13 @@ def _lance_branch(branch: BranchRef | None) -> str | None:
     return None if branch is None else branch.lance_branch
 
 
-def _no_graph(root: Root, branch: BranchRef | None) -> NotFoundError:
+def _no_graph(root: Root, branch: BranchRef | None) -> errors.NotFoundError:
     if branch is None:
-        return NotFoundError(
+        return errors.NotFoundError(
             f"there is no graph at {root}",
             next_step=f"Run `omnigraph init {root} --schema FILE` to create one.",
         )
-    return NotFoundError(
+    return errors.NotFoundError(
         f"branch {branch.branch!r} does not exist in {root}",
         next_step=f"Run `omnigraph branch list {root}`.",
     )

@@ -29,16 +29,14 @@ from omnigraph.storage.manifest.swap import (
     read_manifest_version,
 )
 from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange, Table, TableVersion
-from omnigraph.storage.snapshot import ChecksumRef, Pin, Snapshot, fold_tables
-from omnigraph.storage.staging.table_versions import facts_at
+from omnigraph.storage.snapshot import ChecksumRef, Pin, Snapshot, TableEntry, fold_tables
+from omnigraph.storage.staging.table_versions import VersionFacts, facts_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.storage.snapshot import TableEntry
-    from omnigraph.storage.staging.table_versions import VersionFacts
 
 
 def branch_commits(
@@ -112,7 +110,7 @@ def moves_up_to(graph: CommitGraph, commit_id: str, tables: int) -> dict[str, Pi
 def last_schema_change(graph: CommitGraph, commit_id: str) -> SchemaChange | None:
     """The newest schema change at or before a commit."""
     changes = (each.schema_change for each in graph.line(commit_id))
-    return next((each for each in changes if each is not None), None)
+    return next((change for change in changes if change is not None), None)
 
 
 def tables_under(state: ManifestState, change: SchemaChange | None) -> tuple[Table, ...]:
@@ -267,5 +265,5 @@ def _lost(root: Root, thing: str) -> DamagedGraphError:
 
 
 def _misses_merged(commits: tuple[GraphCommit, ...]) -> bool:
-    known = {each.commit_id for each in commits}
-    return any(each.merged_parent_id not in {None, *known} for each in commits)
+    known = {commit.commit_id for commit in commits}
+    return any(commit.merged_parent_id not in {None, *known} for commit in commits)

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from omnigraph import names
-from omnigraph.storage.objects.location import Scheme, outside, require_relative
-from omnigraph.storage.objects.lru_cache import UsedLast
+from omnigraph.storage.objects.location import Root, Scheme, outside, require_relative
+from omnigraph.storage.objects.lru_cache import LruCache
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
     from omnigraph.errors import DamagedGraphError
-    from omnigraph.storage.objects.location import Root
 
 _LINES_KEPT: Final = 4096
-_LINES: Final[UsedLast[bool]] = UsedLast(_LINES_KEPT)
+_LINES: Final[LruCache[bool]] = LruCache(_LINES_KEPT)
 """Lines of datasets all of whose files were seen to be below the root."""
 _LOCAL_ADDRESS: Final = "file://"
 

@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.storage.objects.failures import unavailable
-from omnigraph.storage.objects.location import Durability, Scheme
+from omnigraph.storage.objects.location import Durability, Root, Scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from omnigraph.storage.objects.location import Root
 
 
 def make_durable(root: Root) -> None:

@@ -83,7 +83,7 @@ def parse_root(
     verify: str | None = None,
 ) -> Root:
     """Understand a local path, `file://` or `s3://` root."""
-    located = _located(root, storage_options)
+    located = _locate(root, storage_options)
     return replace(located, durability=_durability(durability), verify=_verify(verify))
 
 
@@ -165,7 +165,7 @@ def _verify(given: str | None) -> Verify:
         ) from None
 
 
-def _located(root: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Root:
+def _locate(root: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Root:
     options = _checked_options(storage_options)
     text: object = os.fspath(root) if isinstance(root, os.PathLike) else root
     if not isinstance(text, str) or not text.strip():

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class UsedLast(Generic[Value]):
+class LruCache(Generic[Value]):
     """Forgets the value that was not asked for the longest."""
 
     def __init__(self, most: int) -> None:

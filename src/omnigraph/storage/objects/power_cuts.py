@@ -28,14 +28,13 @@ from omnigraph.storage.objects.containment import (
 )
 from omnigraph.storage.objects.durability import boot_id, sync
 from omnigraph.storage.objects.failures import unavailable
-from omnigraph.storage.objects.location import Scheme, stored_path
+from omnigraph.storage.objects.location import Root, Scheme, stored_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lance import LanceDataset
 
-    from omnigraph.storage.objects.location import Root
 
 _MAGIC: Final = b"LANC"
 _VERSION_SUFFIX: Final = ".manifest"
@@ -68,7 +67,7 @@ def set_aside_torn_files(root: Root, is_whole: Callable[[Root, str | None, int],
     require_tree_inside(root, names.QUARANTINE_DIR)
     try:
         with _locked(root):
-            return SetAside() if _is_marked(marker) else _settled(root, marker, is_whole)
+            return SetAside() if _is_marked(marker) else _settle(root, marker, is_whole)
     except OSError as error:
         raise unavailable(root, "set aside what a power cut tore", error) from error
 
@@ -91,7 +90,7 @@ def _is_marked(marker: Path) -> bool:
     return bool(boot_id()) and marker.exists()
 
 
-def _settled(
+def _settle(
     root: Root, marker: Path, is_whole: Callable[[Root, str | None, int], bool]
 ) -> SetAside:
     where = f"{names.QUARANTINE_DIR}/power-cut-{boot_id()}"

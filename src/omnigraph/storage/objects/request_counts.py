@@ -113,7 +113,7 @@ def start_counting() -> None:
         )
 
 
-def counted() -> RequestCounts:
+def counted_requests() -> RequestCounts:
     """Everything counted so far; subtract what was counted before an operation began."""
     return _PLAIN.so_far() + _of_lance()
 

@@ -135,7 +135,9 @@ def _one_name_each(given: Mapping[str, str]) -> dict[str, str]:
 def _from(environment: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, variables in _VARIABLES.items():
-        value = next((environment[each] for each in variables if environment.get(each)), None)
+        value = next(
+            (environment[variable] for variable in variables if environment.get(variable)), None
+        )
         if value is not None:
             found[name] = _flag(variables[0], value) if name in _FLAGS else value
     path_style = environment.get(_PATH_STYLE_VARIABLE)

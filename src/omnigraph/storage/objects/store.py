@@ -30,7 +30,7 @@ from omnigraph.storage.objects.documents import digest_of_file
 from omnigraph.storage.objects.durability import sync
 from omnigraph.storage.objects.failures import Failure, failure_of, unavailable
 from omnigraph.storage.objects.location import Root, Scheme
-from omnigraph.storage.objects.lru_cache import UsedLast
+from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.objects.processes import note_change, use_storage
 from omnigraph.storage.objects.request_counts import RequestKind, count, count_listing
 from omnigraph.storage.objects.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT, for_one_request
@@ -238,7 +238,7 @@ def stored_objects(root: Root) -> StoredObjects:
     return objects
 
 
-_CONNECTED: Final[UsedLast[StoredObjects]] = UsedLast(_CLIENTS_KEPT)
+_CONNECTED: Final[LruCache[StoredObjects]] = LruCache(_CLIENTS_KEPT)
 
 
 def read_all(objects: Objects, paths: Sequence[str]) -> Mapping[str, bytes | None]:

@@ -11,49 +11,39 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, NotFoundError
-from omnigraph.storage.manifest.state import BranchRef, ForkPoint
+from omnigraph.storage.manifest.state import BranchRef, ForkPoint, ManifestState
 from omnigraph.storage.manifest.swap import manifest_branches, read_manifest
 from omnigraph.storage.objects.documents import moment
 from omnigraph.storage.objects.store import Objects, claim
-from omnigraph.storage.refs.logs import (
-    RefKind,
-    RefLog,
-    RefState,
-    append_to,
-    broken_entries,
-    decoded,
-    encoded,
-    free_log,
-    read_log,
-    read_logs,
-)
+from omnigraph.storage.refs import logs as ref_logs
 from omnigraph.storage.snapshot import decoded as pinned
 from omnigraph.storage.snapshot import paths_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from omnigraph.storage.manifest.state import ManifestState
 
-BranchState = RefState
-BranchLog = RefLog[BranchRef]
+BranchState = ref_logs.RefState
+BranchLog = ref_logs.RefLog[BranchRef]
 
 
 def claim_branch(objects: Objects, ref: BranchRef) -> BranchRef:
     """Claim the first entry of a name; returns the claim that holds it, ours or an earlier one."""
     path = names.branch_ref(ref.branch)
-    return decoded(
-        _BRANCHES, path, claim(objects, path, encoded(_BRANCHES, ref, RefState.READY, path))
+    return ref_logs.decoded(
+        _BRANCHES,
+        path,
+        claim(objects, path, ref_logs.encoded(_BRANCHES, ref, ref_logs.RefState.READY, path)),
     )[1]
 
 
 def read_branch_log(objects: Objects, branch: str) -> BranchLog:
-    return read_log(objects, _BRANCHES, branch)
+    return ref_logs.read_log(objects, _BRANCHES, branch)
 
 
 def free_branch_log(objects: Objects, branch: str) -> BranchLog | None:
     """The log of a name that no branch has; a creation that has not ended is abandoned."""
-    return free_log(objects, _BRANCHES, branch)
+    return ref_logs.free_log(objects, _BRANCHES, branch)
 
 
 def find_branch(objects: Objects, branch: str) -> BranchRef | None:
@@ -109,25 +99,27 @@ def require_living(objects: Objects, ref: BranchRef | None) -> None:
         )
 
 
-def append_entry(objects: Objects, log: BranchLog, ref: BranchRef, state: RefState) -> bool:
+def append_entry(
+    objects: Objects, log: BranchLog, ref: BranchRef, state: ref_logs.RefState
+) -> bool:
     """Put the next entry of a log; False if another process put another one there."""
-    return append_to(objects, _BRANCHES, log, ref, state)
+    return ref_logs.append_to(objects, _BRANCHES, log, ref, state)
 
 
 def branch_logs(objects: Objects) -> Mapping[str, BranchLog]:
     """The end of every name's log but main's."""
-    logs = read_logs(objects, _BRANCHES)
+    logs = ref_logs.read_logs(objects, _BRANCHES)
     return {branch: log for branch, log in logs.items() if branch != names.MAIN}
 
 
 def broken_branch_entries(objects: Objects) -> Iterator[tuple[str, str]]:
     """Entries of the logs of branches that are damaged or missing, and why."""
-    return broken_entries(objects, _BRANCHES)
+    return ref_logs.broken_entries(objects, _BRANCHES)
 
 
 def living_branches(objects: Objects) -> Mapping[str, BranchRef]:
     """Every living branch but main, by name."""
-    logs = read_logs(objects, _BRANCHES)
+    logs = ref_logs.read_logs(objects, _BRANCHES)
     living = {branch: log.living for branch, log in logs.items() if log.living is not None}
     unlogged = {
         branch: ref
@@ -162,13 +154,13 @@ def read_branch_ref(objects: Objects, branch: str) -> BranchRef | None:
     """The first entry of a name, which for main is the only one."""
     path = names.branch_ref(branch)
     content = objects.read(path)
-    return None if content is None else decoded(_BRANCHES, path, content)[1]
+    return None if content is None else ref_logs.decoded(_BRANCHES, path, content)[1]
 
 
 def replace_branch_ref(objects: Objects, ref: BranchRef) -> None:
     """Take the name from its owner; only a forced initialisation may."""
     path = names.branch_ref(ref.branch)
-    objects.replace(path, encoded(_BRANCHES, ref, RefState.READY, path))
+    objects.replace(path, ref_logs.encoded(_BRANCHES, ref, ref_logs.RefState.READY, path))
 
 
 def release_branch(objects: Objects, branch: str) -> None:
@@ -210,7 +202,7 @@ def _paths(ref: BranchRef) -> Iterator[str]:
         yield from paths_in(origin.tables or ())
 
 
-_BRANCHES: Final = RefKind(
+_BRANCHES: Final = ref_logs.RefKind(
     thing="branch",
     directory=names.BRANCH_REFS_DIR,
     post_abandon="branch.post_abandon",

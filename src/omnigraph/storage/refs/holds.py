@@ -22,23 +22,16 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from omnigraph import names
+from omnigraph import errors, names
 from omnigraph.arguments import parse_age
 from omnigraph.display.cells import Moment, short_id
 from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
-from omnigraph.errors import (
-    DamagedGraphError,
-    InvalidInputError,
-    NoLongerKeptError,
-    NotFoundError,
-    OmnigraphError,
-)
 from omnigraph.failpoints import reach
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.manifest.retention import Line, line_of
 from omnigraph.storage.objects.documents import MALFORMED, digest_of_values, moment, parsed, typed
-from omnigraph.storage.objects.store import read_all
+from omnigraph.storage.objects.store import Objects, read_all
 from omnigraph.storage.refs.kept import no_longer_kept, require_versions_retained
 from omnigraph.storage.staging.table_versions import facts_at
 
@@ -46,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from omnigraph.clock import Clock
-    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
@@ -153,7 +145,7 @@ def stored_holds(objects: Objects) -> tuple[Hold, ...]:
         if not content:
             continue  # a power cut left it empty: its holder went, too
         if hold is None:
-            raise DamagedGraphError(
+            raise errors.DamagedGraphError(
                 f"hold {hold_id} cannot be parsed, so what it keeps is unknown",
                 next_step=f"Run `omnigraph hold release {objects.root} {hold_id}` if its reader "
                 "has ended.",
@@ -247,7 +239,7 @@ class LiveHold(Displayed):
                 return
             self._released.set()
             self._left.set()
-            with suppress(OmnigraphError):
+            with suppress(errors.OmnigraphError):
                 # A hold that stays behind ends by itself.
                 remove_hold(self.objects, self._hold.hold_id)
             reach("hold.post_release")
@@ -309,7 +301,7 @@ def _require_held(live: LiveHold, entries: Sequence[TableEntry], *, thing: str) 
         if entry.fork is not None and facts_at(objects.root, entry, entry.version) is None:
             raise no_longer_kept([entry], thing=thing)
     if not live.is_held:
-        raise NoLongerKeptError(
+        raise errors.NoLongerKeptError(
             f"the hold of {thing} expired before it was placed",
             next_step="Use a longer duration.",
         )
@@ -330,7 +322,7 @@ def _renew_in_background(live: LiveHold) -> None:
 
     def renew() -> None:
         while not live.wait(RENEWED_FOR.total_seconds() / 3):
-            with suppress(OmnigraphError):
+            with suppress(errors.OmnigraphError):
                 if not live.renew(RENEWED_FOR):
                     return
 
@@ -399,12 +391,12 @@ def checked_time(given: object, *, argument: str = "hold") -> timedelta:
     """How long a caller wants to hold something: `30m`, `1h`, `2d`, or a timedelta."""
     time = parse_age(given) if isinstance(given, str) else given
     if not isinstance(time, timedelta) or time <= timedelta(0):
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"{argument} is {shown(given)}, expected a time such as 30m, 1h or 2d",
             next_step="Write it as 45s, 30m, 12h or 7d, or give a timedelta.",
         )
     if time > HOLD_MAX:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"{argument} is {shown(given)}, and a hold lasts at most {HOLD_MAX.days} days",
             next_step="Use a tag to keep a commit for longer: it is kept until the tag is deleted.",
         )
@@ -425,7 +417,7 @@ def release_hold(objects: Objects, hold_id: str) -> None:
     known = [stored for stored, _ in readable_holds(objects)]
     if hold_id not in known:
         hint = did_you_mean(hold_id, known)
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"{objects.root} has no hold {shown(hold_id)}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph hold list {objects.root}`.",
         )

@@ -16,29 +16,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.errors import (
-    DamagedGraphError,
-    NoLongerKeptError,
-    NotFoundError,
-    StorageUnavailableError,
-)
+from omnigraph import errors
 from omnigraph.failpoints import reach
-from omnigraph.storage.manifest.retention import line_of, read_retention
+from omnigraph.storage.manifest.retention import Line, line_of, read_retention
 from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.objects.store import stored_objects
+from omnigraph.storage.objects.store import Objects, stored_objects
 from omnigraph.storage.refs.branches import is_living, living_branches
 from omnigraph.storage.refs.tags import all_tags
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from omnigraph.storage.manifest.retention import Line
     from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
-MAYBE_GONE: Final = (DamagedGraphError, StorageUnavailableError)
+MAYBE_GONE: Final = (errors.DamagedGraphError, errors.StorageUnavailableError)
 """How reading a version fails that is removed meanwhile."""
 
 
@@ -53,9 +46,9 @@ def not_kept(objects: Objects, entries: Iterable[TableEntry]) -> tuple[TableEntr
     return tuple(entry for entry in below if (line_of(entry), entry.version) not in named)
 
 
-def no_longer_kept(entries: Iterable[TableEntry], *, thing: str) -> NoLongerKeptError:
+def no_longer_kept(entries: Iterable[TableEntry], *, thing: str) -> errors.NoLongerKeptError:
     keys = sorted({entry.table_key for entry in entries})
-    return NoLongerKeptError(
+    return errors.NoLongerKeptError(
         f"the data of {', '.join(keys[:3])} at {thing} is no longer kept",
         next_step="Choose a newer commit; tags keep the commits they name, and "
         "`graph.at(commit, hold=...)` keeps one while it is read.",
@@ -88,7 +81,7 @@ def _named(objects: Objects) -> Iterator[tuple[Line, int]]:
     for ref in living_branches(objects).values():
         try:
             state = read_manifest(objects.root, branch=ref)
-        except NotFoundError:
+        except errors.NotFoundError:
             continue
         if is_living(objects, ref):
             yield from _pins(state.snapshot())

@@ -53,7 +53,7 @@ _VERSION: Final = re.compile(r"v?[0-9]{1,18}")
 
 def checked_branch(name: object) -> str:
     """A name for a branch that may be created, written or deleted."""
-    text = _checked(name, what="branch")
+    text = _check(name, what="branch")
     if text.split("/")[0] == names.MAIN:
         raise InvalidInputError(
             f"{shown(text)} is reserved: the branch {names.MAIN!r} always exists and cannot be "
@@ -64,7 +64,7 @@ def checked_branch(name: object) -> str:
 
 
 def checked_tag(name: object) -> str:
-    text = _checked(name, what="tag")
+    text = _check(name, what="tag")
     if text == names.MAIN or "/" in text:
         raise InvalidInputError(
             f"{shown(text)} cannot name a tag: it is a branch or holds a slash",
@@ -105,7 +105,7 @@ def is_point_in_time(text: str) -> bool:
     return True
 
 
-def _checked(name: object, *, what: str) -> str:
+def _check(name: object, *, what: str) -> str:
     if not isinstance(name, str):
         raise InvalidInputError(f"{what} is {shown(name)}, expected a name")
     text = name.strip()
@@ -272,7 +272,10 @@ def _home(objects: Objects, branch: str | None, commit_id: str) -> ManifestState
     ref = None if branch is None else find_branch(objects, branch)
     if ref is not None:
         state = branch_state(objects, ref)
-        if any(commit_id == each.commit_id for each in branch_commits(objects.root, state)):
+        if any(
+            commit_id == branch_commit.commit_id
+            for branch_commit in branch_commits(objects.root, state)
+        ):
             return state
     return branch_state(objects, None)
 

@@ -18,17 +18,8 @@ from typing import TYPE_CHECKING
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, NotFoundError
+from omnigraph.storage.lance import checksums
 from omnigraph.storage.lance.base_paths import places_of_files, transaction_file
-from omnigraph.storage.lance.checksums import (
-    FileChecksum,
-    difference,
-    forget_lists,
-    is_comparable,
-    is_index,
-    lists_on_disk,
-    place_of,
-    recorded_files,
-)
 from omnigraph.storage.lance.datasets import is_not_found, open_dataset, translated
 from omnigraph.storage.lance.forks import forks_of
 from omnigraph.storage.manifest.retention import Line, line_of, read_retention, versions_of
@@ -54,7 +45,7 @@ class StoredFile:
 
     entry: TableEntry
     name: str
-    checksum: FileChecksum
+    checksum: checksums.FileChecksum
 
     @property
     def path(self) -> str:
@@ -74,7 +65,7 @@ class StoredFiles:
 
 def compare(root: Root, file: StoredFile) -> str | None:
     """How a file differs from what was published, read again whatever this process knows of it."""
-    return difference(root, file.entry.location, file.name, file.checksum, again=True)
+    return checksums.difference(root, file.entry.location, file.name, file.checksum, again=True)
 
 
 def manifest_states(objects: Objects) -> tuple[ManifestState, ...]:
@@ -110,7 +101,7 @@ def stored_files(
     counts: Callable[[TableEntry], bool] = lambda _: True,
 ) -> StoredFiles:
     """The files of all versions that are pinned, and of retained ones that `counts` accepts."""
-    forget_lists()  # what is on disk counts, not what this process has read of it before
+    checksums.forget_lists()  # what is on disk counts, not what this process has read of it before
     root = objects.root
     stored = StoredFiles()
     pinned = pinned_entries(objects, states)
@@ -139,7 +130,7 @@ def _unpinned(root: Root, states: Sequence[ManifestState]) -> Iterator[TableEntr
     }
     for location, table_key in sorted(keys.items()):
         for fork in (None, *forks_of(root, location)):
-            lists = lists_on_disk(root, location, fork)
+            lists = checksums.lists_on_disk(root, location, fork)
             versions = set(versions_of(root, Line(location, fork)))
             for ref in reversed(lists):
                 if ref.version in versions:
@@ -157,13 +148,13 @@ def _unpinned(root: Root, states: Sequence[ManifestState]) -> Iterator[TableEntr
 def _add(root: Root, stored: StoredFiles, entry: TableEntry, *, with_indexes: bool = True) -> None:
     """Time travel needs no index, and `optimize` leaves damaged ones in old versions."""
     try:
-        files = recorded_files(root, entry.location, entry.checksums)
+        files = checksums.recorded_files(root, entry.location, entry.checksums)
     except DamagedGraphError as error:
         stored.damaged_lists.append((entry, error))
         return
     stored.versions += 1
     for name, checksum in files.items():
-        if is_index(name) and not with_indexes:
+        if checksums.is_index(name) and not with_indexes:
             continue
         file = StoredFile(entry=entry, name=name, checksum=checksum)
         stored.files.setdefault(file.path, file)
@@ -171,11 +162,11 @@ def _add(root: Root, stored: StoredFiles, entry: TableEntry, *, with_indexes: bo
 
 def _add_unrecorded(root: Root, stored: StoredFiles, entry: TableEntry) -> None:
     try:
-        recorded = recorded_files(root, entry.location, entry.checksums)
+        recorded = checksums.recorded_files(root, entry.location, entry.checksums)
         dataset = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
         if dataset is not None:
             for name in named_files(root, entry, dataset):
-                if name not in recorded or not is_comparable(root, recorded[name]):
+                if name not in recorded or not checksums.is_comparable(root, recorded[name]):
                     stored.unrecorded[f"{entry.location}/{name}"] = entry
     except DamagedGraphError:
         return  # reported by its list or its version file
@@ -205,7 +196,7 @@ class Listing:
 
     def versions(self, line: Line) -> dict[int, str]:
         """The files of a line's versions, by their numbers."""
-        paths = self.folder(names.lance_versions(place_of(line.location, line.fork)))
+        paths = self.folder(names.lance_versions(checksums.place_of(line.location, line.fork)))
         numbered = ((names.lance_version_at(path), path) for path in paths)
         return {version: path for version, path in numbered if version is not None}
 
@@ -215,7 +206,7 @@ def files_of_version(root: Root, line: Line, version: int, listing: Listing) -> 
     dataset = open_dataset(root, line.location, fork=line.fork, version=version)
     if dataset is None:
         return None
-    place = place_of(line.location, line.fork)
+    place = checksums.place_of(line.location, line.fork)
     with translated(root, f"list the files of {place}"):
         try:
             wanted = set(_named(root, place, dataset, listing))

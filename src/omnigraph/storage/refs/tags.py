@@ -18,17 +18,7 @@ from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
 from omnigraph.storage.objects.documents import moment, typed
 from omnigraph.storage.objects.store import Objects
-from omnigraph.storage.refs.logs import (
-    RefKind,
-    RefLog,
-    RefState,
-    append_to,
-    broken_entries,
-    free_log,
-    read_log,
-    read_logs,
-    steady_logs,
-)
+from omnigraph.storage.refs import logs as ref_logs
 from omnigraph.storage.snapshot import PinnedTables, Snapshot, decoded, entries, paths_in
 
 
@@ -82,21 +72,21 @@ class TagListing(Listing[Tag]):
         return Page(tables=[TableView(header=header, rows=rows, whole=(0, 1), empty="no tags")])
 
 
-TagLog = RefLog[Tag]
+TagLog = ref_logs.RefLog[Tag]
 
 
 def read_tag_log(objects: Objects, tag: str) -> TagLog:
-    return read_log(objects, _TAGS, tag)
+    return ref_logs.read_log(objects, _TAGS, tag)
 
 
 def free_tag_log(objects: Objects, tag: str) -> TagLog | None:
     """The log of a name that no tag has; a creation that has not ended is abandoned."""
-    return free_log(objects, _TAGS, tag)
+    return ref_logs.free_log(objects, _TAGS, tag)
 
 
-def append_tag_entry(objects: Objects, log: TagLog, tag: Tag, state: RefState) -> bool:
+def append_tag_entry(objects: Objects, log: TagLog, tag: Tag, state: ref_logs.RefState) -> bool:
     """Put the next entry of a log; False if another process put another one there."""
-    return append_to(objects, _TAGS, log, tag, state)
+    return ref_logs.append_to(objects, _TAGS, log, tag, state)
 
 
 def confirm_tags(objects: Objects) -> None:
@@ -107,12 +97,12 @@ def confirm_tags(objects: Objects) -> None:
     """
     for log in tag_logs(objects).values():
         if log.living is not None:
-            append_tag_entry(objects, log, log.living, RefState.READY)
+            append_tag_entry(objects, log, log.living, ref_logs.RefState.READY)
 
 
 def tag_logs(objects: Objects) -> Mapping[str, TagLog]:
     """The end of every name's log, all as they were at one moment."""
-    return steady_logs(objects, _TAGS)
+    return ref_logs.steady_logs(objects, _TAGS)
 
 
 def read_tag(objects: Objects, tag: str) -> Tag | None:
@@ -122,13 +112,13 @@ def read_tag(objects: Objects, tag: str) -> Tag | None:
 
 def all_tags(objects: Objects) -> Listing[Tag]:
     """Every tag that is ready, by name."""
-    logs = read_logs(objects, _TAGS).values()
+    logs = ref_logs.read_logs(objects, _TAGS).values()
     return TagListing(log.living for log in logs if log.living is not None)
 
 
 def broken_tag_entries(objects: Objects) -> Iterator[tuple[str, str]]:
     """Entries of the logs of tags that are damaged or missing, and why."""
-    return broken_entries(objects, _TAGS)
+    return ref_logs.broken_entries(objects, _TAGS)
 
 
 def claimed_tags(objects: Objects) -> tuple[Tag, ...]:
@@ -148,7 +138,7 @@ def _paths(tag: Tag) -> Iterator[str]:
     yield from paths_in(tag.tables)
 
 
-_TAGS: Final = RefKind(
+_TAGS: Final = ref_logs.RefKind(
     thing="tag",
     directory=names.TAG_REFS_DIR,
     post_abandon="tag.post_abandon",

@@ -23,7 +23,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph import names
-from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.objects.containment import require_inside
 from omnigraph.storage.objects.s3_options import for_one_request
@@ -67,17 +67,17 @@ def write_rows(
     root: Root, entry: TableEntry, rows: pa.Table | pa.RecordBatchReader
 ) -> tuple[StagedFragment, ...]:
     """Write rows as fragments of a table; runs in any process."""
-    base = kept_open(root, entry)
+    base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         written = write_fragments(rows, base, mode="append")
-    return tuple(_staged(root, entry, fragment) for fragment in written)
+    return tuple(_stage(root, entry, fragment) for fragment in written)
 
 
 def write_replacements(
     root: Root, entry: TableEntry, rows: pa.Table, row_ids: np.ndarray
 ) -> tuple[StagedFragment, ...]:
     """Write new contents of pinned rows, which keep their stable row ids."""
-    base = kept_open(root, entry)
+    base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         written = write_fragments(rows, base, mode="append")
     start = 0
@@ -85,7 +85,7 @@ def write_replacements(
         ids = row_ids[start : start + each.physical_rows].tolist()
         each.row_id_meta = RowIdSequence(ids).to_inline_metadata()
         start += each.physical_rows
-    return tuple(_staged(root, entry, fragment) for fragment in written)
+    return tuple(_stage(root, entry, fragment) for fragment in written)
 
 
 def read_staged(
@@ -125,14 +125,14 @@ def _reader(
 
 def shrink(root: Root, entry: TableEntry, fragment_id: int, offsets: np.ndarray) -> Shrunk:
     """Leave rows of a pinned fragment out of the next version."""
-    base = kept_open(root, entry)
+    base = cached_dataset(root, entry)
     with translated(root, f"stage deletions for {entry.table_key}"):
         fragment = base.get_fragment(fragment_id)
         assert fragment is not None
         left = fragment.delete_rows(offsets.tolist())
     return Shrunk(
         fragment_id=fragment_id,
-        description=None if left is None else _described(left),
+        description=None if left is None else _describe(left),
         rows_lost=len(offsets),
     )
 
@@ -147,8 +147,8 @@ def gather_append(
         rows_inserted=_kept(fragments),
         rows_updated=0,
         rows_deleted=0,
-        operation=LanceOperation.Append(_numbered(objects, entry, fragments)),
-        base=kept_open(objects.root, entry),
+        operation=LanceOperation.Append(_number(objects, entry, fragments)),
+        base=cached_dataset(objects.root, entry),
         checksums=_checksums(fragments),
     )
 
@@ -157,7 +157,7 @@ def gather_overwrite(
     objects: Objects, entry: TableEntry, fragments: Sequence[StagedFragment]
 ) -> StagedChange:
     """All fragments in place of every pinned one."""
-    base = kept_open(objects.root, entry)
+    base = cached_dataset(objects.root, entry)
     return StagedChange(
         entry=entry,
         change=Change.OVERWRITE,
@@ -165,9 +165,11 @@ def gather_overwrite(
         rows_updated=0,
         rows_deleted=entry.row_count,
         operation=LanceOperation.Update(
-            removed_fragment_ids=[each.fragment_id for each in base.get_fragments()],
+            removed_fragment_ids=[
+                get_fragment.fragment_id for get_fragment in base.get_fragments()
+            ],
             updated_fragments=[],
-            new_fragments=_numbered(objects, entry, fragments),
+            new_fragments=_number(objects, entry, fragments),
         ),
         base=base,
         checksums=_checksums(fragments),
@@ -193,9 +195,9 @@ def gather_merge(
         operation=LanceOperation.Update(
             removed_fragment_ids=[each.fragment_id for each in shrunk if each.description is None],
             updated_fragments=[_metadata(each.description) for each in shrunk if each.description],
-            new_fragments=_numbered(objects, entry, (*inserted, *replacing)),
+            new_fragments=_number(objects, entry, (*inserted, *replacing)),
         ),
-        base=kept_open(objects.root, entry),
+        base=cached_dataset(objects.root, entry),
         checksums=_checksums((*inserted, *replacing)),
     )
 
@@ -211,18 +213,18 @@ def _folder(entry: TableEntry) -> str:
     return names.fork_location(entry.location, entry.fork) if entry.fork else entry.location
 
 
-def _numbered(
+def _number(
     objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragment]
 ) -> list[FragmentMetadata]:
     """The fragments that keep a row, with deletion files where some are excluded.
 
     Without deletions Lance numbers them itself.
     """
-    kept = [each for each in fragments if each.rows_kept]
+    kept = [fragment for fragment in fragments if fragment.rows_kept]
     if not any(len(each.excluded) for each in kept):
         return [_metadata(each.description) for each in kept]
-    base = kept_open(objects.root, entry)
-    first = max((each.fragment_id for each in base.get_fragments()), default=0) + 1
+    base = cached_dataset(objects.root, entry)
+    first = max((get_fragment.fragment_id for get_fragment in base.get_fragments()), default=0) + 1
     return [
         _with_deletions(objects, entry, each, number) for number, each in enumerate(kept, first)
     ]
@@ -252,7 +254,7 @@ def _with_deletions(
     return _metadata(fields)
 
 
-def _staged(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFragment:
+def _stage(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFragment:
     """Checksums go with the description, so that the driver need not read what tasks wrote."""
     checksums = staged_checksums(root, entry, written)
     description = json.dumps({**written.to_json(), names.CHECKSUMS_PROPERTY: checksums})
@@ -269,7 +271,7 @@ def _checksums(fragments: Iterable[StagedFragment]) -> Checksums:
     }
 
 
-def _described(fragment: FragmentMetadata) -> str:
+def _describe(fragment: FragmentMetadata) -> str:
     return json.dumps(fragment.to_json())
 
 
@@ -280,4 +282,4 @@ def _metadata(description: str | Mapping[str, Any]) -> FragmentMetadata:
 
 
 def _kept(fragments: Iterable[StagedFragment]) -> int:
-    return sum(each.rows_kept for each in fragments)
+    return sum(fragment.rows_kept for fragment in fragments)

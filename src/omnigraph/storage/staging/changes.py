@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from lance.fragment import write_fragments
 
 from omnigraph import names
-from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class StagedChange:
 
 
 def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
-    base = kept_open(root, entry)
+    base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         transaction = write_fragments(rows, base, mode="append", return_transaction=True)
     return StagedChange(
@@ -82,12 +82,12 @@ def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
 def restage_append(root: Root, staged: StagedChange, entry: TableEntry) -> StagedChange:
     """The same appended files on a newer pin: appends do not depend on the rows below them."""
     assert staged.change is Change.APPEND
-    return replace(staged, entry=entry, base=kept_open(root, entry))
+    return replace(staged, entry=entry, base=cached_dataset(root, entry))
 
 
 def stage_merge(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
     """Insert new ids, replace rows of known ones."""
-    base = kept_open(root, entry)
+    base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         transaction, counts = (
             base.merge_insert(names.ID_COLUMN)
@@ -112,7 +112,7 @@ def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChan
     The operation comes from Lance as it wrote the files: a schema of our own would number the
     fields behind a blob differently than the files do, and columns would swap in silence.
     """
-    base = kept_open(root, entry)
+    base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
         transaction = write_fragments(rows, base, mode="overwrite", return_transaction=True)
     return StagedChange(
@@ -128,7 +128,7 @@ def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChan
 
 def stage_delete(root: Root, entry: TableEntry, ids: pa.Table) -> StagedChange:
     """Delete the rows with these ids; `ids` has the one column `id`."""
-    base = kept_open(root, entry)
+    base = cached_dataset(root, entry)
     with translated(root, f"stage deletions for {entry.table_key}"):
         transaction, counts = (
             base.merge_insert(names.ID_COLUMN).when_matched_delete().execute_uncommitted(ids)

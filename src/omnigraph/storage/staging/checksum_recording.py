@@ -15,27 +15,17 @@ from lance.blob import BlobType
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.lance.checksums import (
-    BLOCK,
-    ChecksumList,
-    FileChecksum,
-    keep_list,
-    place_of,
-    recorded_files,
-    without_versions,
-)
-from omnigraph.storage.lance.datasets import Made, made_at, open_dataset, translated
+from omnigraph.storage.lance import checksums
+from omnigraph.storage.lance.datasets import NewVersion, made_at, open_dataset, translated
 from omnigraph.storage.objects.documents import digest_of
-from omnigraph.storage.objects.location import Scheme
+from omnigraph.storage.objects.location import Root, Scheme
 from omnigraph.storage.objects.store import stored_objects
-from omnigraph.storage.snapshot import ChecksumRef
+from omnigraph.storage.snapshot import ChecksumRef, TableEntry
 
 if TYPE_CHECKING:
     from lance import LanceDataset
     from lance.fragment import FragmentMetadata
 
-    from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.changes import Checksums, StagedChange
 
 _LOOKED_UP_MOST: Final = 64
@@ -46,7 +36,7 @@ class _ChangedFiles(NamedTuple):
     removed: tuple[str, ...]
 
 
-def record_change(root: Root, change: StagedChange, made: Made) -> ChecksumRef | None:
+def record_change(root: Root, change: StagedChange, made: NewVersion) -> ChecksumRef | None:
     """Store the list of a version that a write just made; none on an object store.
 
     There it would cost a request for every file, and the store compares what it keeps by itself.
@@ -63,12 +53,14 @@ def record_change(root: Root, change: StagedChange, made: Made) -> ChecksumRef |
     }
     before = entry.checksums
     if before is not None and before.fork == entry.fork and _same_block(before.version, version):
-        stored = ChecksumList(previous=before, added=added, removed=changed.removed)
+        stored = checksums.ChecksumList(previous=before, added=added, removed=changed.removed)
     else:
-        known = dict(recorded_files(root, entry.location, before))
+        known = dict(checksums.recorded_files(root, entry.location, before))
         for name in changed.removed:
             known.pop(name, None)
-        stored = ChecksumList(previous=None, added={**without_versions(known), **added})
+        stored = checksums.ChecksumList(
+            previous=None, added={**checksums.without_versions(known), **added}
+        )
     return _store(root, entry, stored, made)
 
 
@@ -90,13 +82,13 @@ def record_version(
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
     if dataset is None:
         return None
-    known = recorded_files(root, entry.location, entry.checksums)
+    known = checksums.recorded_files(root, entry.location, entry.checksums)
     files = {
         name: known.get(name) or _ready_or_read(root, entry, name, ready or {})
         for name in (*named_files(root, entry, dataset), names.lance_version(version))
     }
-    stored = ChecksumList(previous=None, added=files)
-    return _store(root, entry, stored, Made(version, made_at(dataset)))
+    stored = checksums.ChecksumList(previous=None, added=files)
+    return _store(root, entry, stored, NewVersion(version, made_at(dataset)))
 
 
 def named_files(root: Root, entry: TableEntry, dataset: LanceDataset) -> Iterator[str]:
@@ -160,26 +152,28 @@ def _fragment_files(
 def _files_below(root: Root, entry: TableEntry, folder: str) -> Iterator[str]:
     """The files in a folder of the table, or of a fork that it shares files with."""
     for fork in _forks(root, entry):
-        place = place_of(entry.location, fork)
+        place = checksums.place_of(entry.location, fork)
         paths = stored_objects(root).list(f"{place}/{folder}")
         if paths:
             yield from (path.removeprefix(f"{place}/") for path in paths)
             return
 
 
-def _ready_or_read(root: Root, entry: TableEntry, name: str, ready: Checksums) -> FileChecksum:
+def _ready_or_read(
+    root: Root, entry: TableEntry, name: str, ready: Checksums
+) -> checksums.FileChecksum:
     if name in ready:
-        return FileChecksum(entry.fork, *ready[name])
+        return checksums.FileChecksum(entry.fork, *ready[name])
     return _checksum(root, entry, name)
 
 
-def _checksum(root: Root, entry: TableEntry, name: str) -> FileChecksum:
+def _checksum(root: Root, entry: TableEntry, name: str) -> checksums.FileChecksum:
     """The checksum of a file that is stored, wherever it is."""
     objects = stored_objects(root)
     for fork in _forks(root, entry):
-        content = objects.checksum(f"{place_of(entry.location, fork)}/{name}")
+        content = objects.checksum(f"{checksums.place_of(entry.location, fork)}/{name}")
         if content is not None:
-            return FileChecksum(fork, *content)
+            return checksums.FileChecksum(fork, *content)
     raise DamagedGraphError(f"{name} of {entry.table_key} is gone before its version was published")
 
 
@@ -196,18 +190,20 @@ def _forks(root: Root, entry: TableEntry) -> Iterator[str | None]:
             yield fork
 
 
-def _store(root: Root, entry: TableEntry, stored: ChecksumList, made: Made) -> ChecksumRef:
+def _store(
+    root: Root, entry: TableEntry, stored: checksums.ChecksumList, made: NewVersion
+) -> ChecksumRef:
     body = stored.to_bytes()
     digest = digest_of(body)
-    place = place_of(entry.location, entry.fork)
+    place = checksums.place_of(entry.location, entry.fork)
     path = names.checksum_list(place, made.version, made.made_at, digest)
     stored_objects(root).replace(path, body)
-    keep_list(root, path, stored)
+    checksums.keep_list(root, path, stored)
     return ChecksumRef(entry.fork, made.version, made.made_at, digest)
 
 
 def _same_block(before: int, version: int) -> bool:
-    return before // BLOCK == version // BLOCK
+    return before // checksums.BLOCK == version // checksums.BLOCK
 
 
 def _has_blobs(dataset: LanceDataset) -> bool:

@@ -22,18 +22,10 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.staging import column_layout
 from omnigraph.storage.staging.changes import Change, StagedChange
-from omnigraph.storage.staging.column_layout import (
-    ColumnChange,
-    Layout,
-    Place,
-    PlacedColumn,
-    columns_of,
-    lay_out,
-    with_columns,
-)
 
 if TYPE_CHECKING:
     from lance import LanceDataset, LanceFragment
@@ -65,38 +57,49 @@ class _Work(NamedTuple):
     root: Root
     entry: TableEntry
     base: LanceDataset
-    layout: Layout
+    layout: column_layout.Layout
     reads: Sequence[str]
     compute: Compute
 
 
-def fragments_to_compute(root: Root, entry: TableEntry, change: ColumnChange) -> tuple[int, ...]:
+def fragments_to_compute(
+    root: Root, entry: TableEntry, change: column_layout.ColumnChange
+) -> tuple[int, ...]:
     """The fragments that need a file of new values: each is one task for `column_files`."""
     if not change.computes:
         return ()
-    return tuple(each.fragment_id for each in kept_open(root, entry).get_fragments())
+    return tuple(
+        get_fragment.fragment_id for get_fragment in cached_dataset(root, entry).get_fragments()
+    )
 
 
 def column_files(
-    root: Root, entry: TableEntry, fragment_id: int, change: ColumnChange, compute: Compute
+    root: Root,
+    entry: TableEntry,
+    fragment_id: int,
+    change: column_layout.ColumnChange,
+    compute: Compute,
 ) -> ColumnFiles:
     """Compute and write the new values of one fragment; runs in any process."""
-    base = kept_open(root, entry)
+    base = cached_dataset(root, entry)
     fragment = base.get_fragment(fragment_id)
     assert fragment is not None, "a pinned version keeps its fragments"
-    layout = lay_out(entry, base, change)
-    return _computed(_Work(root, entry, base, layout, change.reads, compute), fragment)
+    layout = column_layout.lay_out(entry, base, change)
+    return _compute(_Work(root, entry, base, layout, change.reads, compute), fragment)
 
 
 def carried_over(
-    root: Root, entry: TableEntry, change: ColumnChange, earlier: Iterable[ColumnFiles]
+    root: Root,
+    entry: TableEntry,
+    change: column_layout.ColumnChange,
+    earlier: Iterable[ColumnFiles],
 ) -> tuple[ColumnFiles, ...]:
     """What was computed on an earlier pin and holds on this one: of fragments with the same files.
 
     Rows that were deleted since need no value. Rows that were changed are in other fragments.
     """
-    base = kept_open(root, entry)
-    layout = lay_out(entry, base, change)
+    base = cached_dataset(root, entry)
+    layout = column_layout.lay_out(entry, base, change)
     known = {each.fragment_id: each for each in earlier}
     carried: list[ColumnFiles] = []
     for fragment in base.get_fragments():
@@ -109,7 +112,7 @@ def carried_over(
 
 
 def staged_from(
-    root: Root, entry: TableEntry, change: ColumnChange, files: Sequence[ColumnFiles]
+    root: Root, entry: TableEntry, change: column_layout.ColumnChange, files: Sequence[ColumnFiles]
 ) -> StagedChange:
     """The whole change as one transaction, from the files of all fragments that needed some.
 
@@ -118,23 +121,31 @@ def staged_from(
             change asks for what `lay_out` refuses.
     """
     expected = fragments_to_compute(root, entry, change)
-    assert sorted(each.fragment_id for each in files) == sorted(expected), (
+    assert sorted(file.fragment_id for file in files) == sorted(expected), (
         "every fragment of the pin is computed once"
     )
-    base = kept_open(root, entry)
-    layout = lay_out(entry, base, change)
+    base = cached_dataset(root, entry)
+    layout = column_layout.lay_out(entry, base, change)
     _refuse_nulls(root, entry, base, layout)
-    return _staged(entry, base, layout, files)
+    return _stage(entry, base, layout, files)
 
 
-def _staged(
-    entry: TableEntry, base: LanceDataset, layout: Layout, files: Sequence[ColumnFiles]
+def _stage(
+    entry: TableEntry,
+    base: LanceDataset,
+    layout: column_layout.Layout,
+    files: Sequence[ColumnFiles],
 ) -> StagedChange:
-    schema = with_columns(base.lance_schema, [each.column for each in layout.columns])
+    schema = column_layout.with_columns(
+        base.lance_schema, [column.column for column in layout.columns]
+    )
     operation: LanceOperation.BaseOperation
     if files:
-        computed = {each.fragment_id: each for each in files}
-        fragments = [_checked(each, computed[each.fragment_id]) for each in base.get_fragments()]
+        computed = {file.fragment_id: file for file in files}
+        fragments = [
+            _check(get_fragment, computed[get_fragment.fragment_id])
+            for get_fragment in base.get_fragments()
+        ]
         operation = LanceOperation.Merge(fragments, schema)
     else:
         operation = LanceOperation.Project(schema)
@@ -149,12 +160,12 @@ def _staged(
     )
 
 
-def _computed(work: _Work, fragment: LanceFragment) -> ColumnFiles:
+def _compute(work: _Work, fragment: LanceFragment) -> ColumnFiles:
     layout = work.layout
     description = fragment.metadata.to_json()
     files = [_moved(file, layout.moves) for file in description["files"]]
     present = {number for file in files for number in file["fields"]}
-    written = [each for each in layout.columns if _is_written(each, present)]
+    written = [column for column in layout.columns if _is_written(column, present)]
     with_new = _write(work, fragment, written)
     kept = [file for file in files if layout.numbers & set(file["fields"])]
     return ColumnFiles(
@@ -164,7 +175,7 @@ def _computed(work: _Work, fragment: LanceFragment) -> ColumnFiles:
     )
 
 
-def _origin(entry: TableEntry, layout: Layout, fragment: LanceFragment) -> str:
+def _origin(entry: TableEntry, layout: column_layout.Layout, fragment: LanceFragment) -> str:
     described = fragment.metadata.to_json()
     place = [entry.location, entry.fork, sorted(layout.numbers)]
     return json.dumps([*place, described["physical_rows"], described["files"]])
@@ -174,18 +185,20 @@ def _moved(file: dict[str, Any], moves: Mapping[int, int]) -> dict[str, Any]:
     return {**file, "fields": [moves.get(number, number) for number in file["fields"]]}
 
 
-def _is_written(column: PlacedColumn, present: set[int]) -> bool:
+def _is_written(column: column_layout.PlacedColumn, present: set[int]) -> bool:
     match column.place:
-        case Place.AS_STORED | Place.NOWHERE:
+        case column_layout.ColumnPlacement.AS_STORED | column_layout.ColumnPlacement.NOWHERE:
             return False
-        case Place.MOVED:
+        case column_layout.ColumnPlacement.MOVED:
             # A fragment older than the column has no file of it.
             return not present & set(column.column.numbers)
-        case Place.NULLS_WRITTEN | Place.COMPUTED:
+        case column_layout.ColumnPlacement.NULLS_WRITTEN | column_layout.ColumnPlacement.COMPUTED:
             return True
 
 
-def _write(work: _Work, fragment: LanceFragment, written: Sequence[PlacedColumn]) -> dict[str, Any]:
+def _write(
+    work: _Work, fragment: LanceFragment, written: Sequence[column_layout.PlacedColumn]
+) -> dict[str, Any]:
     """Write one file with these columns and describe it; rows that are deleted get any value.
 
     Lance could have values computed while it writes, but it would read deleted rows as well, and
@@ -207,7 +220,7 @@ def _write(work: _Work, fragment: LanceFragment, written: Sequence[PlacedColumn]
                 pa.RecordBatchReader.from_batches(schema, pa.ipc.open_stream(waiting)),
                 batch_size=_batch_rows(pinned),
             )
-    given = columns_of(numbered)
+    given = column_layout.columns_of(numbered)
     numbers = {
         old: new
         for name, each in zip(stand_ins, written, strict=True)
@@ -232,7 +245,9 @@ def _stored_rows(work: _Work, fragment: LanceFragment) -> Iterator[pa.RecordBatc
         yield from scanner.to_batches()
 
 
-def _stand_ins(stored: Sequence[str], written: Sequence[PlacedColumn]) -> tuple[str, ...]:
+def _stand_ins(
+    stored: Sequence[str], written: Sequence[column_layout.PlacedColumn]
+) -> tuple[str, ...]:
     """Names for new columns while they are written: Lance refuses those of stored ones."""
     taken = set(stored) | {each.field.name for each in written}
     names: list[str] = []
@@ -246,15 +261,20 @@ def _stand_ins(stored: Sequence[str], written: Sequence[PlacedColumn]) -> tuple[
 
 
 def _new_values(
-    work: _Work, batch: pa.RecordBatch, written: Sequence[PlacedColumn], schema: pa.Schema
+    work: _Work,
+    batch: pa.RecordBatch,
+    written: Sequence[column_layout.PlacedColumn],
+    schema: pa.Schema,
 ) -> pa.RecordBatch:
     made = work.compute(batch)
     assert made.num_rows == batch.num_rows, "a computation keeps the rows and their order"
-    computed = [each.field.name for each in written if each.place is Place.COMPUTED]
+    computed = [
+        each.field.name for each in written if each.place is column_layout.ColumnPlacement.COMPUTED
+    ]
     assert sorted(made.schema.names) == sorted(computed), "a computation makes what is wanted"
     values: list[pa.Array] = []
     for each in written:
-        if each.place is not Place.COMPUTED:
+        if each.place is not column_layout.ColumnPlacement.COMPUTED:
             values.append(pa.nulls(batch.num_rows, each.field.type))
             continue
         array = made.column(each.field.name)
@@ -275,22 +295,24 @@ def _batch_rows(fragment: FragmentMetadata) -> int:
     return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES * fragment.physical_rows // max(1, size)))
 
 
-def _refuse_nulls(root: Root, entry: TableEntry, base: LanceDataset, layout: Layout) -> None:
+def _refuse_nulls(
+    root: Root, entry: TableEntry, base: LanceDataset, layout: column_layout.Layout
+) -> None:
     """Lance does not look when it is handed a schema; such rows could not be read any more."""
-    for each in layout.columns:
-        if not each.becomes_required or each.stored is None:
+    for column in layout.columns:
+        if not column.becomes_required or column.stored is None:
             continue
         with translated(root, f"look for null in {entry.table_key}"):
-            rows = base.count_rows(filter=f"`{each.stored.name}` IS NULL")
+            rows = base.count_rows(filter=f"`{column.stored.name}` IS NULL")
         if rows:
             raise InvalidInputError(
-                f"column {each.stored.name} of {entry.table_key} cannot become required: "
+                f"column {column.stored.name} of {entry.table_key} cannot become required: "
                 f"{rows} rows have no value in it",
                 next_step="Give these rows a value first.",
             )
 
 
-def _checked(fragment: LanceFragment, computed: ColumnFiles) -> FragmentMetadata:
+def _check(fragment: LanceFragment, computed: ColumnFiles) -> FragmentMetadata:
     described = json.loads(computed.description)
     pinned = json.loads(json.dumps(fragment.metadata.to_json()))
     assert {**described, "files": None} == {**pinned, "files": None}, "files are made from the pin"

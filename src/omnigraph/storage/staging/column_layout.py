@@ -102,14 +102,14 @@ class NumberedColumn:
     def numbered(self, numbers: Sequence[int]) -> NumberedColumn:
         """The same column under other numbers."""
         known = dict(zip(self.numbers, numbers, strict=True))
-        return replace(self, records=tuple(_renumbered(each, known) for each in self.records))
+        return replace(self, records=tuple(_renumber(record, known) for record in self.records))
 
 
 def columns_of(schema: LanceSchema) -> dict[str, NumberedColumn]:
     """The columns of a schema by name, in order."""
     columns: list[list[_Record]] = []
     _, (_, *fields) = _pickled(schema)
-    for record in map(_parsed, fields):
+    for record in map(_parse, fields):
         if _number(record, _PARENT) == _NO_PARENT:
             columns.append([record])
         else:
@@ -165,15 +165,15 @@ def _number(record: _Record, entry: int) -> int:
     return value
 
 
-def _renumbered(record: _Record, known: Mapping[int, int]) -> _Record:
+def _renumber(record: _Record, known: Mapping[int, int]) -> _Record:
     parent = _number(record, _PARENT)
     entries = [each for each in record if each[0] not in _FREE_INSIDE]
     entries.append((_NUMBER, known[_number(record, _NUMBER)]))
     entries.append((_PARENT, parent if parent == _NO_PARENT else known[parent]))
-    return tuple(sorted(entries, key=lambda each: each[0]))
+    return tuple(sorted(entries, key=lambda entry: entry[0]))
 
 
-def _parsed(record: bytes) -> _Record:
+def _parse(record: bytes) -> _Record:
     rest = iter(record)
     return tuple(_entries(rest))
 
@@ -256,10 +256,10 @@ class ColumnChange:
 
     @property
     def computes(self) -> bool:
-        return any(isinstance(each, ComputedColumn) for each in self.columns)
+        return any(isinstance(column, ComputedColumn) for column in self.columns)
 
 
-class Place(StrEnum):
+class ColumnPlacement(StrEnum):
     """Where the values of a column are after a change."""
 
     AS_STORED = "as_stored"
@@ -280,7 +280,7 @@ class PlacedColumn:
 
     field: pa.Field
     column: NumberedColumn
-    place: Place
+    place: ColumnPlacement
     stored: NumberedColumn | None = None
 
     @property
@@ -296,16 +296,16 @@ class Layout:
 
     @property
     def numbers(self) -> frozenset[int]:
-        return frozenset(number for each in self.columns for number in each.column.numbers)
+        return frozenset(number for column in self.columns for number in column.column.numbers)
 
     @property
     def moves(self) -> Mapping[int, int]:
         """The new numbers of stored fields that do not keep theirs."""
         return {
             old: new
-            for each in self.columns
-            if each.place is Place.MOVED and each.stored is not None
-            for old, new in zip(each.stored.numbers, each.column.numbers, strict=True)
+            for column in self.columns
+            if column.place is ColumnPlacement.MOVED and column.stored is not None
+            for old, new in zip(column.stored.numbers, column.column.numbers, strict=True)
         }
 
 
@@ -328,13 +328,13 @@ def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layo
         assert not has_rows or each.field.nullable or not isinstance(each, NullColumn)
         column = made[each.field.name]
         place = _place(each, stored, has_new_files=has_rows and change.computes)
-        if place is not Place.AS_STORED:
+        if place is not ColumnPlacement.AS_STORED:
             column = column.numbered(range(free, free + len(column.numbers)))
             free += len(column.numbers)
         old = _stored(entry, stored, each, column) if isinstance(each, KeptColumn) else None
-        if old is not None and place is Place.AS_STORED:
+        if old is not None and place is ColumnPlacement.AS_STORED:
             column = column.numbered(old.numbers)
-        if place not in (Place.AS_STORED, Place.NOWHERE):
+        if place not in (ColumnPlacement.AS_STORED, ColumnPlacement.NOWHERE):
             _refuse_blobs(entry, each.field, column)
         placed.append(PlacedColumn(field=each.field, column=column, place=place, stored=old))
     return Layout(columns=tuple(placed))
@@ -342,18 +342,22 @@ def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layo
 
 def _place(
     wanted: WantedColumn, stored: Mapping[str, NumberedColumn], *, has_new_files: bool
-) -> Place:
+) -> ColumnPlacement:
     name = wanted.field.name
     match wanted:
         case KeptColumn():
             changes_nullability = stored[wanted.stored].nullable != wanted.field.nullable
             takes_a_name = name != wanted.stored and name in stored
             is_refused = has_new_files and (changes_nullability or takes_a_name)
-            return Place.MOVED if is_refused else Place.AS_STORED
+            return ColumnPlacement.MOVED if is_refused else ColumnPlacement.AS_STORED
         case NullColumn():
-            return Place.NULLS_WRITTEN if has_new_files and name in stored else Place.NOWHERE
+            return (
+                ColumnPlacement.NULLS_WRITTEN
+                if has_new_files and name in stored
+                else ColumnPlacement.NOWHERE
+            )
         case ComputedColumn():
-            return Place.COMPUTED
+            return ColumnPlacement.COMPUTED
         case _:
             assert_never(wanted)
 

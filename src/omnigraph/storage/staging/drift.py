@@ -25,12 +25,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.errors import DamagedGraphError, StorageUnavailableError
-from omnigraph.storage.lance.datasets import (
-    cleans_by_itself,
-    is_not_found,
-    open_dataset,
-    translated,
-)
+from omnigraph.storage.lance import datasets
 from omnigraph.storage.staging.table_versions import VersionRecord, version_records
 
 if TYPE_CHECKING:
@@ -100,7 +95,7 @@ class TableDrift:
 
 def table_drift(root: Root, entry: TableEntry) -> TableDrift:
     """Look at the line of versions that holds an entry, and classify the versions above it."""
-    dataset = open_dataset(root, entry.location, fork=entry.fork)
+    dataset = datasets.open_dataset(root, entry.location, fork=entry.fork)
     if dataset is None:
         return _beyond_help(None, f"{entry.location} is gone")
     head = int(dataset.version)
@@ -109,7 +104,7 @@ def table_drift(root: Root, entry: TableEntry) -> TableDrift:
             head, f"HEAD is version {head}, behind the published version {entry.version}"
         )
     if head == entry.version:
-        return replace(_undrifted(head, ""), cleans_by_itself=cleans_by_itself(dataset))
+        return replace(_undrifted(head, ""), cleans_by_itself=datasets.cleans_by_itself(dataset))
     return _Above(root, entry, dataset).drift()
 
 
@@ -162,7 +157,7 @@ class _Above:
                 f"version {newest} keeps rows of operation {min(candidate.undone)}, "
                 "which was never published"
             )
-        elif candidate.rows != self._counted(published):
+        elif candidate.rows != self._count(published):
             reason = f"version {newest} ({self._names.get(newest)}) has a different number of rows"
         elif not candidate.schema.equals(published.schema, check_metadata=True):
             reason = f"version {newest} ({self._names.get(newest)}) has different columns"
@@ -199,7 +194,7 @@ class _Above:
             version, dataset = (version, opened) if opened else (self._head, dataset)
         return Candidate(
             version=version,
-            rows=self._counted(dataset),
+            rows=self._count(dataset),
             schema=dataset.schema,
             undone=self._undone[version],
         )
@@ -220,10 +215,10 @@ class _Above:
 
     def _rows(self, version: int) -> int | None:
         dataset = self._opened(version)
-        return None if dataset is None else self._counted(dataset)
+        return None if dataset is None else self._count(dataset)
 
-    def _counted(self, dataset: LanceDataset) -> int:
-        with translated(self._root, f"count {self._entry.table_key}"):
+    def _count(self, dataset: LanceDataset) -> int:
+        with datasets.translated(self._root, f"count {self._entry.table_key}"):
             return int(dataset.count_rows())
 
     def _name(self, version: int) -> str:
@@ -234,7 +229,7 @@ class _Above:
             # Lance cannot describe a compaction that moved an index.
             return _COMPACTION if version in self._records else UNREADABLE
         except (OSError, ValueError) as error:
-            return MISSING if is_not_found(error) else UNREADABLE
+            return MISSING if datasets.is_not_found(error) else UNREADABLE
         if transaction is None or version not in self._records:
             return UNREADABLE
         name = type(transaction.operation).__name__
@@ -244,7 +239,9 @@ class _Above:
         """A version of the table, None if it is gone or damaged."""
         entry = self._entry
         try:
-            return open_dataset(self._root, entry.location, fork=entry.fork, version=version)
+            return datasets.open_dataset(
+                self._root, entry.location, fork=entry.fork, version=version
+            )
         except (DamagedGraphError, StorageUnavailableError):
             return None
 

@@ -23,18 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.forks import fork_origin
-from omnigraph.storage.staging.bulk import (
-    Shrunk,
-    StagedFragment,
-    gather_append,
-    gather_merge,
-    shrink,
-    write_replacements,
-    write_rows,
-)
+from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes
 
 if TYPE_CHECKING:
@@ -82,8 +74,8 @@ def stage_edits(
     known = locate(root, entry, wanted)
     inserted, replacing = _write(root, entry, upserts, known)
     if not len(known.ids):
-        return gather_append(objects, entry, inserted)
-    return gather_merge(
+        return bulk.gather_append(objects, entry, inserted)
+    return bulk.gather_merge(
         objects,
         entry,
         inserted=inserted,
@@ -95,13 +87,13 @@ def stage_edits(
 
 def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     """Where the pinned rows with these ids are; ids that no row has are left out."""
-    dataset = kept_open(root, entry)
+    dataset = cached_dataset(root, entry)
     few = 0 < len(ids) <= _PROBE_IDS_MAX
     found: list[pa.RecordBatch] = []
     with translated(root, f"look for rows of {entry.table_key}"):
         scanner = dataset.scanner(
             columns=[names.ID_COLUMN],
-            filter=f"{names.ID_COLUMN} IN ({_quoted(ids)})" if few else None,
+            filter=f"{names.ID_COLUMN} IN ({_quote(ids)})" if few else None,
             with_row_id=True,
             with_row_address=True,
             batch_size=1 << 17,
@@ -122,30 +114,32 @@ def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     )
 
 
-def shrink_all(root: Root, entry: TableEntry, rows: Located) -> tuple[Shrunk, ...]:
+def shrink_all(root: Root, entry: TableEntry, rows: Located) -> tuple[bulk.Shrunk, ...]:
     """The fragments without these rows."""
-    return tuple(shrink(root, entry, fragment, offsets) for fragment, offsets in rows.by_fragment())
+    return tuple(
+        bulk.shrink(root, entry, fragment, offsets) for fragment, offsets in rows.by_fragment()
+    )
 
 
 def _write(
     root: Root, entry: TableEntry, upserts: Iterable[pa.RecordBatch], known: Located
-) -> tuple[list[StagedFragment], list[StagedFragment]]:
+) -> tuple[list[bulk.StagedFragment], list[bulk.StagedFragment]]:
     """New rows and new contents of known ones, each as few fragments."""
-    inserted: list[StagedFragment] = []
-    replacing: list[StagedFragment] = []
+    inserted: list[bulk.StagedFragment] = []
+    replacing: list[bulk.StagedFragment] = []
     for part in row_parts(upserts):
         where = pc.index_in(part.column(names.ID_COLUMN), known.ids)
         is_new = pc.is_null(where)
         new, old = part.filter(is_new), part.filter(pc.invert(is_new))
         if new.num_rows:
-            inserted += write_rows(root, entry, new)
+            inserted += bulk.write_rows(root, entry, new)
         if old.num_rows:
             row_ids = known.row_ids[where.drop_null().to_numpy()]
-            replacing += write_replacements(root, entry, old, row_ids)
+            replacing += bulk.write_replacements(root, entry, old, row_ids)
     return inserted, replacing
 
 
-def _quoted(ids: pa.StringArray) -> str:
+def _quote(ids: pa.StringArray) -> str:
     return ", ".join("'" + each.replace("'", "''") + "'" for each in ids.to_pylist())
 
 
@@ -199,15 +193,17 @@ def stage_adoption(
     if not _is_plain(plan) or plan.new_rows + plan.gone_rows <= FEW_ROWS:
         return None
     with translated(root, f"compare versions of {pinned.table_key}"):
-        gone = list(_gone(kept_open(root, pinned), kept_open(root, theirs), plan))
+        gone = list(_gone(cached_dataset(root, pinned), cached_dataset(root, theirs), plan))
     row_ids = np.sort(np.concatenate([np.empty(0, np.uint64), *(each.row_ids for each in gone)]))
     new_rows = _new_rows(root, theirs, plan)
     inserted, replacing = _write_adopted(root, writable, new_rows, row_ids, schema)
     replaced = sum(fragment.rows for fragment in replacing)
-    shrunk: list[Shrunk] = [
-        shrink(root, writable, each.fragment_id, each.offsets) for each in gone if len(each.offsets)
+    shrunk: list[bulk.Shrunk] = [
+        bulk.shrink(root, writable, each.fragment_id, each.offsets)
+        for each in gone
+        if len(each.offsets)
     ]
-    return gather_merge(
+    return bulk.gather_merge(
         objects,
         writable,
         inserted=inserted,
@@ -219,8 +215,8 @@ def stage_adoption(
 
 def _is_plain(plan: RowChanges) -> bool:
     """Whether the fork only deleted rows and added fragments, as every write of ours does."""
-    gone = [each for part in plan.gone for each in part.fragments]
-    new = [each for part in plan.new for each in part.fragments]
+    gone = [fragment for part in plan.gone for fragment in part.fragments]
+    new = [fragment for part in plan.new for fragment in part.fragments]
     return all(each.lost for each in gone) and not any(each.lost for each in new)
 
 
@@ -253,9 +249,9 @@ def _write_adopted(
     new_rows: Iterable[pa.RecordBatch],
     gone: np.ndarray,
     schema: pa.Schema,
-) -> tuple[list[StagedFragment], list[StagedFragment]]:
-    inserted: list[StagedFragment] = []
-    replacing: list[StagedFragment] = []
+) -> tuple[list[bulk.StagedFragment], list[bulk.StagedFragment]]:
+    inserted: list[bulk.StagedFragment] = []
+    replacing: list[bulk.StagedFragment] = []
     for part in row_parts(new_rows):
         row_ids = part.column(_ROW_ID).to_numpy()
         at = np.minimum(np.searchsorted(gone, row_ids), max(0, len(gone) - 1))
@@ -264,15 +260,15 @@ def _write_adopted(
         rows = pa.Table.from_arrays(columns, schema=schema)
         new, old = rows.filter(pa.array(~known)), rows.filter(pa.array(known))
         if new.num_rows:
-            inserted += write_rows(root, entry, new)
+            inserted += bulk.write_rows(root, entry, new)
         if old.num_rows:
-            replacing += write_replacements(root, entry, old, row_ids[known])
+            replacing += bulk.write_replacements(root, entry, old, row_ids[known])
     return inserted, replacing
 
 
 def _new_rows(root: Root, theirs: TableEntry, plan: RowChanges) -> Iterator[pa.RecordBatch]:
-    dataset = kept_open(root, theirs)
-    wanted = [each.fragment_id for part in plan.new for each in part.fragments]
+    dataset = cached_dataset(root, theirs)
+    wanted = [fragment.fragment_id for part in plan.new for fragment in part.fragments]
     if not wanted:
         return
     with translated(root, f"read {theirs.table_key}"):

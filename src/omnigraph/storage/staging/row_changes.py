@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.lance.dataset_cache import kept_open
+from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import lance_branches, translated
 from omnigraph.storage.staging.table_versions import version_records
 
@@ -81,7 +81,7 @@ class Part:
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.fragments)
+        return sum(fragment.rows for fragment in self.fragments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def plan_row_changes(
     The versions may be of any two forks. `columns` are those that count beside `id`, all if None;
     one that a version lacks is not read there.
     """
-    sides = [None if entry is None else kept_open(root, entry) for entry in (before, after)]
+    sides = [None if entry is None else cached_dataset(root, entry) for entry in (before, after)]
     key = after.table_key if after else before.table_key if before else "no table"
     with translated(root, f"compare versions of {key}"):
         laid_out = [_columns(side, columns) for side in sides]
@@ -183,18 +183,18 @@ class _Reading:
         columns: Sequence[str] | None,
     ) -> None:
         self._root, self._entry = root, entry
-        self._table = kept_open(root, entry)
-        self._other = kept_open(root, opposite) if opposite else None
+        self._table = cached_dataset(root, entry)
+        self._other = cached_dataset(root, opposite) if opposite else None
         self._stored = pa.schema([stored.field(name) for name in columns or stored.names])
 
     def rows(self, part: Part, opposite: Sequence[Part], stamps: int | None) -> Batches:
-        lost = [each for each in part.fragments if each.lost]
+        lost = [fragment for fragment in part.fragments if fragment.lost]
         whole = _whole(part.fragments)
         with translated(self._root, f"read {self._entry.table_key}"):
             if lost:
                 yield from self._pick(lost, self._lost(lost))
             if whole and stamps is not None:
-                others = _whole(each for part in opposite for each in part.fragments)
+                others = _whole(fragment for part in opposite for fragment in part.fragments)
                 yield from self._pick(whole, self._not_moved(whole, others, stamps))
             elif whole:
                 yield from self._scan(whole)
@@ -213,7 +213,7 @@ class _Reading:
         addresses, ids, written = addresses[order], ids[order], written[order]
         moved = np.zeros(len(ids), bool)
         for other in others:
-            if any(other.meets(each) for each in fragments):
+            if any(other.meets(fragment) for fragment in fragments):
                 _, their_ids, their_stamps = _numbers(self._other, [other], _ROW_ID, _STAMP)
                 at = np.minimum(np.searchsorted(ids, their_ids), len(ids) - 1)
                 same = (ids[at] == their_ids) & (written[at] == their_stamps)
@@ -222,7 +222,7 @@ class _Reading:
 
     def _pick(self, fragments: Fragments, addresses: Numbers) -> Batches:
         """The rows at these addresses: taken, or filtered out of fragments with many of them."""
-        if len(addresses) < sum(each.span for each in fragments) * _SCAN_SHARE:
+        if len(addresses) < sum(fragment.span for fragment in fragments) * _SCAN_SHARE:
             starts = range(0, len(addresses), _TAKEN_ROWS)
             chunks = (addresses[start : start + _TAKEN_ROWS] for start in starts)
             scans = [self._scan(fragments, taken=chunk) for chunk in chunks]
@@ -278,12 +278,12 @@ def _field_numbers(column: Any) -> Iterator[int]:
 def _stored(table: LanceDataset | None, columns: Sequence[Column]) -> pa.Schema:
     if table is None:
         return pa.schema([])
-    scanner = table.scanner(columns=[each[0] for each in columns], blob_handling="all_binary")
+    scanner = table.scanner(columns=[column[0] for column in columns], blob_handling="all_binary")
     return pa.schema([each.remove_metadata() for each in scanner.projected_schema])
 
 
 def _whole(fragments: Iterable[FragmentRows]) -> list[FragmentRows]:
-    return [each for each in fragments if not each.lost]
+    return [fragment for fragment in fragments if not fragment.lost]
 
 
 def _fragments(
@@ -298,8 +298,12 @@ def _fragments(
             for file in metadata.files
             for number, index in zip(file.fields, file.column_indices, strict=True)
         }
-        laid = [(*each[:2], tuple(places.get(number) for number in each[2])) for each in columns]
-        overlays = [(each.data_file.path, each.committed_version) for each in metadata.overlays]
+        laid = [
+            (*column[:2], tuple(places.get(number) for number in column[2])) for column in columns
+        ]
+        overlays = [
+            (overlay.data_file.path, overlay.committed_version) for overlay in metadata.overlays
+        ]
         identity = (metadata.id, metadata.physical_rows, tuple(overlays))
         found[identity, frozenset(each for each in laid if any(each[2]))] = metadata
     return found
@@ -330,21 +334,23 @@ def _parts(fragments: Fragments, rows_per_part: int) -> tuple[Part, ...]:
     """Neighbours by row id share a part, so that their moved rows are sought in few places."""
     parts: list[list[FragmentRows]] = []
     room = 0
-    for each in sorted(fragments, key=lambda each: (each.row_ids, each.fragment_id)):
-        room -= each.span
+    for fragment in sorted(
+        fragments, key=lambda fragment: (fragment.row_ids, fragment.fragment_id)
+    ):
+        room -= fragment.span
         if room < 0:
             parts.append([])
-            room = rows_per_part - each.span
-        parts[-1].append(each)
+            room = rows_per_part - fragment.span
+        parts[-1].append(fragment)
     return tuple(Part(fragments=tuple(part)) for part in parts)
 
 
 def _with_row_ids(table: LanceDataset | None, fragments: Fragments) -> list[FragmentRows]:
     assert table is not None
     found = []
-    for each in fragments:
-        _, ids = _numbers(table, [each], _ROW_ID)
-        found.append(replace(each, row_ids=(int(ids.min()), int(ids.max()))))
+    for fragment in fragments:
+        _, ids = _numbers(table, [fragment], _ROW_ID)
+        found.append(replace(fragment, row_ids=(int(ids.min()), int(ids.max()))))
     return found
 
 
@@ -355,12 +361,12 @@ def _numbers(table: LanceDataset, fragments: Fragments, *columns: str) -> tuple[
 
 
 def _handles(table: LanceDataset, fragments: Fragments) -> list[Any]:
-    return [table.get_fragment(each.fragment_id) for each in fragments]
+    return [table.get_fragment(fragment.fragment_id) for fragment in fragments]
 
 
 def _common_stamps(root: Root, before: TableEntry, after: TableEntry, *, rows: int) -> int | None:
     """The greatest stamp that means the same commit in both; None if stamps prove nothing."""
-    table = kept_open(root, before)
+    table = cached_dataset(root, before)
     if before.location != after.location or not table.has_stable_row_ids:
         return None
     branches = lance_branches(table)
@@ -394,8 +400,8 @@ def _ours(root: Root, entry: TableEntry, start: int, stop: int) -> bool:
     """Whether the versions after `start` up to `stop`, and those a restore undid, stamp rows."""
     while start < stop:
         records = version_records(root, entry, above=start, below=stop + 1)
-        if len(records) < stop - start or any(each.is_foreign for each in records):
+        if len(records) < stop - start or any(record.is_foreign for record in records):
             return False
-        restored = [each.restores for each in records if each.restores is not None]
+        restored = [record.restores for record in records if record.restores is not None]
         start, stop = min([start, *restored]), start
     return True

@@ -24,17 +24,8 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 
 from omnigraph import names
+from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.dataset_cache import keep_next
-from omnigraph.storage.lance.datasets import (
-    Made,
-    cleans_by_itself,
-    is_lost_or_unknown,
-    is_not_found,
-    made_at,
-    open_dataset,
-    translated,
-    without_cleanup,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,13 +79,13 @@ class VersionRecord:
 
 
 def head_version(root: Root, entry: TableEntry) -> int | None:
-    dataset = open_dataset(root, entry.location, fork=entry.fork)
+    dataset = datasets.open_dataset(root, entry.location, fork=entry.fork)
     return None if dataset is None else int(dataset.version)
 
 
 def latest_version(root: Root, staged: StagedChange) -> int:
     """HEAD of the line that a change was staged on, asked of the handle it was staged with."""
-    with translated(root, f"look at {staged.table_key}"):
+    with datasets.translated(root, f"look at {staged.table_key}"):
         return int(staged.base.latest_version)
 
 
@@ -102,7 +93,7 @@ def automatic_cleanup_at(root: Root, entry: TableEntry) -> Mapping[str, str]:
     """The settings by which Lance deletes old versions by itself, at HEAD and at a pin."""
     settings: dict[str, str] = {}
     for version in (entry.version, None):
-        dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+        dataset = datasets.open_dataset(root, entry.location, fork=entry.fork, version=version)
         settings |= {} if dataset is None else dataset.config()
     return {
         key: settings[key] for key in sorted(settings) if key.startswith(names.LANCE_AUTO_CLEANUP)
@@ -111,26 +102,26 @@ def automatic_cleanup_at(root: Root, entry: TableEntry) -> Mapping[str, str]:
 
 def switch_off_cleanup(
     root: Root, entry: TableEntry, *, head: int, operation_id: str
-) -> Made | None:
+) -> datasets.NewVersion | None:
     """Make a version like HEAD, without automatic cleanup; None if it does not follow HEAD."""
-    handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
+    handle = datasets.open_dataset(root, entry.location, fork=entry.fork, version=head)
     if handle is None:
         return None
-    with translated(root, f"switch off the automatic cleanup of {entry.table_key}"):
+    with datasets.translated(root, f"switch off the automatic cleanup of {entry.table_key}"):
         made = _commit(
             handle,
             Transaction(
                 read_version=head,
-                operation=without_cleanup(handle),
+                operation=datasets.without_cleanup(handle),
                 transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
             ),
         )
-    return None if made is None or made.version != head + 1 else _made(made)
+    return None if made is None or made.version != head + 1 else _make(made)
 
 
 def commit_staged(
     root: Root, staged: StagedChange, *, on_version: int, operation_id: str
-) -> Made | None:
+) -> datasets.NewVersion | None:
     """Commit on top of a version; returns the version made, None if refused or not known.
 
     HEAD is scratch space, so a commit whose answer was lost may simply be made again.
@@ -138,13 +129,13 @@ def commit_staged(
     pin = staged.entry.version
     handle = staged.base
     if on_version != pin:
-        opened = open_dataset(
+        opened = datasets.open_dataset(
             root, staged.entry.location, fork=staged.entry.fork, version=on_version
         )
         if opened is None:
             return None
         handle = opened
-    with translated(root, f"commit to {staged.table_key}"):
+    with datasets.translated(root, f"commit to {staged.table_key}"):
         made = _commit(
             handle,
             Transaction(
@@ -155,18 +146,24 @@ def commit_staged(
         )
     if made is not None and handle is staged.base and made.version == pin + 1:
         keep_next(root, staged.entry, made)
-    return None if made is None else _made(made)
+    return None if made is None else _make(made)
 
 
-def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) -> Made | None:
+def restore_pin(
+    root: Root, entry: TableEntry, *, head: int, operation_id: str
+) -> datasets.NewVersion | None:
     """Make a new version with exactly the pinned content; None if refused or not known."""
-    handle = open_dataset(root, entry.location, fork=entry.fork, version=head)
-    pinned = open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
+    handle = datasets.open_dataset(root, entry.location, fork=entry.fork, version=head)
+    pinned = datasets.open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
     if handle is None or pinned is None:
         return None
-    restored = pinned if not cleans_by_itself(pinned) else _same_without_cleanup(root, entry, head)
+    restored = (
+        pinned
+        if not datasets.cleans_by_itself(pinned)
+        else _same_without_cleanup(root, entry, head)
+    )
     with (
-        translated(root, f"restore {entry.table_key}"),
+        datasets.translated(root, f"restore {entry.table_key}"),
         nullcontext() if restored is not None else _keeping_versions(root, entry),
     ):
         made = _commit(
@@ -177,15 +174,17 @@ def restore_pin(root: Root, entry: TableEntry, *, head: int, operation_id: str) 
                 transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
             ),
         )
-    return None if made is None else _made(made)
+    return None if made is None else _make(made)
 
 
 def _same_without_cleanup(root: Root, entry: TableEntry, head: int) -> LanceDataset | None:
     """A version with the pinned content that has no automatic cleanup, if one was made."""
     for record in version_records(root, entry, above=entry.version, below=head + 1):
         if record.restores == entry.version:
-            dataset = open_dataset(root, entry.location, fork=entry.fork, version=record.version)
-            if dataset is not None and not cleans_by_itself(dataset):
+            dataset = datasets.open_dataset(
+                root, entry.location, fork=entry.fork, version=record.version
+            )
+            if dataset is not None and not datasets.cleans_by_itself(dataset):
                 return dataset
     return None
 
@@ -197,12 +196,12 @@ def _keeping_versions(root: Root, entry: TableEntry) -> Iterator[None]:
     Lance refuses to clean a table at all while it would delete a version that has a tag. A tag that
     a death leaves behind keeps that one version, nothing else.
     """
-    table = open_dataset(root, entry.location)
-    line = open_dataset(root, entry.location, fork=entry.fork)
+    table = datasets.open_dataset(root, entry.location)
+    line = datasets.open_dataset(root, entry.location, fork=entry.fork)
     if table is None or line is None:
         yield  # the restore reports it
         return
-    oldest = min(int(each["version"]) for each in line.version_refs())
+    oldest = min(int(version_ref["version"]) for version_ref in line.version_refs())
     with suppress(OSError, ValueError):  # one that another process, or a dead one, left will do
         table.tags.create(_OLDEST, oldest if entry.fork is None else (entry.fork, oldest))
     try:
@@ -216,7 +215,7 @@ def version_records(
     root: Root, entry: TableEntry, *, above: int, below: int | None = None
 ) -> tuple[VersionRecord, ...]:
     """What is known of the versions between two numbers, both excluded; cleaned ones are absent."""
-    head = open_dataset(root, entry.location, fork=entry.fork)
+    head = datasets.open_dataset(root, entry.location, fork=entry.fork)
     if head is None:
         return ()
     stop = head.version + 1 if below is None else min(below, head.version + 1)
@@ -226,35 +225,35 @@ def version_records(
 
 def version_record(root: Root, entry: TableEntry, version: int) -> VersionRecord | None:
     """What is known of one version, whatever is above it; None if it is gone."""
-    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    dataset = datasets.open_dataset(root, entry.location, fork=entry.fork, version=version)
     return None if dataset is None else _record(root, entry, dataset, version)
 
 
 def facts_at(root: Root, entry: TableEntry, version: int) -> VersionFacts | None:
     """What a version is, None if it is gone."""
-    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    dataset = datasets.open_dataset(root, entry.location, fork=entry.fork, version=version)
     if dataset is None:
         return None
-    return VersionFacts(rows=int(dataset.count_rows()), made_at=made_at(dataset))
+    return VersionFacts(rows=int(dataset.count_rows()), made_at=datasets.made_at(dataset))
 
 
 def columns_at(root: Root, entry: TableEntry, version: int) -> pa.Schema | None:
     """The columns of a version; None if it is gone, or has none because its file is all zeros."""
-    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    dataset = datasets.open_dataset(root, entry.location, fork=entry.fork, version=version)
     return None if dataset is None or not dataset.schema.names else dataset.schema
 
 
 def data_files_at(root: Root, entry: TableEntry, version: int) -> frozenset[str] | None:
     """The data files a version names, None if it is gone."""
-    dataset = open_dataset(root, entry.location, fork=entry.fork, version=version)
+    dataset = datasets.open_dataset(root, entry.location, fork=entry.fork, version=version)
     if dataset is None:
         return None
     fragments = dataset.get_fragments()
     return frozenset(file.path for fragment in fragments for file in fragment.metadata.files)
 
 
-def _made(handle: LanceDataset) -> Made:
-    return Made(int(handle.version), made_at(handle))
+def _make(handle: LanceDataset) -> datasets.NewVersion:
+    return datasets.NewVersion(int(handle.version), datasets.made_at(handle))
 
 
 def _commit(handle: LanceDataset, transaction: Transaction) -> LanceDataset | None:
@@ -263,7 +262,7 @@ def _commit(handle: LanceDataset, transaction: Transaction) -> LanceDataset | No
     except CommitConflictError:
         return None
     except OSError as error:
-        if is_lost_or_unknown(error):
+        if datasets.is_lost_or_unknown(error):
             return None
         raise
 
@@ -279,7 +278,7 @@ def _properties(operation_id: str, role: Role, pin: int) -> dict[str, str]:
 def _record(
     root: Root, entry: TableEntry, head: LanceDataset, version: int
 ) -> VersionRecord | None:
-    with translated(root, f"read version {version} of {entry.table_key}"):
+    with datasets.translated(root, f"read version {version} of {entry.table_key}"):
         try:
             transaction = head.read_transaction(version)
         except TypeError as error:
@@ -288,7 +287,7 @@ def _record(
                 raise
             return _maintenance(version)
         except (OSError, ValueError) as error:
-            if is_not_found(error):
+            if datasets.is_not_found(error):
                 return None
             raise
     if transaction is None:
@@ -335,8 +334,8 @@ def _only_settings(operation: object) -> bool:
 
 def _same_content(root: Root, entry: TableEntry, one: int, other: int) -> bool:
     """Whether two versions have the same columns and fragments, deletions included."""
-    before = open_dataset(root, entry.location, fork=entry.fork, version=one)
-    after = open_dataset(root, entry.location, fork=entry.fork, version=other)
+    before = datasets.open_dataset(root, entry.location, fork=entry.fork, version=one)
+    after = datasets.open_dataset(root, entry.location, fork=entry.fork, version=other)
     if before is None or after is None:
         return False
     return before.schema.equals(after.schema, check_metadata=True) and [

@@ -25,15 +25,8 @@ import pyarrow.types as pat
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import shown
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import (
-    EnumType,
-    ListType,
-    PropertyType,
-    Scalar,
-    ScalarType,
-    VectorType,
-)
 from omnigraph.validation.input.casts import Cast, Fault, cast_scalars, refused, unwrapped
 from omnigraph.validation.violations import Reason
 
@@ -169,7 +162,7 @@ _CANNOT_BUILD: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _HINTS: Final = (None, pa.uint64(), pa.list_(pa.uint64()))
 
 
-def cast_column(column: RawColumn, wanted: PropertyType) -> tuple[pa.ChunkedArray, list[Fault]]:
+def cast_column(column: RawColumn, wanted: ct.PropertyType) -> tuple[pa.ChunkedArray, list[Fault]]:
     """Convert a whole column; the faults list the positions that became null."""
     chunks = (
         # Lance refuses an empty piece sliced out of a list, so empty pieces are left out.
@@ -180,27 +173,27 @@ def cast_column(column: RawColumn, wanted: PropertyType) -> tuple[pa.ChunkedArra
     faults: list[Fault] = []
     start = 0
     for chunk in chunks:
-        faults += [_moved(each, by=start) for each in chunk.faults]
+        faults += [_moved(fault, by=start) for fault in chunk.faults]
         start += len(chunk.values)
     return pa.chunked_array([each.values for each in chunks], arrow_type(wanted)), faults
 
 
-def cast_array(source: pa.Array, wanted: PropertyType) -> Cast:
+def cast_array(source: pa.Array, wanted: ct.PropertyType) -> Cast:
     """Convert one contiguous array."""
     match wanted:
-        case ScalarType():
+        case ct.ScalarType():
             return cast_scalars(source, wanted.scalar)
-        case EnumType():
-            return cast_scalars(source, Scalar.STRING)
-        case ListType():
+        case ct.EnumType():
+            return cast_scalars(source, ct.Scalar.STRING)
+        case ct.ListType():
             return _cast_lists(source, wanted)
-        case VectorType():
+        case ct.VectorType():
             return _cast_vectors(source, wanted)
         case _:
             assert_never(wanted)
 
 
-def _cast_lists(source: pa.Array, wanted: ListType) -> Cast:
+def _cast_lists(source: pa.Array, wanted: ct.ListType) -> Cast:
     target = arrow_type(wanted)
     plain = unwrapped(source)
     if not _is_list(plain.type):
@@ -216,13 +209,13 @@ def _cast_lists(source: pa.Array, wanted: ListType) -> Cast:
     return Cast(values=values, faults=faults)
 
 
-def _cast_vectors(source: pa.Array, wanted: VectorType) -> Cast:
+def _cast_vectors(source: pa.Array, wanted: ct.VectorType) -> Cast:
     target = arrow_type(wanted)
     plain = unwrapped(source)
     if not _is_list(plain.type):
         return _no_lists(plain, target)
     lengths = _lengths(plain)
-    items = cast_scalars(pc.list_flatten(plain), Scalar.F32)
+    items = cast_scalars(pc.list_flatten(plain), ct.Scalar.F32)
     absent = _nulls(plain)
     odd = np.flatnonzero((lengths != wanted.size) & ~absent)
     faults = _parents(items.faults, lengths, skipped=odd)
@@ -291,7 +284,7 @@ def _parents(
     return tuple(moved)
 
 
-def _cast_values(values: Sequence[object], wanted: PropertyType) -> Cast:
+def _cast_values(values: Sequence[object], wanted: ct.PropertyType) -> Cast:
     """Python values, kind by kind: mixing kinds in one array would convert some silently."""
     by_kind: dict[type, list[int]] = defaultdict(list)
     for position, value in enumerate(values):
@@ -304,7 +297,7 @@ def _cast_values(values: Sequence[object], wanted: PropertyType) -> Cast:
     source = np.zeros(len(values), dtype=np.int64)
     filled = 1
     for kind, positions in by_kind.items():
-        for places, array in _built([values[each] for each in positions], kind, positions):
+        for places, array in _build([values[each] for each in positions], kind, positions):
             if array is None:
                 faults.append(Fault(reason=Reason.WRONG_TYPE, rows=(places[0],)))
                 continue
@@ -313,8 +306,8 @@ def _cast_values(values: Sequence[object], wanted: PropertyType) -> Cast:
             source[places] = np.arange(filled, filled + len(places))
             filled += len(places)
             faults += [
-                Fault(reason=each.reason, rows=tuple(places[row] for row in each.rows))
-                for each in cast.faults
+                Fault(reason=fault.reason, rows=tuple(places[row] for row in fault.rows))
+                for fault in cast.faults
             ]
     return Cast(values=pa.concat_arrays(parts).take(pa.array(source)), faults=tuple(faults))
 
@@ -332,7 +325,7 @@ def _is_deep(value: object, levels: int = 4) -> bool:
     return any(_is_deep(each, levels - 1) for each in inner)
 
 
-def _built(
+def _build(
     values: list[object], kind: type, positions: list[int]
 ) -> Iterator[tuple[list[int], pa.Array | None]]:
     """Arrays over all values, in as few pieces as possible; None for a value Arrow cannot hold."""
@@ -341,13 +334,13 @@ def _built(
         yield positions, array
         return
     half = len(values) // 2
-    yield from _built(values[:half], kind, positions[:half])
-    yield from _built(values[half:], kind, positions[half:])
+    yield from _build(values[:half], kind, positions[:half])
+    yield from _build(values[half:], kind, positions[half:])
 
 
 def _array(values: list[object], kind: type) -> pa.Array | None:
     if issubclass(kind, dt.datetime):
-        values = [_with_zone(each) for each in values]
+        values = [_with_zone(value) for value in values]
     for hint in _HINTS:
         try:
             return pa.array(values, hint)

@@ -26,17 +26,8 @@ from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.language.diagnostics import shown as quoted
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.runner.memory import require_room
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.schema.catalog import (
-    FLOATS,
-    Catalog,
-    EdgeType,
-    NodeType,
-    Property,
-    PropertyType,
-    Scalar,
-    ScalarType,
-)
 from omnigraph.validation.constraints import type_text
 from omnigraph.validation.input.casts import Fault
 from omnigraph.validation.input.columns import RawColumn, RawRows, cast_column, read_source
@@ -53,7 +44,7 @@ from omnigraph.validation.violations import (
 NewIds: TypeAlias = Callable[[int], pa.StringArray]
 """Generates that many unused ids."""
 
-_ID: Final = ScalarType(scalar=Scalar.STRING)
+_ID: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +60,11 @@ class TakenIn:
     unreadable: Mapping[str, pa.Int64Array]
 
 
-def take_in(declared: NodeType | EdgeType, source: object, *, new_ids: NewIds) -> TakenIn:
+def take_in(declared: ct.NodeType | ct.EdgeType, source: object, *, new_ids: NewIds) -> TakenIn:
     """Read the rows of one type: columns by name, safe casts only, ids derived or completed."""
     key = table_key_of(declared)
     raw = read_source(source, type_name=declared.name)
-    schema = node_schema(declared) if isinstance(declared, NodeType) else edge_schema(declared)
+    schema = node_schema(declared) if isinstance(declared, ct.NodeType) else edge_schema(declared)
     wanted = _wanted(declared)
     require_room(raw.row_count, wanted.values(), type_name=declared.name)
     columns: dict[str, pa.ChunkedArray] = {}
@@ -104,28 +95,28 @@ def one_by_one(new_id: Callable[[], str]) -> NewIds:
     return lambda count: pa.array([new_id() for _ in range(count)], pa.string())
 
 
-def table_key_of(declared: NodeType | EdgeType) -> str:
+def table_key_of(declared: ct.NodeType | ct.EdgeType) -> str:
     match declared:
-        case NodeType():
+        case ct.NodeType():
             return node_table_key(declared.name)
-        case EdgeType():
+        case ct.EdgeType():
             return edge_table_key(declared.name)
 
 
-def _wanted(declared: NodeType | EdgeType) -> dict[str, PropertyType]:
+def _wanted(declared: ct.NodeType | ct.EdgeType) -> dict[str, ct.PropertyType]:
     system = (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
-    fixed = system[:1] if isinstance(declared, NodeType) else system
-    kinds = {each.name: each.type for each in declared.properties.values()}
+    fixed = system[:1] if isinstance(declared, ct.NodeType) else system
+    kinds = {prop.name: prop.type for prop in declared.properties.values()}
     return {**dict.fromkeys(fixed, _ID), **kinds}
 
 
 def _ids(
-    declared: NodeType | EdgeType,
+    declared: ct.NodeType | ct.EdgeType,
     columns: Mapping[str, pa.ChunkedArray],
     new_ids: NewIds,
     unreadable: list[Fault],
 ) -> pa.ChunkedArray:
-    if isinstance(declared, NodeType) and declared.key is not None:
+    if isinstance(declared, ct.NodeType) and declared.key is not None:
         return _derived_ids(declared, columns)
     given = _contiguous(columns[ID_COLUMN])
     absent = given.is_null()
@@ -135,9 +126,9 @@ def _ids(
     return pa.chunked_array([pc.replace_with_mask(given, absent, fresh)])
 
 
-def _derived_ids(node: NodeType, columns: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+def _derived_ids(node: ct.NodeType, columns: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
     members = key_properties(node)
-    rows = pa.table({each.name: columns[each.name] for each in members})
+    rows = pa.table({member.name: columns[member.name] for member in members})
     usable = _usable(members, rows)
     if pc.all(usable).as_py():
         return node_ids(node, rows)
@@ -146,13 +137,13 @@ def _derived_ids(node: NodeType, columns: Mapping[str, pa.ChunkedArray]) -> pa.C
     return pa.chunked_array([pc.replace_with_mask(empty, _contiguous(usable), ids)])
 
 
-def _usable(members: tuple[Property, ...], rows: pa.Table) -> pa.ChunkedArray:
+def _usable(members: tuple[ct.Property, ...], rows: pa.Table) -> pa.ChunkedArray:
     """Which rows have an id: every member present, every float finite."""
     usable = pa.chunked_array([pa.repeat(True, len(rows))])  # noqa: FBT003 - an Arrow value
-    for each in members:
-        column = rows.column(each.name)
+    for member in members:
+        column = rows.column(member.name)
         present = column.is_valid()
-        if isinstance(each.type, ScalarType) and each.type.scalar in FLOATS:
+        if isinstance(member.type, ct.ScalarType) and member.type.scalar in ct.FLOATS:
             present = pc.and_(present, pc.is_finite(column).fill_null(fill_value=False))
         usable = pc.and_(usable, present)
     return usable
@@ -181,7 +172,7 @@ def _whole_input(key: str, reason: Reason, column: str, message: str) -> BadRows
 def _cast_findings(
     key: str,
     raw: RawRows,
-    wanted: Mapping[str, PropertyType],
+    wanted: Mapping[str, ct.PropertyType],
     faults: Mapping[str, list[Fault]],
     ids: pa.ChunkedArray,
 ) -> list[BadRows]:
@@ -204,7 +195,7 @@ def _cast_findings(
     return findings
 
 
-def _cast_message(column: RawColumn, wanted: PropertyType) -> Callable[[int], str]:
+def _cast_message(column: RawColumn, wanted: ct.PropertyType) -> Callable[[int], str]:
     def message(row: int) -> str:
         arrow = isinstance(column, pa.ChunkedArray)
         found = shown_scalar(column[row]) if arrow else shown(column[row])
@@ -247,7 +238,9 @@ def _contiguous(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def resolved_types(by_name: object, catalog: Catalog) -> list[tuple[NodeType | EdgeType, object]]:
+def resolved_types(
+    by_name: object, catalog: ct.Catalog
+) -> list[tuple[ct.NodeType | ct.EdgeType, object]]:
     """The types behind the names, in the order of the catalog."""
     known = declared_types(catalog)
     if not isinstance(by_name, Mapping):
@@ -264,7 +257,7 @@ def resolved_types(by_name: object, catalog: Catalog) -> list[tuple[NodeType | E
     return [(declared, found[key]) for key, declared in known.items() if key in found]
 
 
-def table_key_named(name: object, catalog: Catalog) -> str:
+def table_key_named(name: object, catalog: ct.Catalog) -> str:
     """The table that a caller means by a name of the schema, or by its key."""
     keys = declared_types(catalog)
     if not isinstance(name, str):
@@ -286,12 +279,12 @@ def table_key_named(name: object, catalog: Catalog) -> str:
     return matches[0]
 
 
-def type_named(name: object, catalog: Catalog) -> NodeType | EdgeType:
+def type_named(name: object, catalog: ct.Catalog) -> ct.NodeType | ct.EdgeType:
     """The type that a caller means by a name of the schema, or by its table key."""
     return declared_types(catalog)[table_key_named(name, catalog)]
 
 
-def declared_types(catalog: Catalog) -> dict[str, NodeType | EdgeType]:
+def declared_types(catalog: ct.Catalog) -> dict[str, ct.NodeType | ct.EdgeType]:
     """Every type by its table key: nodes, then edges, in the order of the catalog."""
     return {
         **{node_table_key(node.name): node for node in catalog.nodes.values()},
