@@ -36,6 +36,10 @@ types:
 imports:
     lint-imports
 
+# Draw the layers of imports, and write the tree of packages into ARCHITECTURE.md
+layers:
+    python -m tests.tidy.layers
+
 # The fast tiers of the gate, or the tests that are named: everything but Spark, clusters and S3
 test *args:
     pytest -n auto -m "not spark and not cluster and not s3" {{args}}
