@@ -22,10 +22,11 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "units": (
         3,
         (
-            *("tests/cli", "tests/commit", "tests/corpus", "tests/display", "tests/docs"),
-            *("tests/forking", "tests/gate", "tests/guards"),
-            *("tests/load", "tests/local", "tests/maintenance", "tests/operations"),
-            *("tests/query", "tests/rules", "tests/schema", "tests/storage", "tests/tidy"),
+            *("tests/api", "tests/cli", "tests/commit", "tests/corpus", "tests/creation"),
+            *("tests/diff", "tests/display", "tests/docs", "tests/engine", "tests/evolution"),
+            *("tests/forking", "tests/gate", "tests/guards", "tests/load", "tests/maintenance"),
+            *("tests/merge", "tests/mutate", "tests/query", "tests/runner", "tests/schema"),
+            *("tests/storage", "tests/tidy", "tests/validation"),
         ),
     ),
     "spark": (6, ("tests/spark",)),
