@@ -100,13 +100,13 @@ def test_counting_need_not_start_before_a_table_is_opened(tmp_path: Path) -> Non
     script = """
 import sys
 import lance, pyarrow as pa
-from omnigraph.storage.objects.request_counts import counted, start_counting
+from omnigraph.storage.objects.request_counts import counted_requests, start_counting
 lance.write_dataset(pa.table({"a": [1]}), sys.argv[1])
 early = lance.dataset(sys.argv[1])
-assert counted().total == 0, counted()
+assert counted_requests().total == 0, counted_requests()
 start_counting()
 lance.write_dataset(pa.table({"a": [2]}), early, mode="append")
-print(counted().put)
+print(counted_requests().put)
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "table")],
