@@ -14,7 +14,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from omnigraph.language.diagnostics import Span, render
-from omnigraph.query.checks.results import print_queries
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.lint import lint_queries
 from omnigraph.query.parser import parse_queries
@@ -23,6 +22,7 @@ from omnigraph.query.planning import plan_query
 from tests.corpus.lines import Suite
 from tests.fuzzing import Language, main
 from tests.query.people import CATALOG
+from tests.query.printing import print_queries
 from tests.query.random_queries import random_query
 
 SECONDS_MAX = 5.0

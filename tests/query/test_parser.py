@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.query import ast
-from omnigraph.query.checks.results import expression_text, print_queries
+from omnigraph.query.checks.results import expression_text
 from omnigraph.query.parser import parse_queries
 from tests.query.fuzz import SEED_TEXT, without_places
 from tests.query.golden_cases import PLANS, golden_cases
+from tests.query.printing import print_queries
 
 pytestmark = pytest.mark.unit
 

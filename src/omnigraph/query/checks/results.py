@@ -1,16 +1,12 @@
 """`return`, `order`, `limit` and `offset`: the columns of a result and which rows it has.
 
-Invariant: the name of a column is its alias, otherwise the text of its expression without `$`.
-
-Syntax trees back to text, in one canonical spelling.
-
-Invariant: the text of a tree parses to the same tree. The name of a column without an alias is
-the text of its expression without `$`.
+Invariant: the name of a column is its alias, otherwise the text of its expression without `$`,
+in one canonical spelling that parses to the same expression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -25,7 +21,6 @@ from omnigraph.query.typed import Column, OrderKey, TypedProjection
 from omnigraph.query.types import BLOB, NodeOf, NullType, PathOf, is_integer, is_orderable, show
 from omnigraph.schema.catalog import VectorType
 
-_INDENT: Final = "    "
 _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN, _PRIMARY = range(8)
 _BINDS: Final = {
     BinaryOperator.ADD: _SUM,
@@ -101,117 +96,6 @@ def _binary(binary: ast.Binary, sigil: str) -> tuple[int, str]:
 
 def _listed(items: tuple[SyntaxExpression, ...], sigil: str) -> str:
     return ", ".join(_text(each, _OR, sigil=sigil) for each in items)
-
-
-def print_queries(parsed: ast.QueryFile) -> str:
-    """A whole file in canonical spelling; comments are not part of a tree."""
-    return "\n".join("\n".join(_query(query)) + "\n" for query in parsed.queries)
-
-
-def _query(query: ast.QueryDeclaration) -> Iterator[str]:
-    parameters = ", ".join(_parameter(parameter) for parameter in query.parameters)
-    yield f"query {query.name.text}({parameters})"
-    for annotation in query.annotations:
-        yield f"{_INDENT}@{annotation.name.text}({annotation.value.raw})"
-    yield "{"
-    match query.body:
-        case ast.ReadBody():
-            yield from _indented(_read(query.body))
-        case ast.WriteBody():
-            for statement in query.body.statements:
-                yield from _indented(_statement(statement))
-        case _:
-            assert_never(query.body)
-    yield "}"
-
-
-def _indented(lines: Iterator[str]) -> Iterator[str]:
-    return (f"{_INDENT}{line}" for line in lines)
-
-
-def _parameter(each: ast.ParameterDeclaration) -> str:
-    size = "" if each.size is None else f"({each.size.raw})"
-    core = f"[{each.type.text}{size}]" if each.listed else f"{each.type.text}{size}"
-    return f"${each.name.text}: {core}{'?' if each.nullable else ''}"
-
-
-def _read(body: ast.ReadBody) -> Iterator[str]:
-    yield "match {"
-    yield from _clauses(body.clauses)
-    yield "}"
-    yield f"return {'distinct ' if body.distinct else ''}{{"
-    for projection in body.projections:
-        alias = "" if projection.alias is None else f" as {projection.alias.text}"
-        yield f"{_INDENT}{expression_text(projection.expression)}{alias},"
-    yield "}"
-    if body.orderings:
-        keys = ", ".join(
-            expression_text(ordering.expression)
-            + ("" if ordering.direction is None else f" {ordering.direction.value}")
-            for ordering in body.orderings
-        )
-        yield f"order {{ {keys} }}"
-    if body.limit is not None:
-        yield f"limit {expression_text(body.limit)}"
-    if body.offset is not None:
-        yield f"offset {expression_text(body.offset)}"
-
-
-def _clauses(clauses: tuple[ast.Clause, ...]) -> Iterator[str]:
-    for clause in clauses:
-        yield from _indented(_clause(clause))
-
-
-def _clause(clause: ast.Clause) -> Iterator[str]:
-    match clause:
-        case ast.Binding():
-            matches = ", ".join(_assignment(match) for match in clause.matches)
-            braces = f" {{ {matches} }}" if matches else ""
-            yield f"${clause.variable.text}: {clause.type.text}{braces}"
-        case ast.Traversal():
-            yield _traversal(clause)
-        case ast.Filter():
-            text = expression_text(clause.condition)
-            # A minus sign would continue the clause in front of it; names alone would make a step.
-            is_name = isinstance(clause.condition, ast.VariableUse | ast.Word)
-            yield f"({text})" if is_name or text.startswith("-") else text
-        case ast.NotBlock() | ast.OptionalBlock():
-            yield "not {" if isinstance(clause, ast.NotBlock) else "optional {"
-            yield from _clauses(clause.clauses)
-            yield "}"
-        case _:
-            assert_never(clause)
-
-
-def _traversal(traversal: ast.Traversal) -> str:
-    variable = "" if traversal.edge_variable is None else f"${traversal.edge_variable.text}: "
-    edge = f"<{traversal.edge.text}>" if traversal.undirected else traversal.edge.text
-    bounds = ""
-    if traversal.bounds is not None:
-        maximum = "" if traversal.bounds.maximum is None else traversal.bounds.maximum.raw
-        bounds = f"{{{traversal.bounds.minimum.raw},{maximum}}}"
-    path = "" if traversal.path is None else f" as ${traversal.path.text}"
-    return f"${traversal.left.text} {variable}{edge}{bounds} ${traversal.right.text}{path}"
-
-
-def _assignment(assignment: ast.Assignment) -> str:
-    return f"{assignment.name.text}: {expression_text(assignment.value)}"
-
-
-def _statement(statement: ast.Statement) -> Iterator[str]:
-    match statement:
-        case ast.Insert():
-            word = "upsert" if statement.replacing else "insert"
-            inner = ", ".join(_assignment(assignment) for assignment in statement.assignments)
-            yield f"{word} {statement.type.text} {{ {inner} }}"
-        case ast.Update():
-            inner = ", ".join(_assignment(assignment) for assignment in statement.assignments)
-            where = expression_text(statement.condition)
-            yield f"update {statement.type.text} set {{ {inner} }} where {where}"  # noqa: S608
-        case ast.Delete():
-            yield f"delete {statement.type.text} where {expression_text(statement.condition)}"
-        case _:
-            assert_never(statement)
 
 
 COLUMN_NAME_MAX: Final = 255
