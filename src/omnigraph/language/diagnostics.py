@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 SHOWN_WIDTH_MAX: Final = 100
 """Longer source lines are clipped around the caret."""
@@ -61,6 +61,32 @@ def span_at(text: str, offset: int, end: int) -> Span:
         column=offset - line_start + 1,
         end=max(end, offset),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A place at which a grammar does not accept a text, and what it expects there."""
+
+    text: str
+    offset: int
+    found: str
+    expected: frozenset[str]
+
+    @classmethod
+    def at(
+        cls, text: str, offset: int, expected: Collection[str], *, word: re.Pattern[str]
+    ) -> Self:
+        """The refusal of the word at `offset`, or of the end of the text without its spaces."""
+        if offset >= len(text):
+            offset, found = len(text.rstrip(" \t\r\n")), ""
+        else:
+            matched = word.match(text, offset)
+            found = matched.group() if matched else text[offset]
+        return cls(text=text, offset=offset, found=found, expected=frozenset(expected))
+
+    @property
+    def span(self) -> Span:
+        return span_at(self.text, self.offset, self.offset + max(len(self.found), 1))
 
 
 def shown(value: object, most: int = 80) -> str:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from lark import Token
 
-from omnigraph.language.diagnostics import Diagnostic, did_you_mean, span_at
+from omnigraph.language.diagnostics import Diagnostic, Refusal, did_you_mean, span_at
 from omnigraph.query.diagnostics import Rule, error
 
 KEYWORDS: Final = frozenset(
@@ -198,16 +197,9 @@ _OTHER_LANGUAGES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refusal:
-    text: str
-    offset: int
-    found: str
-    expected: frozenset[str]
-
+class _Refusal(Refusal):
     def diagnostic(self, rule: Rule, message: str, hint: str = "") -> Diagnostic:
-        end = self.offset + max(len(self.found), 1)
-        return error(rule, span_at(self.text, self.offset, end), message, hint)
+        return error(rule, self.span, message, hint)
 
 
 def explain_character(text: str, offset: int) -> Diagnostic:
@@ -228,13 +220,7 @@ def explain_character(text: str, offset: int) -> Diagnostic:
 
 def explain_refusal(text: str, offset: int, expected: Collection[str]) -> Diagnostic:
     """Why the grammar, which expects `expected`, does not accept the text at `offset`."""
-    if offset >= len(text):
-        offset = len(text.rstrip(" \t\r\n"))
-        found = ""
-    else:
-        word = _WORD.match(text, offset)
-        found = word.group() if word else text[offset]
-    refusal = _Refusal(text=text, offset=offset, found=found, expected=frozenset(expected))
+    refusal = _Refusal.at(text, offset, expected, word=_WORD)
     for explanation in _EXPLANATIONS:
         diagnostic = explanation(refusal)
         if diagnostic is not None:

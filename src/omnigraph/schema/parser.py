@@ -23,6 +23,7 @@ from lark.exceptions import UnexpectedInput
 from omnigraph.language.diagnostics import (
     REFUSED_CHARACTER,
     Diagnostic,
+    Refusal,
     Span,
     did_you_mean,
     span_at,
@@ -94,27 +95,14 @@ _METRIC_EXPECTED: Final = re.compile(r"@index\s*\([^()@]*\bmetric\s*=\s*$")
 _LAST_WORDS: Final = re.compile(r"([^\s{}()\[\],:?]+)\s*$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refusal:
-    text: str
-    offset: int
-    found: str
-    expected: frozenset[str]
-
+class _Refusal(Refusal):
     def diagnostic(self, rule: Rule, message: str, hint: str = "") -> Diagnostic:
-        end = self.offset + max(len(self.found), 1)
-        return error(rule, span_at(self.text, self.offset, end), message, hint)
+        return error(rule, self.span, message, hint)
 
 
 def explain_refusal(text: str, offset: int, expected: Collection[str]) -> Diagnostic:
     """Why the grammar, which expects `expected`, does not accept the text at `offset`."""
-    if offset >= len(text):
-        offset = len(text.rstrip(" \t\r\n"))
-        found = ""
-    else:
-        word = _WORD.match(text, offset)
-        found = word.group() if word else text[offset]
-    refusal = _Refusal(text=text, offset=offset, found=found, expected=frozenset(expected))
+    refusal = _Refusal.at(text, offset, expected, word=_WORD)
     for explanation in _EXPLANATIONS:
         diagnostic = explanation(refusal)
         if diagnostic is not None:
