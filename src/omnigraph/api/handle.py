@@ -6,7 +6,7 @@ of the branch through it; clocks and ids come from here and nowhere below.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -20,7 +20,6 @@ from omnigraph.validation.schema_contract import Contracts, SchemaContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from datetime import timedelta
 
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
@@ -156,9 +155,15 @@ class Handle:
             return None
         return Holding(objects=self.objects, clock=SYSTEM_CLOCK, actor=acting(None))
 
-    def held_while(self, *snapshots: Snapshot, purpose: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def held_while(self, *snapshots: Snapshot, purpose: str) -> Iterator[None]:
         """Hold these states while the body runs, if the graph was opened for writing."""
-        return _held_while(self.holding(), snapshots, purpose) if snapshots else nullcontext()
+        holding = self.holding() if snapshots else None
+        with ExitStack() as holds:
+            if holding is not None:
+                for snapshot in snapshots:
+                    holds.enter_context(holding.during(snapshot, purpose=purpose))
+            yield
 
     def held_now(self, *, purpose: str) -> tuple[Snapshot, SchemaContract, Reading]:
         """The current state, held if the graph was opened for writing."""
@@ -190,19 +195,6 @@ class Reading:
     def release(self) -> None:
         for live in self._holds:
             live.release()
-
-
-@contextmanager
-def _held_while(
-    holding: Holding | None, snapshots: tuple[Snapshot, ...], purpose: str
-) -> Iterator[None]:
-    reading = Reading(holding)
-    try:
-        for snapshot in snapshots:
-            reading.hold(snapshot, purpose=purpose)
-        yield
-    finally:
-        reading.release()
 
 
 def newest_kept(hold: Callable[[], _T]) -> _T:
