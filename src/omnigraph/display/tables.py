@@ -55,7 +55,7 @@ class TableView:
             layout.rule(),
             *(layout.line(row) for row in zip(*picked, strict=True)),
         ]
-        if layout.left_out and width is not None:
+        if layout.hidden and width is not None:
             lines += fold(layout.hint(advice), width).splitlines()
         return lines
 
@@ -133,10 +133,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The columns that are shown; the others are left out."""
+    """The columns that are shown; the others are hidden."""
 
     places: tuple[Place, ...]
-    left_out: int
+    hidden: int
     is_limited: bool
 
     def line(self, cells: Sequence[str]) -> str:
@@ -152,8 +152,8 @@ class Layout:
         return "─" * (sum(place.width for place in self.places) + _GAP * (len(self.places) - 1))
 
     def hint(self, advice: str = "") -> str:
-        left_out = counted(self.left_out, "more column")
-        return f"{left_out}; {advice}" if advice else left_out
+        hidden = counted(self.hidden, "more column")
+        return f"{hidden}; {advice}" if advice else hidden
 
 
 def lay_out(columns: Sequence[Column], *, width: int | None) -> Layout:
@@ -193,7 +193,7 @@ def lay_out(columns: Sequence[Column], *, width: int | None) -> Layout:
             )
             for position in range(shown)
         ),
-        left_out=len(columns) - shown,
+        hidden=len(columns) - shown,
         is_limited=width is not None,
     )
 

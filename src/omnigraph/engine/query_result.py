@@ -1,19 +1,17 @@
-"""The result of a query: streamed once, or kept.
+"""Gives the result of a query as rows, as a graph of its nodes and edges, or as formatted output.
 
-Invariant: a result never has fewer rows than the query. Streamed rows cannot be read again, which
-is an error; kept rows can be read any number of times.
+Output is a table for people, or JSON, lines of JSON, CSV or Arrow for programs. Packages that only
+some forms need are optional; `optional_package` raises the error if one is missing.
 
-The nodes and edges that a result mentions, as one graph.
-
-Invariant: a node is its type and id, an edge its type and id between two nodes; the same one met
-twice is one. Edges point as they are stored; only a path over `<edge>` does not know, and runs.
-
-Optional packages, and the error if one is missing.
-
-A result as bytes: a table for people; JSON, lines of JSON, CSV or Arrow for programs.
-
-Invariant: rows are written as they come and never held, but for the first page of a table, which
-decides its widths. If a run fails on the way, its caller gets the error after the output so far.
+Invariants:
+- A result never has fewer rows than the query. Streamed rows cannot be read again, which is an
+  error; kept rows can be read any number of times.
+- In the graph a node is its type and id, an edge its type and id between two nodes; one that occurs
+  twice is included once. Edges point as they are stored, except those of a path over `<edge>`:
+  their direction is not known, so they point along the path.
+- Rows are written as they come and never held, except for the first page of a table, which decides
+  its widths. If a run fails while rows are written, the caller gets the error after the output so
+  far.
 """
 
 from __future__ import annotations
@@ -566,7 +564,7 @@ def _write_table(rows: Rows, stream: IO[bytes], width: int | None) -> int:
         for row in page:
             write(layout.line(row[: len(layout.places)]))
         count += len(page)
-    if layout is not None and layout.left_out and width is not None:
+    if layout is not None and layout.hidden and width is not None:
         write(fold(layout.hint(ON_A_TERMINAL), width))
     return count
 
