@@ -1,14 +1,14 @@
-"""The canonical text of key values, and the node ids derived from them.
+"""Makes ids: node ids from the canonical text of their key values, and new ULIDs for many rows.
 
-Invariant: equal stored values spell equally, different ones differently, on every machine and
-with every version of Arrow and Python; the row form and the column form agree.
+A ULID has 48 bits of time and 80 others; here the others are the lot (a task), a draw and the
+counter.
 
-New ids for many rows at once: ULIDs that differ by construction, not by chance alone.
-
-Invariant: all ids of one maker share a prefix and differ by a counter, so that one task never
-repeats itself, and a row whose id does not begin with the prefix brought it along.
-
-A ULID is 48 bits of time and 80 others; here these are the lot (a task), a draw and the counter.
+Invariants:
+- Equal stored values have equal canonical texts and different ones different texts, on every
+  machine and with every version of Arrow and Python. The row form and the column form agree.
+- All new ids of one `FreshIds` share a prefix and differ by a counter, so they differ by
+  construction, not by chance alone, and one task never repeats an id. A row whose id does not begin
+  with the prefix brought it along.
 """
 
 from __future__ import annotations

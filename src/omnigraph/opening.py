@@ -1,11 +1,9 @@
-"""Creating a graph, and opening one.
+"""Creates, opens, recovers, backs up, restores, clones and verifies whole graphs.
 
-Invariant: opening for writing verifies that the store is safe, upgrades the format and recovers
-unfinished writes; opening for reading writes nothing.
-
-Copies of whole graphs: incremental backups, restores, clones.
-
-Invariant: a thin facade, like the graph itself; one operation does all of it.
+Invariants:
+- Opening for writing verifies that the store is safe, upgrades the format and recovers unfinished
+  writes; opening for reading writes nothing.
+- Copies are a thin facade: one operation makes backups, which are incremental, restores and clones.
 """
 
 from __future__ import annotations

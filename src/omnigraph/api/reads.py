@@ -1,11 +1,11 @@
-"""Reads of a graph: the current state, a branch, or a past commit.
+"""Reads a graph at one snapshot: the current state, a branch, or a past commit.
 
-Invariant: every call reads one snapshot from beginning to end.
+Rows of one type are read all together, by a condition, or one by its key.
 
-Reading rows of one type at a snapshot: all of them, those of a condition, or one by its key.
-
-Invariant: rows are streamed; the driver holds one batch at a time. A condition means what it means
-in `delete T where ...` of the query language.
+Invariants:
+- Every call reads one snapshot from beginning to end.
+- Rows are streamed; the driver holds one batch at a time.
+- A condition means what it means in `delete T where ...` of the query language.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Commands for branches, tags and merges.
-
-Commands for the holds of readers.
-
-Commands for differences and the change feed: `diff` and `changes`.
-"""
+"""Defines the commands for branches, tags, merges, holds of readers, diffs and the change feed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Commands for loading and exporting: `load` and `export`.
+"""Defines the commands that move data: `load`, `export`, `backup`, `restore`, `clone` and `verify`.
 
 Invariant: one JSON object, or the exported rows, on stdout; progress and everything else on stderr.
-
-Commands for copies of whole graphs: backup, restore, clone and verify.
 """
 
 from __future__ import annotations

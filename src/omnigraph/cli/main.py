@@ -1,22 +1,14 @@
-"""The `omnigraph` command line.
+"""Runs the `omnigraph` command line: its root command, help, signals, statistics and exit codes.
 
-Invariant: results go to stdout, everything else to stderr, and the exit code says what happened.
-Nothing heavy is imported until a command runs, so `--help` is fast.
-
-Commands that are interrupted or terminated: each says whether something was written.
-
-Invariant: a stopped command reports what was written, and the exit code is the conventional one. A
-second signal ends the process at once.
-
-`--stats`: the requests of a command to the store.
-
-Invariant: every command has the option, also those that are added later, and a command without it
-pays nothing.
-
-The help of commands: groups of them, and examples below each.
-
-Invariant: every command is in one group and has at least one example; a command without an example
-does not start.
+Invariants:
+- Results go to stdout, everything else to stderr, and the exit code says what happened.
+- Nothing heavy is imported until a command runs, so `--help` is fast.
+- Every command is in one help group and has at least one example; a command without an example does
+  not start.
+- A command that is interrupted or terminated reports whether something was written and exits with
+  the conventional code. A second signal ends the process at once.
+- Every command has `--stats`, which counts its requests to the store, including commands that are
+  added later. A command that runs without the option pays nothing for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Commands for maintenance: optimize, cleanup, reconcile, scrub and the nightly run.
+"""Defines the commands for maintenance: optimize, cleanup, reconcile, scrub, maintain and repair.
 
-The `repair` command, for foreign versions and for a lost manifest.
-
-`omnigraph repair --rebuild-manifest`: what of a lost manifest can be recovered.
+`repair` handles foreign versions of tables. With `--rebuild-manifest` it recovers what can be
+recovered of a lost manifest.
 """
 
 from __future__ import annotations

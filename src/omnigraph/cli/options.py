@@ -1,8 +1,7 @@
-"""Arguments and options that several commands share.
+"""Defines the arguments and options that several commands share.
 
-Reading texts from files or standard input.
-
-Options that choose the Spark session of a command.
+This includes texts that are read from files or standard input, and the options that choose the
+Spark session of a command.
 """
 
 from __future__ import annotations

@@ -1,24 +1,17 @@
-"""Output of commands: tables and sentences, or one JSON object.
+"""Prints what a command reports: results as tables, sentences or JSON; notes, errors and prompts.
 
-Invariant: results on stdout, notes and errors on stderr. With --json a command prints exactly one
-JSON document, also if it fails: it is printed at the end, in one place. JSON keys are a contract,
-tables are not. Control characters never reach a terminal (`visible`).
-
-Escaping of control characters for terminals.
-
-Invariant: whatever a graph, a file or an error holds, no control character of it reaches a
-terminal: it is shown as Python spells it in a text. Messages are written like that everywhere. Rows
-that go to a file or a pipe keep their exact bytes.
-
-Confirmation of destructive commands on remote stores.
-
-Invariant: a graph on S3 may be shared, and what is removed there is gone for all users. There is no
-prompt for a local disk. Without a terminal `--yes` is required.
-
-Failures as JSON: the error of a command, and what the error carries.
-
-Invariant: every failure has the same keys, whatever failed; its details are objects and arrays,
-never JSON inside a text.
+Invariants:
+- Results go to stdout, notes and errors to stderr.
+- With `--json` a command prints exactly one JSON document, also if it fails. It is printed at the
+  end, in one place. JSON keys are a contract; tables are not.
+- Every failure has the same JSON keys, whatever failed. Its details are objects and arrays, never
+  JSON inside a text.
+- No control character of a graph, a file or an error reaches a terminal: `visible` shows it as
+  Python spells it in a text. All messages are written like that. Rows that go to a file or a pipe
+  keep their exact bytes.
+- Destructive commands on a remote store ask for confirmation, because a graph on S3 may be shared
+  and what is removed there is gone for all users. Without a terminal `--yes` is required. A local
+  disk needs no confirmation.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Commands of the query language: `query`, `mutate` and `queries`.
+"""Defines the commands of the query language: `query`, `mutate` and `queries`.
 
-Invariant: rows are streamed to stdout; an interrupted query is cancelled.
+Parameters are given as `--param name=value` or as JSON.
 
-Parsing of query parameters: `--param name=value`, or JSON.
-
-Invariant: the declaration decides how a value is read, never the value: `--param age=30` is a
-number for `$age: I32` and a text for `$age: String`.
+Invariants:
+- Rows are streamed to stdout; an interrupted query is cancelled.
+- The declaration of a parameter decides how its value is read, never the value: `--param age=30` is
+  a number for `$age: I32` and a text for `$age: String`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Printing of schemas and their diagnostics.
-
-Printing of the findings about a query file.
-"""
+"""Prints schemas, schema plans, and the diagnostics of schema and query files."""
 
 from __future__ import annotations
 

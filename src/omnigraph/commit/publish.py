@@ -1,13 +1,12 @@
-"""Publishing: the one swap of the manifest that decides an operation.
+"""Publishes an operation by the one swap of the manifest that decides it, and finds its decision.
+
+A decision is looked for in the manifest, then in the history, then below the pruned mark, in this
+order, because rows only ever move that way. `operation_status` tells the outcome of an operation to
+callers that lost the response.
 
 Invariant: an operation is decided once. Every swap checks, in the rows it is made from, that the
 operation has no decision yet and that every pin it depends on is unchanged; the swap itself fails
 if those rows are no longer the latest. Nothing is acknowledged before it was read back.
-
-Where a decision can be found: in the manifest, then in the history, then below the pruned mark, in
-this order, because rows only ever move that way.
-
-The outcome of an operation, for callers that lost the response.
 """
 
 from __future__ import annotations

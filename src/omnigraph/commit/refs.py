@@ -1,18 +1,16 @@
-"""Creating, listing and deleting branches.
+"""Creates, lists and deletes branches, and creates and deletes tags.
 
-Invariant: one put-if-absent decides each step of a creation and each deletion. No process finishes
-a creation for another: it takes the place of one that does not end. The data of a deleted branch is
-removed by the process that deleted it, or later by `cleanup`, once nothing names it.
+The creator of a branch looks at the parent after the branch's manifest exists, and only then makes
+the branch live, because the parent may be deleted meanwhile.
 
-A parent that is deleted while a branch is forked from it: the creator looks at the parent after the
-branch's manifest exists, and only then makes the branch live.
+Invariants:
 
-Creating and deleting tags.
-
-Invariant: one put-if-absent decides each step. A tag protects what it names once it is claimed;
-only then are the versions verified, and the tag exists once they are. So a tag that was reported as
-created stays until it is deleted. No process finishes a creation for another: it takes the place of
-one that does not end.
+- One put-if-absent decides each step of a creation and each deletion.
+- No process finishes a creation for another: it takes the place of one that does not end.
+- The data of a deleted branch is removed by the process that deleted it, or later by `cleanup`,
+  once nothing names it.
+- A tag protects what it names once it is claimed; only then are the versions verified, and the tag
+  exists once they are. So a tag that was reported as created stays until it is deleted.
 """
 
 from __future__ import annotations

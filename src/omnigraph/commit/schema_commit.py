@@ -1,13 +1,16 @@
-"""The advisory lock of schema changes: one object.
+"""Holds the advisory lock of schema changes, and finishes a schema change once it is decided.
 
-Invariant: nothing is safe because of it. A change publishes only on the schema it was planned for,
-with or without the lock; the lock spares a second one the work. It holds while its operation has a
-sidecar and its writer seems alive: settling the operation also frees the lock.
+The lock is one object. It holds while its operation has a sidecar and its writer seems alive:
+settling the operation also frees the lock. After the decision, the copy of the schema at the root
+is written, or the unused tables are removed.
 
-What follows a decided schema change: the copy at the root, or the removal of unused tables.
+Invariants:
 
-Invariant: only after the decision was read. Tables of a change that was not published belong to no
-one, because their paths are the operation's own; a copy at the root is never trusted.
+- Nothing is safe because of the lock. A change publishes only on the schema it was planned for,
+  with or without the lock; the lock only saves a second change the work.
+- The follow-up runs only after the decision was read. Tables of a change that was not published
+  belong to no other operation, because their paths are the operation's own.
+- A copy at the root is never trusted.
 """
 
 from __future__ import annotations

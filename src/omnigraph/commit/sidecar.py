@@ -1,13 +1,14 @@
-"""The record of a write in progress: enough for another process to finish or undo it.
+"""Stores the record of a write in progress: enough for another process to finish or undo it.
 
-Invariant: a sidecar exists before the first data file of its operation and until the operation is
-decided. Its `floor` never moves: no version from there on may be cleaned while it exists. A sidecar
-that cannot be read, or was written by a newer program, raises an error and is kept.
+A writer that stages for minutes sends heartbeats, so that other hosts do not consider it dead.
 
-Heartbeats of a writer that stages for minutes, so that other hosts do not consider it dead.
+Invariants:
 
-Invariant: beats end before the sidecar is armed. A beat that arrives after another process settled
-the operation leaves a sidecar of a decided operation behind, which the next sweep removes.
+- A sidecar exists before the first data file of its operation and until the operation is decided.
+- The `floor` of a sidecar never moves: no version from there on may be cleaned while it exists.
+- A sidecar that cannot be read, or was written by a newer program, raises an error and is kept.
+- Heartbeats end before the sidecar is armed. A heartbeat that arrives after another process settled
+  the operation leaves a sidecar of a decided operation behind, which the next sweep removes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Starting an operation: its sidecar is put before any of its files.
+"""Starts an operation: puts its sidecar before any of its files, and waits for older writers.
 
-Invariant: the floor of a sidecar is what was published when the operation began, and never moves.
+Writers of one graph wait by age instead of undoing each other's work.
 
-Queueing: writers of one graph wait by age instead of undoing each other's work.
+Invariants:
 
-Invariant: nothing here decides anything. A writer that does not wait, or waits for a dead writer,
-costs time and never data.
+- The floor of a sidecar is what was published when the operation began, and never moves.
+- Waiting decides nothing. A writer that does not wait, or waits for a dead writer, costs time and
+  never data.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""What a copy of one moment needs that its target does not have yet.
+"""Plan a copy of a graph: take a consistent state, and list what the target does not have yet.
 
-Invariant: a version's file follows everything that the version names, at the target as at the
-source. So a version that the target has is not looked at again, and a copy costs what is new.
+A state is the manifest version of every branch, and all logs. Taking it blocks nothing. If a
+cleanup removes a part of it before that part is copied, the copy takes another state.
 
-What makes the moment visible comes apart, in the order in which it is put: tables, history,
-branches, logs, schema, and the manifest of main as the last.
+The files that make the state visible are listed separately, in the order in which they are written:
+tables, history, branches, logs, schema, and the manifest of main last.
 
-A consistent state of a whole graph: the manifest version of every branch, and all logs.
-
-Invariant: the graph was in this state at one point in time. Versions and log entries are only ever
-added, so two listings with the same ends describe a moment between them. Nothing is blocked for it;
-what a cleanup removes afterwards is missed when it is copied, and another moment is taken then.
+Invariants:
+- The graph was in this state at one point in time. Versions and log entries are only ever added, so
+  two listings with the same ends describe a moment between them.
+- A version's file is written after everything that the version names, at the target as at the
+  source. So a version that the target has is not examined again, and the cost of a copy is that of
+  the new content.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Copying a consistent state of a graph while it is in use: backup, restore and clone.
+"""Copy a consistent state of a graph while it is in use: backup, restore and clone.
 
-Invariant: a graph is only read. The target is the copy that it was, or the new one, whenever this
-process ends: everything that the new one needs is there and durable before a record decides on it,
-and the next process that adds to it or restores it puts a decided copy in place. What a killed
-process copied is not copied again.
+Records at the target name the source of the copy and the last copy that was decided.
 
-The records of a copy: its source, and the last copy that was decided.
-
-Invariant: a copy is decided by one put-if-absent of a record that holds everything which makes it
-visible. Before it the target is the copy that it was; after it the target is the new one, as soon
-as the record's files are in their places, and a process that finds them missing puts them there.
+Invariants:
+- The source graph is only read.
+- Whenever this process ends, the target is either the previous copy or the new one. Everything that
+  the new copy needs is durable before a record decides on it.
+- A copy is decided by one put-if-absent of a record that holds everything that makes it visible.
+  From then on the target is the new copy, as soon as the record's files are in place. The next
+  process that adds to the target or restores it puts missing files in place.
+- Content that a killed process copied is not copied again.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Errors about a root that contains a graph without a readable manifest.
+"""Report a root whose graph has no readable manifest, and admit one rebuild of it at a time.
 
-Invariant: a root is called damaged only after its manifest was looked for again. A graph that is
-just being created, or whose creation died before it held anything, is not damaged.
+Rebuilds are recorded in a log of small objects, each put only if it is absent. An entry also names
+the damaged versions and is durable before anything is changed, so that after a power cut they are
+not mistaken for versions that the power cut damaged (`storage/objects/power_cuts.py`).
 
-Who rebuilds the manifest right now: a log of small objects, each put only if it is absent.
-
-Invariant: of two rebuilds that begin at once, one is refused. One whose process is gone, or that
-has said nothing for an hour on another host, does not block others.
-
-An entry also names the versions that are damaged, and is durable before anything is changed: after
-a power cut they are not taken for versions that it tore (`storage/objects/power_cuts.py`).
+Invariants:
+- A root is reported as damaged only after its manifest was looked for again. A graph that is being
+  created, or whose creation failed before it held anything, is not damaged.
+- Of two rebuilds that begin at once, one is refused. A rebuild whose process is gone, or that has
+  been silent for an hour on another host, does not block others.
 """
 
 from __future__ import annotations

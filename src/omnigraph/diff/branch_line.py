@@ -1,17 +1,17 @@
-"""The first-parent history of a branch: its commits in order, and what each did to every table.
+"""Reads the first-parent history of a branch, and encodes a consumer's position in it as a cursor.
 
-Invariant: captured once; whatever is published later does not exist here. Versions of tables are
-rolled forward from commit to commit, from one state that is known for certain. What is no longer
-known raises an error that names the first commit concerned.
+The history has the commits in order, and what each did to every table. The manifest of the branch
+knows the newest commits; the history in the graph, which grows with its age, is read only for older
+ones, once.
 
-The manifest of the branch knows the newest commits. The history, which grows with the graph's age,
-is read only for older ones, once.
-
-The position of a consumer of changes, as a text that the consumer stores.
-
-Invariant: a cursor is a position after a whole commit, or before the first one. A text that was
-changed on its way is refused; one that is sound says for which graph, incarnation of a branch and
-choice of types it was made. Nothing about a consumer is stored in the graph.
+Invariants:
+- A line is captured once; whatever is published later does not exist in it.
+- Versions of tables are rolled forward from commit to commit, from one state that is known for
+  certain. What is no longer known raises an error that names the first commit concerned.
+- A cursor is a text that the consumer stores: a position after a whole commit, or before the first
+  one. Nothing about a consumer is stored in the graph.
+- A cursor that was altered is refused; a sound one says for which graph, incarnation of a branch
+  and choice of types it was made.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""A shuffle of the rows of two versions: files in the staging area, by a hash of the id.
+"""Compares two versions of many tables on Spark, bucket by bucket after a shuffle by id.
 
-Invariant: rows with one id are in one bucket, whichever task read them. A file has a unique name
-and is read only if the successful attempt reported it, so tasks may run twice. A task whose
-operation has ended removes its files and stops.
+The shuffle writes files to the staging area, by a hash of the id. Rows never pass through the JVM:
+tasks send the names of files.
 
-Rows never pass through the JVM: tasks send the names of files.
-
-What changed between two versions of many tables, found by the tasks of Spark.
-
-Invariant: the same changes as `omnigraph.diff.table_diff`, which compares each bucket. The driver
-receives counts and names of files, never rows.
-
-Within a file changes are in the order of ids; files of one table divide its ids by a hash.
+Invariants:
+- The changes are the same as those of `omnigraph.diff.table_diff`, which compares each bucket. The
+  driver receives counts and names of files, never rows.
+- Rows with one id are in one bucket, whichever task read them. Within a file changes are in the
+  order of ids; files of one table divide its ids by a hash.
+- A file has a unique name and is read only if the successful attempt reported it, so tasks may run
+  twice. A task whose operation has ended removes its files and stops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What changed between two versions of one table, row by row and in the order of ids.
-
-Invariant: a row is reported exactly if its content differs between the two versions, once, with
-everything in it. Memory use is constant: rows that may differ are joined in a database on disk.
+"""Compares two versions of one table, row by row and in the order of ids.
 
 `before` and `after` are `TableEntry` values; None is a version without the table. Columns are
 
@@ -18,10 +15,13 @@ counts as changed unless it is null in both.
 Equality looks at every column: null differs from empty, NaN equals NaN whatever its bits, 0.0
 differs from -0.0; lists, vectors and blobs are equal if all their items are. Blobs are bytes.
 
-Changes of a table in which rows were only inserted, or only deleted: they need no comparison.
-
-Invariant: the same rows as `TableDiff.reader` gives, part by part and in the order in which they
-are stored. The parts are independent, so several readers can share them.
+Invariants:
+- A row is reported exactly if its content differs between the two versions, once, with everything
+  in it.
+- Memory use is constant: rows that may differ are joined in a database on disk.
+- Where rows were only inserted, or only deleted, no comparison is needed: `one_sided_rows` gives
+  the same rows as `TableDiff.reader`, part by part and in the order in which they are stored. The
+  parts are independent, so several readers can share them.
 """
 
 from __future__ import annotations

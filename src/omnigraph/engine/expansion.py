@@ -1,25 +1,20 @@
-"""One hop from every row of a frame, reduced to what later steps read.
+"""Expands the rows of a frame along edges: by one hop, by many hops, or by shortest paths.
 
-Invariant: without an edge variable a reached node counts once per row, with one every edge does.
-No frame that is made here has more rows than a portion, whatever the degrees are: the steps of one
-row can be spread over several frames. Where only the nodes matter that are reached, it has at most
-one row for each node of their type.
+Many hops are a search from each start, all of them level by level. Frames are reduced to what later
+steps read.
 
-The starts and ends of the steps of an expansion that its pattern allows.
-
-Invariant: an end that is bound before must be that very node; any other must meet the predicate.
-
-Many hops from every row of a frame: a search from each start, all of them level by level.
-
-Invariant: a node is reported once per start, at its smallest distance. Starts that several rows
-share are searched from once. When a level of all starts together is more than a portion, the
-starts are searched from in halves; one start alone holds its level and the nodes it has seen.
-
-Shortest paths: of several to one node, the one with the smallest list of node ids.
-
-Invariant: the best path to a node goes through the best path to the node before it, so every level
-remembers one parent per node. Of several edges between two nodes a path takes the one with the
-smallest id.
+Invariants:
+- One hop: without an edge variable a reached node counts once per row, with one every edge does.
+- No frame made by one hop has more rows than a portion, whatever the degrees are: the steps of one
+  row can be spread over several frames. Where only the reached nodes matter, a frame has at most
+  one row for each node of their type.
+- An end that is already bound must be that very node; any other must meet the predicate.
+- Many hops: a node is reported once per start, at its smallest distance. Starts that several rows
+  share are searched from once. When a level of all starts together is more than a portion, the
+  starts are searched from in halves; one start alone holds its level and the nodes it has seen.
+- Of several shortest paths to a node the one with the smallest list of node ids is taken. It goes
+  through the best path to the node before it, so every level remembers one parent per node. Of
+  several edges between two nodes a path takes the one with the smallest id.
 """
 
 from __future__ import annotations

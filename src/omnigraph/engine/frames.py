@@ -1,12 +1,12 @@
-"""Rows of a pattern as columns of numbers: every variable is a position in the table of its type.
+"""Represents rows of a pattern as columns of positions in the tables of their variables.
 
-Invariant: frames are immutable. A position of -1 is the null of an optional part. A variable that
-can be of several types says for each row which one. A row with a weight represents that many equal
-rows; it is at least one.
+`RequiredColumns` says what later steps read, and `prune` reduces a frame to that.
 
-A column of an answer, in chunks or in one piece.
-
-What later steps read, and frames reduced to that.
+Invariants:
+- Frames are immutable.
+- A position of -1 is the null of an optional part.
+- A variable that can be of several types says for each row which one.
+- A row with a weight represents that many equal rows; a weight is at least one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The pattern of a query as a stream of frames.
+"""Evaluates the pattern of a query as a stream of frames.
+
+This includes the joins of frames (cross products, and rows with their matches of an optional block)
+and the variables of a plan: their tables, and which of them are read from outside.
 
 Invariant: every frame has exactly the variables that later steps read, and at most one portion of
 rows. A pattern is pulled frame by frame; only what a block needs as a whole is held in memory.
-
-Joins of frames: cross products, and rows with their matches of an optional block.
-
-The variables of a plan: their tables, and which of them are read from outside.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
-"""Running a query: on one snapshot, by one engine, within limits.
+"""Runs and explains a query on one snapshot, with one engine, within limits.
 
-Invariant: the snapshot, the parameters and the meaning of `now()` are fixed before the first row is
-read. Which engine runs depends on what the caller says, never on the data.
-
-Runs a plan in this process.
-
-Invariant: a result is pulled batch by batch; the resources of a run are released when it ends or
-fails. A run with index lookups is finished before its first batch is returned, so it can restart
-with the tables in memory if it reads too much.
-
-The plan of a query with the estimated and the actual rows of its steps.
-
-Invariant: explaining reads only the sizes of tables; analysing runs the query to its end and
-discards its rows.
+Invariants:
+- The snapshot, the parameters and the meaning of `now()` are fixed before the first row is read.
+- Which engine runs depends on what the caller says, never on the data.
+- A result is pulled batch by batch; the resources of a run are released when it ends or fails.
+- A run with index lookups is finished before its first batch is returned, so it can restart with
+  the tables in memory if it reads too much.
+- Explaining reads only the sizes of tables. Analysing runs the query to its end and discards its
+  rows.
 """
 
 from __future__ import annotations

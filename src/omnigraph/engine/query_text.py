@@ -1,12 +1,11 @@
-"""Preparation of queries: compiled, chosen by name, bound and planned.
+"""Prepares queries from a text or a directory: compiles, chooses by name, binds and plans them.
 
-Invariant: a text is compiled once per schema, however often it runs; a mistake in it is found again
-every time. A query is chosen or refused, never guessed.
-
-Stored queries: a directory of query files, known and run by the names of their queries.
-
-Invariant: a name means one query. Two files that use the same name, and a file that does not
-compile, are refused before anything runs.
+Invariants:
+- A text is compiled once per schema, however often it runs; a mistake in it is found again every
+  time.
+- A query is chosen or refused, never guessed.
+- In a directory of query files a name means one query. Two files that use the same name, and a file
+  that does not compile, are refused before anything runs.
 """
 
 from __future__ import annotations

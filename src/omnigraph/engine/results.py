@@ -1,16 +1,14 @@
-"""From the rows of a pattern to the columns of the result.
+"""Turns the rows of a pattern into the columns of the result.
 
-Invariant: columns have the types that the compiler determined. Order, groups and distinct rows are
-one SQL statement over numbers and keys; texts and structs are read for the resulting rows.
+Values are passed from the pattern to SQL as columns, and entities as their positions. Results that
+consist of counts only are computed without SQL.
 
-Results that consist of counts only, computed without SQL.
-
-Invariant: the counts equal those of SQL.
-
-The columns that are passed from the pattern to SQL: values, and entities as positions.
-
-Invariant: an entity is passed and returned as its position, so a statement moves few bytes; texts
-and structs are read for the resulting rows only.
+Invariants:
+- Columns have the types that the compiler determined.
+- Order, groups and distinct rows are one SQL statement over numbers and keys. An entity is passed
+  and returned as its position, so a statement moves few bytes; texts and structs are read for the
+  resulting rows only.
+- Counts computed without SQL equal those of SQL.
 """
 
 from __future__ import annotations

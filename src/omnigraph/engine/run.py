@@ -1,9 +1,9 @@
-"""One run of a query: its parameters and its limits.
+"""Controls one run of a query: its parameters, its limits, and the profile of its steps.
+
+The profile has the actual rows and times of each step, for `explain --analyze`.
 
 Invariant: every producer of rows calls `check` between two portions, so a run ends soon after its
 timeout or cancellation, and accounts for memory before it is allocated.
-
-The actual rows and times of the steps of one run, for `explain --analyze`.
 """
 
 from __future__ import annotations

@@ -1,23 +1,17 @@
-"""Which texts match a text condition.
+"""Computes search values without an index: tokens, text matches, BM25 scores and vector distances.
 
-Invariant: the result equals a comparison of the tokens of a text and of a query, one by one. A
-regular expression that finds every possible spelling only preselects texts.
-
-BM25: how relevant texts are to a query, among all texts of their type.
-
-Invariant: a score is computed from the tokens of the text itself and from three exact counts of its
-type: texts, their tokens, and the texts that hold each word. No index is used, so a score does not
-depend on the state of an index.
-
-Tokens of texts: maximal runs of Unicode letters and digits, lower-cased.
-
-Invariant: nothing is stemmed, folded or left out, and a text is cut before it is lower-cased.
-`spellings` matches every spelling of a token, so that a text can be searched unchanged.
-
-Distances of stored vectors from a query, in doubles.
-
-Invariant: equal vectors have equal distances, wherever they are: every row is summed alone and in
-the same order. A missing vector has none, and no vector of zeros has a cosine.
+Invariants:
+- Tokens are maximal runs of Unicode letters and digits, lower-cased. Nothing is stemmed, folded or
+  omitted, and a text is cut before it is lower-cased. `spellings` matches every spelling of a
+  token, so that a text can be searched unchanged.
+- A text condition has the result of a comparison of the tokens of the text and of the query, one by
+  one. A regular expression that finds every possible spelling only preselects texts.
+- A BM25 score is computed from the tokens of the text itself and from three exact counts of its
+  type: texts, their tokens, and the texts that hold each word. It does not depend on the state of
+  an index.
+- Distances are computed in doubles. Equal vectors have equal distances, wherever they are: every
+  row is summed alone and in the same order. A missing vector has no distance, and a vector of zeros
+  has no cosine distance.
 """
 
 from __future__ import annotations

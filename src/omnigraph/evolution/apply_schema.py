@@ -1,13 +1,14 @@
-"""Changing the schema of a branch: plan, check the rows, stage, and publish as one commit.
+"""Apply a schema change to a branch: plan it, check the rows, stage the tables, publish one commit.
 
-Invariant: what is published was planned for exactly the current schema, and its checks were made on
-exactly the pins it was published on; or nothing is. The new schema is kept under its hash before
-any manifest names it, and new tables are at paths of their own.
+Rows are checked and new values computed in this process or on Spark.
 
-Checking rows and computing values for a schema change: in this process, or on Spark.
-
-Invariant: either engine finds the same offenders and writes the same values, so the number of rows
-alone decides between them.
+Invariants:
+- A published change was planned for exactly the current schema, and its checks ran on exactly the
+  pins it was published on. Otherwise nothing is published.
+- The new schema is stored under its hash before any manifest names it, and new tables have paths
+  of their own.
+- Both engines find the same offenders and write the same values, so the number of rows alone
+  decides between them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""From the plan of a schema change to the change of every stored table.
+"""Derive the change of every stored table from a plan, and compute the new values of existing rows.
 
-Invariant: pure; it depends on the two catalogs and the steps between them, and reads no table. The
-new schema of a table is the Arrow schema of its target type, and only values that a step writes are
-computed.
-
-The values that existing rows will have in columns of a new schema.
-
-Invariant: pure. A value depends on its row alone, and every value of the accepted schema has one:
-no data makes it fail. The same rows give the same values in this process and in a task.
+Invariants:
+- Both are pure. A table change depends on the two catalogs and the steps between them, and reads no
+  table.
+- The new schema of a table is the Arrow schema of its target type, and only values that a step
+  writes are computed.
+- A value depends on its row alone, and every value of the accepted schema has one: no data makes
+  the computation fail. The same rows give the same values in this process and in a Spark task.
 """
 
 from __future__ import annotations

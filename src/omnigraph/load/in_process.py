@@ -1,15 +1,13 @@
-"""A load in this process: read, resolve keys, decide, quarantine, stage, commit.
-
-Invariant: files are read once, before anything is staged; a lost race settles the same rows again
-on the new pins. Nothing is staged before the account of every record has been accepted.
+"""Load an input in this process: read it, resolve keys, decide, quarantine, stage and commit.
 
 All rows are held in memory, which takes about five times the size of JSON lines. An input that does
-not fit is refused while it is read; it is for Spark.
+not fit is refused while it is read; such inputs are loaded on Spark.
 
-The whole input of an in-process load: rows by type, refused records, and where each came from.
-
-Invariant: holds every record once, in input order, so that a row's position tells its place. All
-of it is in memory: this is the engine for inputs that fit there.
+Invariants:
+- Files are read once, before anything is staged. After a lost race, the same rows are settled again
+  on the new pins.
+- Nothing is staged before the account of every record has been accepted.
+- The input holds every record once, in input order, so that a row's position gives its place.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Loading files and frames as one commit: validate the request, find the input, choose the engine.
+"""Load files and frames as one commit: validate the request, find the input, choose the engine.
 
-Invariant: both engines produce the same graph, report and quarantine, so size alone decides between
-them where both are installed. A load that is not published leaves no quarantine behind.
+Inside a folder, names that start with a dot or an underscore belong to other programs and are not
+data.
 
-What a user names, as the files to read.
-
-Invariant: the order of the input is the order of the names, then that of the sorted paths, and a
-file that is named twice is read once. Every file has a known format, and a type where its records
-do not say theirs; nothing that was named is left out without a word.
-
-Inside a folder, names that start with a dot or an underscore are other programs' notes and no data.
+Invariants:
+- Both engines produce the same graph, report and quarantine, so size alone decides between them
+  where both are installed.
+- A load that is not published leaves no quarantine behind.
+- The order of the input is the order in which the user names paths, then that of the sorted paths.
+  A file that is named twice is read once.
+- Every file has a known format, and a type where its records do not name theirs. A path that the
+  user named is never ignored silently.
 """
 
 from __future__ import annotations

@@ -1,20 +1,18 @@
-"""What a load was asked to do, and the account it gives of every record.
+"""Define the request of a load and its outputs: the report, the progress and the quarantine table.
 
-Invariant: every record has one fate, so `read` is the sum of `written` and `quarantined`, in every
-report of either engine, whether or not the load was published. A superseded record is quarantined
-like the others, but it is no fault: it neither fails a load nor counts against a ceiling.
+The quarantine table of a load holds every record that was not written, and the reason. Progress on
+a terminal is a bar with bytes, records per second and the time left; elsewhere, such as in a log,
+it is one line every ten seconds.
 
-The progress of a load.
-
-Invariant: progress never changes what a load does, and a load without an observer prints nothing.
-On a terminal it is a bar with bytes, records per second and the time left; elsewhere, such as in a
-log, one line every ten seconds.
-
-The quarantine table of one load: every record that was not written, and why.
-
-Invariant: a row is one record and has one reason. The parts of a load carry its operation id in
-their names, so that nothing else in their folder is ever touched; they exist before the load is
-published and are removed again if it is not.
+Invariants:
+- Every record has one outcome, so `read` is the sum of `written` and `quarantined`, in every report
+  of either engine, whether or not the load was published.
+- A superseded record is quarantined like the others, but it is not a fault: it neither fails a load
+  nor counts against a ceiling.
+- Progress never changes what a load does, and a load without an observer prints nothing.
+- A row of the quarantine is one record and has one reason. The names of its parts contain the
+  operation id of the load, so that no other file in their folder is changed. The parts exist before
+  the load is published and are removed if it is not.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Small writes in this process: validate, stage and commit as one operation.
+"""Write small inputs in this process: validate, stage and commit them as one operation.
 
-Invariant: what is published was validated against exactly the pins it was published on. A lost race
-validates again on the new pins; rows that were already staged as an append are used again.
+`validate` is the only entry to validation: it checks inputs of any origin by every rule, as one
+write.
 
-The one entry to validation: inputs of any origin, checked by every rule, as one write.
-
-Invariant: writes nothing and does not raise for invalid rows; the tables may be written if and only
-if the report has no violations. Input that cannot be interpreted, such as an unknown type, raises.
+Invariants:
+- A published write was validated against exactly the pins it was published on. After a lost race it
+  is validated again on the new pins; rows that were already staged as an append are used again.
+- Validation writes nothing and does not raise for invalid rows. The tables may be written if and
+  only if the report has no violations. Input that cannot be interpreted, such as an unknown type,
+  raises.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""The nightly run: check, branches, reconcile, optimize and cleanup, with one report.
+"""Run nightly maintenance: check, branches, reconcile, optimize and cleanup, with one report.
 
-Invariant: every step is repeatable and continues an earlier run, so an interrupted run is resumed
-by running it again. A graph that fails its check is not changed, unless all that was found is drift
-on branches other than main.
-
-What a nightly run does to a graph, as a file says it.
+A policy file selects the steps and their settings:
 
     [check]
     enabled = true
@@ -21,11 +17,16 @@ What a nightly run does to a graph, as a file says it.
     [branches]
     remove_abandoned = false
 
-Invariant: an unknown word is refused; what is left out has the default shown by `Policy`.
+The result can be written as a text file for the node exporter of Prometheus.
 
-The result of a nightly run as a text file for the node exporter of Prometheus.
-
-Invariant: the file is replaced as a whole, so that it is never read half written.
+Invariants:
+- Every step is repeatable and continues an earlier run, so an interrupted run is resumed by running
+  it again.
+- A graph that fails its check is not changed, unless all findings are drift on branches other than
+  main.
+- An unknown word in a policy file is refused. A setting that is absent has the default shown by
+  `Policy`.
+- The metrics file is replaced as a whole, so that no reader finds it partially written.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Optimize: fewer and fuller files, indexes that know every row. Nothing is removed or changed.
+"""Optimize tables: compact small fragments, and build the declared indexes over every row.
 
-Invariant: tables without work appear in no sidecar and no commit. A table whose HEAD holds what was
-not published is skipped. If one table fails, the work on the others is published before it is
-raised.
-
-One commit for all compactions and one for all indexes, and one before them for indexes that hold
-compaction up: vector and full-text indexes with entries of rows that are gone. Files are written
-beforehand, so HEADs are above their pins only for the moment between a table's commit and the
+All compactions are one commit and all indexes are one commit. A commit before them updates the
+indexes that block compaction: vector and full-text indexes with entries of rows that are gone.
+Files are written beforehand, so HEADs are above their pins only between a table's commit and the
 publish.
 
-Updating indexes: what the schema declares, built over every row, as one commit.
-
-Invariant: an index affects speed, never results. What cannot be built is reported as pending with
-its reason, and the next run tries again; nothing else fails because of it.
+Invariants:
+- No row is removed or changed, and an index affects speed, never results.
+- Tables without work appear in no sidecar and no commit. A table whose HEAD holds unpublished
+  changes is skipped.
+- If one table fails, the work on the others is published before the error is raised.
+- An index that cannot be built is reported as pending with its reason, and the next run tries
+  again; nothing else fails because of it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""When maintenance may start: the schema is valid and not being changed, no write is unfinished.
+"""Check whether maintenance may start, and whether a table version has the columns of the schema.
 
-Invariant: reads only. Writers at work are no hindrance: what they may need is protected by their
-sidecars. One that died is, because it is not decided yet which of its versions count.
+Maintenance may start if the schema is valid and not being changed, and no write is unfinished.
 
-Whether a version of a table has the columns that the schema declares.
-
-Invariant: a version that does not is never published; no reader could make sense of it.
+Invariants:
+- These checks only read.
+- Active writers do not block maintenance, because their sidecars protect what they may need. A dead
+  writer does, because it is not yet decided which of its versions count.
+- A version whose columns do not match the schema is never published, because no reader could
+  interpret it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""What must not be removed: what branches, tags and holds name, and what writers may need.
+"""Determine what cleanup must keep and what it may remove: references, leftovers and table paths.
 
-Invariant: everything here is read after the floors were raised, in an order that matters: logs of
-branches, sidecars, manifests, tags, holds, and the logs once more. If a branch came or went
-meanwhile, there is no answer this time. Nothing is guessed: a manifest or a hold that cannot be
-read stops everything.
+References are what branches, tags and holds name, and what writers may need. Leftovers are files of
+abandoned loads, unfinished forks and unregistered tables of dead writers. Table paths are those of
+current tables, of branches, and of types that no longer exist.
 
-Leftovers of dead writers: files of abandoned loads, unfinished forks, unregistered tables.
-
-Invariant: an operation's leftovers go only when it has no sidecar and began more than a day ago. A
-process that still works for it finds its claim gone and stops; nothing published is named here.
-
-Every path where a table lies or lay: tables of today, of branches, and of types that are gone.
-
-Invariant: what a manifest registers is looked at, whether or not a reader of main can see it; a
-table that is no longer read is removed whole, like an unread fork.
+Invariants:
+- References are read after the floors were raised, in this order: logs of branches, sidecars,
+  manifests, tags, holds, and the logs again. If a branch was created or deleted meanwhile, there is
+  no answer this time.
+- Nothing is guessed: a manifest or a hold that cannot be read stops everything.
+- The leftovers of an operation are removed only if it has no sidecar and began more than a day ago.
+  A process that still works for it finds its claim gone and stops. Leftovers include nothing that
+  was published.
+- Every table that a manifest registers is considered, whether or not a reader of main can see it. A
+  table that is no longer read is removed whole, like an unread fork.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Merging a branch, a tag or a commit into a branch, as one commit with two parents.
-
-Invariant: what is published is the target plus what the source changed since their base, with every
-conflict decided beforehand and every rule of the schema kept; or nothing is. The source is captured
-once; a target that moves is merged into again.
+"""Merges a branch, a tag or a commit into a branch, as one commit with two parents.
 
 | A table of the source | Route |
 |---|---|
@@ -12,14 +8,16 @@ once; a target that moves is merged into again.
 | otherwise | decide row by row, column by column, and write what differs |
 
 After a fast-forward the graph is what the source is, and the source kept the rules. Otherwise what
-comes from both sides is checked together. Rows are decided in this process or on Spark, with the
-same result.
+comes from both sides is checked together.
 
-Merging and writing the rows: in this process, or in tasks of Spark.
-
-Invariant: either engine gives the same rows, counts and conflicts, so the number of rows that may
-differ alone decides between them. Nothing is written before every conflict is decided and, unless
-the target only follows the source, every rule of the schema is kept.
+Invariants:
+- What is published is the target plus what the source changed since their base, with every conflict
+  decided beforehand and every rule of the schema kept; or nothing is.
+- The source is captured once; a target that moves is merged into again.
+- Rows are decided and written in this process or in tasks of Spark, with the same rows, counts and
+  conflicts. The number of rows that may differ alone decides between the engines.
+- Nothing is written before every conflict is decided and, unless the target only follows the
+  source, every rule of the schema is kept.
 """
 
 from __future__ import annotations

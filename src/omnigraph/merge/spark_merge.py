@@ -1,19 +1,18 @@
-"""The rows of a merge on Spark: rows that may differ are shuffled, decided and written.
-
-Invariant: the same rows, counts and conflicts as in one process. The driver holds descriptions,
-counts, and the conflicts that are kept; never rows or ids. No table is written before every
-conflict of every table is decided and the rules of the schema hold for the result.
+"""Merges rows on Spark: shuffles rows that may differ, then decides, checks and writes them.
 
     scatter    rows that may differ, and where the target's rows are, go to files by a hash of ids
     decide     one task per bucket: the changes of both sides are combined, as in one process
     check      keyed rules, on the target with what was decided in place of its old rows
     write      decided rows become fragments; fragments of the target lose old rows
 
-The result of a merge as DataFrames, before a table is written.
-
-Invariant: a table that the merge changes has its pinned rows, without those that are deleted or
-replaced, and the decided rows; nothing is committed. So a violation is found before the merge can
-be published, even by a recovery.
+Invariants:
+- The rows, counts and conflicts are the same as in one process.
+- The driver holds descriptions, counts, and the conflicts that are kept; never rows or ids.
+- No table is written before every conflict of every table is decided and the rules of the schema
+  hold for the result. So a violation is found before the merge can be published, even by a
+  recovery.
+- For the check a table that the merge changes is a DataFrame of its pinned rows, without those that
+  are deleted or replaced, and the decided rows; nothing is committed.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""One table's part of a merge: the changes of both sides are combined and written to disk.
+"""Merges one table: combines the changes of both sides on disk, and checks the rules of the schema.
 
-Invariant: memory use depends on the batch size and the number of changed ids, not on the rows. The
-target's changes are not computed if it equals the base.
+The rules are endpoints, unique values and edge counts.
 
-Rows written to disk between two steps, so that memory use depends on the batch size only.
-
-Invariant: rows are read as they were written, any number of times. The owner of the directory
-removes it.
-
-The rules of the schema on the result of a merge: endpoints, unique values, edge counts.
-
-Invariant: looks at the merged changes of all tables together and at the target's pinned rows. A
-deleted node does not cascade: an edge that the other side added to it is reported, not lost.
+Invariants:
+- Memory use depends on the batch size and the number of changed ids, not on the rows: rows are
+  written to disk between two steps.
+- The target's changes are not computed if it equals the base.
+- Rows of a spool are read as they were written, any number of times. The owner of its directory
+  removes it.
+- The check looks at the merged changes of all tables together and at the target's pinned rows. A
+  deleted node does not cascade: an edge that the other side added to it is reported, not lost.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Mutations in the query language: all statements as one commit.
+"""Applies a mutation of the query language: all its statements as one commit.
 
-Invariant: what is published was computed from and checked against exactly the pins it was
-published on. A lost race runs the statements again on the new pins, with the same parameters, the
-same instant and the same new ids.
-
-What a mutation does to the graph, checked by every rule of the schema.
-
-Invariant: rules are checked once, over the graph as it would be after all statements. `read_set`
-names every table that the effect was computed from or checked against.
+Invariants:
+- What is published was computed from and checked against exactly the pins it was published on.
+  `read_set` names every table that the effect was computed from or checked against.
+- A lost race runs the statements again on the new pins, with the same parameters, the same instant
+  and the same new ids.
+- The rules of the schema are checked once, over the graph as it would be after all statements.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
-"""What a mutation has changed so far, as an overlay over the pinned tables.
+"""Holds what a mutation has changed so far, as an overlay over the pinned rows that it reads.
 
-Invariant: an id is in `rows` if it was inserted or updated and not deleted since; an id is in
-`known` if a pinned row has it and the mutation has changed that row. What a statement
-sees is `rows` and the pinned rows that are not known. So the rows to delete are those
-known and not in `rows`, and an entity that was inserted and deleted has no effect.
-
-How much one mutation may change, since all of it is held until it is published.
-
-Invariant: a mutation that is too large is refused before anything is written, with its size.
-
-The pinned rows that a mutation reads.
-
-Invariant: every table that was read is in `read_set`, whether or not a row was found, so that
-nothing is published on rows that have changed since. Rows are streamed.
+Invariants:
+- An id is in `rows` if it was inserted or updated and not deleted since. An id is in `known` if a
+  pinned row has it and the mutation has changed that row.
+- A statement sees `rows` and the pinned rows that are not known. So the rows to delete are those
+  known and not in `rows`, and an entity that was inserted and deleted has no effect.
+- Every table that was read is in `read_set`, whether or not a row was found, so that nothing is
+  published on rows that have changed since. Pinned rows are streamed.
+- All changes are held until they are published. A mutation that is too large is refused before
+  anything is written, with its size.
 """
 
 from __future__ import annotations

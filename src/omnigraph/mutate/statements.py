@@ -1,22 +1,14 @@
-"""The statements of a mutation, one after another, over one snapshot.
+"""Executes the statements of a mutation, one after another, over one snapshot.
 
-Invariant: a statement sees the effects of the earlier ones, and none of its own. Deleting a node
-deletes every edge that is visible at that moment.
-
-The rows of insert and upsert statements.
-
-Invariant: they depend on the parameters alone, not on the graph, so they are made once: an id that
-was drawn for a row stays the same however often the mutation is prepared.
-
-New contents of the rows that an update statement matches.
-
-Invariant: all values are computed from the rows before the statement. What is not assigned is
-copied as it is, blobs included.
-
-Rows of a mutation that break a rule of the schema.
-
-Invariant: a violation names the entity by its id. Rows of a mutation have no position, because
-the statement that made them may have made many.
+Invariants:
+- A statement sees the effects of the earlier ones, and none of its own.
+- Rows of insert and upsert statements depend on the parameters alone, not on the graph, so they are
+  made once: an id that was drawn for a row stays the same however often the mutation is prepared.
+- All values of an update are computed from the rows before the statement. What is not assigned is
+  copied as it is, blobs included.
+- Deleting a node deletes every edge that is visible at that moment.
+- A violation of a rule of the schema names the entity by its id. Rows of a mutation have no
+  position, because the statement that made them may have made many.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""The columns of a result as Arrow types, the same for every engine.
+"""Derives the Arrow schema of a result, the same for every engine.
+
+A node or an edge that a query returns whole is a struct: its id, its type, an edge's ends, and the
+properties that its variable can read, without blobs.
 
 Invariant: the catalog and the text of a query alone decide the schema of its result, before
-anything has run. Fields inside of a struct are nullable: those of a missing node are null with it.
-
-What a node or an edge is made of when a query returns it whole.
-
-Invariant: the struct of an entity depends on the catalog and the text of the query alone: its
-id, its type, an edge's ends, and the properties that its variable can read, without blobs.
+anything has run. Fields inside a struct are nullable: those of a missing node are null with it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Query text to typed queries, or to the list of everything that is wrong with it.
+"""Compiles query text to typed queries, or to the list of everything that is wrong with it.
 
-Invariant: both entry points accept any text; a query is only ever typed without errors.
+The syntax tree is checked against a catalog, and all findings are reported at once.
 
-Checks a syntax tree against a catalog: typed queries and every finding at once.
+Invariants:
 
-Invariant: a query is typed exactly when none of the findings about it is an error.
+- Both entry points, `compile_queries` and `diagnose_queries`, accept any text.
+- A query is typed exactly when none of the findings about it is an error.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Query text to syntax tree.
+"""Parses query text to a syntax tree, which is built while the grammar reduces.
 
-Invariant: any text gives either a tree or exactly one diagnostic; nothing else is raised.
-A tree is shallow enough for every recursive function that comes after it.
+Invariants:
 
-Builds the syntax tree while the grammar reduces.
-
-Invariant: one method per rule of the grammar; every node carries the place it came from.
+- Any text gives either a tree or exactly one diagnostic; nothing else is raised.
+- A tree is shallow enough for every recursive function that comes after it.
+- The builder has one method per rule of the grammar, and every node carries its source position.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""A typed query to its logical plan.
+"""Plans a typed query: folds what is known before any row is read, and makes the logical plan.
 
-Invariant: every plan is made by the same steps; each step keeps the meaning of the plan, so that a
-test can omit any of them.
+Invariants:
 
-Conditions and values that are known before any row is read.
-
-Invariant: a folded expression has the value of the original for every row and every parameter,
-null included. An error at run time, such as an overflow, is left for the run.
+- Every plan is made by the same steps. Each step keeps the meaning of the plan, so that a test can
+  omit any of them.
+- A folded expression has the value of the original for every row and every parameter, null
+  included. An error at run time, such as an overflow, is left for the run.
 """
 
 from __future__ import annotations

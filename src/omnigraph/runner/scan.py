@@ -1,28 +1,22 @@
-"""The graph as DataFrames: every scan pinned to one snapshot, read by tasks of equal size.
+"""Read a graph as Spark DataFrames: every scan is pinned to one snapshot and read by equal tasks.
 
-Invariant: the driver plans, tasks read. All tasks of all scans of one `SparkTables` read the same
-published commit, regardless of concurrent writes. Columns and conditions are pushed down to Lance,
-and the driver reports errors in them before a job runs.
+The driver plans and tasks read. Columns and conditions are pushed down to Lance, and the driver
+reports errors in them before a job runs. Storage options are part of the task and are stored
+nowhere else.
 
-Storage options are part of the task, and are stored nowhere else.
+In Spark SQL, a type is called by its own name. Where a node type and an edge type would have the
+same name, both get their kind as a prefix: `node_Person` and `edge_Person`. Types of one kind that
+differ only in case cannot both have a view.
 
-Names of the types of a graph in Spark SQL.
-
-Invariant: no two types share a name, ignoring case as Spark does.
-
-A type is called by its own name. Where a node type and an edge type would be called the same, both
-get their kind in front: `node_Person` and `edge_Person`. Types of one kind that differ only in
-the case of letters cannot both have a view.
-
-The rows of a DataFrame in this process, a few at a time.
-
-Invariant: the driver holds the rows of one batch at a time, in the order of the frame. Values are
-transferred as Arrow, so none is rounded or converted to another time zone.
-
-Errors of executors, translated to the errors of this process.
-
-Invariant: an `OmnigraphError` of a task is raised as the same class with the same message; any
-other failure of a job names the line that caused it. A failed job has published nothing.
+Invariants:
+- All tasks of all scans of one `SparkTables` read the same published commit, regardless of
+  concurrent writes.
+- No two types share a name, ignoring case as Spark does.
+- When a DataFrame is read in this process, the driver holds the rows of one batch at a time, in the
+  order of the frame. Values are transferred as Arrow, so none is rounded or converted to another
+  time zone.
+- An `OmnigraphError` of a task is raised as the same class with the same message; any other failure
+  of a job names the line that caused it. A failed job has published nothing.
 """
 
 from __future__ import annotations

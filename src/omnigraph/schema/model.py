@@ -1,13 +1,13 @@
-"""The catalog as canonical JSON, and the two hashes that show whether a schema changed.
+"""Encodes the catalog as canonical JSON, decodes it, and computes the two hashes of a schema.
 
-Invariant: decoding what was encoded gives an equal catalog, and only such text decodes.
-`model_hash` covers everything; `shape_hash` leaves out numbers, the identity domain and every
-order that means nothing, so it can be compared with a freshly compiled text.
+`model_hash` covers everything. `shape_hash` leaves out numbers, the identity domain and every order
+that means nothing, so it can be compared with a freshly compiled text.
 
-JSON documents back to catalog values.
+Invariants:
 
-Invariant: a wrong field raises one of the built-in lookup or value errors, never returns a
-half-read value; model.py turns those into one error of ours.
+- Decoding what was encoded gives an equal catalog, and only such text decodes.
+- A wrong field never gives a half-read value. The readers raise a built-in lookup or value error,
+  which `decode_model` turns into one error of Omnigraph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Spark users touch: the data source, the change source, analytics.
+"""Provide the interfaces for Spark users: the data source, the change source and analytics.
 
-What users of Spark name themselves is importable from here: `OmnigraphDataSource` for
-`spark.dataSource.register`, and the types `SparkGraph` and `SparkTarget`.
+This package exports `OmnigraphDataSource` for `spark.dataSource.register`, and the types
+`SparkGraph` and `SparkTarget`.
 """
 
 from __future__ import annotations

@@ -1,18 +1,7 @@
-"""`spark.readStream.format("omnigraph")`: the changes of one type of a branch, commit by commit.
+"""Stream the changes of one type of a branch, commit by commit, to Spark.
 
-Invariant: every change between two offsets is read exactly once per batch, and the same batch read
-again has the same changes. An offset is a cursor of the change feed, so a restart resumes exactly,
-and a branch that was created again is refused.
-
-Spark asks for the initial offset again whenever it plans or repeats its first batch, so "now" would
-move. The end of every batch therefore also says where the batch began, and the first batch is made
-even if it is empty: it puts the place where the stream started into the checkpoint.
-
-The changes of one type as rows of a Spark stream, and the parts of them that tasks read.
-
-Invariant: one row per row that a commit changed, whatever the commit's own columns were. A column
-that the stream does not have is omitted only if the driver allows it; one that a commit does not
-have is null. A part can be read again and gives the same rows.
+`spark.readStream.format("omnigraph")` has one row per row that a commit changed, whatever the
+commit's own columns were:
 
     _op            string     "insert", "update" or "delete"
     _commit        string     the commit that made the change
@@ -21,6 +10,18 @@ have is null. A part can be read again and gives the same rows.
     id             string
     changed        array      for updates the columns that differ, else null
     before, after  struct     the row as it was and as it is; null for an insert, for a delete
+
+Spark asks for the initial offset again whenever it plans or repeats its first batch, so "now" would
+move. The end of every batch therefore also records where the batch began, and the first batch is
+made even if it is empty: it puts the place where the stream started into the checkpoint.
+
+Invariants:
+- Every change between two offsets is read exactly once per batch, and the same batch or part read
+  again has the same changes.
+- An offset is a cursor of the change feed, so a restart resumes exactly, and a branch that was
+  created again is refused.
+- A column that the stream does not have is omitted only if the driver allows it; one that a commit
+  does not have is null.
 """
 
 from __future__ import annotations

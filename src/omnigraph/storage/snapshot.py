@@ -1,15 +1,16 @@
-"""One pinned version of every table, folded from manifest rows.
+"""Folds manifest rows into a snapshot, which pins one version of every table.
 
-Invariant: pure. The same rows and lineage always give the same snapshot.
+On one branch a table's entry is its highest `table_version`, unless a tombstone of that branch is
+at least as high. A branch reads its own entry if it has any row for the table, else what its parent
+pinned at the fork; a tombstone therefore also hides what the branch would inherit.
 
-The rule: on one branch a table's entry is its highest `table_version`, unless a tombstone of that
-branch is at least as high. A branch reads its own entry if it has any row for the table, else what
-its parent pinned at the fork; a tombstone therefore also hides what the branch would inherit.
+The tables of a snapshot can be written down as plain values that fit into a small object beside the
+manifest.
 
-A snapshot's tables as plain values that fit into a small object beside the manifest.
+Invariants:
 
-Invariant: what was written down is read back as the same entries, wherever the manifest has gone
-since.
+- Folding is pure: the same rows and lineage always give the same snapshot.
+- What was written down is read back as the same entries, whatever became of the manifest since.
 """
 
 from __future__ import annotations

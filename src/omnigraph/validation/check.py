@@ -1,15 +1,17 @@
-"""Verifying the integrity of a graph; read-only.
+"""Verifies the integrity of a graph; read-only.
 
-Invariant: every finding names the thing, what was expected and found, and the next command. An
-empty report means: every pin is readable and holds what it says, HEAD is explained, rows keep the
-schema's rules, and the chain of commits reaches back to the first without a gap.
+A deep check covers everything that is stored, on every branch, tag and retained version. Digests
+cannot show that the newest manifest or the last entry of a log was removed. The first is told by
+tables that moved without a manifest or an unfinished operation that explains it, the second by
+names that were claimed long ago and are not ready.
 
-Checking everything that is stored, on every branch, tag and retained version; read-only.
+Invariants:
 
-Invariant: every file with a checksum is read and compared, every manifest that is kept is decoded,
-every entry of every log is read. Digests cannot show that the newest manifest or the last entry of
-a log was removed. The first is told by tables that moved without a manifest or an unfinished
-operation that explains it, the second by names that were claimed long ago and are not ready.
+- Every finding names the thing, what was expected and found, and the next command.
+- An empty report means: every pin is readable and holds what it says, HEAD is explained, rows keep
+  the schema's rules, and the chain of commits reaches back to the first without a gap.
+- A deep check reads and compares every file with a checksum, decodes every manifest that is kept,
+  and reads every entry of every log.
 """
 
 from __future__ import annotations

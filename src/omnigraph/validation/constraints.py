@@ -1,18 +1,16 @@
-"""The rules of a type as values, derived from the catalog and from nothing else.
-
-Invariant: rules say what must hold, never how it is checked; each is hashable and picklable, so a
-cluster task checks exactly what a laptop checks.
+"""Derives the rules of a type from the catalog, and words the expectation of each rule.
 
 A row rule needs one row. A keyed rule needs the whole result of a write. Two rules hold for every
 table and have no value here: an input names an id once, and `append` meets no published id.
+`WriteMode` says what a write does to the rows that are already there.
 
-What rules say to people: the expectation of each rule in words.
+Invariants:
 
-Invariant: a rule reads the same whichever engine found it broken.
-
-What a write does to the rows that are already there.
-
-Invariant: every engine and every operation means the same by a mode.
+- Rules follow from the catalog and from nothing else. They say what must hold, never how it is
+  checked.
+- A rule is hashable and picklable, so a cluster task checks exactly what a laptop checks.
+- A rule reads the same whichever engine found it broken.
+- Every engine and every operation means the same by a mode.
 """
 
 from __future__ import annotations

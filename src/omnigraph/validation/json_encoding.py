@@ -1,12 +1,12 @@
-"""Rows of a type as the JSON records that a load reads.
+"""Encodes rows of a type as the JSON records that a load reads, and Arrow values as JSON.
 
-Invariant: what is spelt here reads back as an equal row, or is refused by name. JSON has no NaN, no
-infinity, and dates of other years than 0001 to 9999 have no common spelling.
+JSON has no NaN and no infinity, and dates of other years than 0001 to 9999 have no common format.
 
-Arrow values as JSON.
+Invariants:
 
-Invariant: nothing is rounded and nothing is lost: integers are written in all their digits, and
-what JSON lacks is a text: dates, instants, blobs, `"NaN"`, `"Infinity"` and `"-Infinity"`.
+- An encoded row reads back as an equal row, or is refused by name.
+- Arrow values are neither rounded nor lost: integers are written in all their digits, and what JSON
+  lacks is a text: dates, instants, blobs, `"NaN"`, `"Infinity"` and `"-Infinity"`.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Keyed rules within one bucket of hashed keys, which has all rows of each of its keys.
+"""Distributes hashed keys of rows to buckets, and checks the keyed rules within one bucket.
 
-Invariant: pure. A bucket's findings depend on its keys alone; rows refused in another bucket were
-either not sent here, or make these findings provisional; see `rounds`.
+A row is identified by one number: for rows of the load the split in the upper half and the position
+among the split's rows of its table in the lower; for pinned rows their Lance row address. Order
+among rows is the order of their numbers, which is the order of the input.
 
-Order among rows is the order of their numbers, which is the order of the input.
+Invariants:
 
-Keys of rows as 96-bit hashes, distributed to buckets, for the keyed rules.
-
-Invariant: equal keys are in one bucket under one role, and a key is identified by its hash. 96 bits
-of two hashes, seeded per load, make a collision less likely than 1 in 10^9 in a load of 10^10 rows,
-for any input. Hashes are used within one load and never stored.
-
-A row is named by one number: for rows of the load the split in the upper half and the position
-among the split's rows of its table in the lower; for pinned rows their Lance row address.
+- Equal keys are in one bucket under one role, so a bucket has all rows of each of its keys.
+- A key is identified by its hash. 96 bits of two hashes, seeded per load, make a collision less
+  likely than 1 in 10^9 in a load of 10^10 rows, for any input. Hashes are used within one load and
+  never stored.
+- Checking is pure: a bucket's findings depend on its keys alone. Rows refused in another bucket
+  were either not sent here, or make these findings provisional; see `keyed_passes`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Keyed rules over the result of a write: ids and unique tuples. Edges: `endpoint_checks`.
+"""Checks the keyed rules over the result of a write: ids, unique tuples, endpoints and edge counts.
 
-Invariant: a finding is about the graph as it would be after the write, so a value or an id that the
-same write frees may be used again. One cause gives one finding: rows that repeat an id are reported
-for that and left out of every other check, and a row with a taken id counts as replacing it.
+Endpoints must exist after the write, for new edges and for remaining pinned edges. Edges per source
+are counted over the result.
 
-Endpoints of edges exist after the write, for new edges and for remaining pinned edges.
+Invariants:
 
-Invariant: a pinned node table is read only for ids that the write does not contain.
-
-How many edges of a type a source has after the write.
-
-Invariant: counted over the result, for the sources the write touches and that still exist: those of
-new, replaced and deleted edges. Other sources are not read.
+- A finding is about the graph as it would be after the write, so a value or an id that the same
+  write frees may be used again.
+- One cause gives one finding: rows that repeat an id are reported for that and omitted from every
+  other check, and a row with a taken id counts as replacing it.
+- A pinned node table is read only for ids that the write does not contain.
+- Edges are counted for the sources that the write touches and that still exist: those of new,
+  replaced and deleted edges. Other sources are not read.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Reads of pinned tables during one check: few values are pushed down, many are joined.
+"""Reads pinned tables during one check: few values are pushed down, many are joined.
 
-Invariant: every table whose pinned content an answer depends on is in `read_set`, also when it is
-empty; DuckDB consumes the streams, so Python never holds the rows of a table.
+A check reads the published tables at the versions that a snapshot pins.
 
-The published tables that a check may read, at the versions that a snapshot pins.
+Invariants:
 
-Invariant: rows are streamed; no call returns a table of the graph as a whole.
+- Every table whose pinned content an answer depends on is in `read_set`, also when it is empty.
+- Rows are streamed to DuckDB; no call returns a table of the graph as a whole, so Python never
+  holds the rows of a table.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What was found wrong, in a size that does not grow with the input.
+"""Reports violations in a size that does not grow with the input, with a stable token per reason.
 
-Invariant: counts are exact; only the first violations are kept as text, in the order of the checks.
+Invariants:
 
-Why a row is refused: one stable token per reason.
-
-Invariant: tokens are part of reports and quarantine tables; they are added, never changed.
+- Counts are exact; only the first violations are kept as text, in the order of the checks.
+- Tokens are part of reports and quarantine tables; they are added, never changed.
 """
 
 from __future__ import annotations

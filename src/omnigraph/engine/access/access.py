@@ -1,16 +1,16 @@
-"""The interface by which an executor reads a graph: tables in memory, or index lookups.
+"""Defines the interface through which an executor reads a graph, from memory or by index lookups.
 
-Invariant: within one run a position means the same entity in every column of a table. Tables may
-grow during a run, positions never change. Published edges have both endpoints: in a
-damaged graph a dangling edge is skipped, or its node has null properties.
+`Adjacency` holds one edge type as arrays of numbers (CSR). `gathered` looks up values of the
+entities of a column by their positions.
 
-The adjacency of one edge type, as two arrays of numbers (CSR).
-
-Invariant: the ends of node `n` are at `offsets[n]` to `offsets[n + 1]`, sorted; `edges` are the
-positions of the edges in their table, beside the ends. With `distinct`, each end counts once per
-node, joined by the first of its edges.
-
-Values of the entities of a column, looked up by their positions.
+Invariants:
+- Within one run a position means the same entity in every column of a table. Tables may grow during
+  a run; positions never change.
+- Published edges have both endpoints. In a damaged graph a dangling edge is skipped, or its node
+  has null properties.
+- In an adjacency the ends of node `n` are at `offsets[n]` to `offsets[n + 1]`, sorted. `edges` are
+  the positions of the edges in their table, beside the ends. With `distinct`, each end counts once
+  per node, joined by the first of its edges.
 """
 
 from __future__ import annotations

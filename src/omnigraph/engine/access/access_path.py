@@ -1,12 +1,12 @@
-"""Whether a query uses index lookups or tables in memory.
+"""Decides whether a query uses index lookups or tables in memory, and estimates rows per step.
 
-Invariant: the result is the same. The cost of lookups grows with the entities read; tables in
-memory are read once. So a query uses lookups if it starts from indexed values, the tables are not
-in memory yet, and past lookups of these tables took less time than reading them would take.
+The cost of lookups grows with the entities read; tables in memory are read once. A query uses
+lookups if it starts from indexed values, the tables are not in memory yet, and past lookups of
+these tables took less time than reading them would take.
 
-How many rows each step of a plan is expected to have.
-
-Invariant: an estimate for `explain`; no result depends on it.
+Invariants:
+- The result of a query does not depend on the choice.
+- Estimated rows are for `explain`; no result depends on them.
 """
 
 from __future__ import annotations

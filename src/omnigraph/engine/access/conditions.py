@@ -1,13 +1,11 @@
-"""The part of a condition that Lance can look up, as a filter.
+"""Evaluates conditions where it is cheap: as Lance filters, or with Arrow functions instead of SQL.
 
-Invariant: every row that meets the condition meets the filter. What is not certain to mean the
-same to Lance is left out, so the condition itself is always evaluated over what comes back.
-
-Simple conditions evaluated by Arrow functions, without the start-up cost of SQL.
-
-Invariant: a condition evaluated here has the value that the language defines, nulls included.
-Anything that could differ (floats and NaN, numbers of different width, text functions) is left to
-SQL.
+Invariants:
+- Every row that meets a condition meets its Lance filter. The filter omits what is not certain to
+  mean the same to Lance, so the condition itself is always evaluated over the rows that Lance
+  returns.
+- A condition evaluated by Arrow has the value that the language defines, nulls included. Anything
+  that could differ (floats and NaN, numbers of different width, text functions) is left to SQL.
 """
 
 from __future__ import annotations

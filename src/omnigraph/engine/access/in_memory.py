@@ -1,24 +1,18 @@
-"""The tables of a snapshot held in memory, column by column and edge type by edge type.
+"""Holds the tables of a snapshot in memory, column by column and edge type by edge type.
 
-Invariant: a position is the place of a row in the order in which its pinned version is scanned, so
-columns that are read at different times agree. What is read is shared by all queries of the
-process as long as the cache has room for it.
+`ColumnCache` shares columns and adjacency among all queries of the process as long as it has room
+for them. `CostMeter` decides when a faster access method is prepared: once the time spent without
+it equals its cost, so the total is at most twice the cost of the better choice.
 
-Arrays that many queries share: columns of tables and adjacency, by the version they are of.
-
-Invariant: what is cached is immutable and named by exactly the version it was read from, so it is
-never stale, only unused. Memory stays below a limit: the least recently used entries are moved to
-files, which are memory-mapped when they are used again and removed when the process ends.
-
-The position of an id in a column that is in memory.
-
-Invariant: the result does not depend on the method. The column is scanned until the scans have
-taken as long as sorting it would; then it is sorted once and the order is kept, four bytes a row.
-
-The time that an access method has taken so far, to decide when to prepare a faster one.
-
-A preparation is made once the time spent without it equals its cost: then the total is at most
-twice the cost of the better choice.
+Invariants:
+- A position is the place of a row in the order in which its pinned version is scanned, so columns
+  that are read at different times agree.
+- A cached array is immutable and named by exactly the version it was read from, so it is never
+  stale, only unused.
+- Memory stays below a limit. The least recently used entries are moved to files, which are
+  memory-mapped when they are used again and removed when the process ends.
+- The position of an id does not depend on how it is found. A column is scanned until the scans have
+  taken as long as sorting it would; then it is sorted once and the order is kept, four bytes a row.
 """
 
 from __future__ import annotations

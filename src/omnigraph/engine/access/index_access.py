@@ -1,19 +1,15 @@
-"""Index lookups: only the entities that a query reaches are read.
+"""Reads only the entities that a query reaches, through index lookups.
 
-Invariant: an entity gets its position when it is first read, and keeps it. A frontier is fetched
-once. Reads are bounded: a query that would read too much is stopped and run again with the tables
-in memory.
+For a scan below a ranking, the search indexes give the best entities of a type. None means that the
+caller has to read every entity.
 
-The best entities of a type by its search indexes, for a scan below a ranking.
-
-Invariant: the entities found include the best ones that meet the condition, as far as the vector
-index finds them; texts are found exactly. None means that every entity has to be read.
-
-When a search index is used, and what its result means for a query.
-
-Invariant: a text search through an index leaves out no row that matches: rows that the index does
-not know are read. A vector search gives exact distances of near rows. None means that the caller
-has to read every row.
+Invariants:
+- An entity gets its position when it is first read, and keeps it. A frontier is fetched once.
+- Reads are bounded: a query that would read too much is stopped and run again with the tables in
+  memory.
+- A text search finds every row that matches: rows that the index does not know are read.
+- A vector search gives exact distances. It finds the best entities that meet the condition as far
+  as the vector index finds them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Typed expressions as DuckDB SQL.
+"""Translates typed expressions and values of the query language into DuckDB SQL.
 
-Invariant: the text has, for every row, the value that the language defines and the declared type;
-an integer or a sum that does not fit is an error of the language and of DuckDB, and `refusal`
-recognises it. DuckDB skips operands that cannot change the value, so the error may be missing where
-the value is known without them, but it is never raised without a row.
-
-Values of the query language as DuckDB spells them.
-
-Invariant: a literal has exactly the SQL type of its declared type and exactly its value, whatever
-the session is set to: every one carries its cast, and no number goes through a decimal.
+Invariants:
+- The SQL has, for every row, the value that the language defines and the declared type.
+- An integer or a sum that does not fit is an error of the language and of DuckDB, and `refusal`
+  recognises it. DuckDB skips operands that cannot change the value, so the error may be missing
+  where the value is known without them, but it is never raised without a row.
+- A literal has exactly the SQL type of its declared type and exactly its value, whatever the
+  session is set to: every literal carries its cast, and no number goes through a decimal.
 """
 
 from __future__ import annotations

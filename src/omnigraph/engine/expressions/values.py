@@ -1,12 +1,11 @@
-"""Values of expressions for the rows of a frame, gathered from the columns of their entities.
+"""Evaluates expressions and conditions for the rows of a frame, from the columns of their entities.
 
-Invariant: values are in the order of the rows. Conditions that Arrow can evaluate do not use SQL;
-everything else is one statement over the columns it reads.
-
-Conditions on one entity, evaluated for a whole table or for given entities.
-
-Invariant: the result is the same either way. A whole table is evaluated only if it is not much
-larger than the given entities, and once per run.
+Invariants:
+- Values are in the order of the rows.
+- Conditions that Arrow can evaluate do not use SQL; everything else is one statement over the
+  columns it reads.
+- A condition on one entity has the same result for a whole table and for given entities. A whole
+  table is evaluated only if it is not much larger than the given entities, and once per run.
 """
 
 from __future__ import annotations

@@ -1,23 +1,16 @@
-"""A logical plan as one DataFrame.
+"""Builds one DataFrame from a logical plan: its pattern, ranks, groups, order and limit.
 
-Invariant: the plan alone decides what is computed, and all of it is read from the snapshot of the
-`SparkTables`. Building the frame runs no job, unless a score counts texts, a search is deep, or a
-part of the plan is used several times at several levels.
-
-The result of a query: columns of rows, their order, offset and limit.
-
-Invariant: columns have generated names until the last step, because those of a query may be any
-text. A whole entity is distinguished, grouped and ordered by its type and id alone.
-
-Values of groups.
-
-Invariant: integers are summed exactly and a sum that does not fit fails the job; an average of
-integers divides the exact sum. Nulls are skipped; values are equal if the language says so.
-
-Ranks of rows: distances, scores and the fusion of two rankings.
-
-Invariant: a row stays if and only if it has a rank. A fusion ranks entities, not rows: each arm is
-ordered by score, then id, then type, over all entities that rows hold.
+Invariants:
+- The plan alone decides what is computed, and all of it is read from the snapshot of the
+  `SparkTables`.
+- Building the frame runs no job, unless a score counts texts, a search is deep, or a part of the
+  plan is used several times at several levels.
+- Columns have generated names until the last step, because those of a query may be any text. A
+  whole entity is distinguished, grouped and ordered by its type and id alone.
+- In groups integers are summed exactly and a sum that does not fit fails the job; an average of
+  integers divides the exact sum. Nulls are skipped; values are equal if the language says so.
+- Below a ranking a row stays if and only if it has a rank. A fusion ranks entities, not rows: each
+  arm is ordered by score, then id, then type, over all entities that rows hold.
 """
 
 from __future__ import annotations

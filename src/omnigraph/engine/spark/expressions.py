@@ -1,21 +1,18 @@
-"""A typed expression as a column over rows of a pattern.
+"""Translates a typed expression into a Spark column over rows of a pattern.
 
-Invariant: the value is the one that the language defines, in every session: it does not depend on
-settings of Spark for overflow, division, time zones or nulls. Logic has three values in Spark too.
+Spark's `try_` functions give null for what does not fit, so a sum, difference or product is out of
+range exactly if it is null and none of its operands is. Text conditions, distances and scores are
+computed by tasks from Arrow batches.
 
-Arithmetic of integers that is exact or fails.
-
-Invariant: a result outside of I64 fails the job, in every mode of Spark; a missing operand and a
-zero divisor give null. Deep expressions stay small: no operand is repeated at every level.
-
-Spark's `try_` functions give null for what does not fit. So a sum, difference or product is out of
-range exactly if it is null and none of its operands is.
-
-Text conditions, distances and scores as columns, computed by tasks from Arrow batches.
-
-Invariant: they are computed by the functions of the local engine, so that both give the same
-numbers. A score needs counts of all texts of a type: one job counts them, and three numbers per
-word reach the driver.
+Invariants:
+- The value is the one that the language defines, in every session: it does not depend on settings
+  of Spark for overflow, division, time zones or nulls. Logic has three values in Spark too.
+- Integer arithmetic is exact: a result outside of I64 fails the job, in every mode of Spark; a
+  missing operand and a zero divisor give null. Deep expressions stay small: no operand is repeated
+  at every level.
+- Search values are computed by the functions of the local engine, so both engines give the same
+  numbers. A score needs counts of all texts of a type: one job counts them, and three numbers per
+  word reach the driver.
 """
 
 from __future__ import annotations

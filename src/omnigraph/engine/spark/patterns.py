@@ -1,27 +1,20 @@
-"""Following edges: what one hop or a search reaches, joined to the rows it started from.
+"""Evaluates the pattern of a query on Spark: scans, hops, searches and blocks inside of it.
 
-Invariant: without a variable for the edge a reached node is one row per row, however many edges
-or ways lead to it; with one, every edge is a row. A null start, or one of another type, reaches
-nothing.
+A search is breadth-first, from all starts together. Every level is one join and one aggregate over
+all that was found before, so a search of a few levels is one lazy plan. A longer one runs level by
+level and stops where nothing new is found.
 
-Nodes within some hops of others, by a breadth-first search of all starts together.
-
-Invariant: a node is found once per start, at its smallest distance, and with it the best of the
-shortest paths. The start itself is found only over an edge from itself to itself.
-
-Every level is one join and one aggregate over all that was found before, so that a search of a few
-levels is one lazy plan. A longer one runs level by level and stops where nothing new is found.
-
-Blocks inside of a pattern: rows without a match, and rows with every match or none.
-
-Invariant: the matches of a block depend only on the variables that it reads from outside. So it
-runs once for each combination of these, and is joined by their identities, where null equals null.
-Rows are not numbered, because Spark could number them differently at every attempt.
-
-Nodes and edges as frames: only the columns that are needed, filtered where they are read.
-
-Invariant: everything is read from the one snapshot of the run. Blobs are never read. The size of a
-frame is bounded by what the manifest says about its tables.
+Invariants:
+- Everything is read from the one snapshot of the run: only the columns that are needed, filtered
+  where they are read. Blobs are never read. The size of a frame is bounded by what the manifest
+  says about its tables.
+- Without a variable for the edge a reached node is one row per row, however many edges or ways lead
+  to it; with one, every edge is a row. A null start, or one of another type, reaches nothing.
+- A search finds a node once per start, at its smallest distance, and with it the best of the
+  shortest paths. The start itself is found only over an edge from itself to itself.
+- The matches of a block depend only on the variables that it reads from outside. So it runs once
+  for each combination of these, and is joined by their identities, where null equals null. Rows are
+  not numbered, because Spark could number them differently at every attempt.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""Rows of a pattern as a DataFrame: which columns hold each variable.
+"""Represents rows of a pattern as a DataFrame, joins such frames, and recognises errors of rows.
 
-Invariant: every column has a unique name in its run, so that frames can be joined without
-conflicts, and no name of a schema or a query is used in Spark. A variable is null in a row if and
-only if the column of its id, or of the nodes of its path, is.
+Spark estimates the output of a task as tiny, because it sees only the numbers of the tasks, and
+would broadcast a table of any size. So a table that is small by the manifest is broadcast; others
+use a sort-merge join, where Spark splits skewed keys.
 
-How two frames are joined: no large frame is broadcast.
-
-Invariant: every join has a strategy hint. Spark estimates the output of a task as tiny, because it
-sees only the numbers of the tasks, and would broadcast a table of any size. A table that is small
-by the manifest is broadcast; others use a sort-merge join, where Spark splits skewed keys.
-
-Errors of a query that a row raises while Spark runs.
-
-Invariant: with any settings of a session, an integer that does not fit fails the job, and the
-failure is recognised by its message.
+Invariants:
+- Every column has a unique name in its run, so that frames can be joined without conflicts, and no
+  name of a schema or a query is used in Spark.
+- A variable is null in a row if and only if the column of its id, or of the nodes of its path, is.
+- Every join has a strategy hint, and no large frame is broadcast.
+- With any settings of a session, an integer that does not fit fails the job, and the failure is
+  recognised by its message.
 """
 
 from __future__ import annotations

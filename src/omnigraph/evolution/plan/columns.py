@@ -1,11 +1,12 @@
-"""Which type a change is about, and what an existing row will hold in a column afterwards.
+"""Describe the type a change is about and the value each existing row will have in a future column.
 
-Invariant: a value of a future column depends on one existing row only, so Spark and this process
-compute the same value.
+The conversion rules are here too: which property types hold every value of which others, and how
+numbers round into them.
 
-Which property types hold every value of which others, and how numbers round into them.
-
-Invariant: a conversion that is called total loses nothing, for any stored value.
+Invariants:
+- A value of a future column depends on one existing row only, so Spark and this process compute the
+  same value.
+- A conversion that is called total loses nothing, for any stored value.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
-"""Changes of the properties of a type that is kept.
+"""Compare a type before and after a schema change: its properties, constraints and cardinality.
 
-Invariant: every difference between two properties gives a step or a refusal; values that existing
-rows lose or lack are reported, not decided here.
-
-Added, removed and kept constraints, and their conditions on existing rows.
-
-Invariant: a constraint is only added without a check when the accepted schema already implies it,
-or when no existing row has a value for it.
-
-One type before and after a change, and what its existing rows will hold.
-
-Invariant: `before` is the accepted type under its new names, so that equal names mean equal
-numbers; `accepted` has the names its table has now.
+Invariants:
+- Every difference between two properties gives a step or a refusal. Values that existing rows lose
+  or lack are reported, not decided here.
+- A constraint is added without a check only if the accepted schema already implies it, or if no
+  existing row has a value for it.
+- In an `OwnerChange`, `before` is the accepted type under its new names, so that equal names mean
+  equal numbers; `accepted` has the names its table has now.
 """
 
 from __future__ import annotations

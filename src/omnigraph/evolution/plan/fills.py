@@ -1,12 +1,10 @@
-"""New values of existing rows: `@backfill` and `@rename_value`, resolved against both schemas.
+"""Resolve `@backfill` and `@rename_value` against both schemas to the new values of existing rows.
 
-Invariant: a hint either applies to this change, or is reported as unused; a hint that applies and
-is invalid is an error.
-
-The value of `@backfill(value)` for a property: of its type, and allowed by its constraints.
-
-Invariant: a literal that is accepted here can be stored in every row without breaking a rule that
-looks at one value.
+Invariants:
+- A hint either applies to this change or is reported as unused. A hint that applies and is invalid
+  is an error.
+- An accepted literal of `@backfill(value)` has the type of its property and can be stored in every
+  row without violating a rule about a single value.
 """
 
 from __future__ import annotations

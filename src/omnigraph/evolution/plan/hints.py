@@ -1,10 +1,10 @@
-"""The hints of a schema text about a change: renamed, filled and mapped.
+"""Read the hints of a schema text about a change, and define the rules of schema changes.
 
-Invariant: reads annotations that passed the checks of the language, and decides nothing.
+Hints rename, fill and map. Rules have stable names (slugs), beside those of the language itself.
 
-The rules of a schema change by their stable names, beside those of the language itself.
-
-Invariant: a slug never changes its meaning; docs/reference/schema-evolution.md describes each one.
+Invariants:
+- Only annotations that passed the checks of the language are read, and nothing is decided here.
+- A slug never changes its meaning. docs/reference/schema-evolution.md describes each one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Which accepted declaration each new one continues: by kind and name, then by `@rename_from`.
+"""Match new declarations with accepted ones, and number the new catalog like the accepted one.
 
-Invariant: an accepted type or property is continued at most once, by the same kind and inside the
-same owner. Without the name or a hint, a declaration is new.
+A declaration continues an accepted one by kind and name, then by `@rename_from`. Without the name
+or a hint, it is new.
 
-The catalog of a new text with the numbers of the accepted one, in the order of the accepted one.
-
-Invariant: what continues keeps its number and its place; what is new gets the next numbers in
-source order and comes last. So a different order of declarations is not a change, and the columns
-of a catalog are in the order of the table they describe.
+Invariants:
+- An accepted type or property is continued at most once, by the same kind and inside the same
+  owner.
+- A declaration that continues an accepted one keeps its number and its place. A new one gets the
+  next number in source order and comes last. So a different order of declarations is not a change,
+  and the columns of a catalog are in the order of the table they describe.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""A schema change as one value: steps, refusals and warnings.
+"""Define a schema change as one value: its steps, refusals and warnings.
 
-Invariant: steps are in the order of their execution, and each uses the names that the steps before
-it introduced. Everything that differs between two catalogs is in a step or in a refusal.
+Every step has a kind, a cost and conditions on rows. A step is about one property of a type, or
+about a type as a whole and its constraints.
 
-Properties of all steps: a kind, a cost, and conditions on rows.
-
-Invariant: the names here are part of the JSON form of a plan and never change their meaning.
-
-Steps about a type as a whole, and about the constraints of its properties.
-
-Invariant: none of them changes a table that has rows; their checks may read it.
-
-Steps about one property of one type.
-
-Invariant: a step names its property by number and by the name it has when the step is taken.
+Invariants:
+- Steps are in the order of their execution, and each uses the names that earlier steps introduced.
+- Everything that differs between two catalogs is in a step or in a refusal.
+- The names of kinds, costs and drop modes are part of the JSON form of a plan and never change
+  their meaning.
+- A step about a type as a whole or about constraints does not change a table that has rows; its
+  checks may read the table.
+- A step about a property names it by number and by the name it has when the step is executed.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
-"""A plan as readable text: the changes by type.
+"""Format a plan as readable text and as JSON, and write the messages of a refused schema change.
 
-Invariant: plain text without control codes, one line per step, the same for equal plans; not meant
-to be parsed.
-
-Parts of a plan in words: properties, constraints, fills and checks.
-
-Invariant: total and on one line, whatever a schema's strings contain.
-
-Messages for a refused schema change: unsupported changes, and rows that violate it.
-
-Invariant: every reason names its code, the thing, what was found, and the remedy.
-
-A plan as JSON.
-
-Invariant: equal plans give equal text. Names and meanings of fields stay within one format number;
-docs/reference/schema-evolution.md describes them.
+Invariants:
+- The text is plain, without control codes, one line per step, and the same for equal plans. It is
+  not meant to be parsed.
+- Properties, constraints, fills and checks always have a description on one line, whatever the
+  strings of a schema contain.
+- A refusal, because of an unsupported change or of rows that violate it, names its code, the
+  object, what was found, and the remedy.
+- Equal plans give equal JSON. Names and meanings of fields do not change within one format number;
+  docs/reference/schema-evolution.md describes them.
 """
 
 from __future__ import annotations

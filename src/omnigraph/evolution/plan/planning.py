@@ -1,12 +1,13 @@
-"""From the accepted catalog and a new text to the target catalog and the plan that leads there.
+"""Plan a schema change: derive the target catalog and the steps to it from a new schema text.
 
-Invariant: pure; no table is looked at. A plan without refusals, applied to the accepted catalog,
-gives the target, and the target means what the new text means.
+The steps lead from the accepted catalog to the target. The effect of every step on a catalog is
+defined here, so that a plan can be verified.
 
-The accepted catalog after some steps: the effect of every step on a catalog.
-
-Invariant: all steps of a plan without refusals lead from the accepted catalog to the target,
-numbers and order included. Planning fails rather than return a plan that does not.
+Invariants:
+- Planning is pure and reads no table.
+- A plan without refusals, applied to the accepted catalog, gives the target, numbers and order
+  included. Planning fails rather than return a plan that does not.
+- The target means what the new text means.
 """
 
 from __future__ import annotations

@@ -1,20 +1,18 @@
-"""CSV files as rows of one type and refusals.
+"""Read a CSV file as rows of one type and refused records.
 
-Invariant: every record comes out once; a refused one is shown as a JSON object of its cells, or as
-it has in the file if these do not match its header.
+The header is line one, and every record after it counts as one line, whatever newlines its values
+contain; so a place is the number of the record. A record without any value is a blank line.
 
-The cells of a CSV file as values of properties.
+A cell without quotes and without text is null. Texts, enum values, dates and points in time are the
+text of the cell; a blob is `base64:` and its data. All other values are spelt as in JSON: `true`,
+`-12`, `0.5`, `[1, 2]`. A cell that is spelt otherwise is a text, and refused where the type does
+not accept a text.
 
-Invariant: one rule for every type, and nothing is guessed. A cell without quotes and without text
-is null. Texts, enum values, dates and points in time are the text of the cell; a blob is `base64:`
-and its data. All other values are spelt as in JSON: `true`, `-12`, `0.5`, `[1, 2]`. What is spelt
-otherwise is a text, and refused where a text is no value.
-
-The records of a CSV file as batches of cells.
-
-Invariant: the header is line one, and every record after it counts as one line, whatever newlines
-its values contain; so a place is the number of the record. A record without any value is a blank
-line. One with too few or too many cells is set aside, the others are read.
+Invariants:
+- Every record is returned once. A refused one is shown as a JSON object of its cells, or as it is
+  in the file if the cells do not match the header.
+- The rules for cells are the same for every type, and nothing is guessed.
+- A record with too few or too many cells is refused; the others are read.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Which column of a file or a frame holds which column of a type.
+"""Resolve names in an input: the columns of a file or a frame, and the types of the schema.
 
-Invariant: every column of an input is used or the input is refused as a whole, before any of its
-rows is looked at; a wrong name would be wrong in all of them.
-
-Which type of the schema a name in an input means.
-
-Invariant: a name means one type or none, and a node type is never meant by the name of an edge
-type. Edges are found in any case, because two of them never differ in case only; nodes as written.
+Invariants:
+- Every column of an input is used, or the input is refused as a whole before any of its rows is
+  read, because a wrong name would be wrong in all of them.
+- A name means one type or none, and the name of an edge type never means a node type. Names of edge
+  types ignore case, because no two of them differ only in case; names of node types do not.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""One JSON line as what it claims to be: a row of a type, or nothing that can be one.
+"""Parse one JSON line as a record: the row of a type that it claims to be, or a refusal.
 
-Invariant: this is what a record means; the fast reading only ever agrees with it. One fault is
-named, the first in this order: the text or the form of the record, a name said twice, the type,
-the names of the columns.
+The slow reading parses one line with the strict JSON reader and defines what a record means. The
+fast reading uses decoders, made from the record forms of a schema, that read whole records in one
+step.
 
-The record forms of a schema as decoders that read whole records in one step.
+JSON parsers keep the last of two equal names without an error, so names are counted:
+`names_at_most` never counts too few, and a text is read again, slowly, only where it counts more
+names than were decoded.
 
-Invariant: what a decoder accepts has the shape of a record of a known type, and every value the
-JSON type of its property; what it refuses may still be a record that only the slow reading
-understands. Absent members are distinguished from null ones, because both are counted.
-
-JSON texts, strictly: what is no JSON, and names that an object says twice.
-
-Invariant: a text is taken for what RFC 8259 makes of it or refused; nothing is repaired. No parser
-tells that a name occurred twice and the last one won, so names are counted: `names_at_most` never
-counts too few, and only where it counts more than were decoded is a text read once more, slowly.
-
-A number that 64 bits cannot hold stays what it is, so that a message can show it.
+Invariants:
+- The fast reading never disagrees with the slow one. What a decoder accepts has the shape of a
+  record of a known type, and every value has the JSON type of its property. What it refuses may
+  still be a record that only the slow reading understands.
+- One fault is named, the first in this order: the text or the form of the record, a repeated name,
+  the type, the names of the columns.
+- Absent members are distinguished from null ones, because both are counted.
+- A text is read as RFC 8259 defines it, or refused; nothing is repaired. A number that does not fit
+  into 64 bits is kept as it is, so that a message can show it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""JSON lines as rows of types and refusals.
+"""Read JSON lines, block by block, as rows of types and refused records.
 
-Invariant: block by block, every line that is not blank comes out once, as a row or as a refusal.
-The fast reading takes what it is sure of; every other line is read by itself.
+The fast reading decodes many lines at once into columns, type by type. That is sound only where no
+record can reach into the next line: each line begins with `{` and ends with `}`, and no JSON value
+has `}` before `{`.
 
-Blocks of JSON lines as columns, type by type; the fast reading.
-
-Invariant: a line comes out as a row, or doubted, and a row means what the slow reading would make
-of its line. Doubt is no verdict: every doubted line is read again by itself.
-
-Lines are decoded many at once. That is only sound where no record can reach into the next line:
-each line begins with `{` and ends with `}`, and no JSON value has `}` before `{`.
+Invariants:
+- Every line that is not blank is returned once, as a row or as a refusal.
+- The fast reading returns a line as a row or as doubted. A row means what the slow reading would
+  make of its line. Doubt is not a refusal: every doubted line is read again by itself.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A split of any format as rows of types and refusals.
+"""Parse a split of any format as rows of types and refusals, and read refused records again.
 
-Invariant: every record of the split comes out once, as a row that passed all a single row can be
-checked by, or as a refusal; the last word is `SplitEnd`. Memory is bounded by a block, whatever the
-size of the split.
+Records are read again in their original form for the few that are refused after they became rows.
 
-Records as they came, read again for the few that are set aside after they had become rows.
-
-Invariant: what is shown of a record is the same whether it was refused alone or with others: a line
-as its bytes, a row of Parquet or CSV as one JSON object of its own columns.
+Invariants:
+- Every record of a split is returned once, as a row that passed all checks of a single row, or as a
+  refusal. The last item is `SplitEnd`.
+- Memory is bounded by a block, whatever the size of the split.
+- A record is shown in the same form whether it was refused alone or with others: a line as its
+  bytes, a row of Parquet or CSV as one JSON object of its own columns.
 """
 
 from __future__ import annotations

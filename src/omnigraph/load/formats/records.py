@@ -1,12 +1,11 @@
-"""What passes between reading an input and writing a graph: splits, rows of a type, refusals.
+"""Define what reading an input passes on to writing a graph: splits, rows of a type, refusals.
 
-Invariant: every record of a split comes out once, as a row or as a refusal, and carries its place.
-Places are line indexes within the split, from zero, so a line number needs only the number of lines
-of the earlier splits of the same file.
-
-Refused records, and how a record that never was a line is shown.
-
-Invariant: every record can be shown: a value without JSON is shown as text, never left out.
+Invariants:
+- Every record of a split is returned once, as a row or as a refusal, and carries its place.
+- Places are line indexes within the split, from zero, so a line number needs only the number of
+  lines of the earlier splits of the same file.
+- Every record can be shown, also one that was never a line: a value that JSON cannot represent is
+  shown as text, never omitted.
 """
 
 from __future__ import annotations

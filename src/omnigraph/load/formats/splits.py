@@ -1,21 +1,19 @@
-"""How files are cut into parts of about equal work.
+"""Divide source files into splits of about equal work, and read the lines of a split in blocks.
 
-Invariant: the splits of a file cover it without a gap or an overlap, in order, and every file has
-at least one; numbers run through the whole input. Nothing of the content is read, but the footer of
-a Parquet file.
-
-Source files as streams of bytes, unpacked where they are packed.
-
-Invariant: whatever goes wrong while a file is read has its name in the error. Only files that this
-machine can open are sources so far; another store would be one more case here.
-
-The lines of a split, in blocks of whole lines.
-
-Invariant: every line of a file belongs to one split of it, the one in which it begins, so that the
-blocks of all splits in order are the file. Memory is bounded by a block and one longest line.
+Compressed files are decompressed while they are read. Only files that this machine can open are
+supported as sources; another store would be one more case here.
 
 A line ends at a newline; a carriage return before it belongs to the end. A byte order mark at the
-start of a file is no part of its first line. The last line may have no end.
+start of a file is not part of its first line. The last line may have no end.
+
+Invariants:
+- The splits of a file cover it without a gap or an overlap, in order, and every file has at least
+  one. Their numbers are consecutive over the whole input.
+- Planning splits reads no content except the footer of a Parquet file.
+- Every line of a file belongs to the split in which it begins, so that the blocks of all splits in
+  order are the file. A block holds whole lines.
+- Memory is bounded by a block and one longest line.
+- An error while a file is read names the file.
 """
 
 from __future__ import annotations

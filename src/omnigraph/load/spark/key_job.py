@@ -1,17 +1,18 @@
-"""One pass of a load as one Spark job: work on executors, keys through one shuffle, findings back.
+"""Run one pass of a load as one Spark job, and merge staged rows with the pinned rows of their ids.
 
-Invariant: the driver receives descriptions, counts and refused row numbers, never rows. A task that
-runs twice sends the same keys, and the results of a split are one record, so they are of one
-attempt.
+In a pass, executors do the work, keys go through one shuffle, and findings return to the driver.
 
-Merging at any size: staged rows replace the pinned rows with their ids.
+A merge uses two shuffles: staged and pinned rows are joined by id, then the matches are sent to
+their owner, which is a staged split that is written again or a pinned fragment from which rows are
+removed.
 
-Invariant: a replaced row keeps its stable row id. Rows with a known id and new rows are written to
-separate fragments, because only the former bring their row ids along; a split none of whose rows
-is known stays as it was staged.
-
-Two shuffles: staged and pinned rows are joined by id, then the matches are sent to their owner: a
-staged split that is written again, or a pinned fragment from which rows are removed.
+Invariants:
+- The driver receives descriptions, counts and refused row numbers, never rows.
+- A task that runs twice sends the same keys, and the results of a split are one record, so they are
+  of one attempt.
+- A replaced row keeps its stable row id. Rows with a known id and new rows are written to separate
+  fragments, because only the former keep their row ids. A split without known rows stays as it was
+  staged.
 """
 
 from __future__ import annotations

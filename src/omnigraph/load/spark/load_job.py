@@ -1,23 +1,22 @@
-"""A load on Spark, from splits to one commit. The driver holds descriptions, counts and findings.
-
-Invariant: one operation, one commit for all types. Files that a load staged and did not publish
-are removed, as far as the driver knows of them; files of failed tasks are referenced by no version.
+"""Load an input on Spark, from splits to one commit.
 
     stage      one job parses, checks rows, stages fragments, sends keys; buckets are checked
     settle     more passes over staged keys, while refused rows may change later findings
     judge      the report is complete: refuse, or quarantine rejected records
     gather     fragments become one change per table; a merge joins the pinned rows
 
-DataFrames as input of a load: each partition is staged where it is computed.
+If the input is DataFrames, each partition is staged where it is computed.
 
-Invariant: a partition is a split; frames follow each other in the order given, so the numbers of
-splits follow the order of the input.
-
-The lines of versions that a load on Spark may write on a branch.
-
-Invariant: every type the input may hold has a line of the branch's own before a task writes a row,
-because the types are unknown until all rows were read. Forks without rows are dropped afterwards;
-no manifest refers to them.
+Invariants:
+- A load is one operation, with one commit for all types. The driver holds descriptions, counts and
+  findings.
+- Files that a load staged and did not publish are removed, as far as the driver knows of them.
+  Files of failed tasks are referenced by no version.
+- A partition of a DataFrame is a split. Frames follow each other in the order given, so the numbers
+  of splits follow the order of the input.
+- On a branch, every type the input may hold has a line of versions of the branch's own before a
+  task writes a row, because the types are unknown until all rows are read. Forks without rows are
+  dropped afterwards; no manifest refers to them.
 """
 
 from __future__ import annotations

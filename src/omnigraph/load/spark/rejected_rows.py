@@ -1,12 +1,12 @@
-"""Refused rows as input records: position, reason, message and the line itself.
+"""Report the records that a load on Spark refused, and account for every record that it read.
 
-Invariant: reads only splits that have refused records, and of a staged split only the columns that
-a message quotes. The input is read again for the refused lines alone.
+A refused row is shown as an input record: position, reason, message and the line itself.
 
-The report of a load on Spark: every record that was read is counted once.
-
-Invariant: sums of the counts of splits and of the rows that keyed rules refused; no row is read,
-except the few violations that a report shows.
+Invariants:
+- Only splits that have refused records are read, and of a staged split only the columns that a
+  message quotes. The input is read again for the refused lines alone.
+- Every record that was read is counted once. The account is the sum of the counts of splits and of
+  the rows that keyed rules refused; it reads no row except the few violations that a report shows.
 """
 
 from __future__ import annotations

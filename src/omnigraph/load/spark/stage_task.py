@@ -1,11 +1,12 @@
-"""Tasks that read input: parse a split, stage its rows as fragments, send their keys.
+"""Run the tasks that read input: parse a split, stage its rows as fragments, send their keys.
 
-Invariant: a task writes rows only to files of their table; it returns hashes, counts and
-descriptions of files. Memory is bounded by the rows of one flush, for any size of a split.
+Values of an ordering column are sent as pairs of numbers that compare as the values do.
 
-Values of an ordering column as numbers that compare like the values do.
-
-Invariant: a row with the greater value has the greater pair; a missing value is the smallest.
+Invariants:
+- A task writes rows only to files of their table. It returns hashes, counts and descriptions of
+  files.
+- Memory is bounded by the rows of one flush, for any size of a split.
+- A row with the greater ordering value has the greater pair; a missing value is the smallest.
 """
 
 from __future__ import annotations

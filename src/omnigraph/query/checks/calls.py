@@ -1,14 +1,13 @@
-"""Calls: values, conditions, rankings and aggregates.
+"""Checks calls of functions: values, conditions, searches, rankings and aggregates.
 
-Invariant: a function here returns a typed expression, or None after a finding.
+`FUNCTIONS` defines the functions of the language: their names, their signatures, and where each is
+allowed.
 
-Functions of text search and vector search.
+Invariants:
 
-Invariant: a search query is a literal or a parameter.
-
-The functions of the language: their names, signatures, and where they are allowed.
-
-Invariant: every function is in `FUNCTIONS`; a call is checked against its row first.
+- Every function is in `FUNCTIONS`, and a call is checked against its row first.
+- Inference returns a typed expression, or None after a finding.
+- The query of a text search or a vector search is a literal or a parameter.
 """
 
 from __future__ import annotations

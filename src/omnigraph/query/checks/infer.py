@@ -1,10 +1,8 @@
-"""Gives every expression of a query its type.
+"""Infers the type of every expression of a query.
 
-Invariant: a function here returns a typed expression, or None after at least one finding.
+The type of an operator follows from the types of its operands.
 
-Types of operators for the types of their operands.
-
-Invariant: a function here returns a typed expression, or None after a finding.
+Invariant: inference returns a typed expression, or None after at least one finding.
 """
 
 from __future__ import annotations

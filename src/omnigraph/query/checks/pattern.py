@@ -1,13 +1,15 @@
-"""The clauses of `match`: which variables they bind, to what, and how edges are followed.
+"""Checks the clauses of `match`: which variables they bind, to what, and how edges are followed.
 
-Invariant: a variable has one type in a query. Bindings are processed first, then traversals from
-any known end, then optional blocks, then filters and `not` blocks; the order of lines in the text
-does not matter.
+Bindings are processed first, then traversals from any known end, then optional blocks, then filters
+and `not` blocks. A traversal resolves to its edge, its direction, its bounds and the variables that
+it binds.
 
-One traversal: its edge, its direction, its bounds and the variables that it binds.
+Invariants:
 
-Invariant: the direction follows from the types of the ends alone. Where both directions fit,
-the edge is followed forward.
+- A variable has one type in a query.
+- The order of lines in the text does not matter.
+- The direction of a traversal follows from the types of its ends alone. Where both directions fit,
+  the edge is followed forward.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Type names, endpoints and interfaces: rules between declarations.
+"""Checks declarations: type names, endpoints and interfaces, and the properties of each body.
 
-Invariant: node, edge and interface names live in separate namespaces, each free of
-duplicates even after folding case, because table engines fold it.
+Invariants:
 
-Property names and types within one body.
-
-Invariant: after these checks a type's columns have distinct names in every engine, none of
-them collides with a column of ours or of the storage, and every type expression resolves.
+- Node, edge and interface names live in separate namespaces, each free of duplicates even after
+  folding case, because table engines fold it.
+- The columns of a type that passes have distinct names in every engine, and none of them collides
+  with a column of Omnigraph or of the storage.
+- Every type expression that passes resolves.
 """
 
 from __future__ import annotations

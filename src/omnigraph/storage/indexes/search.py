@@ -1,11 +1,9 @@
-"""Asking Lance's search indexes of one pinned table.
+"""Queries the search indexes of one pinned table, and counts the rows that its indexes do not find.
 
-Invariant: what comes back are candidates. Of a text search they are at least all rows that match,
-or the answer is that the index cannot be asked; rows that it does not know are named as such. Of a
-vector search they are near, probably the nearest, never deleted and never outside of the filter,
-and rows that the index does not know are among them.
-
-Looking rows up through an index and comparing what it finds with what the table holds.
+Invariant: a search returns candidates. Of a text search they are at least all rows that match, or
+the answer is that the index cannot be asked; rows that the index does not know are named as such.
+Of a vector search they are near, probably the nearest, never deleted and never outside of the
+filter, and rows that the index does not know are among them.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
-"""Building indexes of one table as segments that are not used until they are committed.
+"""Builds the indexes of one table as segments that are not used until they are committed.
 
-Invariant: building moves nothing. Each index of a table is one segment over all fragments it
-knows: Lance never compacts fragments of different segments into one, so a new segment for new rows
-is merged with the old one before it is committed. All indexes of a table are committed at once, as
-an ordinary change that carries its operation.
+Lance never compacts fragments of different segments into one, so a new segment for new rows is
+merged with the old one before it is committed.
 
-What an inverted index takes for the tokens of a text, and where it can be believed.
+A text condition means tokens as Python cuts and lower-cases them: runs of letters and digits,
+nothing stemmed, folded or omitted. Lance cuts almost alike. Below `TRUSTED_MAX` both agree about a
+token, unless a character next to it counts as a letter only in Lance: marks of some scripts,
+letters in circles, and what Unicode has named since.
 
-Invariant: a text condition means tokens as Python cuts and lower-cases them: runs of letters and
-digits, nothing stemmed, folded or left out. Lance cuts almost alike. Below `TRUSTED_MAX` both agree
-about a token, unless a character next to it counts as a letter only in Lance: marks of some
-scripts, letters in circles, and what Unicode has named since. No index is built over such a text,
-and none is asked for tokens of other characters.
+Invariants:
+
+- Building moves nothing.
+- Each index of a table is one segment over all fragments it knows.
+- All indexes of a table are committed at once, as an ordinary change that carries its operation.
+- No inverted index is built over a text with such a character next to a token, and none is asked
+  for tokens with characters above `TRUSTED_MAX`.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Where a version of a table says that its files are, and where they are since the graph was moved.
+"""Locates the files of a version below the current root, also after the graph was moved.
 
 A fork shares files with what it was forked from, and Lance names those by the full address they had
-when the fork was made. Everything that it shares lies in the folder of the same dataset, so what an
-address says below that folder is true wherever the graph is now.
+when the fork was made. Everything that it shares lies in the folder of the same dataset, so the
+part of an address below that folder is true wherever the graph is now. The addresses are exchanged
+in the message of a version: the version as Lance stores it and sends it to other processes.
 
-Invariant: a handle reads files below the root that it was opened at, and no others: not even those
-of an original that is still there. Nothing is written for that; a version that is made from such a
-handle names the new address by itself, and a version that names the old one is read in the same
-way again.
+Invariants:
 
-The message of a version, as Lance stores it and sends it to other processes.
-
-Invariant: what is not exchanged stays byte for byte. A handle that is made of a message reads the
-store no earlier than it is asked for rows.
+- A handle reads files below the root that it was opened at, and no others: not even those of an
+  original that is still there.
+- Nothing is written for that. A version that is made from such a handle names the new address by
+  itself, and a version that names the old one is read in the same way again.
+- What is not exchanged in a message stays byte for byte.
+- A handle that is made of a message does not read the store before it is asked for rows.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
-"""Checksums of the files that published versions of tables name.
+"""Stores checksums of the files of published versions, and verifies files before Lance reads them.
 
 Each published version has one small list: the files that it added, and the names that it no longer
 uses. A list points at the list of the version before it, so a version costs as much as its change;
 at every block of version numbers, and at the first version of a fork, a list is complete.
 
-Invariant: a list is stored before the manifest row that carries its digest, and never changes: its
-name holds that digest. It also holds the moment its version was made, so a list never speaks of
-another version of the same number.
+Lance has no checksums and decodes most damaged files without an error, so a table is opened at a
+version only after the files that the graph asks to verify were compared with what was published.
 
 On a local disk a checksum is a digest of the content. An object store compares what it keeps by
 itself: lists are made there only when asked for, of entity tags, and nothing is read back.
 
-Comparing files with their checksums before Lance reads them.
+Invariants:
 
-Lance has no checksums and decodes most damaged files without an error, so a table is opened at a
-version only after the files that the graph asks to verify were compared with what was published.
-
-Invariant: a file is compared once per process, for as long as it is the same file on disk. What was
-never recorded, in formats before 7, is not compared; `status` counts it.
+- A list is stored before the manifest row that carries its digest, and never changes: its name
+  holds that digest.
+- A list also holds the moment its version was made, so it never speaks of another version of the
+  same number.
+- A file is compared once per process, for as long as it is the same file on disk.
+- What was never recorded, in formats before 7, is not compared; `status` counts it.
 """
 
 from __future__ import annotations

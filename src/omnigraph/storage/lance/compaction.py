@@ -1,17 +1,18 @@
-"""Compaction of one table in its three steps: plan, execute the tasks anywhere, commit.
+"""Compacts one table in three steps: plan, execute the tasks anywhere, commit.
 
-Invariant: planning and executing move nothing; a task and its result are texts that cross
-processes. A commit counts only if it lands right above the pin: Lance puts a rewrite on top of
-whatever HEAD is by then. Content stays what it was, row ids too; only files and addresses change.
+A vector or full-text index keeps entries of rows that were deleted or updated since it was built.
+They do no harm while the deletion is still noted in the row's fragment, and take places in results
+once a compaction has forgotten it. Every deletion notes the version it was made from, and every
+segment the version it was built from.
 
-Entries of indexes whose rows are gone.
+Invariants:
 
-Invariant: what is named here is all that can be there. A vector or full-text index keeps entries of
-rows that were deleted or updated since it was built. They do no harm while the deletion is still
-noted in the row's fragment, and take places in results once a compaction has forgotten it. So a
-fragment with such rows must not be compacted before these indexes were rebuilt.
-
-Every deletion notes the version it was made from, and every segment the version it was built from.
+- Planning and executing move nothing; a task and its result are texts that cross processes.
+- A commit counts only if it lands right above the pin: Lance puts a rewrite on top of whatever HEAD
+  is by then.
+- Content and row ids stay the same; only files and addresses change.
+- The dead entries named here are all that an index can have. A fragment with such rows must not be
+  compacted before these indexes were rebuilt.
 """
 
 from __future__ import annotations

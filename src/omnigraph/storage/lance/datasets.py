@@ -1,13 +1,13 @@
-"""Opening Lance datasets below a root, and what Lance's errors mean.
+"""Opens and creates Lance datasets below a root, and translates the errors of Lance.
 
-Invariant: a missing dataset or version is an answer (None), any other failure names the root.
+Lance makes a new client, with new connections, for each handle. Handles here share one client per
+bucket and process: Lance keeps its clients in a session, for as long as a handle uses them.
 
-One client per bucket and process: Lance makes a new one, with new connections, for each handle.
+Invariants:
 
-Invariant: what handles of tables share is the way to the store and nothing that was read there. A
-version may be given up and its number taken by another one, so no answer is kept by its number.
-
-Lance keeps its clients in a session, for as long as a handle uses them.
+- A missing dataset or version is an answer (None); any other failure names the root.
+- Handles of tables share the connections to the store and nothing that was read there. A version
+  may be given up and its number taken by another one, so no answer is kept by its number.
 """
 
 from __future__ import annotations

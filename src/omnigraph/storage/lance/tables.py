@@ -1,14 +1,13 @@
-"""The tables of node and edge types: create empty, read at a pin, report health.
+"""Creates the tables of node and edge types, reads them at a pin, and reports their health.
 
-Invariant: data is read only at the version a snapshot pins; HEAD is looked at for reports alone.
+A table is read fragment by fragment, so that many workers can share one scan. Blobs are read as the
+bytes they hold. Batches stay small in bytes however wide a row is.
 
-Reading one table fragment by fragment, so that many workers can share one scan.
+Invariants:
 
-Invariant: everything is read at the entry's pin. A scan that was planned here fails later only if
-the store does; unknown columns and filters that make no sense are refused while planning, before
-any row is read.
-
-Blobs are read as the bytes they hold. Batches stay small in bytes however wide a row is.
+- Data is read only at the version that a snapshot pins; HEAD is looked at for reports alone.
+- A planned scan fails later only if the store does. Unknown columns and filters that make no sense
+  are refused while planning, before any row is read.
 """
 
 from __future__ import annotations

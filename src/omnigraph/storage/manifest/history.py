@@ -1,13 +1,12 @@
-"""The long history beside the manifest: commits, their actors, recoveries.
+"""Stores the long history beside the manifest: commits, their actors, recoveries.
 
-Invariant: derived, and only ever added to. A commit arrives here from the manifest before it leaves
-the manifest; adding it twice changes nothing, and readers ignore what two writers added at once.
+A manifest before stamp 4 has no head and no commits: these are only in the history, and branches
+only in Lance. Its readers are given the rows that the migration to stamp 4 would write. These rows
+are never stored: reading writes nothing, and the migration writes rows of its own.
 
-What manifests before stamp 4 do not say, as the migration to it would write it down.
-
-Such a manifest has no head and no commits: these are only in the history, and branches only in
-Lance. Readers are given rows in their place, which are never stored: reading writes nothing, and
-the migration writes rows of its own.
+Invariant: the history is derived, and only ever added to. A commit arrives here from the manifest
+before it leaves the manifest; adding it twice changes nothing, and readers ignore what two writers
+added at once.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""How far back tables are kept: per line of versions a floor that only ever rises.
+"""Records how far back the versions of tables are kept, and removes versions below that.
 
-Invariant: a removal of versions raises the floor above them first, and looks for references to them
-afterwards. A process that is about to rely on an old version claims it first, and reads the floor
-afterwards. So one of the two sees the other. A version below its floor counts only while a branch
-or a tag names it; whatever else is found in its place is not what was published there.
+Each line of versions has a floor that only ever rises. The floors are the last entry of a log of
+small objects, each put only if it is not there yet.
 
-The floors are the last entry of a log of small objects, each put only if it is not there yet.
+Versions of a line are removed by their numbers. Lance itself keeps HEAD and every version that a
+fork starts from, and does not touch files that are younger than seven days and unreferenced: a
+writer may be about to commit them. Lance decides by its address whether a fork needs a file. In a
+graph that was moved it would take the files as unreferenced, so there what forks start from is kept
+as long as a fork names a former address.
 
-Removing versions of one line of a table, chosen by their numbers.
+Invariants:
 
-Invariant: exactly the versions named go, and the files that no version left needs. Lance itself
-keeps HEAD and every version that a fork starts from, and leaves alone files that are younger than
-seven days and unreferenced: a writer may be about to commit them.
-
-Lance decides by its address whether a fork needs a file. In a graph that was moved it would take
-the files as unreferenced, so there what forks start from is kept as long as a fork names a former
-address.
+- A removal of versions raises the floor above them first, and looks for references to them
+  afterwards. A process that is about to rely on an old version claims it first, and reads the floor
+  afterwards. So one of the two sees the other.
+- A version below its floor counts only while a branch or a tag names it; whatever else is found in
+  its place is not what was published there.
+- A removal removes exactly the versions named, and the files that no remaining version needs.
 """
 
 from __future__ import annotations

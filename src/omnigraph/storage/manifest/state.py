@@ -1,16 +1,15 @@
-"""What one version of a manifest says.
+"""Holds what one version of a manifest says, and caches the versions that this process knows.
 
-Who a branch is: its name, its incarnation, and what it was forked from.
+A `BranchRef` identifies a branch: its name, its incarnation, and what it was forked from.
 
-Versions of manifests that this process read or wrote, so that it reads none of them twice.
+The cache holds versions that this process read or wrote, so that it reads none of them twice. Two
+versions of the same number are told apart by the moment they were made, which Lance tells with each
+handle that it opens; and on a disk, without opening anything, by the file of the version. Such a
+file is written once under its name, so whatever is there later has another mark.
 
-Invariant: what is known is believed only after the store named its version as the latest one, and
-only if that is the very version that was read: its number alone does not tell, because a graph can
-be made again at the same place.
-
-How the two are told apart: by the moment they were made, which Lance tells with each handle that it
-opens; and on a disk, without opening anything, by the file of the version. Such a file is written
-once under its name, so whatever is there later has another mark.
+Invariant: a cached version is believed only after the store named its version as the latest one,
+and only if that is the very version that was read: its number alone does not tell, because a graph
+can be made again at the same place.
 """
 
 from __future__ import annotations

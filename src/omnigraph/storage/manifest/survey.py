@@ -1,22 +1,22 @@
-"""Which versions of `__manifest` can still be read, and what the damaged ones said.
+"""Finds the versions of `__manifest` that can be read, and publishes above those that cannot.
 
-Invariant: nothing is believed that is not proven. A version is whole if all of it can be read and
-its rows have their digest. The rows of a damaged one are believed if the file that holds them has
-that digest, and no other file was ever offered for the same version. Reads only.
+The survey reads only. A store that does not answer, or refuses the request, is not damage: its
+error is passed on.
 
-A store that does not answer, or refuses the request, is not damage: its error is passed on.
+To publish above damaged versions: Lance makes the version after that of its handle and reads none
+in between, so it needs only a handle of an older version that has the number of the newest one. But
+it looks how the file of that version is named, and names a file differently if there is none. So
+the handle is used only if the newest version is still the same after it was made: a process that
+moves it away has put a newer one first.
 
-Publishing above versions of `__manifest` that cannot be read.
+Invariants:
 
-Invariant: a rebuilt manifest is put right above the newest stored version, whatever that holds, and
-only if that number is free. So no older version is in force at any moment, and no number becomes
-free that a late writer could take.
-
-Lance makes the version after that of its handle and reads none in between. A handle of an older
-version that has the number of the newest one is all it needs. But it looks how the file of that
-version is named, and names a file differently if there is none. So the handle is used only if the
-newest version is still the same after it was made: a process that moves it away has put a newer one
-first.
+- Nothing is believed that is not proven. A version is whole if all of it can be read and its rows
+  have their digest. The rows of a damaged one are believed if the file that holds them has that
+  digest, and no other file was ever offered for the same version.
+- A rebuilt manifest is put right above the newest stored version, whatever that holds, and only if
+  that number is free. So no older version is in force at any moment, and no number becomes free
+  that a late writer could take.
 """
 
 from __future__ import annotations

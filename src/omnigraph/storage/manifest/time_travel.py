@@ -1,10 +1,10 @@
-"""Earlier states of a branch: by manifest version, by commit, or by point in time.
+"""Reads earlier states of a branch, by manifest version, commit or point in time; lists commits.
+
+The newest commits of a branch are in the manifests, older ones in the history.
 
 Invariant: what a commit left is read from the manifest version it made while that may be believed,
 and afterwards put together from the commits: of every table the newest move at or before it. Both
 give the same snapshot; what neither knows raises an error.
-
-The commits of a branch, newest in the manifests, older ones in the history.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Documents that are stored as JSON: whatever is wrong with one is a ValueError.
+"""Decodes documents that are stored as JSON, and computes the digests that detect damaged content.
 
-Invariant: what comes out has the members and types of its dataclass, so that no caller
-meets a text where a number belongs. Other programs may have written the files of a graph.
+Other programs may have written the files of a graph. The digest is XXH3 with 128 bits, which is as
+fast as memory; it detects accidents, not forgery.
 
-The digest that detects damaged content.
-
-XXH3 with 128 bits: as fast as memory; it detects accidents, not forgery.
+Invariant: a decoded document has the members and types of its dataclass, so that no caller meets a
+text where a number belongs; anything wrong with a document is a ValueError.
 """
 
 from __future__ import annotations

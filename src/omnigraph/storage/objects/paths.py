@@ -1,12 +1,13 @@
-"""Paths that callers name: what no system can look for is refused before it is looked for.
+"""Checks paths that callers name, and classifies the failures of a disk.
 
-Invariant: whatever is handed in, the answer is a path or an error of ours. Python has errors of its
-own for a NUL, for half a character and for a name that is too long, and each looks different.
+Python has errors of its own for a NUL, for half a character and for a name that is too long, and
+each looks different. Lance and obstore pass on the error number of the operating system in their
+text only, so it is looked for there, too.
 
-What the operating system says about a disk, and what to do about each of it.
+Invariants:
 
-Invariant: every kind has a step of its own. Lance and obstore hand the number on in their text
-only, so it is looked for there, too.
+- The answer to any argument is a path or an error of Omnigraph, before any file is looked for.
+- Every kind of disk failure has a next step of its own.
 """
 
 from __future__ import annotations

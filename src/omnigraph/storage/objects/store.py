@@ -1,11 +1,11 @@
-"""Plain objects below the root: put-if-absent, read, list, delete.
+"""Stores plain objects below the root: put-if-absent, read, list, delete, move aside.
 
-Invariant: a claim is decided by the store in one conditional put; nothing here checks first and
-writes afterwards. No path leaves the root, and on a local disk no link on the way to it does.
+Invariants:
 
-Taking objects out of the way without losing them.
-
-Invariant: an object is at its old path, at its new path, or at both; never at neither.
+- A claim is decided by the store in one conditional put; nothing here checks first and writes
+  afterwards.
+- No path leaves the root, and on a local disk no link on the way to it does.
+- An object that is moved aside is at its old path, at its new path, or at both; never at neither.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Which versions are kept, and what is said of those that a cleanup removed.
+"""Decides which versions are kept, and reports those that a cleanup removed or may be removing.
 
-Invariant: a version at or above its floor is kept; one below is while a branch or a tag names it.
-Whatever else is found in its place is not what was published there.
+A process that relies on old versions asks only after its claim on them is visible, because a
+cleanup may be running.
 
-Whether old versions may be used although a cleanup may be running.
+Invariants:
 
-Invariant: asked after the claim that relies on them is visible. A version at or above its floor is
-kept for every process that claimed it before; one below stays while a branch or a tag names it, and
-then that claim does too.
+- A version at or above its floor is kept, for every process that claimed it before it asked.
+- A version below its floor is kept while a branch or a tag names it, and then the claim names it
+  too. Whatever else is found in its place is not what was published there.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""What a reference means: a branch, a tag, a commit, a manifest version, a point in time.
+"""Resolves references: a branch, a tag, a commit, a manifest version or a point in time.
 
-Invariant: one text means one thing. Branches and tags come first; their names cannot look like the
-others, but for the beginning of a commit id, which is looked for last. Nothing is read twice: what
-comes back is pinned.
+Branches and tags come first. Their names cannot look like the other references, but for the
+beginning of a commit id, which is looked for last.
 
-Names of branches and tags.
+Invariants:
 
-Invariant: a name that passes cannot be mistaken for a commit id, a manifest version or a point in
-time, and names the same object on every store.
+- One text means one thing.
+- Nothing is read twice: the result is pinned.
+- A valid name cannot be mistaken for a commit id, a manifest version or a point in time, and names
+  the same object on every store.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Every file of every version that a graph retains, with the checksum it was published with.
+"""Lists every file of every version that a graph retains, with the checksum it was published with.
 
-Invariant: a version counts as retained if a branch or a tag pins it, or if its version file exists
-and no floor gave it up: a cleanup that died may have removed a part of what is below. A file that
-several versions name is reported once.
+A version is retained if a branch or a tag pins it, or if its version file exists and no floor gave
+it up: a cleanup that died may have removed a part of what is below.
 
-The files that one version of a dataset names, wherever below the root they are.
+Invariants:
 
-Invariant: exact. A version together with these files can be read anywhere.
+- A file that several versions name is reported once.
+- The files of one version are exact, wherever below the root they are: a version together with
+  these files can be read anywhere.
 """
 
 from __future__ import annotations

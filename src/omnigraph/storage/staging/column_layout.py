@@ -1,20 +1,19 @@
-"""The columns a table will have, and the field numbers under which Lance will find their values.
-
-Invariant: where a column's values come from and where they are stored depends on the pin and on the
-wish alone, so every process that looks at both comes to the same layout.
+"""Lays out the columns that a table will have, and the field numbers of their values in Lance.
 
 Lance takes a new schema in two ways. Alone, it may say anything about fields that keep their
 numbers. Together with new data files it must say of each of these what the old one said: the same
 nullability, and no name that was another's. A stored column that cannot obey is moved: it gets a
 new number in its old files. Indexes are tied to numbers, so a moved column loses its own.
 
-Columns with the field numbers by which Lance finds their values in data files.
-
-Invariant: a number that the table or one of its data files knows is never given to anything new.
-
 Lance makes schemas with numbers of its own choosing only; the one form of a schema that carries
 numbers in is the one it pickles to: a protobuf record per field, parents before children. Records
 are edited here entry by entry, so what is not known here stays as Lance wrote it.
+
+Invariants:
+
+- Where a column's values come from and where they are stored depends on the pin and on the
+  requested columns alone, so every process that looks at both comes to the same layout.
+- A number that the table or one of its data files knows is never given to anything new.
 """
 
 from __future__ import annotations

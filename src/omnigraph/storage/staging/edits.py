@@ -1,15 +1,16 @@
-"""Edits of single rows as one change: rows that come, that get new contents, that go.
+"""Stages edits of rows as one change: inserts, updates and deletes, or the adoption of a fork.
 
-Invariant: rows that get new contents keep their stable row ids. What is held in memory are ids and
-addresses of the edited rows, never the rows; the table itself is only looked through for its ids.
+A fork's rows are adopted where the table itself has not moved since the fork. Only addresses and
+row ids of the old rows are looked at, never their contents: a row that was rewritten as it was
+before is adopted like any other.
 
-Taking over what a fork made of a table, where the table itself has not moved since.
+Invariants:
 
-Invariant: afterwards the table holds exactly the fork's rows. Rows of the fork that the table knows
-keep their stable row ids, which mean the same in both because the fork started from this version.
-
-Only addresses and row ids of the old rows are looked at, never their contents: a row that was
-rewritten as it was before is taken over like any other.
+- Updated rows keep their stable row ids.
+- Only ids and addresses of the edited rows are held in memory, never the rows; the table itself is
+  only scanned for its ids.
+- After an adoption the table holds exactly the fork's rows. Rows of the fork that the table knows
+  keep their stable row ids, which mean the same in both because the fork started from this version.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""One input column, Arrow or Python values, as a column of a property's type.
+"""Reads the rows that callers pass as columns, and casts each column to the type of its property.
 
-Invariant: the result is as long as the input and has exactly the property's Arrow type; faults
-carry positions in the whole column, however it was chunked.
+Invariants:
 
-Rows passed by callers, converted to columns without regard to any type.
-
-Invariant: no row is dropped, added or moved, so a position here is a position in the input.
+- No row is dropped, added or moved, so a position here is a position in the input.
+- A cast column is as long as the input and has exactly the property's Arrow type.
+- Faults carry positions in the whole column, however it was chunked.
 """
 
 from __future__ import annotations

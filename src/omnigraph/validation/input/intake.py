@@ -1,13 +1,14 @@
-"""Rows of any origin as a table with exactly the columns of their type, ids included.
+"""Converts rows of any origin to a table with exactly the columns of their type, ids included.
 
-Invariant: every input row is in the table at its own position; a value that cannot be converted is
-null and has a finding. Keyed nodes get the id their key spells, whatever the caller gave.
+A caller names a type by its name in the schema, or by its table key. Ids of nodes without a key and
+of edges are the caller's, or new ones where there is none.
 
-Ids of nodes without a key and of edges are the caller's, or new ones where there is none.
+Invariants:
 
-Which type a caller means: by its name in the schema, or by its table key.
-
-Invariant: an ambiguous name is refused.
+- Every input row is in the table at its own position; a value that cannot be converted is null and
+  has a finding.
+- Keyed nodes get the id that their key gives, whatever id the caller gave.
+- An ambiguous type name is refused.
 """
 
 from __future__ import annotations
