@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests.gate import speed
-from tests.gate.cpu import SHARED, tree_seconds
+from tests.gate.cpu import SHARED, stolen_seconds, tree_seconds
 from tests.gate.seeds import run_seed
 
 TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "unit")
@@ -109,6 +109,8 @@ class Ledger:
     violations: list[str] = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
     started: float = field(default_factory=tree_seconds)
+    stolen: float = field(default_factory=stolen_seconds)
+    clock: float = field(default_factory=time.monotonic)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":
@@ -169,18 +171,21 @@ class Ledger:
     def _compare(self) -> None:
         slowness = speed.slowness(self.samples)
         limits = read_limits(self.config.rootpath)
+        stolen, wall = stolen_seconds() - self.stolen, time.monotonic() - self.clock
+        of_a_test = speed.tolerance(speed.NOISE_OF_A_TEST, stolen, wall)
+        of_a_tier = speed.tolerance(speed.NOISE_OF_A_TIER, stolen, wall)
         for nodeid, used in self.tests.items():
             factor = RANDOM_FACTOR if nodeid in self.random_tests else 1.0
             allowed = self.reasons.get(nodeid, limits["one_test"] * factor)
             seconds = used / slowness
-            if seconds > allowed * speed.NOISE_OF_A_TEST:
+            if seconds > allowed * of_a_test:
                 self.violations.append(
                     f"{nodeid} used {seconds:.1f} CPU s, at most {allowed:g} are allowed; make it "
                     'cheaper, move it to the nightly, or state why: @pytest.mark.cost("why", 12)'
                 )
         for tier, used in self.seconds.items():
             seconds = used / slowness
-            if tier in limits and seconds > limits[tier] * speed.NOISE_OF_A_TIER:
+            if tier in limits and seconds > limits[tier] * of_a_tier:
                 self.violations.append(
                     f"tier {tier} used {seconds:.0f} CPU s, its budget is {limits[tier]:g}; make "
                     "tests cheaper or move some to the nightly"

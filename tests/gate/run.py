@@ -232,11 +232,13 @@ def _tiers(gate: Gate) -> dict[str, float]:
 def over_budget(gate: Gate) -> list[str]:
     """Tiers that no run of pytest can see as a whole."""
     limits = read_budgets()
+    stolen, wall = sum(p.stolen for p in gate.phases), sum(p.wall for p in gate.phases)
+    allowed = speed.tolerance(speed.NOISE_OF_A_TIER, stolen, wall)
     return [
         f"{tier} used {seconds:.0f} CPU s of the reference core, at most {limits[tier]:g} are "
         "allowed"
         for tier, seconds in _tiers(gate).items()
-        if seconds > limits.get(tier, seconds) * speed.NOISE_OF_A_TIER
+        if seconds > limits.get(tier, seconds) * allowed
     ]
 
 

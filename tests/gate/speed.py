@@ -11,6 +11,7 @@ less than the loop does.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -26,6 +27,9 @@ A free core of that machine needs 0.008. In a busy hour 0.0145 went with 1.2 tim
 NOISE_OF_A_TIER: Final = 1.25
 """The same tier was measured within so much: 315, 350 and 360 CPU seconds in one hour."""
 NOISE_OF_A_TEST: Final = 1.5
+STOLEN_FACTOR: Final = 2.0
+"""A host that took 20 % of the cores made tiers 1.2 times and single tests 1.6 times as expensive
+while the loop ran as fast as ever: it runs between what the neighbours do, tests run beside it."""
 
 
 def sample() -> float:
@@ -41,3 +45,10 @@ def slowness(samples: Iterable[float]) -> float:
     """How many times as long as on the reference core everything takes, at least 1."""
     taken = tuple(samples)
     return max(1.0, sum(taken) / len(taken) / REFERENCE_SECONDS) if taken else 1.0
+
+
+def tolerance(noise: float, stolen: float, wall: float) -> float:
+    """How many times its budget something may use on a machine whose host took `stolen` seconds."""
+    cores = os.cpu_count() or 1
+    share = stolen / (wall * cores) if wall > 0 else 0.0
+    return noise * (1 + STOLEN_FACTOR * share)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
-from tests.gate import speed
+from tests.gate import budgets, speed
 from tests.gate.run import PHASES, read_budgets
 
 pytest_plugins = ["pytester"]
@@ -163,6 +164,21 @@ def test_slowness_is_the_mean_of_samples() -> None:
     assert speed.slowness([]) == 1
     assert speed.slowness([speed.REFERENCE_SECONDS / 2]) == 1
     assert speed.sample() > 0
+
+
+def test_a_machine_whose_host_takes_its_cores_may_use_more(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = "@pytest.mark.unit\ndef test_slow(): burn(0.6)\n"
+    refused = run(pytester, test)
+    monkeypatch.setattr(budgets, "stolen_seconds", lambda: 1e9)
+
+    allowed = run(pytester, test)
+
+    assert (refused.ret, allowed.ret) == (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.OK)
+    cores = os.cpu_count() or 1
+    assert speed.tolerance(1.5, stolen=0, wall=10) == 1.5
+    assert speed.tolerance(1.5, stolen=5 * cores, wall=10) == pytest.approx(3)
 
 
 def test_a_test_without_a_tier_is_red(pytester: pytest.Pytester) -> None:
