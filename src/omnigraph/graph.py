@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from omnigraph.load.report import LoadReport, Progress
     from omnigraph.load.write import WriteResult
     from omnigraph.merge.merge import MergeRequest, MergeResult
-    from omnigraph.mutate.mutate import MutationResult
+    from omnigraph.mutate.mutate import MutationRequest, MutationResult
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
     from omnigraph.storage.objects.store import Objects
@@ -160,6 +160,7 @@ class Graph(Reads):
         tables: Mapping[str, Rows],
         *,
         mode: Mode = "append",
+        dry_run: bool = False,
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> WriteResult:
@@ -169,6 +170,7 @@ class Graph(Reads):
             tables: Rows by type name: Arrow, pandas, polars, or a list of dicts.
             mode: `append` refuses ids that exist, `merge` replaces them, `overwrite` replaces the
                 whole content of the types named.
+            dry_run: Validate and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id writes only once.
 
@@ -177,12 +179,15 @@ class Graph(Reads):
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
         checked = one_of(WriteMode, mode, argument="mode")
-        return self._commit(tables, {}, checked, WriterKind.WRITE, actor, operation_id)
+        return self._commit(
+            WriterKind.WRITE, actor, operation_id, tables=tables, mode=checked, dry_run=dry_run
+        )
 
     def delete(
         self,
         ids: Mapping[str, Iterable[str]],
         *,
+        dry_run: bool = False,
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> WriteResult:
@@ -190,10 +195,11 @@ class Graph(Reads):
 
         Args:
             ids: Ids by type name, as lists or Arrow arrays.
+            dry_run: Count what would be deleted; nothing is written.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id deletes only once.
         """
-        return self._commit({}, ids, WriteMode.APPEND, WriterKind.DELETE, actor, operation_id)
+        return self._commit(WriterKind.DELETE, actor, operation_id, deleted=ids, dry_run=dry_run)
 
     def load(  # noqa: PLR0913 - every word of a load is one
         self,
@@ -265,13 +271,14 @@ class Graph(Reads):
         self._handle.view()
         return self._handle.under_schema(load)
 
-    def mutate(
+    def mutate(  # noqa: PLR0913 - every word of a mutation is one
         self,
         text: str | PathLike[str],
         params: Mapping[str, object] | None = None,
         *,
         name: object = None,
         expect_head: str | None = None,
+        dry_run: bool = False,
         actor: str | None = None,
         operation_id: str | None = None,
         **parameters: object,
@@ -283,6 +290,7 @@ class Graph(Reads):
             params: The parameters by name.
             name: The query of the text to run, if there are several.
             expect_head: The expected head of the branch, as in `snapshot().commit_id`.
+            dry_run: Run the statements and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id writes only once.
             parameters: Parameters as keyword arguments.
@@ -296,21 +304,37 @@ class Graph(Reads):
         from omnigraph.engine.query_text import all_parameters, choose_query, query_text
         from omnigraph.mutate.mutate import MutationRequest, mutate_graph  # DuckDB
 
-        self._handle.require_writable("mutate")
+        if not flag(dry_run, argument="dry_run"):
+            self._handle.require_writable("mutate")
         given = all_parameters(params, parameters)
         ref, operation = self._handle.ref(), checked_operation(operation_id)
 
-        def mutate(contract: SchemaContract) -> MutationResult:
-            request = MutationRequest(
+        def request(contract: SchemaContract) -> MutationRequest:
+            return MutationRequest(
                 chosen=choose_query(query_text(text, contract), given, name=name),
                 expect_head=expect_head,
                 actor=acting(actor),
                 branch=ref,
                 operation_id=operation,
             )
-            return mutate_graph(self._objects, contract.catalog, request, SYSTEM_CLOCK)
 
-        return self._handle.under_schema(mutate)
+        if dry_run:
+            return newest_kept(lambda: self._preview_mutation(request))
+        return self._handle.under_schema(
+            lambda contract: mutate_graph(
+                self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
+            )
+        )
+
+    def _preview_mutation(
+        self, request: Callable[[SchemaContract], MutationRequest]
+    ) -> MutationResult:
+        from omnigraph.mutate.mutate import preview_mutation  # DuckDB
+
+        state = self._handle.manifest()
+        contract = self._handle.contract_of(state)
+        catalog = contract.catalog
+        return preview_mutation(self._objects, catalog, request(contract), SYSTEM_CLOCK, state)
 
     def merge(  # noqa: PLR0913 - every word of a merge is one
         self,
@@ -541,27 +565,37 @@ class Graph(Reads):
     def _on_branch(self, branch: str | None) -> Graph:
         return Graph(self._handle.on_branch(branch))
 
-    def _commit(
+    def _commit(  # noqa: PLR0913 - every word of a write is one
         self,
-        tables: Mapping[str, object],
-        deleted: Mapping[str, object],
-        mode: WriteMode,
         kind: WriterKind,
         actor: str | None,
         operation_id: str | None,
+        *,
+        tables: Mapping[str, object] | None = None,
+        deleted: Mapping[str, object] | None = None,
+        mode: WriteMode = WriteMode.APPEND,
+        dry_run: bool,
     ) -> WriteResult:
-        from omnigraph.load.write import Write, write_graph  # DuckDB
+        from omnigraph.load.write import Write, preview_write, write_graph  # DuckDB
 
-        self._handle.require_writable(kind.value)
+        if not flag(dry_run, argument="dry_run"):
+            self._handle.require_writable(kind.value)
         write = Write(
-            inputs=tables,
-            deleted=deleted,
+            inputs={} if tables is None else tables,
+            deleted={} if deleted is None else deleted,
             mode=mode,
             kind=kind,
             actor=acting(actor),
             branch=self._handle.ref(),
             operation_id=checked_operation(operation_id),
         )
+
+        def preview() -> WriteResult:
+            snapshot, contract = self._handle.view()
+            return preview_write(self._objects, contract.catalog, write, SYSTEM_CLOCK, snapshot)
+
+        if dry_run:
+            return newest_kept(preview)
         return self._handle.under_schema(
             lambda contract: write_graph(self._objects, contract.catalog, write, SYSTEM_CLOCK)
         )

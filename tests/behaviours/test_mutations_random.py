@@ -65,7 +65,10 @@ def _compared(graph: Graph, before: Expected, body: str) -> Expected:
         assert graph.snapshot().commit_id == head
         assert plain(_read(graph)) == plain(before), body
         return before
+    expected = graph.mutate(text, GIVEN, dry_run=True)
+    assert graph.snapshot().commit_id == head
     result = graph.mutate(text, GIVEN)
+    assert (expected.tables, expected.statements) == (result.tables, result.statements)
     assert plain(_read(graph)) == plain(outcome.graph), body
     assert sum(each.nodes for each in result.statements) == outcome.nodes
     assert sum(each.edges for each in result.statements) == outcome.edges

@@ -178,14 +178,22 @@ def mutate(  # noqa: PLR0913 - one parameter per option
             "--expect-head", metavar="COMMIT", help="Fail unless COMMIT is the head of the branch."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change; write nothing.")
+    ] = False,
     actor: options.ActorOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Run a mutation. All its statements are one commit."""
-    opened = omnigraph.open(graph).checkout(branch)
+    opened = omnigraph.open(graph, read_only=dry_run).checkout(branch)
     asked = _asked(opened, (file, text, stored, name), (param, params))
     done = opened.mutate(
-        asked.text, asked.given, name=asked.name, expect_head=expect_head, actor=actor
+        asked.text,
+        asked.given,
+        name=asked.name,
+        expect_head=expect_head,
+        dry_run=dry_run,
+        actor=actor,
     )
     _show_mutation(asked.typed.name, done, as_json=as_json)
 

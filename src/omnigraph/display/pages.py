@@ -146,10 +146,13 @@ def change_words(tables: Mapping[str, Changes], *, of_types: bool = True) -> str
 def change_page(
     tables: Mapping[str, Changes], commit_id: str | None, *, otherwise: str = "nothing to write"
 ) -> Page:
-    """The page of a write."""
-    if commit_id is None:
+    """The page of a write; with changes but no commit, of its dry run."""
+    if commit_id is not None:
+        line = f"commit {short_id(commit_id)}"
+    elif tables:
+        line = "dry run, nothing was written"
+    else:
         return Page(summary=otherwise)
-    line = f"commit {short_id(commit_id)}"
     if not tables:
         return Page(summary=line)
     return Page(

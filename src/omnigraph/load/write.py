@@ -42,7 +42,7 @@ from omnigraph.storage.staging.changes import (
 from omnigraph.validation.constraints import WriteMode, table_rules
 from omnigraph.validation.input.intake import one_by_one, resolved_types, table_key_of, take_in
 from omnigraph.validation.keyed_checks import check_keyed
-from omnigraph.validation.lookups import PinnedTables, SnapshotTables
+from omnigraph.validation.lookups import PinnedTables, SnapshotTables, count_existing
 from omnigraph.validation.row_checks import check_rows
 from omnigraph.validation.violations import BadRows, ViolationReport, report_of
 from omnigraph.validation.write_effects import ProposedWrite
@@ -213,7 +213,7 @@ class TableCounts(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult(Displayed):
-    """A published write. `commit_id` is None if there was nothing to change.
+    """A published write. `commit_id` is None if there was nothing to change, or for a dry run.
 
     `tables` is empty when an earlier call with the same operation id had published it.
     """
@@ -255,6 +255,18 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
     )
 
 
+def preview_write(
+    objects: Objects, catalog: Catalog, write: Write, clock: Clock, snapshot: Snapshot
+) -> WriteResult:
+    """Validate one write and count what it would change; nothing is written.
+
+    Raises:
+        ValidationFailedError: as the write would.
+    """
+    counts = _Preparation(objects, catalog, write, clock).count(snapshot)
+    return WriteResult(operation_id=write.operation_id, commit_id=None, tables=counts)
+
+
 class _Preparation:
     """Validates and stages one write, again after every lost race."""
 
@@ -287,6 +299,20 @@ class _Preparation:
         ]
         changes += [deletion for deletion in deletions if deletion.rows_deleted]
         return Prepared(changes=tuple(changes), read_set=validated.read_set)
+
+    def count(self, snapshot: Snapshot) -> dict[str, TableCounts]:
+        """What the write would change, without staging it."""
+        validated = self._validate(snapshot)
+        pinned = SnapshotTables(root=self._root, snapshot=snapshot)
+        counts = {
+            table_key: _expected_counts(pinned, table_key, rows, self._write.mode)
+            for table_key, rows in validated.tables.items()
+            if rows.num_rows or self._write.mode is WriteMode.OVERWRITE
+        }
+        for table_key, ids in validated.deletions.items():
+            if deleted := count_existing(pinned, table_key, ids):
+                counts[table_key] = TableCounts(inserted=0, updated=0, deleted=deleted)
+        return counts
 
     def _validate(self, snapshot: Snapshot) -> ValidatedWrite:
         if self._taken is None:
@@ -335,6 +361,30 @@ def counts_of(change: StagedChange) -> TableCounts:
     return TableCounts(
         inserted=change.rows_inserted, updated=change.rows_updated, deleted=change.rows_deleted
     )
+
+
+def _expected_counts(
+    pinned: SnapshotTables, table_key: str, rows: pa.Table, mode: WriteMode
+) -> TableCounts:
+    match mode:
+        case WriteMode.APPEND:
+            return TableCounts(inserted=rows.num_rows, updated=0, deleted=0)
+        case WriteMode.MERGE:
+            ids = rows.column(names.ID_COLUMN).combine_chunks()
+            return merged_counts(pinned, table_key, ids)
+        case WriteMode.OVERWRITE:
+            present = pinned.row_count(table_key)
+            return TableCounts(inserted=rows.num_rows, updated=0, deleted=present)
+        case _:
+            assert_never(mode)
+
+
+def merged_counts(
+    pinned: SnapshotTables, table_key: str, ids: pa.Array, deleted: int = 0
+) -> TableCounts:
+    """What writing whole rows by id would do."""
+    updated = count_existing(pinned, table_key, ids)
+    return TableCounts(inserted=len(ids) - updated, updated=updated, deleted=deleted)
 
 
 def _id_table(ids: pa.Array) -> pa.Table:

@@ -10,8 +10,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import HeadMovedError, InvalidInputError, OmnigraphError
 from omnigraph.load.formats.values import blob_bytes
-from omnigraph.load.write import TableCounts, counts_of
+from omnigraph.load.write import TableCounts, counts_of, merged_counts
 from omnigraph.mutate.overlay import PinnedRows, TableOverlay
 from omnigraph.mutate.row_values import RowValues
 from omnigraph.mutate.statements import (
@@ -135,7 +135,7 @@ class MutationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutationResult(Displayed):
-    """A published mutation. `commit_id` is None if there was nothing to change.
+    """A published mutation. `commit_id` is None if there was nothing to change, or for a dry run.
 
     `statements` lists what each statement did, in order. Both it and `tables` are empty when an
     earlier call with the same operation id had published it.
@@ -154,15 +154,7 @@ def mutate_graph(
     objects: Objects, catalog: Catalog, request: MutationRequest, clock: Clock
 ) -> MutationResult:
     """Run one mutation as one commit."""
-    statements = _mutation(request.chosen).statements
-    values = RowValues(request.chosen.bound(clock.now()), blob_bytes=blob_bytes)
-    try:
-        mutation = ReadyMutation(
-            catalog=catalog,
-            statements=statements,
-            inserts=inserted_rows(statements, catalog, values, new_id=clock.new_id),
-            values=values,
-        )
+    with _ready(request, catalog, clock) as mutation:
         preparation = _Preparation(objects, request, mutation)
         committed = commit_write(
             objects,
@@ -177,8 +169,6 @@ def mutate_graph(
             ),
             clock,
         )
-    finally:
-        values.close()
     if committed is None:
         return MutationResult(
             operation_id=request.operation_id,
@@ -197,6 +187,47 @@ def mutate_graph(
     )
 
 
+def preview_mutation(
+    objects: Objects, catalog: Catalog, request: MutationRequest, clock: Clock, state: ManifestState
+) -> MutationResult:
+    """Run one mutation on a state and count what it would change; nothing is written.
+
+    Raises:
+        OmnigraphError: as the mutation would.
+    """
+    snapshot = state.snapshot()
+    with _ready(request, catalog, clock) as mutation:
+        preparation = _Preparation(objects, request, mutation)
+        preparation.require_head(state)
+        effect = effect_of(mutation, objects.root, snapshot)
+    pinned = SnapshotTables(root=objects.root, snapshot=snapshot)
+    return MutationResult(
+        operation_id=request.operation_id,
+        commit_id=None,
+        tables={
+            key: merged_counts(pinned, key, table.ids, deleted=len(table.deleted))
+            for key, table in effect.tables.items()
+        },
+        statements=effect.statements,
+    )
+
+
+@contextmanager
+def _ready(request: MutationRequest, catalog: Catalog, clock: Clock) -> Iterator[ReadyMutation]:
+    """The statements with their values, for any number of runs."""
+    statements = _mutation(request.chosen).statements
+    values = RowValues(request.chosen.bound(clock.now()), blob_bytes=blob_bytes)
+    try:
+        yield ReadyMutation(
+            catalog=catalog,
+            statements=statements,
+            inserts=inserted_rows(statements, catalog, values, new_id=clock.new_id),
+            values=values,
+        )
+    finally:
+        values.close()
+
+
 class _Preparation:
     """Runs and stages one mutation, again after every lost race."""
 
@@ -207,7 +238,7 @@ class _Preparation:
         self.statements: tuple[StatementCounts, ...] = ()
 
     def prepare(self, state: ManifestState) -> Prepared:
-        self._require_head(state)
+        self.require_head(state)
         snapshot = state.snapshot()
         effect = effect_of(self._mutation, self._objects.root, snapshot)
         self.statements = effect.statements
@@ -218,7 +249,7 @@ class _Preparation:
             read_set = frozenset(snapshot.tables)
         return Prepared(changes=tuple(changes), read_set=read_set)
 
-    def _require_head(self, state: ManifestState) -> None:
+    def require_head(self, state: ManifestState) -> None:
         expected, found = self._request.expect_head, state.head.commit_id
         if expected is None or expected == found:
             return

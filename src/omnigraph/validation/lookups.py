@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from omnigraph import names
 from omnigraph.errors import DamagedGraphError, OmnigraphError
 from omnigraph.runner.databases import open_database, silenced
 from omnigraph.storage.lance.dataset_cache import look_up
@@ -135,6 +136,15 @@ class PinnedReads:
         if self._opened is None:
             self._opened = database()
         return self._opened
+
+
+def count_existing(pinned: PinnedTables, table_key: str, ids: pa.Array) -> int:
+    """How many of these ids the table has."""
+    within = Within(column=names.ID_COLUMN, values=ids)
+    batches = PinnedReads(pinned).rows(table_key, [names.ID_COLUMN], within=within)
+    if batches is None:
+        return 0
+    return sum(pc.sum(pc.is_in(batch.column(0), ids)).as_py() or 0 for batch in batches)
 
 
 def _noting(stream: pa.RecordBatchReader, failures: list[OmnigraphError]) -> pa.RecordBatchReader:
