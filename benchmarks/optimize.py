@@ -296,7 +296,8 @@ def _watched() -> Iterator[dict[int, int]]:
                 with suppress(psutil.Error, OSError):
                     for child in executor.children(recursive=True):
                         status = Path(f"/proc/{child.pid}/status").read_text()
-                        peaks[child.pid] = int(status.split("VmHWM:")[1].split()[0]) >> 10
+                        if "VmHWM:" in status:  # a process that is ending has no memory left
+                            peaks[child.pid] = int(status.split("VmHWM:")[1].split()[0]) >> 10
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -380,9 +380,10 @@ def timed(
 
 
 def recall(answers: list[list[str]], truths: list[list[str]]) -> float:
-    """The share of the true answers that were found."""
-    found = sum(len(set(one) & set(other)) for one, other in zip(answers, truths, strict=True))
-    return round(found / sum(map(len, truths)), 4)
+    """The share of the true answers that were given; 1 if there are none."""
+    expected = sum(map(len, truths))
+    matching = sum(len(set(a) & set(b)) for a, b in zip(answers, truths, strict=True))
+    return round(matching / expected, 4) if expected else 1.0
 
 
 def _options() -> argparse.Namespace:
