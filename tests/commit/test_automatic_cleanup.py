@@ -12,6 +12,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph, GraphView
+from omnigraph.maintenance.maintain import Step, StepOutcome
 from omnigraph.storage.manifest.history import HISTORY
 from omnigraph.storage.staging.table_versions import Role
 from omnigraph.validation.check import Problem
@@ -162,6 +163,28 @@ def test_check_tells_of_automatic_cleanup_on_every_branch(graph_root: str) -> No
         assert "on branch 'dev'" in finding.message
     dev.write({"Person": [{"name": "cyd"}]})
     assert graph.maintenance.check().ok
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_maintenance_goes_on_beside_automatic_cleanup(graph_root: str, branch: str) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": "ann"}]})
+    if branch == "main":
+        switch_on(graph_root)
+        graph.maintenance.repair(dry_run=False)
+    else:
+        graph.branches.create("dev").write({"Person": [{"name": "bob"}]})
+        (fork,) = Path(f"{graph_root}/{PERSON}/tree").iterdir()
+        lance.dataset(str(fork)).update_config(AUTO_CLEANUP)
+
+    report = graph.maintenance.run()
+
+    outcomes = {step.step: step.outcome for step in report.steps}
+    assert outcomes.pop(Step.CHECK) is StepOutcome.ATTENTION
+    assert set(outcomes.values()) == {StepOutcome.DONE}
+    assert "automatically" in report.steps[0].messages[0]
+    assert graph.maintenance.check().ok == (branch == "main")
+    assert people(graph) == ["ann"]
 
 
 def switch_on(root: str) -> None:

@@ -23,7 +23,7 @@ Invariants:
 - Every step is repeatable and continues an earlier run, so an interrupted run is resumed by running
   it again.
 - A graph that fails its check is not changed, unless all findings are drift on branches other than
-  main.
+  main, or automatic cleanup by Lance.
 - An unknown word in a policy file is refused. A setting that is absent has the default shown by
   `Policy`.
 - The metrics file is replaced as a whole, so that no reader finds it partially written.
@@ -218,13 +218,17 @@ def _check(objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession
     elsewhere = findings_elsewhere(objects)
     findings = (*report.findings, *elsewhere)
     # Drift on another branch keeps its table from being written on that branch, and nothing else:
-    # optimize is about main, and cleanup removes nothing above the pin of a branch.
-    drifted = [finding for finding in elsewhere if finding.problem is Problem.DRIFT]
+    # optimize is about main, and cleanup removes nothing above the pin of a branch. Automatic
+    # cleanup never runs in what Omnigraph writes, and optimize disables it.
+    harmless = [finding for finding in elsewhere if finding.problem is Problem.DRIFT]
+    harmless += [
+        finding for finding in report.findings if finding.problem is Problem.AUTOMATIC_CLEANUP
+    ]
     return _Found(
         counts={"tables": report.tables, "rows": report.rows, "findings": len(findings)},
         messages=tuple(f"{finding.thing}: {finding.message}" for finding in findings),
         outcome=StepOutcome.ATTENTION if findings else StepOutcome.DONE,
-        ends_run=len(findings) > len(drifted),
+        ends_run=len(findings) > len(harmless),
     )
 
 
