@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from tests.gate import speed
-from tests.gate.cpu import SHARED, stolen_seconds, tree_seconds
+from tests.gate import cpu, speed
+from tests.gate.cpu import SHARED, tree_seconds
 from tests.gate.seeds import run_seed
 
 TIERS = ("s3", "cluster", "spark", "random", "crash", "model", "behaviour", "unit")
@@ -109,8 +109,11 @@ class Ledger:
     violations: list[str] = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
     started: float = field(default_factory=tree_seconds)
-    stolen: float = field(default_factory=stolen_seconds)
+    stolen: float = field(init=False)
     clock: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.stolen = cpu.stolen_seconds()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":
@@ -171,7 +174,7 @@ class Ledger:
     def _compare(self) -> None:
         slowness = speed.slowness(self.samples)
         limits = read_limits(self.config.rootpath)
-        stolen, wall = stolen_seconds() - self.stolen, time.monotonic() - self.clock
+        stolen, wall = cpu.stolen_seconds() - self.stolen, time.monotonic() - self.clock
         of_a_test = speed.tolerance(speed.NOISE_OF_A_TEST, stolen, wall)
         of_a_tier = speed.tolerance(speed.NOISE_OF_A_TIER, stolen, wall)
         for nodeid, used in self.tests.items():

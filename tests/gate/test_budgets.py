@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 
 import pytest
 
-from tests.gate import budgets, speed
+from tests.gate import cpu, speed
 from tests.gate.run import PHASES, read_budgets
 
 pytest_plugins = ["pytester"]
@@ -16,8 +17,9 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture(autouse=True)
 def speed_of_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on the reference core."""
+    """As on the reference core, with nothing stolen."""
     monkeypatch.setattr(speed, "sample", lambda: speed.REFERENCE_SECONDS)
+    monkeypatch.setattr(cpu, "stolen_seconds", lambda: 0.0)
 
 
 CONFTEST = """
@@ -171,7 +173,8 @@ def test_a_machine_whose_host_takes_its_cores_may_use_more(
 ) -> None:
     test = "@pytest.mark.unit\ndef test_slow(): burn(0.6)\n"
     refused = run(pytester, test)
-    monkeypatch.setattr(budgets, "stolen_seconds", lambda: 1e9)
+    readings = itertools.count(step=1_000)
+    monkeypatch.setattr(cpu, "stolen_seconds", lambda: next(readings))
 
     allowed = run(pytester, test)
 
