@@ -130,6 +130,7 @@ def root(tmp_path: Path) -> Root:
     return parse_root(str(tmp_path / "graph"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_value_of_every_type_is_told_from_every_other(root: Root, name: str) -> None:
     kind, values = KINDS[name]

@@ -224,6 +224,7 @@ FALLING_BACK = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("most", [1, 3, 19])
 @pytest.mark.parametrize("text", FALLING_BACK)

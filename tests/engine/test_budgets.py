@@ -45,6 +45,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     return graph
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_a_run_ends_soon_after_its_time(graph: Graph, kind: str) -> None:
     answer = asked(graph, ENDLESS[kind], limits=Limits(memory_bytes=1 << 30, seconds=SECONDS))

@@ -202,6 +202,7 @@ def test_many_rows_become_several_files_that_load_back(
     assert sorted(rows) == list(range(2500))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("column", ["f64", "f32", "floats", "vector"])
 def test_numbers_without_json_are_refused_by_name_and_leave_no_file(

@@ -140,6 +140,7 @@ VERBS: dict[str, Callable[[Graph], object]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_records_the_files_it_publishes(graph: Graph, verb: str) -> None:
     VERBS[verb](graph)
