@@ -27,14 +27,14 @@ _FUTURE_MAX: Final = timedelta(days=1)
 Word = TypeVar("Word", bound=StrEnum)
 
 
-def one_of(words: type[Word], given: object, *, argument: str, next_step: str = "") -> Word:
+def one_of(words: type[Word], value: object, *, argument: str, next_step: str = "") -> Word:
     """The member of an enum that a caller names by its value."""
     for word in words:
-        if word == given:
+        if word == value:
             return word
     *others, last = (f'"{word.value}"' for word in words)
     raise InvalidInputError(
-        f"{argument} is {shown(given)}, expected {', '.join(others)} or {last}",
+        f"{argument} is {shown(value)}, expected {', '.join(others)} or {last}",
         next_step=next_step,
     )
 
@@ -44,11 +44,11 @@ def checked_id(operation_id: str, *, now: datetime) -> str:
     from ulid import ULID  # costs 80 ms that a reader need not pay
 
     try:
-        given = ULID.from_str(operation_id)
-        if given.datetime - now < _FUTURE_MAX:
-            return str(given)
+        ulid = ULID.from_str(operation_id)
+        if ulid.datetime - now < _FUTURE_MAX:
+            return str(ulid)
         raise InvalidInputError(
-            f"operation id {operation_id} is dated {given.datetime:%Y-%m-%d}, in the future",
+            f"operation id {operation_id} is dated {ulid.datetime:%Y-%m-%d}, in the future",
             next_step="Make one with `str(ulid.ULID())`, or leave it out.",
         )
     except (TypeError, ValueError, OverflowError):
@@ -58,9 +58,9 @@ def checked_id(operation_id: str, *, now: datetime) -> str:
         ) from None
 
 
-def acting(given: str | None) -> str:
+def acting(actor: str | None) -> str:
     """The author of a commit: the name given, else the user of this process."""
-    return checked_actor(_user() if given is None else given)
+    return checked_actor(_user() if actor is None else actor)
 
 
 def _user() -> str:
@@ -105,45 +105,45 @@ def _checked_name(name: object, *, argument: str, who: str) -> str:
     )
 
 
-def flag(given: object, *, argument: str) -> bool:
+def flag(value: object, *, argument: str) -> bool:
     """A Boolean argument. A text such as "no" is refused: Python would treat it as true."""
-    if isinstance(given, bool):
-        return given
-    raise InvalidInputError(f"{argument} is {shown(given)}, expected True or False")
+    if isinstance(value, bool):
+        return value
+    raise InvalidInputError(f"{argument} is {shown(value)}, expected True or False")
 
 
-def text_or_none(given: object, *, argument: str) -> str | None:
+def text_or_none(value: object, *, argument: str) -> str | None:
     """An optional text."""
-    return None if given is None else plain_text(given, argument=argument)
+    return None if value is None else plain_text(value, argument=argument)
 
 
-def plain_text(given: object, *, argument: str) -> str:
-    if isinstance(given, str):
-        return given
-    raise InvalidInputError(f"{argument} is {shown(given)}, expected a text")
+def plain_text(value: object, *, argument: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise InvalidInputError(f"{argument} is {shown(value)}, expected a text")
 
 
-def count_from(least: int, given: object, *, argument: str) -> int:
+def count_from(least: int, value: object, *, argument: str) -> int:
     """A whole number of at least `least`, in the range of a row count."""
-    if type(given) is int and least <= given <= _COUNT_MAX:
-        return given
-    raise InvalidInputError(f"{argument} is {shown(given)}, expected a number from {least} on")
+    if type(value) is int and least <= value <= _COUNT_MAX:
+        return value
+    raise InvalidInputError(f"{argument} is {shown(value)}, expected a number from {least} on")
 
 
-def count_or_none(given: object, *, argument: str) -> int | None:
+def count_or_none(value: object, *, argument: str) -> int | None:
     """A number of things that may be left out."""
-    return None if given is None else count_from(0, given, argument=argument)
+    return None if value is None else count_from(0, value, argument=argument)
 
 
-def binary_stream(given: object, *, argument: str) -> IO[bytes]:
+def binary_stream(stream: object, *, argument: str) -> IO[bytes]:
     """An open stream to write bytes to."""
     if (
-        isinstance(given, io.RawIOBase | io.BufferedIOBase)
-        and not given.closed
-        and given.writable()
+        isinstance(stream, io.RawIOBase | io.BufferedIOBase)
+        and not stream.closed
+        and stream.writable()
     ):
-        return cast("IO[bytes]", given)
-    raise InvalidInputError(f"{argument} is {shown(given)}, expected an open binary stream")
+        return cast("IO[bytes]", stream)
+    raise InvalidInputError(f"{argument} is {shown(stream)}, expected an open binary stream")
 
 
 _UNITS: Final = {

@@ -150,8 +150,8 @@ class Graph(Reads):
         def pin() -> GraphView:
             snapshot, contract = self._handle.view()
             name = snapshot.commit_id or snapshot.branch_name
-            held = self._handle.hold(snapshot, hold, thing=name)
-            return GraphView(self._objects, contract, name, snapshot, held)
+            live_hold = self._handle.hold(snapshot, hold, thing=name)
+            return GraphView(self._objects, contract, name, snapshot, live_hold)
 
         return newest_kept(pin)
 
@@ -306,12 +306,12 @@ class Graph(Reads):
 
         if not flag(dry_run, argument="dry_run"):
             self._handle.require_writable("mutate")
-        given = all_parameters(params, parameters)
+        parameter_values = all_parameters(params, parameters)
         ref, operation = self._handle.ref(), checked_operation(operation_id)
 
         def request(contract: SchemaContract) -> MutationRequest:
             return MutationRequest(
-                chosen=choose_query(query_text(text, contract), given, name=name),
+                chosen=choose_query(query_text(text, contract), parameter_values, name=name),
                 expect_head=expect_head,
                 actor=acting(actor),
                 branch=ref,
@@ -389,8 +389,8 @@ class Graph(Reads):
 
         if dry_run:
             return self._preview_merge(request, target)
-        held = () if spark is None else (resolved.snapshot,)
-        with self._handle.held_while(*held, purpose="merge"):
+        snapshots = () if spark is None else (resolved.snapshot,)
+        with self._handle.held_while(*snapshots, purpose="merge"):
             return self._handle.under_schema(
                 lambda contract: merge_graph(
                     self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
@@ -718,16 +718,16 @@ class GraphView(Reads):
         return hash((self.root, self._snapshot.branch, self._snapshot.manifest_version))
 
     def __repr__(self) -> str:
-        held = f" until {self._hold.expires_at:%Y-%m-%d %H:%M:%S}" if self._hold else ""
-        return f"<GraphView {self.root} at {self._name!r}{held}>"
+        expiry = f" until {self._hold.expires_at:%Y-%m-%d %H:%M:%S}" if self._hold else ""
+        return f"<GraphView {self.root} at {self._name!r}{expiry}>"
 
 
 def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, Progress]:
     from omnigraph.load.report import Progress  # as in `load`
 
-    given: object = options
-    if given is not None and not isinstance(given, LoadOptions):
-        raise InvalidInputError(f"options is {shown(given)}, expected LoadOptions")
+    value: object = options
+    if value is not None and not isinstance(value, LoadOptions):
+        raise InvalidInputError(f"options is {shown(value)}, expected LoadOptions")
     chosen = options or LoadOptions()
     watcher: object = chosen.progress
     if watcher is not None and not isinstance(watcher, Progress):

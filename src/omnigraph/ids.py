@@ -56,10 +56,10 @@ def key_properties(node: ct.NodeType) -> tuple[ct.Property, ...]:
 
 def canonical_tuple(members: Sequence[ct.Property], values: Mapping[str, object]) -> str:
     """One value as it is, several as a compact JSON array of their spellings."""
-    spelt = [canonical_value(member, values.get(member.name)) for member in members]
-    if len(spelt) == 1:
-        return spelt[0]
-    return json.dumps(spelt, ensure_ascii=False, separators=(",", ":"))
+    spellings = [canonical_value(member, values.get(member.name)) for member in members]
+    if len(spellings) == 1:
+        return spellings[0]
+    return json.dumps(spellings, ensure_ascii=False, separators=(",", ":"))
 
 
 def canonical_tuples(
@@ -67,13 +67,13 @@ def canonical_tuples(
 ) -> pa.Array | pa.ChunkedArray:
     """`canonical_tuple` for every row."""
     if isinstance(rows, pa.Table):
-        batches = [canonical_tuples(members, each) for each in rows.to_batches()]
+        batches = [canonical_tuples(members, batch) for batch in rows.to_batches()]
         return pa.chunked_array(batches, type=pa.string())
-    spelt = [canonical_column(member, rows.column(member.name)) for member in members]
-    if len(spelt) == 1:
-        return spelt[0]
-    quoted = [_json_strings(each) for each in spelt]
-    inner = pc.binary_join_element_wise(*quoted, ",")
+    spelling_columns = [canonical_column(member, rows.column(member.name)) for member in members]
+    if len(spelling_columns) == 1:
+        return spelling_columns[0]
+    quoted_columns = [_json_strings(column) for column in spelling_columns]
+    inner = pc.binary_join_element_wise(*quoted_columns, ",")
     return pc.binary_join_element_wise("[", inner, "]", "")
 
 
@@ -121,8 +121,8 @@ def canonical_column(member: ct.Property, column: pa.Array) -> pa.StringArray:
     assert scalar in ct.FLOATS
     # Few distinct values in practice, and no library spells floats the same in every version.
     encoded = stored.dictionary_encode()
-    spelt = [_float_spelling(member, scalar, each) for each in encoded.dictionary.to_pylist()]
-    return pa.array(spelt, pa.string()).take(encoded.indices)
+    spellings = [_float_spelling(member, scalar, value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(spellings, pa.string()).take(encoded.indices)
 
 
 def _scalar_of(member: ct.Property) -> ct.Scalar:
@@ -180,11 +180,11 @@ def _shortest_f32(stored: float) -> float:
     return float(f"{stored:.{_F32_DIGITS_MAX}g}")
 
 
-def _json_strings(spelt: pa.StringArray) -> pa.StringArray:
-    if pc.any(pc.match_substring_regex(spelt, pattern=_ESCAPED_IN_JSON)).as_py():
-        quoted = [json.dumps(each, ensure_ascii=False) for each in spelt.to_pylist()]
+def _json_strings(spellings: pa.StringArray) -> pa.StringArray:
+    if pc.any(pc.match_substring_regex(spellings, pattern=_ESCAPED_IN_JSON)).as_py():
+        quoted = [json.dumps(spelling, ensure_ascii=False) for spelling in spellings.to_pylist()]
         return pa.array(quoted, pa.string())
-    return pc.binary_join_element_wise('"', spelt, '"', "")
+    return pc.binary_join_element_wise('"', spellings, '"', "")
 
 
 _ALPHABET: Final = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)

@@ -142,8 +142,8 @@ def table_location(table_key: str, operation_id: str | None = None) -> str:
 
 def table_maker(location: str) -> str | None:
     """The operation whose schema change made the table at a location, if one did."""
-    _, made, operation_id = location.rpartition("-")
-    return operation_id.upper() if made else None
+    _, dash, operation_id = location.rpartition("-")
+    return operation_id.upper() if dash else None
 
 
 def schema_lock() -> str:

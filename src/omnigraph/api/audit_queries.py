@@ -43,25 +43,30 @@ class FailedCheck:
         return "\n".join([title, *lines, *(["  ... and more"] if self.more else [])])
 
 
-def audit_checks(given: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:
+def audit_checks(text: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:
     """The checks of a file, or of a text.
 
     Raises:
         QueryInvalidError: the text has errors.
         InvalidInputError: there is no check in it, one is a mutation, or one needs a parameter.
     """
-    source = query_text(given, contract)
+    source = query_text(text, contract)
     checks = tuple(
-        ChosenQuery(source=source, typed=each, given={}) for each in compiled(source).values()
+        ChosenQuery(source=source, typed=typed_query, given={})
+        for typed_query in compiled(source).values()
     )
     if not checks:
         raise InvalidInputError(f"{source.filename} contains no check")
     for check in checks:
-        needed = [
+        needed_parameters = [
             f"${parameter.name}" for parameter in check.typed.parameters if not parameter.nullable
         ]
-        if check.typed.is_mutation or needed:
-            wrong = "is a mutation" if check.typed.is_mutation else f"needs {', '.join(needed)}"
+        if check.typed.is_mutation or needed_parameters:
+            wrong = (
+                "is a mutation"
+                if check.typed.is_mutation
+                else f"needs {', '.join(needed_parameters)}"
+            )
             raise InvalidInputError(
                 f"check {check.typed.name} of {source.filename} {wrong}",
                 next_step="A check is a query without parameters that returns what is wrong.",

@@ -89,9 +89,11 @@ def _audit(
     state = branch_state(objects, branch_ref(objects, branch))
     audit = check_graph(objects, catalog, state)
     if not audit.ok:
-        found = "; ".join(f"{finding.thing}: {finding.message}" for finding in audit.findings[:3])
+        first_findings = "; ".join(
+            f"{finding.thing}: {finding.message}" for finding in audit.findings[:3]
+        )
         raise ValidationFailedError(
-            f"branch {branch!r} failed its audit and was not merged: {found}",
+            f"branch {branch!r} failed its audit and was not merged: {first_findings}",
             report=audit,
             next_step=f"Run `omnigraph check {objects.root} --branch {branch}`.",
         )

@@ -205,6 +205,6 @@ def newest_kept(hold: Callable[[], _T]) -> _T:
     return hold()
 
 
-def checked_operation(given: str | None) -> str:
+def checked_operation(operation_id: str | None) -> str:
     """The operation id that a caller gave, or a new one."""
-    return new_id() if given is None else checked_id(given, now=SYSTEM_CLOCK.now())
+    return new_id() if operation_id is None else checked_id(operation_id, now=SYSTEM_CLOCK.now())

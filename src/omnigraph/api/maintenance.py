@@ -66,8 +66,8 @@ class Maintenance:
         flag(deep, argument="deep")
         objects, state = self._handle.objects, self._handle.manifest()
         catalog = self._handle.contract_of(state).catalog
-        held = () if spark is None else (state.snapshot(),)
-        with self._handle.held_while(*held, purpose="check"):
+        snapshots = () if spark is None else (state.snapshot(),)
+        with self._handle.held_while(*snapshots, purpose="check"):
             report = check_graph(objects, catalog, state, spark=spark)
         if not deep:
             return report
@@ -232,10 +232,10 @@ class Maintenance:
         from omnigraph.maintenance.maintain import Policy, maintain_graph
 
         self._handle.require_writable("maintain")
-        given: object = policy
-        if given is not None and not isinstance(given, Policy):
+        value: object = policy
+        if value is not None and not isinstance(value, Policy):
             raise InvalidInputError(
-                f"policy is {shown(given)}, expected a Policy",
+                f"policy is {shown(value)}, expected a Policy",
                 next_step="Make one with `omnigraph.parse_policy(text)`.",
             )
         with self._working(spark) as (workers, session):

@@ -484,9 +484,9 @@ class Reads:
 
         options = {key: arguments[key] for key in _OPTIONS & set(arguments)}
         keywords = {key: value for key, value in arguments.items() if key not in options}
-        given = all_parameters(params, keywords)
+        parameter_values = all_parameters(params, keywords)
         view = self._view()
-        chosen = ChosenQuery(source=stored.source, typed=stored.typed, given=given)
+        chosen = ChosenQuery(source=stored.source, typed=stored.typed, given=parameter_values)
         return self._query(view, for_schema(chosen, view[1]), **options)
 
     def _query(

@@ -74,8 +74,8 @@ class SparkGraph(SparkTables):
             QueryInvalidError: the text has errors; `diagnostics` holds all of them.
             InvalidInputError: no query was chosen, or a parameter is invalid.
         """
-        given = all_parameters(params, parameters)
-        chosen = choose_query(query_text(text, self._contract), given, name=name)
+        parameter_values = all_parameters(params, parameters)
+        chosen = choose_query(query_text(text, self._contract), parameter_values, name=name)
         return held_frame(self, chosen, self._reading)
 
     def load(  # noqa: PLR0913 - every word of a load is one

@@ -55,12 +55,14 @@ def branch_create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a branch. No rows are copied."""
-    made = omnigraph.open(graph).branches.create(name, source=base, owner=owner, expires=expires)
-    commit = made.snapshot().commit_id
+    branch_graph = omnigraph.open(graph).branches.create(
+        name, source=base, owner=owner, expires=expires
+    )
+    commit = branch_graph.snapshot().commit_id
     if as_json:
-        output.json_object({"branch": made.branch, "source": base, "commit_id": commit})
+        output.json_object({"branch": branch_graph.branch, "source": base, "commit_id": commit})
     else:
-        output.line(f"created branch {made.branch} at commit {commit}")
+        output.line(f"created branch {branch_graph.branch} at commit {commit}")
 
 
 @branch_app.command("list")
@@ -254,13 +256,13 @@ def diff(  # noqa: PLR0913 - one parameter per option
     if format_name is not None and target == "-":
         _require_no_json(as_json=as_json)
     opened = omnigraph.open(graph, read_only=True)
-    found = opened.diff(before or names.MAIN, (after or last) or names.MAIN, types=types)
+    graph_diff = opened.diff(before or names.MAIN, (after or last) or names.MAIN, types=types)
     if format_name is not None:
-        _write(found, format_name, target, as_json=as_json)
+        _write(graph_diff, format_name, target, as_json=as_json)
     elif as_json:
-        output.json_object(_as_json(found))
+        output.json_object(_as_json(graph_diff))
     else:
-        _show(found, rows)
+        _show(graph_diff, rows)
 
 
 def changes(  # noqa: PLR0913 - one parameter per option
@@ -393,8 +395,10 @@ def _as_json(graph_diff: GraphDiff) -> dict[str, Any]:
         "tables": {
             key: {
                 **asdict(table.counts),
-                "columns_added": [c.name for c in table.columns if c.before is None],
-                "columns_removed": [c.name for c in table.columns if c.after is None],
+                "columns_added": [column.name for column in table.columns if column.before is None],
+                "columns_removed": [
+                    column.name for column in table.columns if column.after is None
+                ],
             }
             for key, table in graph_diff.tables.items()
         },
@@ -430,17 +434,17 @@ def _row_line(change: dict[str, Any], *, is_edge: bool) -> str:
     row = change["before"] if change["op"] == "delete" else change["after"]
     name = printable(element(row, is_edge=is_edge))
     if change["op"] == "update":
-        told = [
+        column_texts = [
             f"{column} {_quote(change['before'][column])} -> {_quote(change['after'][column])}"
             for column in change["changed"]
         ]
     else:
-        told = [
+        column_texts = [
             f"{column} {_quote(content)}"
             for column, content in row.items()
             if content is not None and column not in _IDENTITY and content != row["id"]
         ]
-    return f"{name}: {', '.join(told)}" if told else name
+    return f"{name}: {', '.join(column_texts)}" if column_texts else name
 
 
 def _quote(content: object) -> str:

@@ -421,8 +421,8 @@ def lint(
         # The query compiler: schema files need none.
         from omnigraph.cli import schema_output
 
-        given = None if schema is None else (str(schema), text_of(schema))
-        accepted = schema_output.schema_for(graph, given)
+        schema_file = None if schema is None else (str(schema), text_of(schema))
+        accepted = schema_output.schema_for(graph, schema_file)
         fine = schema_output.lint_file(str(file), text_of(file), accepted, as_json=as_json)
     if not fine:
         raise output.unsuccessful(InvalidInputError, f"{file} has errors")

@@ -77,15 +77,15 @@ def reconcile(
     if confirm:
         require_confirmation(graph, "delete forks", yes=yes)
     opened = omnigraph.open(graph, read_only=not confirm)
-    done = opened.maintenance.reconcile(dry_run=not confirm, also_foreign=also_foreign)
+    report = opened.maintenance.reconcile(dry_run=not confirm, also_foreign=also_foreign)
     if as_json:
-        output.json_object(_reconciled_json(done))
+        output.json_object(_reconciled_json(report))
     else:
-        _show_reconciled(done)
-    if done.failures:
+        _show_reconciled(report)
+    if report.failures:
         raise output.unsuccessful(
             errors.MaintenanceIncompleteError,
-            f"{counted(len(done.failures), 'table')} could not be reconciled",
+            f"{counted(len(report.failures), 'table')} could not be reconciled",
         )
 
 
@@ -237,15 +237,15 @@ def _show_optimized(stats: Listing[TableOptimizeStats], *, as_json: bool) -> Non
             output.note(f"{stat.table_key}.{pending.column}: index pending, {pending.reason}")
 
 
-def _reconciled_json(done: ReconcileReport) -> dict[str, object]:
-    failures = [{"owner": owner, "reason": reason} for owner, reason in done.failures]
-    return {**asdict(done), "failures": failures}
+def _reconciled_json(report: ReconcileReport) -> dict[str, object]:
+    failures = [{"owner": owner, "reason": reason} for owner, reason in report.failures]
+    return {**asdict(report), "failures": failures}
 
 
-def _show_reconciled(done: ReconcileReport) -> None:
-    output.show(done)
-    _note_failures(done)
-    if done.reclaimed and done.dry_run:
+def _show_reconciled(report: ReconcileReport) -> None:
+    output.show(report)
+    _note_failures(report)
+    if report.reclaimed and report.dry_run:
         output.note("Nothing was deleted. Add --confirm to delete; this cannot be undone.")
 
 
@@ -263,12 +263,12 @@ def _show_maintained(report: MaintainReport) -> None:
             output.note(f"{step.step.value}: {message}")
 
 
-def _note_failures(done: ReconcileReport) -> None:
-    for owner, reason in done.failures:
+def _note_failures(report: ReconcileReport) -> None:
+    for owner, reason in report.failures:
         output.note(f"{owner}: could not be reconciled, will be retried: {reason}")
-    for listed in done.foreign:
+    for fork in report.foreign:
         output.note(
-            f"{listed.owner}: kept the Lance branch {listed.fork!r}, not created by Omnigraph; "
+            f"{fork.owner}: kept the Lance branch {fork.fork!r}, not created by Omnigraph; "
             "reconcile --also-foreign --confirm deletes it"
         )
 
@@ -327,9 +327,9 @@ def _notes_on(table: RebuiltTable) -> Iterator[str]:
     if table.problem is not None:
         yield f"{table.table_key} cannot be recovered: {table.problem}"
     for version in table.skipped:
-        made = "" if version.operation_id is None else f" of operation {version.operation_id}"
+        maker = "" if version.operation_id is None else f" of operation {version.operation_id}"
         yield (
-            f"{table.table_key} version {version.version}{made} is not recovered: {version.reason}"
+            f"{table.table_key} version {version.version}{maker} is not recovered: {version.reason}"
         )
     if table.unproven is not None:
         yield (

@@ -254,7 +254,7 @@ def begin(*, as_json: bool) -> None:
 
 def json_object(content: Mapping[str, object]) -> None:
     """The result of a command with --json."""
-    _document.content = {**content, **{key: told() for key, told in _beside.items()}}
+    _document.content = {**content, **{key: compute() for key, compute in _beside.items()}}
 
 
 def failure(error: errors.OmnigraphError) -> None:
@@ -331,9 +331,9 @@ def _discard_stdout() -> None:
 
 
 @contextmanager
-def beside_results(key: str, told: Callable[[], object]) -> Iterator[None]:
+def beside_results(key: str, compute: Callable[[], object]) -> Iterator[None]:
     """While the body runs, add a key to JSON objects, computed as they are made."""
-    _beside[key] = told
+    _beside[key] = compute
     try:
         yield
     finally:

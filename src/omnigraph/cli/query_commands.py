@@ -126,39 +126,41 @@ def query(  # noqa: PLR0913 - one parameter per option
     # Commands that do not need it start without it.
     from omnigraph.engine.query_result import OutputFormat, about_query, write_rows
 
-    chosen = _format("json" if as_json else format_name)
+    chosen_format = _format("json" if as_json else format_name)
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
     pinned = opened.at(opened.branch if at is None else at)
-    asked = _asked(pinned, (file, text, stored, name), (param, params))
+    chosen_query = _asked(pinned, (file, text, stored, name), (param, params))
     if explain or analyze:
-        given = asked.given if analyze else None
-        plan = pinned.explain(asked.text, given, name=asked.name, analyze=analyze)
-        if chosen is OutputFormat.JSON:
-            output.json_object({"query": asked.typed.name, "plan": plan.splitlines()})
+        parameter_values = chosen_query.given if analyze else None
+        plan = pinned.explain(
+            chosen_query.text, parameter_values, name=chosen_query.name, analyze=analyze
+        )
+        if chosen_format is OutputFormat.JSON:
+            output.json_object({"query": chosen_query.typed.name, "plan": plan.splitlines()})
         else:
             output.text(plan)
         return
     with output.rows_to_stdout() as stream:
-        found = pinned.query(
-            asked.text,
-            asked.given,
-            name=asked.name,
+        result = pinned.query(
+            chosen_query.text,
+            chosen_query.given,
+            name=chosen_query.name,
             engine=cast("Literal['auto', 'local', 'spark']", engine),  # `query` refuses others
             spark=_session(engine, master, remote),
             memory=memory,
             timeout=timeout,
         )
-        about = about_query(asked.typed, commit_id=pinned.commit_id, branch=branch)
-        rows = _rows(found, asked.typed, pinned)
+        about = about_query(chosen_query.typed, commit_id=pinned.commit_id, branch=branch)
+        rows = _rows(result, chosen_query.typed, pinned)
         count = write_rows(
             rows,
             stream,
-            chosen,
+            chosen_format,
             about=about,
             width=output.terminal_width(),
             on_error=output.streamed_error,
         )
-    if chosen is OutputFormat.TABLE:
+    if chosen_format is OutputFormat.TABLE:
         output.note(f"{count:,} row{'s'[: count != 1]}")
 
 
@@ -186,35 +188,37 @@ def mutate(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run a mutation. All its statements are one commit."""
     opened = omnigraph.open(graph, read_only=dry_run).checkout(branch)
-    asked = _asked(opened, (file, text, stored, name), (param, params))
-    done = opened.mutate(
-        asked.text,
-        asked.given,
-        name=asked.name,
+    chosen_query = _asked(opened, (file, text, stored, name), (param, params))
+    result = opened.mutate(
+        chosen_query.text,
+        chosen_query.given,
+        name=chosen_query.name,
         expect_head=expect_head,
         dry_run=dry_run,
         actor=actor,
     )
-    _show_mutation(asked.typed.name, done, as_json=as_json)
+    _show_mutation(chosen_query.typed.name, result, as_json=as_json)
 
 
 def queries(
     graph: options.GraphArgument, directory: StoredDirectory, *, as_json: options.JsonFlag = False
 ) -> None:
     """List the queries of a directory, their parameters and columns."""
-    found = omnigraph.open(graph, read_only=True).queries(directory)
+    stored_queries = omnigraph.open(graph, read_only=True).queries(directory)
     if as_json:
-        output.json_object({"queries": [_describe(each) for each in found.values()]})
+        output.json_object(
+            {"queries": [_describe(stored_query) for stored_query in stored_queries.values()]}
+        )
         return
-    for each in found.values():
-        kind = "mutation" if each.is_mutation else "query"
-        output.line(f"{kind} {each.name}({', '.join(each.parameters)})")
-        if each.description:
-            output.line(f"    {each.description}")
-        if each.columns:
-            output.line(f"    returns {', '.join(each.columns)}")
-        output.line(f"    in {each.file}")
-    output.note(f"{len(found)} quer{'y' if len(found) == 1 else 'ies'}")
+    for stored_query in stored_queries.values():
+        kind = "mutation" if stored_query.is_mutation else "query"
+        output.line(f"{kind} {stored_query.name}({', '.join(stored_query.parameters)})")
+        if stored_query.description:
+            output.line(f"    {stored_query.description}")
+        if stored_query.columns:
+            output.line(f"    returns {', '.join(stored_query.columns)}")
+        output.line(f"    in {stored_query.file}")
+    output.note(f"{len(stored_queries)} quer{'y' if len(stored_queries) == 1 else 'ies'}")
 
 
 def _asked(
@@ -253,12 +257,12 @@ def _stored(readable: Graph | GraphView, directory: str | None, name: str | None
     return readable.queries(directory).find(name)
 
 
-def _format(given: str) -> OutputFormat:
+def _format(format_name: str) -> OutputFormat:
     # Commands that do not need it start without it.
     from omnigraph.arguments import one_of
     from omnigraph.engine.query_result import OutputFormat
 
-    return one_of(OutputFormat, given, argument="format")
+    return one_of(OutputFormat, format_name, argument="format")
 
 
 def _session(engine: str, master: str | None, remote: str | None) -> SparkSession | None:
@@ -275,24 +279,24 @@ def _session(engine: str, master: str | None, remote: str | None) -> SparkSessio
     return spark_session(target=target)
 
 
-def _rows(found: QueryResult | DataFrame, typed: TypedQuery, readable: Graph | GraphView) -> Rows:
+def _rows(result: QueryResult | DataFrame, typed: TypedQuery, readable: Graph | GraphView) -> Rows:
     # Commands that do not need it start without it.
     from omnigraph.engine.query_result import QueryResult
 
-    if isinstance(found, QueryResult):
-        return found
+    if isinstance(result, QueryResult):
+        return result
     # The query compiler: only what Spark answered needs it here.
     from omnigraph.query.columns import arrow_schema
     from omnigraph.runner.scan import FrameRows
 
-    return FrameRows(found, arrow_schema(typed.columns, readable.schema.catalog))
+    return FrameRows(result, arrow_schema(typed.columns, readable.schema.catalog))
 
 
-def _show_mutation(name: str, done: MutationResult, *, as_json: bool) -> None:
+def _show_mutation(name: str, result: MutationResult, *, as_json: bool) -> None:
     if as_json:
-        output.json_object({"query": name, **asdict(done)})
+        output.json_object({"query": name, **asdict(result)})
         return
-    page = page_of(done)
+    page = page_of(result)
     output.show(replace(page, lines=[f"{name}: {line}" for line in page.lines or [page.summary]]))
 
 
@@ -304,16 +308,16 @@ def given_parameters(
     query: TypedQuery, pairs: list[str] | None, params: str | None
 ) -> dict[str, object]:
     """What the options give, as values for the declared types; not yet checked against them."""
-    given = _from_json(params)
+    parameter_values = _from_json(params)
     declared = {parameter.name: parameter.type for parameter in query.parameters}
     for pair in pairs or ():
         name, equals, text = pair.removeprefix("$").partition("=")
         if not equals:
             raise typer.BadParameter(f"{pair!r}: write NAME=VALUE", param_hint="--param")
-        if name in given:
+        if name in parameter_values:
             raise typer.BadParameter(f"${name} is given twice", param_hint="--param")
-        given[name] = _value(declared[name], name, text) if name in declared else text
-    return given
+        parameter_values[name] = _value(declared[name], name, text) if name in declared else text
+    return parameter_values
 
 
 def _from_json(params: str | None) -> dict[str, object]:
@@ -321,12 +325,12 @@ def _from_json(params: str | None) -> dict[str, object]:
         return {}
     text = params if params.lstrip().startswith("{") else _file(params)
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--params") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise typer.BadParameter("expected an object: names and values", param_hint="--params")
-    return found
+    return values
 
 
 def _file(path: str) -> str:

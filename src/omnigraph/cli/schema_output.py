@@ -32,10 +32,14 @@ if TYPE_CHECKING:
 def lint(filename: str, text: str, *, as_json: bool) -> bool:
     """Print every finding; False if one of them is an error."""
     findings = lint_schema(text)
-    errors = [each for each in findings if each.severity is Severity.ERROR]
+    errors = [diagnostic for diagnostic in findings if diagnostic.severity is Severity.ERROR]
     if as_json:
         output.json_object(
-            {"file": filename, "ok": not errors, "findings": [finding(each) for each in findings]}
+            {
+                "file": filename,
+                "ok": not errors,
+                "findings": [finding(diagnostic) for diagnostic in findings],
+            }
         )
     elif findings:
         output.line(render_all(findings, text=text, filename=filename))
@@ -100,14 +104,17 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
 
 
 def _document(plan: Plan, diverged: Sequence[DivergedBranch]) -> dict[str, object]:
-    return {**plan_document(plan), "diverged": [asdict(each) for each in diverged]}
+    return {
+        **plan_document(plan),
+        "diverged": [asdict(diverged_branch) for diverged_branch in diverged],
+    }
 
 
 def _note_diverged(diverged: Sequence[DivergedBranch]) -> None:
-    for each in diverged:
+    for diverged_branch in diverged:
         output.note(
-            f"branch {each.branch} stays on the old schema and can no longer be merged: "
-            f"{each.words}"
+            f"branch {diverged_branch.branch} stays on the old schema and can no longer be merged: "
+            f"{diverged_branch.words}"
         )
 
 
@@ -142,13 +149,13 @@ def schema_for(graph: str | None, schema: tuple[str, str] | None) -> Catalog:
 def lint_file(filename: str, text: str, accepted: Catalog, *, as_json: bool) -> bool:
     """Print every finding; False if one of them is an error."""
     report = lint_queries(text, catalog=accepted)
-    errors = [each for each in report.findings if each.severity is Severity.ERROR]
+    errors = [diagnostic for diagnostic in report.findings if diagnostic.severity is Severity.ERROR]
     if as_json:
         output.json_object(
             {
                 "file": filename,
                 "ok": not errors,
-                "findings": [finding(each) for each in report.findings],
+                "findings": [finding(diagnostic) for diagnostic in report.findings],
                 "queries": [
                     asdict(query.descriptor)
                     for query in report.queries

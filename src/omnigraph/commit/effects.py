@@ -116,8 +116,12 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
     if sidecar.state is SidecarState.STAGING:
         return None
     if sidecar.kind.is_maintenance:
-        found = {table.table_key: maintenance_version(root, table) for table in sidecar.tables}
-        return {key: version for key, version in found.items() if version is not None} or None
+        maintenance_versions = {
+            table.table_key: maintenance_version(root, table) for table in sidecar.tables
+        }
+        return {
+            key: version for key, version in maintenance_versions.items() if version is not None
+        } or None
     versions: dict[str, int] = {}
     for table in sidecar.tables:
         exact = _exact_version(root, table, sidecar.operation_id)
@@ -162,7 +166,9 @@ def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | 
             below is not None and below.restores == table.pin
         )
         if stands_on_pin and not any(
-            each.is_foreign for each in records if each.version < record.version
+            older_record.is_foreign
+            for older_record in records
+            if older_record.version < record.version
         ):
             return record.version
     return None

@@ -113,21 +113,21 @@ class _Moves:
 
 
 def _arm(
-    objects: Objects, sidecar: Sidecar, staged: Sequence[StagedRewrite], clock: Clock
+    objects: Objects, sidecar: Sidecar, rewrites: Sequence[StagedRewrite], clock: Clock
 ) -> Sidecar:
     armed = replace(
         sidecar,
         state=SidecarState.ARMED,
         tables=tuple(
             PlannedTable(
-                table_key=each.table_key,
-                location=each.entry.location,
-                fork=each.entry.fork,
-                pin=each.entry.version,
-                expected=each.entry.pin,
-                files=each.files,
+                table_key=rewrite.table_key,
+                location=rewrite.entry.location,
+                fork=rewrite.entry.fork,
+                pin=rewrite.entry.version,
+                expected=rewrite.entry.pin,
+                files=rewrite.files,
             )
-            for each in staged
+            for rewrite in rewrites
         ),
         beat_at=clock.timestamp(),
     )
@@ -136,21 +136,23 @@ def _arm(
     return armed
 
 
-def _move(root: Root, staged: Sequence[StagedRewrite], tables_at_once: int) -> _Moves:
+def _move(root: Root, rewrites: Sequence[StagedRewrite], tables_at_once: int) -> _Moves:
     versions: dict[str, TableVersion] = {}
     errors: dict[str, OmnigraphError] = {}
-    with ThreadPoolExecutor(min(tables_at_once, len(staged))) as pool:
-        for each, made in zip(staged, pool.map(partial(_moved, root), staged), strict=True):
-            if isinstance(made, OmnigraphError):
-                errors[each.table_key] = made
-            elif made is not None:
-                versions[each.table_key] = TableVersion(
-                    table_key=each.table_key,
-                    version=made.version,
+    with ThreadPoolExecutor(min(tables_at_once, len(rewrites))) as pool:
+        for rewrite, result in zip(
+            rewrites, pool.map(partial(_moved, root), rewrites), strict=True
+        ):
+            if isinstance(result, OmnigraphError):
+                errors[rewrite.table_key] = result
+            elif result is not None:
+                versions[rewrite.table_key] = TableVersion(
+                    table_key=rewrite.table_key,
+                    version=result.version,
                     branch=None,
-                    row_count=each.entry.row_count,
-                    fork=each.entry.fork,
-                    made_at=made.made_at,
+                    row_count=rewrite.entry.row_count,
+                    fork=rewrite.entry.fork,
+                    made_at=result.made_at,
                 )
     return _Moves(versions=versions, errors=errors)
 

@@ -143,7 +143,7 @@ def survey_forks(objects: Objects) -> Survey:
             if log.ref is not None and log.ref.forked_from is None
         ),
     )
-    found = [
+    all_forks = [
         ListedFork(
             owner=locations[place],
             location=place,
@@ -153,7 +153,7 @@ def survey_forks(objects: Objects) -> Survey:
         for place, fork in forks
     ]
     needed = _needed_manifests(logs)
-    found += [
+    all_forks += [
         ListedFork(
             owner=names.MANIFEST,
             location=names.MANIFEST,
@@ -162,7 +162,7 @@ def survey_forks(objects: Objects) -> Survey:
         )
         for fork in manifests
     ]
-    return Survey(forks=tuple(found), failures=(*failures, *unread))
+    return Survey(forks=tuple(all_forks), failures=(*failures, *unread))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,25 +218,25 @@ def reconcile_forks(objects: Objects, *, also_foreign: bool = False) -> Reconcil
     if lines:
         raise_floors(objects, dict.fromkeys(lines, WHOLE_LINE))
         survey = survey_forks(objects)
-    dropped: list[ListedFork] = []
+    dropped_forks: list[ListedFork] = []
     failures: dict[ListedFork, str] = {}
     left = [listed for listed in survey.forks if listed.fate in unneeded]
     while left:
-        gone: list[ListedFork] = []
+        newly_dropped: list[ListedFork] = []
         for listed in left:
             failures.pop(listed, None)
             try:
-                gone += [listed] if _drop(objects, listed) else []
+                newly_dropped += [listed] if _drop(objects, listed) else []
             except (OmnigraphError, RuntimeError) as error:
                 failures[listed] = str(error).splitlines()[0]
-        if not gone:
+        if not newly_dropped:
             break
-        dropped += gone
-        left = [listed for listed in left if listed not in gone]
-    forget_lines(objects, [Line(each.location, each.fork) for each in dropped])
+        dropped_forks += newly_dropped
+        left = [listed for listed in left if listed not in newly_dropped]
+    forget_lines(objects, [Line(fork.location, fork.fork) for fork in dropped_forks])
     failed = tuple((listed.owner, reason) for listed, reason in failures.items())
     return ReconcileReport(
-        reclaimed=tuple(dropped),
+        reclaimed=tuple(dropped_forks),
         failures=(*survey.failures, *failed),
         foreign=_foreign(survey, unneeded),
     )
@@ -287,7 +287,7 @@ def _named(
     objects: Objects, logs: Mapping[str, BranchLog]
 ) -> tuple[frozenset[tuple[str, str]], tuple[tuple[str, str], ...]]:
     """The forks that branches, tags and holds name, and branches whose manifest is unreadable."""
-    found: set[tuple[str, str]] = set()
+    named_forks: set[tuple[str, str]] = set()
     states: list[ManifestState] = []
     unread: list[tuple[str, str]] = []
     for ref in (None, *(used for log in logs.values() if (used := _used(log)) is not None)):
@@ -299,18 +299,20 @@ def _named(
             # Not made yet: its creator looks at the parent after it is. What it wrote down counts.
             if ref is None or logs[ref.branch].living is not None:
                 unread.append((name, error.what))
-            found.update(_written_down(ref))
+            named_forks.update(_written_down(ref))
         except (OmnigraphError, RuntimeError) as error:
             unread.append((name, str(error).splitlines()[0]))
     graph = commit_graph(objects.root, *states)
     for state in states:
-        found.update(_named_by(state, graph))
+        named_forks.update(_named_by(state, graph))
     for tag in claimed_tags(objects):
         tagged = tag.snapshot().tables.values()
-        found.update((entry.location, entry.fork) for entry in tagged if entry.fork)
+        named_forks.update((entry.location, entry.fork) for entry in tagged if entry.fork)
     for hold in stored_holds(objects):
-        found.update((version.location, version.fork) for version in hold.versions if version.fork)
-    return frozenset(found), tuple(unread)
+        named_forks.update(
+            (version.location, version.fork) for version in hold.versions if version.fork
+        )
+    return frozenset(named_forks), tuple(unread)
 
 
 def _written_down(ref: BranchRef | None) -> Iterator[tuple[str, str]]:

@@ -170,9 +170,11 @@ def require_schema(state: ManifestState, expected: str | None) -> None:
     Raises:
         SchemaChangedError: the branch has another schema now.
     """
-    found = state.head.schema_hash
-    if expected is not None and found != expected:
-        raise errors.SchemaChangedError(state.branch or names.MAIN, expected=expected, found=found)
+    current_hash = state.head.schema_hash
+    if expected is not None and current_hash != expected:
+        raise errors.SchemaChangedError(
+            state.branch or names.MAIN, expected=expected, found=current_hash
+        )
 
 
 def _require_pins(state: ManifestState, decision: Decision) -> None:

@@ -194,24 +194,24 @@ def list_branches(objects: Objects, clock: Clock) -> Listing[BranchInfo]:
         DamagedGraphError: the manifest of a branch is missing, or damaged.
     """
     main, now = branch_state(objects, None), clock.now()
-    found = [_info(main, now)]
+    branch_infos = [_info(main, now)]
     for ref in living_branches(objects).values():
         if names.is_system_name(ref.branch):
             continue
         with suppress(NotFoundError):
             # Deleted concurrently. A manifest that is missing or damaged is an error.
-            found.append(_info(branch_state(objects, ref), now))
-    return BranchListing(found)
+            branch_infos.append(_info(branch_state(objects, ref), now))
+    return BranchListing(branch_infos)
 
 
 def abandoned_branches(objects: Objects, clock: Clock) -> tuple[tuple[BranchRef, BranchInfo], ...]:
     """The branches that have expired and were not written to since."""
-    found: list[tuple[BranchRef, BranchInfo]] = []
+    candidates: list[tuple[BranchRef, BranchInfo]] = []
     for ref in living_branches(objects).values():
         if ref.expires_at is not None:
             with suppress(NotFoundError):
-                found.append((ref, _info(branch_state(objects, ref), clock.now())))
-    return tuple((ref, info) for ref, info in found if info.abandoned)
+                candidates.append((ref, _info(branch_state(objects, ref), clock.now())))
+    return tuple((ref, info) for ref, info in candidates if info.abandoned)
 
 
 def delete_branch(objects: Objects, name: str, *, incarnation: str | None = None) -> None:
@@ -408,9 +408,9 @@ def _require_sound(objects: Objects, tag: Tag, source: Resolved) -> None:
 
 def _made_by_another(objects: Objects, wanted: Tag) -> Tag:
     """The tag of that name if it is ready and names the same commit; no other will do."""
-    held = read_tag(objects, wanted.tag)
-    if held is not None and held.commit_id == wanted.commit_id:
-        return held
+    existing_tag = read_tag(objects, wanted.tag)
+    if existing_tag is not None and existing_tag.commit_id == wanted.commit_id:
+        return existing_tag
     raise ConflictError(
         f"{objects.root} already has a tag {wanted.tag!r} or is creating one",
         next_step="Choose another name, or delete that tag first.",

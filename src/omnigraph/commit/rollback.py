@@ -42,7 +42,7 @@ def roll_back_pins(
 
     `left` names the tables by key and the pin they were left above.
     """
-    restored: list[TableVersion] = []
+    restored_versions: list[TableVersion] = []
     expected: dict[str, Pin] = {}
     state = read_manifest(root, branch=branch)
     snapshot = state.snapshot()
@@ -50,22 +50,22 @@ def roll_back_pins(
         entry = snapshot.tables.get(table_key)
         if entry is None or entry.fork != pin.fork:
             continue
-        made = _restore(root, entry, operation_id, is_ours)
-        if made is not None:
+        new_version = _restore(root, entry, operation_id, is_ours)
+        if new_version is not None:
             expected[table_key] = snapshot.tables[table_key].pin
-            restored.append(
+            restored_versions.append(
                 TableVersion(
                     table_key=table_key,
-                    version=made.version,
+                    version=new_version.version,
                     branch=state.branch,
                     row_count=entry.row_count,
                     fork=entry.fork,
-                    made_at=made.made_at,
+                    made_at=new_version.made_at,
                 )
             )
-    if not restored:
+    if not restored_versions:
         return None
-    return _publish(root, state, tuple(restored), expected, clock)
+    return _publish(root, state, tuple(restored_versions), expected, clock)
 
 
 def put_maintenance_back(
@@ -99,14 +99,14 @@ def _restore(
     try:
         require_no_foreign(root, entry, below=head + 1, point="recovery")
         reach("recovery.pre_restore")
-        made = restore_pin(root, entry, head=head, operation_id=operation_id)
+        new_version = restore_pin(root, entry, head=head, operation_id=operation_id)
         reach("recovery.post_restore")
-        if made is not None:
-            require_no_foreign(root, entry, below=made.version, point="recovery")
+        if new_version is not None:
+            require_no_foreign(root, entry, below=new_version.version, point="recovery")
     except errors.DriftNeedsRepairError:
         # Foreign rows stay visible at HEAD for `repair`; the operation itself is decided.
         return None
-    return made
+    return new_version
 
 
 def _publish(

@@ -53,10 +53,10 @@ def take_schema_lock(
     lock = SchemaLock(operation_id=operation_id, is_impatient=impatient)
     content = json.dumps(asdict(lock)).encode()
     if objects.put_if_absent(names.schema_lock(), content) is Put.EXISTED:
-        held = schema_change_under_way(objects, now=now)
-        if held is not None and held.operation_id != operation_id:
+        change = schema_change_under_way(objects, now=now)
+        if change is not None and change.operation_id != operation_id:
             raise ConflictError(
-                f"operation {held.operation_id} is already changing the schema of {objects.root}",
+                f"operation {change.operation_id} is already changing the schema of {objects.root}",
                 next_step="Run it again when that has ended; see `omnigraph status "
                 f"{objects.root}`.",
             )
@@ -66,16 +66,16 @@ def take_schema_lock(
 
 def free_schema_lock(objects: Objects, operation_id: str) -> None:
     """Release the lock, unless another process has it by now."""
-    held = _held(objects)
-    if held is not None and held.operation_id == operation_id:
+    lock = _held(objects)
+    if lock is not None and lock.operation_id == operation_id:
         objects.delete(names.schema_lock())
     reach("schema.post_unlock")
 
 
 def schema_change_under_way(objects: Objects, *, now: datetime) -> SchemaLock | None:
     """The running schema change, if any."""
-    held = _held(objects)
-    return held if held is not None and _is_working(objects, held.operation_id, now) else None
+    lock = _held(objects)
+    return lock if lock is not None and _is_working(objects, lock.operation_id, now) else None
 
 
 def _is_working(objects: Objects, operation_id: str, now: datetime) -> bool:

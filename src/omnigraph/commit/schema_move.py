@@ -48,7 +48,7 @@ class SchemaMove:
         return cls(
             before=fields["before"],
             after=fields["after"],
-            created=tuple(CreatedTable(**each) for each in fields["created"]),
+            created=tuple(CreatedTable(**table_fields) for table_fields in fields["created"]),
             renamed=tuple((old, new) for old, new in fields["renamed"]),
             dropped=tuple(fields["dropped"]),
         )
@@ -95,14 +95,14 @@ def rows_after(
     """The rows of a state with its tables moved, after what the schema change adds and hides."""
     branch = state.branch
     tables = take_snapshot(rows, branch=branch, manifest_version=state.version).tables
-    gone = {*(old for old, _ in move.renamed), *move.dropped}
-    come = {*(new for _, new in move.renamed), *(each.table_key for each in move.created)}
+    removed_keys = {*(old for old, _ in move.renamed), *move.dropped}
+    added_keys = {*(new for _, new in move.renamed), *(table.table_key for table in move.created)}
     hidden = [
         manifest_rows.Tombstone(table_key=key, version=tables[key].version, branch=branch)
-        for key in sorted(gone - come)
+        for key in sorted(removed_keys - added_keys)
     ]
     return [
-        *(row for row in rows if not _is_of(row, gone | come, branch)),
+        *(row for row in rows if not _is_of(row, removed_keys | added_keys, branch)),
         *hidden,
         *_created(move, branch, operation_id),
         *_renamed(state, tables, move, operation_id),

@@ -161,13 +161,13 @@ def wait_for_older(
         return False
     settle()
     _let_schema_change_pass(objects, own, clock)
-    asked = clock.now()
-    deadline = asked + timedelta(seconds=FRESH_SECONDS)
-    while asked < deadline and (ahead := _fresh_ones(objects, own, asked)):
-        listing = (clock.now() - asked).total_seconds()
+    asked_at = clock.now()
+    deadline = asked_at + timedelta(seconds=FRESH_SECONDS)
+    while asked_at < deadline and (ahead := _fresh_ones(objects, own, asked_at)):
+        listing = (clock.now() - asked_at).total_seconds()
         pause = max(_SHORTEST_PAUSE_SECONDS, _PAUSE_PER_LISTING * listing) * ahead
         clock.sleep(pause * (0.5 + clock.jitter()))
-        asked = clock.now()
+        asked_at = clock.now()
     return True
 
 

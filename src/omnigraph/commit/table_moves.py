@@ -56,23 +56,23 @@ def move_tables(
     """
 
     def move(change: StagedChange) -> TableVersion | Contended:
-        made = _Move(
+        new_version = _Move(
             root=root,
             change=change,
             branch=branch,
             expected=expected[change.table_key],
             operation_id=operation_id,
         ).run(head=heads[change.table_key])
-        if isinstance(made, Contended):
-            return made
-        checksums = record_change(root, change, made)
+        if isinstance(new_version, Contended):
+            return new_version
+        checksums = record_change(root, change, new_version)
         return TableVersion(
             table_key=change.table_key,
-            version=made.version,
+            version=new_version.version,
             branch=None if branch is None else branch.branch,
             row_count=change.row_count,
             fork=change.entry.fork,
-            made_at=made.made_at,
+            made_at=new_version.made_at,
             checksums=None if checksums is None else checksums.digest,
         )
 
@@ -81,12 +81,12 @@ def move_tables(
     else:
         with ThreadPoolExecutor(min(_TABLES_AT_ONCE, max(1, len(staged)))) as pool:
             versions = list(pool.map(move, staged))
-    moved: list[TableVersion] = []
+    moved_versions: list[TableVersion] = []
     for version in versions:
         if isinstance(version, Contended):
             return version
-        moved.append(version)
-    return tuple(moved)
+        moved_versions.append(version)
+    return tuple(moved_versions)
 
 
 def see_heads(root: Root, staged: Sequence[StagedChange]) -> Mapping[str, int]:
@@ -125,10 +125,10 @@ class _Move:
         if head != pin or cleans_by_itself(self.change.base):
             return self._run_after_healing()
         reach("mutation.pre_direct_commit")
-        made = self._commit(on_version=pin)
+        new_version = self._commit(on_version=pin)
         reach("mutation.post_direct_commit")
-        if made is not None and made.version == pin + 1:
-            return made
+        if new_version is not None and new_version.version == pin + 1:
+            return new_version
         return self._run_after_healing()
 
     def _run_after_healing(self) -> NewVersion | Contended:
@@ -141,10 +141,10 @@ class _Move:
         if stand is None:
             return contended
         reach("mutation.pre_table_commit")
-        made = self._commit(on_version=stand)
+        new_version = self._commit(on_version=stand)
         reach("mutation.post_table_commit")
-        if made is not None and made.version == stand + 1:
-            return made
+        if new_version is not None and new_version.version == stand + 1:
+            return new_version
         return contended
 
     def _commit(self, *, on_version: int) -> NewVersion | None:
@@ -178,5 +178,7 @@ def _without_cleanup(root: Root, entry: TableEntry, stand: int, operation_id: st
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=stand)
     if dataset is None or not cleans_by_itself(dataset):
         return stand
-    made = table_versions.switch_off_cleanup(root, entry, head=stand, operation_id=operation_id)
-    return None if made is None else made.version
+    new_version = table_versions.switch_off_cleanup(
+        root, entry, head=stand, operation_id=operation_id
+    )
+    return None if new_version is None else new_version.version

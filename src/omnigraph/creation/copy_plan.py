@@ -309,7 +309,7 @@ class Moment:
         versions: dict[Line, set[int]] = {}
         snapshots = (
             *(state.snapshot() for state in self.states),
-            *(t.snapshot() for t in self.tags),
+            *(tag.snapshot() for tag in self.tags),
         )
         for snapshot in snapshots:
             for entry in snapshot.tables.values():

@@ -103,9 +103,9 @@ class CopyRecord:
         return record
 
 
-def _damaged_record(number: int, found: str) -> DamagedGraphError:
+def _damaged_record(number: int, problem: str) -> DamagedGraphError:
     return DamagedGraphError(
-        f"{names.copy_record(number)}, the record of a backup, is damaged: {found:.200}",
+        f"{names.copy_record(number)}, the record of a backup, is damaged: {problem:.200}",
         next_step="Make a backup at another location.",
     )
 
@@ -271,12 +271,12 @@ class CopyReport(Displayed):
         ]
         if self.tags:
             facts.append(("tags", ", ".join(self.tags)))
-        told = "nothing: the target is up to date"
+        copied_text = "nothing: the target is up to date"
         if self.is_changed:
-            told = f"{copied}; {self.files_compared:,} compared with their checksums"
+            copied_text = f"{copied}; {self.files_compared:,} compared with their checksums"
         return Page(
-            summary=f"{self.kind.value} of {self.source} in {self.target}: copied {told}",
-            facts=[*facts, ("copied", told)],
+            summary=f"{self.kind.value} of {self.source} in {self.target}: copied {copied_text}",
+            facts=[*facts, ("copied", copied_text)],
         )
 
 
@@ -358,8 +358,8 @@ def require_apart(source: Root, target: Root) -> None:
     Raises:
         InvalidInputError: one lies in the other.
     """
-    one, other = _resolve(source), _resolve(target)
-    if one.startswith(other) or other.startswith(one):
+    source_path, target_path = _resolve(source), _resolve(target)
+    if source_path.startswith(target_path) or target_path.startswith(source_path):
         raise InvalidInputError(
             f"{target} and {source} must not contain one another",
             next_step="Use a location outside the graph.",
@@ -512,8 +512,8 @@ def _copy(source: StoredObjects, target: StoredObjects, plan: CopyPlan, path: st
     return _Copied(files=1, bytes=size, compared=int(path in plan.digests))
 
 
-def _damaged(source: StoredObjects, path: str, found: str) -> DamagedGraphError:
+def _damaged(source: StoredObjects, path: str, problem: str) -> DamagedGraphError:
     return DamagedGraphError(
-        f"{path} of {source.root} is damaged: {found}. The copy was not made visible",
+        f"{path} of {source.root} is damaged: {problem}. The copy was not made visible",
         next_step=f"Run `omnigraph check {source.root} --deep` to see what else is damaged.",
     )

@@ -127,10 +127,12 @@ def damaged(objects: Objects, survey: ManifestSurvey) -> DamagedGraphError:
         )
     else:
         newest = survey.damaged[0]
-        whole = "no version of it" if survey.whole is None else f"version {survey.whole.version}"
+        intact_version = (
+            "no version of it" if survey.whole is None else f"version {survey.whole.version}"
+        )
         what = (
             f"{names.MANIFEST} of {root} is damaged: version {newest.version} cannot be read "
-            f"({newest.reason}), {whole} is intact"
+            f"({newest.reason}), {intact_version} is intact"
         )
     return DamagedGraphError(
         what,
@@ -174,7 +176,7 @@ def rebuilding(
     Raises:
         ConflictError: another process does.
     """
-    mine = RebuildEntry(
+    own_entry = RebuildEntry(
         operation_id=operation_id,
         begun_at=clock.timestamp(),
         host=this_host(),
@@ -185,13 +187,13 @@ def rebuilding(
     number, last = _last(objects)
     if last is not None and _is_working(last, clock):
         raise _refused(objects, last)
-    if not _put(objects, number + 1, mine):
-        raise _refused(objects, _last(objects)[1] or mine)
+    if not _put(objects, number + 1, own_entry):
+        raise _refused(objects, _last(objects)[1] or own_entry)
     sync(objects.root)
     try:
         yield
     finally:
-        _put(objects, number + 2, replace(mine, ended=True))
+        _put(objects, number + 2, replace(own_entry, ended=True))
 
 
 def _last(objects: Objects) -> tuple[int, RebuildEntry | None]:

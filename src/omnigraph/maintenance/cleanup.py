@@ -348,7 +348,7 @@ class _Surrender:
         forks = [Line(place, fork) for fork in forks_of(self.root, place)]
         lines = [Line(place, None), *(line for line in forks if line not in self.foreign)]
         versions = {line: versions_of(self.root, line) for line in lines}
-        listed = {line: found for line, found in versions.items() if found}
+        listed = {line: line_versions for line, line_versions in versions.items() if line_versions}
         floors = {line: self.floor(line, versions) for line, versions in listed.items()}
         return _TablePlan(
             table_key=entry.table_key,
@@ -410,22 +410,24 @@ def _each_table(
 
 def _previewed(root: Root, protection: Protection, plan: _TablePlan) -> Removal:
     victims = plan.victims(protection).items()
-    return sum((preview_removal(root, line, gone) for line, gone in victims), start=Removal())
+    return sum(
+        (preview_removal(root, line, versions) for line, versions in victims), start=Removal()
+    )
 
 
 def _removed(objects: Objects, protection: Protection, plan: _TablePlan) -> Removal:
     root = objects.root
     if plan.is_gone(protection):
         return remove_table(objects, plan.location, versions=sum(map(len, plan.listed.values())))
-    removed = Removal()
-    for line, gone in plan.victims(protection).items():
-        removed += remove_versions(root, line, gone)
+    removal = Removal()
+    for line, versions in plan.victims(protection).items():
+        removal += remove_versions(root, line, versions)
         remove_checksums(root, line)
-        if plan.is_dropped(line, gone, protection):
+        if plan.is_dropped(line, versions, protection):
             assert line.fork is not None
             drop_fork(root, line.location, line.fork)
         reach("cleanup.post_delete")
-    return removed
+    return removal
 
 
 def _system_tables(objects: Objects) -> tuple[TableCleanupStats, ...]:

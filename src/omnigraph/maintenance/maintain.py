@@ -182,9 +182,9 @@ def _run(step: Step, run: Callable[[], _Found]) -> tuple[StepReport, bool]:
     """How a step ended, and whether the steps after it are not run."""
     began = time.monotonic()
     try:
-        found = run()
+        result = run()
     except errors.OmnigraphError as error:
-        found = _Found(
+        result = _Found(
             counts={},
             messages=(str(error),),
             outcome=StepOutcome.FAILED,
@@ -192,12 +192,12 @@ def _run(step: Step, run: Callable[[], _Found]) -> tuple[StepReport, bool]:
         )
     report = StepReport(
         step=step,
-        outcome=found.outcome,
+        outcome=result.outcome,
         seconds=time.monotonic() - began,
-        counts=found.counts,
-        messages=found.messages,
+        counts=result.counts,
+        messages=result.messages,
     )
-    return report, found.ends_run
+    return report, result.ends_run
 
 
 def _check(objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession | None) -> _Found:
@@ -206,14 +206,14 @@ def _check(objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession
     What the tasks of a cluster read is held meanwhile: a cleanup by another process may run.
     """
     state = read_manifest(objects.root)
-    held = (
+    hold = (
         nullcontext()
         if spark is None
         else Holding(objects=objects, clock=clock, actor=acting(None)).during(
             state.snapshot(), purpose="check"
         )
     )
-    with held:
+    with hold:
         report = check_graph(objects, catalog, state, spark=spark)
     elsewhere = findings_elsewhere(objects)
     findings = (*report.findings, *elsewhere)
@@ -242,27 +242,27 @@ def _abandoned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
     removed, messages = 0, []
     for ref, branch in abandoned:
         owner = f" of {branch.owner}" if branch.owner else ""
-        told = f"branch {branch.name!r}{owner} is abandoned: it expired at {branch.expires_at}"
+        message = f"branch {branch.name!r}{owner} is abandoned: it expired at {branch.expires_at}"
         if not policy.remove_abandoned_branches or ref.incarnation in writing:
-            messages.append(told)
+            messages.append(message)
             continue
         try:
             delete_branch(objects, branch.name, incarnation=ref.incarnation)
             removed += 1
-            messages.append(f"{told}; removed")
+            messages.append(f"{message}; removed")
         except (errors.ConflictError, errors.NotFoundError) as error:
-            messages.append(f"{told}; kept: {error.what}")
+            messages.append(f"{message}; kept: {error.what}")
     return _Found(
         counts={"abandoned": len(abandoned), "removed": removed}, messages=tuple(messages)
     )
 
 
 def _reconciled(objects: Objects) -> _Found:
-    done = reconcile_forks(objects)
+    report = reconcile_forks(objects)
     return _Found(
-        counts={"reclaimed": len(done.reclaimed), "failures": len(done.failures)},
-        messages=tuple(f"{owner}: {reason}" for owner, reason in done.failures),
-        outcome=StepOutcome.FAILED if done.failures else StepOutcome.DONE,
+        counts={"reclaimed": len(report.reclaimed), "failures": len(report.failures)},
+        messages=tuple(f"{owner}: {reason}" for owner, reason in report.failures),
+        outcome=StepOutcome.FAILED if report.failures else StepOutcome.DONE,
     )
 
 
@@ -281,7 +281,7 @@ def _optimized(objects: Objects, policy: Policy, workers: Workers, clock: Clock)
         },
         messages=(
             *(f"{key}: {reason.sentence}" for key, reason in skipped),
-            *(f"{each.table_key}.{each.column}: {each.reason}" for each in pending),
+            *(f"{index.table_key}.{index.column}: {index.reason}" for index in pending),
         ),
         outcome=StepOutcome.ATTENTION if drifted else StepOutcome.DONE,
     )

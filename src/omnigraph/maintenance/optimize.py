@@ -103,14 +103,14 @@ def wished_indexes(catalog: Catalog) -> Mapping[str, tuple[index_segments.IndexW
 def plan_all(
     objects: Objects,
     state: ManifestState,
-    wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
+    index_wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
     tables: Iterable[str],
 ) -> tuple[tuple[index_segments.IndexPlan, ...], dict[str, OmnigraphError]]:
     """What the indexes of these tables need in one state of the graph, and the failures."""
     published = state.snapshot().tables
     plans, failed = by_table(
         lambda entry: index_segments.plan_indexes(
-            objects.root, entry, wishes.get(entry.table_key, ())
+            objects.root, entry, index_wishes.get(entry.table_key, ())
         ),
         [published[key] for key in sorted(tables) if key in published],
     )
@@ -126,7 +126,7 @@ def untrainable(plans: Iterable[index_segments.IndexPlan]) -> tuple[PendingIndex
 
 def update_indexes(
     objects: Objects,
-    wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
+    index_wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
     tables: frozenset[str],
     workers: Workers,
     clock: Clock,
@@ -134,7 +134,7 @@ def update_indexes(
     schema_hash: str,
 ) -> Indexed:
     """Build what is missing or behind in these tables; no commit if nothing is."""
-    builds = _Builds(objects=objects, wishes=wishes, tables=tables, workers=workers)
+    builds = _Builds(objects=objects, wishes=index_wishes, tables=tables, workers=workers)
     committed = commit_write(
         objects,
         WriteRequest(
@@ -173,7 +173,7 @@ class _Builds:
     def prepare(self, state: ManifestState) -> Prepared:
         plans, self.errors = plan_all(self.objects, state, self.wishes, self.tables)
         self._raise_if_stale(state)
-        self.pending = {(each.table_key, each.column): each for each in untrainable(plans)}
+        self.pending = {(index.table_key, index.column): index for index in untrainable(plans)}
         tasks = [task for plan in plans for task in plan.tasks]
         missing = [task for task in tasks if _key(task) not in self.built]
         for task, segment in zip(missing, self.workers.index(missing), strict=True):
@@ -197,8 +197,8 @@ class _Builds:
             raise errors[0]
 
     def _segments(self, plan: index_segments.IndexPlan) -> list[index_segments.Segment]:
-        found = [self._segment(task) for task in plan.tasks]
-        return [segment for segment in found if segment is not None]
+        segments = [self._segment(task) for task in plan.tasks]
+        return [segment for segment in segments if segment is not None]
 
     def _segment(self, task: index_segments.IndexTask) -> index_segments.Segment | None:
         segment = self.built[_key(task)]
@@ -361,18 +361,18 @@ def optimize_graph(
     state = read_manifest(objects.root)
     contract = require_ready(objects, state, clock, verb=VERB)
     catalog, schema_hash = contract.catalog, contract.model_hash
-    wishes = wished_indexes(catalog)
+    index_wishes = wished_indexes(catalog)
     healthy = _healthy(objects, state, _without_blobs(catalog), clock)
     healthy, plans, unplanned = _plan(objects, healthy, options)
     held_up = frozenset(plan.entry.table_key for plan in plans if plan.is_held_up)
-    renewed = _index(objects, wishes, held_up, workers, clock, schema_hash=schema_hash)
+    renewed = _index(objects, index_wishes, held_up, workers, clock, schema_hash=schema_hash)
     if held_up:
         healthy = replace(healthy, state=read_manifest(objects.root))
         healthy, plans, unplanned = _plan(objects, healthy, options)
     compacted = _compact(objects, healthy.state, plans, workers, clock)
     indexed = _index(
         objects,
-        wishes,
+        index_wishes,
         frozenset(healthy.entries) - unplanned.keys(),
         workers,
         clock,
@@ -482,10 +482,10 @@ def _compact(
     productive = [plan for plan in plans if plan.tasks]
 
     def stage() -> Sequence[StagedRewrite]:
-        done, failed = _executed(productive, workers)
-        staged.update(done)
+        rewrites, failed = _executed(productive, workers)
+        staged.update(rewrites)
         errors.update(failed)
-        return tuple(done.values())
+        return tuple(rewrites.values())
 
     if not productive:
         return _Compacted(staged={}, result=NOTHING_DONE, errors={})
@@ -506,19 +506,19 @@ def _executed(
             failed[piece.entry.table_key] = result
         else:
             results[piece.entry.table_key].append(result)
-    done = {
+    rewrites = {
         plan.entry.table_key: StagedRewrite(
             entry=plan.entry, results=tuple(results[plan.entry.table_key])
         )
         for plan in plans
         if plan.entry.table_key not in failed
     }
-    return done, failed
+    return rewrites, failed
 
 
 def _index(
     objects: Objects,
-    wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
+    index_wishes: Mapping[str, tuple[index_segments.IndexWish, ...]],
     tables: frozenset[str],
     workers: Workers,
     clock: Clock,
@@ -528,25 +528,27 @@ def _index(
     """Bring indexes up to date; tables that need nothing stay out of the operation."""
     if not tables:
         return Indexed()
-    plans, failed = plan_all(objects, read_manifest(objects.root), wishes, tables)
+    plans, failed = plan_all(objects, read_manifest(objects.root), index_wishes, tables)
     behind = frozenset(plan.entry.table_key for plan in plans if not plan.is_idle)
     pending = untrainable(plans)
     if not behind:
         return Indexed(pending=pending, errors=failed)
-    indexed = update_indexes(objects, wishes, behind, workers, clock, schema_hash=schema_hash)
+    indexed = update_indexes(objects, index_wishes, behind, workers, clock, schema_hash=schema_hash)
     waiting = frozenset(plan.entry.table_key for plan in plans if plan.waiting)
     if waiting and waiting <= indexed.moved:
-        again = update_indexes(objects, wishes, waiting, workers, clock, schema_hash=schema_hash)
+        again = update_indexes(
+            objects, index_wishes, waiting, workers, clock, schema_hash=schema_hash
+        )
         indexed = replace(
             again,
             moved=indexed.moved | again.moved,
             pending=(
-                *(each for each in indexed.pending if each.table_key not in waiting),
+                *(index for index in indexed.pending if index.table_key not in waiting),
                 *again.pending,
             ),
             errors={**indexed.errors, **again.errors},
         )
-    elsewhere = tuple(each for each in pending if each.table_key not in behind)
+    elsewhere = tuple(index for index in pending if index.table_key not in behind)
     return replace(
         indexed, pending=(*indexed.pending, *elsewhere), errors={**failed, **indexed.errors}
     )
@@ -572,5 +574,5 @@ def _stats(
         fragments_added=staged.fragments_added if staged and got_through else 0,
         committed=got_through or is_renewed or table_key in indexed.moved,
         skipped=SkipReason.CONTENDED if lost else None,
-        pending_indexes=tuple(each for each in indexed.pending if each.table_key == table_key),
+        pending_indexes=tuple(index for index in indexed.pending if index.table_key == table_key),
     )

@@ -92,9 +92,9 @@ class Protection:
     def is_held(self, line: Line, version: int) -> bool:
         """Whether a reader holds a version."""
         return any(
-            held.line == line and held.first <= version <= held.last
+            held_versions.line == line and held_versions.first <= version <= held_versions.last
             for hold in self.holds
-            for held in hold.versions
+            for held_versions in hold.versions
         )
 
     def is_being_made(self, line: Line) -> bool:
@@ -123,7 +123,7 @@ def read_protection(objects: Objects) -> Protection | None:
     living = [entry for state in read.living for entry in state.snapshot().tables.values()]
     named = {(line_of(entry), entry.version) for entry in (*living, *read.taken)}
     for tag in tags:
-        named |= {(line_of(e), e.version) for e in tag.snapshot().tables.values()}
+        named |= {(line_of(entry), entry.version) for entry in tag.snapshot().tables.values()}
     named.update(_bases(objects, read.living))
     named.update(_pointed(sidecars, read.locations))
     tops: dict[Line, int] = {}
@@ -133,7 +133,7 @@ def read_protection(objects: Objects) -> Protection | None:
         named=frozenset(named),
         tops=tops,
         begun=_begun(sidecars, read.locations),
-        claimed=frozenset((each.operation_id, each.incarnation) for each in sidecars),
+        claimed=frozenset((sidecar.operation_id, sidecar.incarnation) for sidecar in sidecars),
         holds=holds,
     )
 
@@ -182,8 +182,8 @@ def _taken_over(
 
 
 def _sidecars(objects: Objects) -> tuple[Sidecar, ...]:
-    found = (read_sidecar(objects, path) for path in pending_sidecars(objects))
-    return tuple(sidecar for sidecar in found if sidecar is not None)
+    sidecars = (read_sidecar(objects, path) for path in pending_sidecars(objects))
+    return tuple(sidecar for sidecar in sidecars if sidecar is not None)
 
 
 def _begun(
@@ -214,8 +214,8 @@ def _bases(objects: Objects, states: Sequence[ManifestState]) -> Iterator[tuple[
         return
     graph = commit_graph(objects.root, *states)
     locations = locations_of(row for state in states for row in state.rows)
-    for one, other in _pairs(states):
-        base = graph.base(one.head.commit_id, other.head.commit_id)
+    for state, other_state in _pairs(states):
+        base = graph.base(state.head.commit_id, other_state.head.commit_id)
         if base is not None:
             yield from _left_by(graph, base.commit_id, locations)
 
@@ -240,12 +240,12 @@ def registered_tables(objects: Objects) -> tuple[TableEntry, ...]:
     Tables that main does not see are called by their key and their path.
     """
     states = list(_states(objects))
-    found = {entry.location: entry for entry in states[0].snapshot().tables.values()}
+    entries_by_location = {entry.location: entry for entry in states[0].snapshot().tables.values()}
     for state in states:
         for key, locations in locations_of(state.rows).items():
             for location in locations:
-                found.setdefault(location, _unseen(key, location))
-    return tuple(found.values())
+                entries_by_location.setdefault(location, _unseen(key, location))
+    return tuple(entries_by_location.values())
 
 
 def remove_table(objects: Objects, location: str, *, versions: int) -> Removal:
@@ -294,21 +294,21 @@ class Leftovers:
 
 def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
     """Data of dead writers; listed before the sidecars, so that no active writer is among them."""
-    found = [*_staged(objects), *_torn_forks(objects), *_unregistered_tables(objects)]
+    candidates = [*_staged(objects), *_torn_forks(objects), *_unregistered_tables(objects)]
     working = set(pending_operations(objects))
-    dead = {
+    dead_files = {
         path: size
-        for owner, path, size in found
+        for owner, path, size in candidates
         if owner not in working and _is_over(owner, now=clock.now(), grace=_GRACE)
     }
-    return Leftovers(paths=tuple(sorted(dead)), bytes=sum(dead.values()))
+    return Leftovers(paths=tuple(sorted(dead_files)), bytes=sum(dead_files.values()))
 
 
 def remove_leftovers(objects: Objects, clock: Clock) -> Leftovers:
-    found = find_leftovers(objects, clock)
-    for path in found.paths:
+    leftovers = find_leftovers(objects, clock)
+    for path in leftovers.paths:
         objects.delete(path)
-    return found
+    return leftovers
 
 
 def abandon_stale_creations(objects: Objects, clock: Clock) -> tuple[str, ...]:
@@ -371,13 +371,13 @@ def _torn_forks(objects: Objects) -> Iterator[_Found]:
 
 def _unregistered_tables(objects: Objects) -> Iterator[_Found]:
     """Tables of schema changes that were undone, or made on a branch that is gone."""
-    made = {
+    owners = {
         location: owner
         for directory in names.TABLE_DIRS
         for location in objects.folders(directory)
         if (owner := names.table_maker(location)) is not None
     }
-    if not made:
+    if not owners:
         return
     # Asked before the manifests are read: who publishes a table in between is among them.
     working = set(pending_operations(objects))
@@ -387,9 +387,9 @@ def _unregistered_tables(objects: Objects) -> Iterator[_Found]:
     for log in branch_logs(objects).values():
         origin = None if log.ref is None else log.ref.forked_from
         known |= {location for _, location, *_ in (origin and origin.tables) or ()}
-    for location in (each for each in made.keys() - known if made[each] not in working):
+    for location in (place for place in owners.keys() - known if owners[place] not in working):
         for path, size in objects.sizes(location).items():
-            yield made[location], path, size
+            yield owners[location], path, size
 
 
 def _unlisted(objects: Objects, location: str, listed: set[str]) -> Iterator[_Found]:

@@ -240,17 +240,18 @@ class _Repairing:
 
     def look(self, state: ManifestState) -> tuple[TableRepair, ...]:
         entries = state.snapshot().tables.values()
-        own = [entry for entry in entries if belongs_to(entry, state.ref)]
+        own_entries = [entry for entry in entries if belongs_to(entry, state.ref)]
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-            found = list(pool.map(partial(table_drift, self._objects.root), own))
+            drifts = list(pool.map(partial(table_drift, self._objects.root), own_entries))
         # Asked afterwards: an operation that is not pending now had been decided when we looked, or
         # the published version has moved and this look is not used.
         pending = frozenset(pending_operations(self._objects))
-        looked = [
-            self._decided(entry, drift, pending) for entry, drift in zip(own, found, strict=True)
+        own_repairs = [
+            self._decided(entry, drift, pending)
+            for entry, drift in zip(own_entries, drifts, strict=True)
         ]
-        inherited = [_inherited(entry) for entry in entries if entry not in own]
-        return tuple(sorted([*looked, *inherited], key=lambda table: table.table_key))
+        inherited = [_inherited(entry) for entry in entries if entry not in own_entries]
+        return tuple(sorted([*own_repairs, *inherited], key=lambda table: table.table_key))
 
     def _decided(
         self, entry: TableEntry, drift: TableDrift, pending: frozenset[str]

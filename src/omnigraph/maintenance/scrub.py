@@ -171,7 +171,9 @@ def _record(objects: Objects, clock: Clock) -> int:
             record_version(objects.root, replace(entry, checksums=None), entry.version)
     recorded = 0
     for state in states:
-        tables = [e for e in state.snapshot().tables.values() if _identity(e) in lacking]
+        tables = [
+            entry for entry in state.snapshot().tables.values() if _identity(entry) in lacking
+        ]
         if tables:
             recorded += len(tables)
             _publish(objects, state, lacking, clock)

@@ -44,8 +44,12 @@ ROWS_PER_PART: Final = {
 
 _FILES_PER_TASK: Final = 16
 _TYPED: Final[dict[str, type[errors.OmnigraphError]]] = {
-    each.__name__: each
-    for each in (errors.DamagedGraphError, errors.IndexPendingError, errors.StorageUnavailableError)
+    error_type.__name__: error_type
+    for error_type in (
+        errors.DamagedGraphError,
+        errors.IndexPendingError,
+        errors.StorageUnavailableError,
+    )
 }
 _Piece = TypeVar("_Piece")
 _Parts = tuple[segments.IndexTask, ...]
@@ -76,7 +80,7 @@ def run_compactions(
 ) -> list[str | errors.OmnigraphError]:
     """Rewrite the files of every piece; the text of each result, or why there is none."""
     # A task describes each of its fragments, and every task receives the work of all.
-    packed = [(each.entry, zlib.compress(each.task.encode())) for each in pieces]
+    packed = [(piece.entry, zlib.compress(piece.task.encode())) for piece in pieces]
 
     def compact(piece: tuple[TableEntry, bytes]) -> bytes:
         entry, task = piece
@@ -118,11 +122,11 @@ def _merged(
     built: Sequence[Sequence[segments.Segment | errors.OmnigraphError]],
 ) -> list[segments.Segment | errors.OmnigraphError]:
     """One segment of the parts of each task; the first error of a part is the error of its task."""
-    found: list[segments.Segment | errors.OmnigraphError] = []
+    results: list[segments.Segment | errors.OmnigraphError] = []
     to_merge: dict[int, tuple[TableEntry, bytes]] = {}
     for number, (task, parts) in enumerate(zip(tasks, built, strict=True)):
         failed = [part for part in parts if isinstance(part, errors.OmnigraphError)]
-        found.append(failed[0] if failed else parts[0])
+        results.append(failed[0] if failed else parts[0])
         if not failed and len(parts) > 1:
             to_merge[number] = (task.entry, pickle.dumps(list(parts)))
 
@@ -132,8 +136,8 @@ def _merged(
 
     merged = _segments(_answers(spark, list(to_merge.values()), merge))
     for number, segment in zip(to_merge, merged, strict=True):
-        found[number] = segment
-    return found
+        results[number] = segment
+    return results
 
 
 def _parts(root: Root, task: segments.IndexTask) -> _Parts:

@@ -68,14 +68,14 @@ def by_table(
 ) -> tuple[dict[str, Done], dict[str, OmnigraphError]]:
     """The same for every table, several at a time: what came of it, and what went wrong."""
     tables = list(entries)
-    done: dict[str, Done] = {}
+    results: dict[str, Done] = {}
     failed: dict[str, OmnigraphError] = {}
     for entry, result in zip(tables, _each(do, tables, maintenance_concurrency()), strict=True):
         if isinstance(result, OmnigraphError):
             failed[entry.table_key] = result
         else:
-            done[entry.table_key] = result
-    return done, failed
+            results[entry.table_key] = result
+    return results, failed
 
 
 def on_spark(spark: SparkSession, root: Root) -> Workers:

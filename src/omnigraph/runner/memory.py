@@ -37,9 +37,9 @@ _UNITS: Final = {
 
 def bytes_in(text: str) -> int | None:
     """The number of bytes that a text such as `2GB` or `512 MiB` names, None if it names none."""
-    found = _SIZE.fullmatch(text.strip())
-    factor = _UNITS.get(found["unit"].lower()) if found else None
-    return int(float(found["number"]) * factor) if found and factor else None
+    size_match = _SIZE.fullmatch(text.strip())
+    factor = _UNITS.get(size_match["unit"].lower()) if size_match else None
+    return int(float(size_match["number"]) * factor) if size_match and factor else None
 
 
 @functools.cache
@@ -60,13 +60,13 @@ def half_of_this_machine() -> int:
 
 def rows_bytes_max(*, copies: int = 1) -> int:
     """How many bytes of rows may be held at once, if so many copies of them are made."""
-    asked = os.environ.get(ROWS_VARIABLE)
-    if not asked:
+    setting = os.environ.get(ROWS_VARIABLE)
+    if not setting:
         return half_of_this_machine() // copies
-    size = bytes_in(asked)
+    size = bytes_in(setting)
     if not size:
         raise InvalidInputError(
-            f"{ROWS_VARIABLE} is {asked!r:.80}, expected bytes, or a text such as 2GB",
+            f"{ROWS_VARIABLE} is {setting!r:.80}, expected bytes, or a text such as 2GB",
             next_step="Set it to a size, or unset it.",
         )
     return size

@@ -80,7 +80,7 @@ def chosen_keys(table_keys: Iterable[str], types: Sequence[str] | None) -> tuple
     keys = tuple(table_keys)
     if types is None:
         return keys
-    return tuple(dict.fromkeys(key for each in types for key in _keys_of(each, keys)))
+    return tuple(dict.fromkeys(key for name in types for key in _keys_of(name, keys)))
 
 
 def columns_by_key(
@@ -88,18 +88,18 @@ def columns_by_key(
 ) -> Mapping[str, Sequence[str]]:
     """The columns a caller chose per type, by table key; types left out keep all of theirs."""
     keys = tuple(table_keys)
-    return {key: chosen for each, chosen in (columns or {}).items() for key in _keys_of(each, keys)}
+    return {key: chosen for name, chosen in (columns or {}).items() for key in _keys_of(name, keys)}
 
 
 def _keys_of(wanted: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-    found = tuple(key for key in keys if wanted in (key, _type_name(key)))
-    if not found:
+    matching_keys = tuple(key for key in keys if wanted in (key, _type_name(key)))
+    if not matching_keys:
         hint = did_you_mean(str(wanted), map(_type_name, keys))
         raise errors.InvalidInputError(
             f"there is no type {wanted!r:.80} to create a view of" + (f" ({hint})" if hint else ""),
             next_step=f"The types are {', '.join(keys)}.",
         )
-    return found
+    return matching_keys
 
 
 def _type_name(table_key: str) -> str:
@@ -276,8 +276,8 @@ class SparkTables:
 
 
 _CARRIED: Final[dict[str, type[errors.NothingWrittenError]]] = {
-    each.__name__: each
-    for each in (
+    error_type.__name__: error_type
+    for error_type in (
         errors.DamagedGraphError,
         errors.InvalidInputError,
         errors.NotFoundError,

@@ -133,19 +133,19 @@ def spark_for_a_while(
                 os.environ[name] = value
 
 
-def given_spark(given: object | None) -> AbstractContextManager[SparkSession]:
+def given_spark(spark: object | None) -> AbstractContextManager[SparkSession]:
     """The Spark that a caller gave: a session, a `SparkTarget`, or None for any.
 
     Raises:
         InvalidInputError: it is neither.
         SparkUnavailableError: as for `spark_session`.
     """
-    if isinstance(given, SparkTarget):
-        return spark_for_a_while(target=given)
-    return spark_for_a_while(None if given is None else require_session(given))
+    if isinstance(spark, SparkTarget):
+        return spark_for_a_while(target=spark)
+    return spark_for_a_while(None if spark is None else require_session(spark))
 
 
-def require_session(given: object) -> SparkSession:
+def require_session(session: object) -> SparkSession:
     """A session that a caller passed, of classic Spark or of Spark Connect.
 
     Raises:
@@ -153,11 +153,11 @@ def require_session(given: object) -> SparkSession:
         SparkUnavailableError: Spark is not installed, so nothing can be one.
     """
     require_installed("pyspark")
-    if not (hasattr(given, "range") and hasattr(given, "interruptAll")):
+    if not (hasattr(session, "range") and hasattr(session, "interruptAll")):
         raise InvalidInputError(
-            f"spark is {type(given).__name__}, expected a SparkSession or a SparkTarget"
+            f"spark is {type(session).__name__}, expected a SparkSession or a SparkTarget"
         )
-    return cast("SparkSession", given)
+    return cast("SparkSession", session)
 
 
 def is_installed(*packages: str) -> bool:

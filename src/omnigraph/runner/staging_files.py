@@ -35,7 +35,9 @@ def refused_of(root: Root, operation_id: str, split: int) -> pa.Table | None:
 
 def put_places(root: Root, operation_id: str, split: int, places: Mapping[str, np.ndarray]) -> None:
     """Store, per table, the position of each staged row, as well-compressible differences."""
-    steps = {key: np.diff(each, prepend=np.uint32(0)).tobytes() for key, each in places.items()}
+    steps = {
+        key: np.diff(positions, prepend=np.uint32(0)).tobytes() for key, positions in places.items()
+    }
     plain = msgspec.msgpack.encode(steps)
     content = len(plain).to_bytes(8, "little") + pa.compress(plain, codec="zstd", asbytes=True)
     StoredObjects(root).replace(_path(operation_id, "places", split), content)
@@ -47,8 +49,8 @@ def places_of(root: Root, operation_id: str, split: int) -> Mapping[str, np.ndar
     size = int.from_bytes(content[:8], "little")
     steps = msgspec.msgpack.decode(pa.decompress(content[8:], size, codec="zstd", asbytes=True))
     return {
-        key: np.cumsum(np.frombuffer(each, np.uint32), dtype=np.uint32)
-        for key, each in steps.items()
+        key: np.cumsum(np.frombuffer(differences, np.uint32), dtype=np.uint32)
+        for key, differences in steps.items()
     }
 
 

@@ -75,7 +75,10 @@ def carried_type(stored: pa.DataType) -> pa.DataType:
 def carried_schema(stored: pa.Schema) -> pa.Schema:
     """The schema in which rows of a table are transferred; names, order and "not null" are kept."""
     return pa.schema(
-        [pa.field(each.name, carried_type(each.type), nullable=each.nullable) for each in stored]
+        [
+            pa.field(field.name, carried_type(field.type), nullable=field.nullable)
+            for field in stored
+        ]
     )
 
 
@@ -93,8 +96,8 @@ def spark_schema(stored: pa.Schema) -> spark_types.StructType:
     """The Spark schema of rows of a table, or of some of its columns."""
     return spark_types.StructType(
         [
-            spark_types.StructField(each.name, spark_type(each.type), nullable=each.nullable)
-            for each in carried_schema(stored)
+            spark_types.StructField(field.name, spark_type(field.type), nullable=field.nullable)
+            for field in carried_schema(stored)
         ]
     )
 
@@ -102,8 +105,8 @@ def spark_schema(stored: pa.Schema) -> spark_types.StructType:
 def spark_ddl(stored: pa.Schema) -> str:
     """The Spark schema as the column list of a CREATE TABLE statement."""
     return ", ".join(
-        f"`{each.name}` {each.dataType.simpleString()}{'' if each.nullable else ' NOT NULL'}"
-        for each in spark_schema(stored)
+        f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+        for field in spark_schema(stored)
     )
 
 
@@ -134,10 +137,10 @@ def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.nulls(len(column), kind) if column.null_count == len(column) else column
     if pat.is_struct(kind):
         parts = [
-            _stored(part, kind.field(each.name).type)
-            for part, each in zip(column.flatten(), column.type, strict=True)
+            _stored(part, kind.field(field.name).type)
+            for part, field in zip(column.flatten(), column.type, strict=True)
         ]
-        names = [each.name for each in column.type]
+        names = [field.name for field in column.type]
         return pa.StructArray.from_arrays(parts, names=names, mask=column.is_null())
     items = _stored(column.values, kind.value_type)
     return pa.ListArray.from_arrays(column.offsets, items, mask=column.is_null())
@@ -145,5 +148,5 @@ def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _holds_vectors(kind: pa.DataType) -> bool:
     if pat.is_struct(kind):
-        return any(_holds_vectors(each.type) for each in kind)
+        return any(_holds_vectors(field.type) for field in kind)
     return pat.is_fixed_size_list(kind) or (pat.is_list(kind) and _holds_vectors(kind.value_type))

@@ -223,12 +223,12 @@ class ManifestFacts:
     """The boot of the machine that put it without a sync of what it names; None if synced."""
 
     def metadata(self) -> dict[str, str]:
-        found = {names.STAMP_KEY: str(self.stamp)}
+        entries = {names.STAMP_KEY: str(self.stamp)}
         if self.durability is not Durability.COMMIT:
-            found[names.DURABILITY_KEY] = self.durability.value
+            entries[names.DURABILITY_KEY] = self.durability.value
         if self.unsynced_boot is not None:
-            found[names.UNSYNCED_KEY] = self.unsynced_boot
-        return found
+            entries[names.UNSYNCED_KEY] = self.unsynced_boot
+        return entries
 
 
 def encode(rows: Iterable[ManifestRow], facts: ManifestFacts) -> pa.Table:

@@ -163,11 +163,11 @@ def fold_tables(
 
 def locations_of(rows: Iterable[ManifestRow]) -> Mapping[str, tuple[str, ...]]:
     """Every path that a table of a key has or had, by key."""
-    found: dict[str, list[str]] = {}
+    paths_by_key: dict[str, list[str]] = {}
     for row in rows:
         if isinstance(row, Table):
-            found.setdefault(row.table_key, []).append(row.location)
-    return {key: tuple(paths) for key, paths in found.items()}
+            paths_by_key.setdefault(row.table_key, []).append(row.location)
+    return {key: tuple(paths) for key, paths in paths_by_key.items()}
 
 
 def _visible(

@@ -357,35 +357,35 @@ def _plan_of_version(
     )
 
 
-def _plan_of_rest(objects: Objects, whole: ManifestState, clock: Clock) -> RebuildPlan:
+def _plan_of_rest(objects: Objects, state: ManifestState, clock: Clock) -> RebuildPlan:
     """Finish what a rebuild that died after its commit left, and set damaged older versions aside.
 
     Raises:
         ConflictError: nothing is left to do.
     """
-    below = damaged_below(objects, whole.version)
-    commit = _unrecorded(objects, whole)
+    below = damaged_below(objects, state.version)
+    commit = _unrecorded(objects, state)
     if commit is None and not below:
         raise errors.ConflictError(
             f"{names.MANIFEST} of {objects.root} is intact: nothing to rebuild",
             next_step=f"Run `omnigraph check {objects.root}` to look for other damage.",
         )
-    survey = ManifestSurvey(whole=whole, damaged=below, salvaged=None)
+    survey = ManifestSurvey(whole=state, damaged=below, salvaged=None)
     remains = read_remains(objects)
-    known = {row.commit_id for row in whole.rows if isinstance(row, manifest_rows.GraphCommit)}
+    known = {row.commit_id for row in state.rows if isinstance(row, manifest_rows.GraphCommit)}
     return RebuildPlan(
         operation_id=clock.new_id() if commit is None else commit.operation_id,
         preview=replace(
             _preview(objects, survey, remains, known),
-            manifest_version=whole.version,
-            tables=tuple(_shown(objects, whole.snapshot(), None, whole.known_rows, remains)),
+            manifest_version=state.version,
+            tables=tuple(_shown(objects, state.snapshot(), None, state.known_rows, remains)),
             was_published=True,
         ),
-        rows=whole.rows,
+        rows=state.rows,
         commit=commit,
-        facts=whole.facts,
-        base=whole,
-        newest=whole.version,
+        facts=state.facts,
+        base=state,
+        newest=state.version,
         publishes=False,
         commits=(),
         sidecars=_sidecars(objects, remains),
@@ -424,7 +424,7 @@ def _rows_after(
             yield _row_at(objects, row, entries[row.table_key], moved[row.table_key])
         elif row != head:
             yield row
-    folded = (head.folded_operation, *(made.operation_id for made in commits))
+    folded = (head.folded_operation, *(other_commit.operation_id for other_commit in commits))
     yield replace(
         head,
         sequence=head.sequence + 1,

@@ -312,7 +312,9 @@ def _places(
     left = {place: schema for place, schema in schemas.items() if place not in places.values()}
     for key, entity in declared.items():
         kind = names.table_location(key).partition("/")[0]
-        others = [p for p in left if p.startswith(f"{kind}/") and _fits(left[p], entity)]
+        others = [
+            place for place in left if place.startswith(f"{kind}/") and _fits(left[place], entity)
+        ]
         if key not in places and len(others) == 1:
             places[key] = others[0]
     return places
@@ -321,8 +323,10 @@ def _places(
 def _named_after(table_key: str, schemas: Mapping[str, pa.Schema]) -> list[str]:
     """The paths at which tables of a key are made, the one of the latest schema change first."""
     first = names.table_location(table_key)
-    made = sorted((place for place in schemas if place.startswith(f"{first}-")), reverse=True)
-    return [*made, *([first] if first in schemas else [])]
+    later_places = sorted(
+        (place for place in schemas if place.startswith(f"{first}-")), reverse=True
+    )
+    return [*later_places, *([first] if first in schemas else [])]
 
 
 def _fits(columns: pa.Schema | None, entity: NodeType | EdgeType) -> bool:

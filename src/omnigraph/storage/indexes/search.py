@@ -89,13 +89,11 @@ def text_hits(
         index = _index_of(dataset, question.column, _TEXT_KIND)
         if index is None or not segments.is_built_for_tokens(index.details):
             return None
-        known = {each for segment in index.segments for each in segment.fragment_ids}
-        unseen = [
-            get_fragment
-            for get_fragment in dataset.get_fragments()
-            if get_fragment.fragment_id not in known
+        known = {fragment_id for segment in index.segments for fragment_id in segment.fragment_ids}
+        unseen_fragments = [
+            fragment for fragment in dataset.get_fragments() if fragment.fragment_id not in known
         ]
-        unseen_rows = sum(int(each.metadata.num_rows) for each in unseen)
+        unseen_rows = sum(int(fragment.metadata.num_rows) for fragment in unseen_fragments)
         if unseen_rows > most:
             return None
         rows = _found(dataset, question, most)
@@ -103,7 +101,7 @@ def text_hits(
             return None
         return TextHits(
             rows=rows,
-            unseen=tuple(each.fragment_id for each in unseen),
+            unseen=tuple(fragment.fragment_id for fragment in unseen_fragments),
             unseen_rows=unseen_rows,
         )
 
@@ -161,12 +159,12 @@ def rows_of_fragments(
     dataset = cached_dataset(root, entry)
     wanted = set(fragments)
     with translated(root, f"read {entry.table_key}"):
-        chosen = [
-            get_fragment
-            for get_fragment in dataset.get_fragments()
-            if get_fragment.fragment_id in wanted
+        chosen_fragments = [
+            fragment for fragment in dataset.get_fragments() if fragment.fragment_id in wanted
         ]
-        scanner = dataset.scanner(columns=list(columns), fragments=chosen, with_row_id=True)
+        scanner = dataset.scanner(
+            columns=list(columns), fragments=chosen_fragments, with_row_id=True
+        )
         yield from scanner.to_batches()
 
 
@@ -199,8 +197,8 @@ def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table
         if index is None or str(index.details.get("metric_type", "")).lower() != question.metric:
             return None
         probes = _probes(dataset, question, entry.row_count)
-        found = _neighbours(dataset, question, probes, columns=(ID_COLUMN, question.column))
-        return found if len(found) >= question.count else None
+        neighbours = _neighbours(dataset, question, probes, columns=(ID_COLUMN, question.column))
+        return neighbours if len(neighbours) >= question.count else None
 
 
 def _probes(dataset: LanceDataset, question: VectorQuestion, rows: int) -> int:
@@ -212,10 +210,10 @@ def _probes(dataset: LanceDataset, question: VectorQuestion, rows: int) -> int:
     wide = replace(question, count=max(question.count, _COMPARED_MIN))
     probes, before = max(1, partitions // _FIRST_SHARE), set[int]()
     while probes < partitions:
-        found = set(_neighbours(dataset, wide, probes, most=probes).column(ROW_ID).to_pylist())
-        if before and len(found - before) <= len(found) // _CHANGED_SHARE:
+        row_ids = set(_neighbours(dataset, wide, probes, most=probes).column(ROW_ID).to_pylist())
+        if before and len(row_ids - before) <= len(row_ids) // _CHANGED_SHARE:
             return probes
-        before, probes = found, probes * 2
+        before, probes = row_ids, probes * 2
     return segments.PARTITIONS_MAX
 
 
@@ -274,9 +272,9 @@ def _unfound(dataset: LanceDataset, column: str, rows: int) -> int:
     for batch in scanner.to_batches():
         first = -offset % step
         offset += batch.num_rows
-        some = batch.take(pa.array(np.arange(first, batch.num_rows, step)))
-        for start in range(0, some.num_rows, _VALUES_AT_ONCE):
-            missing += _missing(dataset, column, some.slice(start, _VALUES_AT_ONCE))
+        sample = batch.take(pa.array(np.arange(first, batch.num_rows, step)))
+        for start in range(0, sample.num_rows, _VALUES_AT_ONCE):
+            missing += _missing(dataset, column, sample.slice(start, _VALUES_AT_ONCE))
     return missing
 
 

@@ -89,7 +89,7 @@ def are_trusted(words: Iterable[str]) -> bool:
 def first_doubtful(texts: pa.Array | pa.ChunkedArray) -> str | None:
     """A text in which Lance could miss a trusted token; None if there is none."""
     suspects = texts.filter(pc.match_substring_regex(texts, f"[{_DOUBTED}]"))
-    return next((each for each in suspects.to_pylist() if _is_doubtful(each)), None)
+    return next((text for text in suspects.to_pylist() if _is_doubtful(text)), None)
 
 
 def _is_doubtful(text: str) -> bool:
@@ -165,13 +165,13 @@ class IndexPlan:
         return not self.tasks and not self.unwanted
 
 
-def plan_indexes(root: Root, entry: TableEntry, wishes: Iterable[IndexWish]) -> IndexPlan:
+def plan_indexes(root: Root, entry: TableEntry, index_wishes: Iterable[IndexWish]) -> IndexPlan:
     """The tasks that bring every wished index up to date at the pin; an empty table needs none."""
     if entry.row_count == 0:
         return IndexPlan(entry=entry)
     dataset = open_pinned(root, entry)
     damaged = damaged_indexes(root, entry)
-    wishes = tuple(wishes)
+    index_wishes = tuple(index_wishes)
     tasks: list[IndexTask] = []
     untrainable: list[IndexWish] = []
     with translated(root, f"look at the indexes of {entry.table_key}"):
@@ -179,14 +179,14 @@ def plan_indexes(root: Root, entry: TableEntry, wishes: Iterable[IndexWish]) -> 
         built = {index.name: index for index in dataset.describe_indices()}
         unsound = dead_entries(dataset).keys() | overfull_indexes(dataset)
         unsound |= {name for name, index in built.items() if _is_damaged(index, damaged)}
-        wished = {wish.name: wish.column for wish in wishes}
+        wished = {wish.name: wish.column for wish in index_wishes}
         unwanted = [
             name
             for name, index in sorted(built.items())
             if names.is_index_name(name) and list(index.field_names) != [wished.get(name)]
         ]
-        waiting = tuple(wish for wish in wishes if wish.name in unwanted)
-        for wish in (each for each in wishes if each not in waiting):
+        waiting = tuple(wish for wish in index_wishes if wish.name in unwanted)
+        for wish in (wish for wish in index_wishes if wish not in waiting):
             task = _task(
                 dataset,
                 entry,
@@ -249,11 +249,7 @@ def _refuse_doubtful_texts(dataset: LanceDataset, task: IndexTask) -> None:
         return
     column = task.wish.column
     wanted = set(task.fragments)
-    fragments = [
-        get_fragment
-        for get_fragment in dataset.get_fragments()
-        if get_fragment.fragment_id in wanted
-    ]
+    fragments = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in wanted]
     for batch in dataset.scanner(columns=[column], fragments=fragments).to_batches():
         text = first_doubtful(batch.column(column))
         if text is not None:
@@ -288,11 +284,15 @@ def stage_indexes(
         built = {index.name: index for index in base.describe_indices()}
         for name in unwanted:
             removed += _older_segments(built.get(name), details=None)
-        for name, new in by_name.items():
-            older = _older_segments(built.get(name), details=new[0].index_details)
-            covered = set[int]().union(*(set(each.fragment_ids) for each in new))
-            joined = [old for old in older if (set(old.fragment_ids) & present) - covered] + new
-            added.append(joined[0] if len(joined) == 1 else _merge(base, joined))
+        for name, new_segments in by_name.items():
+            older = _older_segments(built.get(name), details=new_segments[0].index_details)
+            covered = set[int]().union(*(set(segment.fragment_ids) for segment in new_segments))
+            joined_segments = [
+                old for old in older if (set(old.fragment_ids) & present) - covered
+            ] + new_segments
+            added.append(
+                joined_segments[0] if len(joined_segments) == 1 else _merge(base, joined_segments)
+            )
             removed += older
     return StagedChange(
         entry=entry,
@@ -322,21 +322,21 @@ def _task(
 
     What is merged keeps its dead entries and its damage, so an index with some is rebuilt.
     """
-    whole = IndexTask(entry=entry, wish=wish, fragments=tuple(sorted(present)))
+    full_task = IndexTask(entry=entry, wish=wish, fragments=tuple(sorted(present)))
     if built is None or len(built.segments) != 1 or not _is_as_wished(built, wish):
-        return whole
+        return full_task
     if is_unsound:
-        return whole
-    missing = present - set(built.segments[0].fragment_ids)
-    if not missing:
+        return full_task
+    missing_ids = present - set(built.segments[0].fragment_ids)
+    if not missing_ids:
         return None
     match wish.organisation:
         case Organisation.BTREE | Organisation.INVERTED:
-            if _rows_in(dataset, missing) > _REBUILD_SHARE * entry.row_count:
-                return whole
-            return replace(whole, fragments=tuple(sorted(missing)))
+            if _rows_in(dataset, missing_ids) > _REBUILD_SHARE * entry.row_count:
+                return full_task
+            return replace(full_task, fragments=tuple(sorted(missing_ids)))
         case Organisation.IVF_FLAT:
-            return _vector_task(dataset, whole, missing)
+            return _vector_task(dataset, full_task, missing_ids)
         case _:
             assert_never(wish.organisation)
 
@@ -347,9 +347,9 @@ def _is_damaged(index: IndexDescription, damaged: frozenset[str]) -> bool:
 
 def _rows_in(dataset: LanceDataset, fragments: set[int]) -> int:
     return sum(
-        int(get_fragment.metadata.num_rows)
-        for get_fragment in dataset.get_fragments()
-        if get_fragment.fragment_id in fragments
+        int(fragment.metadata.num_rows)
+        for fragment in dataset.get_fragments()
+        if fragment.fragment_id in fragments
     )
 
 
@@ -373,17 +373,17 @@ def _is_untrainable(dataset: LanceDataset, wish: IndexWish) -> bool:
     return bool(scanner.to_table().num_rows == 0)
 
 
-def _vector_task(dataset: LanceDataset, whole: IndexTask, missing: set[int]) -> IndexTask:
+def _vector_task(dataset: LanceDataset, full_task: IndexTask, missing_ids: set[int]) -> IndexTask:
     """New vectors join the partitions that exist, until they are too many to be represented."""
-    statistics: dict[str, Any] = dataset.stats.index_stats(whole.wish.name)
-    share = int(statistics["num_unindexed_rows"]) / max(1, whole.entry.row_count)
+    statistics: dict[str, Any] = dataset.stats.index_stats(full_task.wish.name)
+    share = int(statistics["num_unindexed_rows"]) / max(1, full_task.entry.row_count)
     if share > _RETRAIN_SHARE:
-        return whole
+        return full_task
     centroids = statistics["indices"][0]["centroids"]
     flat = pa.array([value for centroid in centroids for value in centroid], pa.float32())
     return replace(
-        whole,
-        fragments=tuple(sorted(missing)),
+        full_task,
+        fragments=tuple(sorted(missing_ids)),
         centroids=pa.FixedSizeListArray.from_arrays(flat, len(centroids[0])),
     )
 

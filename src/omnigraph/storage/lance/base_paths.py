@@ -43,13 +43,13 @@ def message_of(handle: LanceDataset) -> bytes:
 
 
 def handle_of(
-    like: LanceDataset, version: int, message: bytes, *, session: Any = None
+    dataset: LanceDataset, version: int, message: bytes, *, session: Any = None
 ) -> LanceDataset:
     """A handle at the address of another one, on the version that a message tells."""
     return LanceDataset(
-        like.uri,
+        dataset.uri,
         version=version,
-        storage_options=like._storage_options,  # noqa: SLF001
+        storage_options=dataset._storage_options,  # noqa: SLF001
         serialized_manifest=message,
         session=session,
     )
@@ -58,7 +58,9 @@ def handle_of(
 def renumbered(message: bytes, version: int) -> bytes:
     """The message of a version with another number."""
     number = as_varint(_VERSION << 3 | _NUMBER) + as_varint(version)
-    return b"".join(number if at == _VERSION else whole for at, whole, _ in fields_of(message))
+    return b"".join(
+        number if at == _VERSION else field_bytes for at, field_bytes, _ in fields_of(message)
+    )
 
 
 def fields_of(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
@@ -173,13 +175,13 @@ def _relative(root: Root, handle: LanceDataset, address: str) -> str:
 def _exchanged(version: bytes, moved: dict[str, str]) -> bytes:
     """The message of a version with other addresses, and everything else as it is."""
     exchanged = bytearray()
-    for number, whole, content in fields_of(version):
+    for number, field_bytes, content in fields_of(version):
         if number != _BASE_PATHS:
-            exchanged += whole
+            exchanged += field_bytes
             continue
         base = bytearray()
-        for part, whole_part, value in fields_of(content):
+        for part, part_bytes, value in fields_of(content):
             address = value.decode() if part == _ADDRESS else ""
-            base += field(part, moved[address].encode()) if address in moved else whole_part
+            base += field(part, moved[address].encode()) if address in moved else part_bytes
         exchanged += field(number, bytes(base))
     return bytes(exchanged)

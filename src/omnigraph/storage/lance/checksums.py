@@ -233,9 +233,9 @@ def place_of(location: str, fork: str | None) -> str:
     return location if fork is None else names.fork_location(location, fork)
 
 
-def _damaged_list(root: Root, path: str, found: str) -> DamagedGraphError:
+def _damaged_list(root: Root, path: str, problem: str) -> DamagedGraphError:
     return DamagedGraphError(
-        f"the list of checksums {path} is damaged: {found}",
+        f"the list of checksums {path} is damaged: {problem}",
         next_step=f"Restore it from a backup, or run `omnigraph scrub {root} --record` "
         "to trust the files that are there.",
     )

@@ -52,12 +52,12 @@ def dead_entries(dataset: LanceDataset) -> dict[str, frozenset[int]]:
         if fragment.metadata.deletion_file is not None
     }
     present = {fragment.fragment_id for fragment in dataset.get_fragments()}
-    found = {
+    dead_fragments = {
         index.name: _dead(index, present, deleted_from)
         for index in dataset.describe_indices()
         if _forgets(index)
     }
-    return {name: fragments for name, fragments in found.items() if fragments}
+    return {name: fragments for name, fragments in dead_fragments.items() if fragments}
 
 
 def overfull_indexes(dataset: LanceDataset) -> set[str]:
@@ -79,7 +79,8 @@ def _forgets(index: IndexDescription) -> bool:
 
 def _is_overfull(statistics: Mapping[str, Any]) -> bool:
     entries = sum(
-        int(part.get("num_docs", 0)) + sum(int(each["size"]) for each in part.get("partitions", ()))
+        int(part.get("num_docs", 0))
+        + sum(int(partition["size"]) for partition in part.get("partitions", ()))
         for part in statistics["indices"]
     )
     return entries > int(statistics["num_indexed_rows"])
@@ -93,7 +94,11 @@ def _dead(
         built_from = segment.dataset_version_at_last_update
         covered = set(segment.fragment_ids)
         dead |= covered - present
-        dead |= {each for each in covered if deleted_from.get(each, -1) >= built_from}
+        dead |= {
+            fragment_id
+            for fragment_id in covered
+            if deleted_from.get(fragment_id, -1) >= built_from
+        }
     return frozenset(dead)
 
 
@@ -217,16 +222,16 @@ def commit_rewrite(root: Root, staged: StagedRewrite) -> datasets.NewVersion | N
             if datasets.is_lost_or_unknown(error):
                 return None
             raise
-    made = datasets.NewVersion(int(handle.version), datasets.made_at(handle))
+    new_version = datasets.NewVersion(int(handle.version), datasets.made_at(handle))
     reach("mutation.post_table_commit")
-    return made if made.version == entry.version + VERSIONS_OF_A_REWRITE else None
+    return new_version if new_version.version == entry.version + VERSIONS_OF_A_REWRITE else None
 
 
 def _batch_rows(dataset: LanceDataset) -> int:
     """Rows that are read at once: few where they are wide."""
-    if any(isinstance(each.type, BlobType) for each in dataset.schema):
+    if any(isinstance(column.type, BlobType) for column in dataset.schema):
         return _BLOB_BATCH_ROWS
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    rows = sum(each.physical_rows for each in fragments)
-    size = sum(file.file_size_bytes or 0 for each in fragments for file in each.files)
+    rows = sum(fragment.physical_rows for fragment in fragments)
+    size = sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
     return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES * rows // max(1, size)))

@@ -51,26 +51,26 @@ def cached_dataset(root: Root, entry: TableEntry) -> LanceDataset:
     if entry.made_at is None:
         return open_pinned(root, entry)
     key = _key(root, entry, entry.version, entry.made_at)
-    found = _KEPT.get(key)
-    if found is None:
-        found = _open(root, entry)
-        _KEPT.keep(key, found)
-    return found
+    dataset = _KEPT.get(key)
+    if dataset is None:
+        dataset = _open(root, entry)
+        _KEPT.keep(key, dataset)
+    return dataset
 
 
-def keep_next(root: Root, entry: TableEntry, made: LanceDataset) -> None:
+def keep_next(root: Root, entry: TableEntry, dataset: LanceDataset) -> None:
     """Keep the version that was committed right on top of a kept one: a write may start from it.
 
     It shares the caches of the version it was made from, all of whose fragments it has or replaced
     by some with numbers of their own.
     """
-    if not names_former_root(root, made):
-        _KEPT.keep(_key(root, entry, int(made.version), made_at(made)), made)
+    if not names_former_root(root, dataset):
+        _KEPT.keep(_key(root, entry, int(dataset.version), made_at(dataset)), dataset)
 
 
-def _key(root: Root, entry: TableEntry, version: int, made: str) -> Hashable:
+def _key(root: Root, entry: TableEntry, version: int, timestamp: str) -> Hashable:
     options = tuple(sorted(root.storage_options.items()))
-    return (root.uri, root.verify, options, entry.location, entry.fork, version, made)
+    return (root.uri, root.verify, options, entry.location, entry.fork, version, timestamp)
 
 
 def _open(root: Root, entry: TableEntry) -> LanceDataset:

@@ -111,9 +111,9 @@ def _require_answer(root: Root) -> None:
     """
     if not was_silent(root):
         return
-    told = root.storage_options
-    less = {TIMEOUT: f"{seconds(told[TIMEOUT]) / 2:.3f}s", RETRY_SECONDS: "1"}
-    StoredObjects(replace(root, storage_options={**told, **less})).read(names.SCHEMA_STATE)
+    options = root.storage_options
+    less = {TIMEOUT: f"{seconds(options[TIMEOUT]) / 2:.3f}s", RETRY_SECONDS: "1"}
+    StoredObjects(replace(root, storage_options={**options, **less})).read(names.SCHEMA_STATE)
     answered(root)
 
 

@@ -41,8 +41,8 @@ def fork_origin(root: Root, entry: TableEntry) -> Pin | None:
     with translated(root, f"look at fork {entry.fork} of {entry.table_key}"):
         dataset = open_dataset(root, entry.location)
         forks = {} if dataset is None else lance_branches(dataset)
-        made = None if entry.fork is None else forks.get(entry.fork)
-    return None if made is None else Pin(made["parent_version"], made["parent_branch"])
+        branch = None if entry.fork is None else forks.get(entry.fork)
+    return None if branch is None else Pin(branch["parent_version"], branch["parent_branch"])
 
 
 def versions_forked(root: Root, location: str) -> frozenset[int]:

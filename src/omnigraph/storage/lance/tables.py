@@ -285,7 +285,7 @@ def grouped(fragments: Iterable[FragmentSize], *, rows_max: int) -> tuple[tuple[
     """
     sizes = [(fragment.rows + _FRAGMENT_ROWS, fragment.fragment_id) for fragment in fragments]
     large = [fragment_id for work, fragment_id in sizes if work >= rows_max]
-    small = sorted((siz for siz in sizes if siz[0] < rows_max), reverse=True)
+    small = sorted((size for size in sizes if size[0] < rows_max), reverse=True)
     count = -(-sum(work for work, _ in small) // rows_max)
     loads = [(0, number) for number in range(count)]
     heapify(loads)
@@ -295,7 +295,12 @@ def grouped(fragments: Iterable[FragmentSize], *, rows_max: int) -> tuple[tuple[
         groups[number].append(fragment_id)
         heapreplace(loads, (load + work, number))
     return tuple(
-        sorted([*((each,) for each in large), *(tuple(sorted(group)) for group in groups if group)])
+        sorted(
+            [
+                *((fragment_id,) for fragment_id in large),
+                *(tuple(sorted(group)) for group in groups if group),
+            ]
+        )
     )
 
 
@@ -310,7 +315,7 @@ def scan_fragments(
     """Stream the rows of some fragments of a table at its pin."""
     dataset = open_pinned(root, entry, with_indexes=where is not None)
     with datasets.translated(root, f"read {entry.table_key}"):
-        fragments = [_fragment(dataset, each) for each in fragment_ids]
+        fragments = [_fragment(dataset, fragment_id) for fragment_id in fragment_ids]
         yield from _scanner(dataset, fragments, columns=columns, where=where).to_batches()
 
 

@@ -51,10 +51,10 @@ class CommitGraph:
 
     def reachable(self, commit_id: str) -> tuple[GraphCommit, ...]:
         """A commit and all it descends from, newest first; no commit comes before its children."""
-        found = self._distances(commit_id)
-        children = dict.fromkeys(found, 0)
-        for each in found:
-            for parent in self._parents(each):
+        distances = self._distances(commit_id)
+        children = dict.fromkeys(distances, 0)
+        for child_id in distances:
+            for parent in self._parents(child_id):
                 children[parent] += 1
         ready = [_newest_first(self.commits[commit_id])] if commit_id in self.commits else []
         ordered: list[GraphCommit] = []
@@ -67,35 +67,35 @@ class CommitGraph:
                     heapq.heappush(ready, _newest_first(self.commits[parent]))
         return tuple(ordered)
 
-    def base(self, one: str, other: str) -> GraphCommit | None:
+    def base(self, commit_id: str, other_id: str) -> GraphCommit | None:
         """The commit that both descend from and that no other such commit descends from.
 
         After merges both ways there may be several; then the nearest, and of several the newest.
         """
-        mine, theirs = self._distances(one), self._distances(other)
-        shared = mine.keys() & theirs.keys()
-        older = {parent for each in shared for parent in self._parents(each)}
+        distances, other_distances = self._distances(commit_id), self._distances(other_id)
+        shared_ids = distances.keys() & other_distances.keys()
+        older_ids = {parent for shared_id in shared_ids for parent in self._parents(shared_id)}
         return min(
-            (self.commits[each] for each in shared - older),
+            (self.commits[shared_id] for shared_id in shared_ids - older_ids),
             key=lambda commit: (
-                mine[commit.commit_id] + theirs[commit.commit_id],
+                distances[commit.commit_id] + other_distances[commit.commit_id],
                 -commit.manifest_version,
                 commit.commit_id,
             ),
             default=None,
         )
 
-    def is_surely_base(self, base: str, one: str, other: str) -> bool:
+    def is_surely_base(self, base: str, commit_id: str, other_id: str) -> bool:
         """Whether no unknown commit could lead to a better base.
 
         Unknown parents of the base's own ancestors are ancestors of the base.
         """
         below = self._distances(base).keys()
-        reached = (self._distances(one) | self._distances(other)).keys() - below
+        reached_ids = (self._distances(commit_id) | self._distances(other_id)).keys() - below
         return all(
             parent in self.commits
-            for each in reached
-            for parent in _named_parents(self.commits[each])
+            for reached_id in reached_ids
+            for parent in _named_parents(self.commits[reached_id])
         )
 
     def _distances(self, commit_id: str) -> dict[str, int]:
@@ -104,7 +104,7 @@ class CommitGraph:
         steps = 0
         while wave:
             distances |= dict.fromkeys(wave, steps)
-            parents = {parent for each in wave for parent in self._parents(each)}
+            parents = {parent for child_id in wave for parent in self._parents(child_id)}
             wave = sorted(parents - distances.keys())
             steps += 1
         return distances
@@ -128,8 +128,8 @@ def commit_graph(
 
 def base_of(
     root: Root,
-    one: str,
-    other: str,
+    commit_id: str,
+    other_id: str,
     *,
     states: tuple[ManifestState, ...],
     further: Callable[[], Iterable[GraphCommit]],
@@ -140,13 +140,13 @@ def base_of(
     could lead to a better one, the history is read, and then the commits of `further` manifests.
     """
     graph = CommitGraph(_in_manifests(states))
-    base = graph.base(one, other)
-    if base is None or not graph.is_surely_base(base.commit_id, one, other):
+    base = graph.base(commit_id, other_id)
+    if base is None or not graph.is_surely_base(base.commit_id, commit_id, other_id):
         graph = commit_graph(root, *states)
-        base = graph.base(one, other)
-    if base is None or not graph.is_surely_base(base.commit_id, one, other):
+        base = graph.base(commit_id, other_id)
+    if base is None or not graph.is_surely_base(base.commit_id, commit_id, other_id):
         graph = commit_graph(root, *states, also=further())
-        base = graph.base(one, other)
+        base = graph.base(commit_id, other_id)
     return graph, base
 
 

@@ -184,7 +184,7 @@ def older_than(
 ) -> tuple[int, ...]:
     """Those of some versions, oldest first, that were made before a moment; opens a few of them."""
     return tuple(
-        versions[: bisect_left(versions, moment, key=lambda each: _made_at(root, line, each))]
+        versions[: bisect_left(versions, moment, key=lambda version: _made_at(root, line, version))]
     )
 
 

@@ -157,21 +157,21 @@ def remember(state: ManifestState) -> None:
 
 def unchanged(root: Root, branch: BranchRef | None) -> ManifestState | None:
     """The state that was read last, if it is the latest still and that can be told by its file."""
-    found = _found(root, branch)
-    if found is None or found.mark is None:
+    known = _found(root, branch)
+    if known is None or known.mark is None:
         return None
     try:
-        latest = found.state.handle.latest_version
+        latest = known.state.handle.latest_version
     except (ValueError, OSError):
         return None  # opening it reports the reason
-    same = latest == found.state.version and found.mark == _mark(found.state)
-    return found.state if same else None
+    same = latest == known.state.version and known.mark == _mark(known.state)
+    return known.state if same else None
 
 
 def mark_before_opening(root: Root, branch: BranchRef | None) -> Mark | None:
     """What the file of the known version looks like, if there is one; for `known_at`."""
-    found = _found(root, branch)
-    return None if found is None else _mark(found.state)
+    known = _found(root, branch)
+    return None if known is None else _mark(known.state)
 
 
 def known_at(
@@ -182,14 +182,14 @@ def known_at(
     The mark was taken before the handle was opened: the state that was the latest before that and
     is the latest after it has a file with this mark.
     """
-    found = KNOWN.get(handle.uri)
-    if found is None:
+    known = KNOWN.get(handle.uri)
+    if known is None:
         return None
-    known = (found.state.version, found.state.ref, found.made)
-    if known != (handle.version, branch, made_at(handle)):
+    identity = (known.state.version, known.state.ref, known.made)
+    if identity != (handle.version, branch, made_at(handle)):
         return None
-    state = replace(found.state, handle=handle)
-    KNOWN.keep(handle.uri, replace(found, state=state, mark=mark))
+    state = replace(known.state, handle=handle)
+    KNOWN.keep(handle.uri, replace(known, state=state, mark=mark))
     return state
 
 
@@ -197,8 +197,8 @@ def _found(root: Root, branch: BranchRef | None) -> _Known | None:
     if root.scheme is not Scheme.LOCAL:
         return None
     fork = None if branch is None else branch.lance_branch
-    found = KNOWN.get(dataset_uri(root, names.MANIFEST, fork))
-    return found if found is not None and found.state.ref == branch else None
+    known = KNOWN.get(dataset_uri(root, names.MANIFEST, fork))
+    return known if known is not None and known.state.ref == branch else None
 
 
 def _mark(state: ManifestState) -> Mark | None:

@@ -85,14 +85,14 @@ def survey_manifest(objects: Objects) -> ManifestSurvey:
     salvaged: Salvaged | None = None
     for version, path in stored_versions(objects, names.MANIFEST):
         try:
-            whole = _whole(objects.root, version)
+            state = _whole(objects.root, version)
         except (errors.DamagedGraphError, errors.StorageUnavailableError) as error:
             if not is_damage(error):
                 raise
             damaged.append(DamagedVersion(version=version, path=path, reason=_reason(error)))
             salvaged = salvaged or _salvage(objects, version)
         else:
-            return ManifestSurvey(whole=whole, damaged=tuple(damaged), salvaged=salvaged)
+            return ManifestSurvey(whole=state, damaged=tuple(damaged), salvaged=salvaged)
     return ManifestSurvey(whole=None, damaged=tuple(damaged), salvaged=salvaged)
 
 
@@ -180,9 +180,9 @@ def swap_above(
 ) -> SwapAnswer:
     """Try to put rows that were made from a whole version right above the newest stored one."""
     # The handle that was surveyed may know of the damaged versions above it.
-    whole = stored_version(base.root, base.version)
-    message = renumbered(message_of(whole.handle), newest)
-    above = replace(whole, version=newest, handle=handle_of(whole.handle, newest, message))
+    state = stored_version(base.root, base.version)
+    message = renumbered(message_of(state.handle), newest)
+    above = replace(state, version=newest, handle=handle_of(state.handle, newest, message))
     return _swap(above, rows, operation_id)
 
 

@@ -94,23 +94,23 @@ def read_manifest(
     """
     versions: set[int] = set()
     for _ in range(_READ_ATTEMPTS):
-        found = unchanged(root, branch) or _latest(root, branch)
+        latest = unchanged(root, branch) or _latest(root, branch)
         if point is not None:
             reach(f"{point}.list")
-        if isinstance(found, ManifestState):
+        if isinstance(latest, ManifestState):
             if point is not None:
                 reach(f"{point}.verify")
-            return found if found.root == root else replace(found, root=root)
+            return latest if latest.root == root else replace(latest, root=root)
         try:
-            state = _read_whole(root, branch, found, point, is_newest=True)
+            state = _read_whole(root, branch, latest, point, is_newest=True)
         except (errors.DamagedGraphError, errors.StorageUnavailableError):
-            older = _step_back(root, branch, found)
+            older = _step_back(root, branch, latest)
             if older is None:
                 raise
             state = _read_whole(root, branch, older, point)
         if state is not None:
             return state
-        versions.add(found.version)
+        versions.add(latest.version)
     if len(versions) == 1:
         # Only versions below the latest are ever removed, and this one stayed the latest.
         name = names.MAIN if branch is None else branch.branch
@@ -217,7 +217,7 @@ def swap_manifest(
     content = manifest_rows.encode(rows, facts)
     try:
         fragments = write_fragments(content, base.handle, mode="overwrite")
-        made = LanceDataset.commit(
+        dataset = LanceDataset.commit(
             base.handle,
             Transaction(
                 read_version=base.version,
@@ -232,8 +232,8 @@ def swap_manifest(
         return SwapAnswer.UNKNOWN
     make_durable(base.root)
     if stamp >= names.STAMP_OF_HEADS:  # for others more is to be read than these rows
-        put = replace(base, version=int(made.version), facts=facts, rows=rows, assumed=())
-        remember(replace(put, handle=made))
+        new_state = replace(base, version=int(dataset.version), facts=facts, rows=rows, assumed=())
+        remember(replace(new_state, handle=dataset))
     return SwapAnswer.ACCEPTED
 
 

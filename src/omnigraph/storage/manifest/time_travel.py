@@ -95,12 +95,12 @@ def moves_up_to(graph: CommitGraph, commit_id: str, tables: int) -> dict[str, Pi
     A schema change knows all of them.
     """
     moves: dict[str, Pin] = {}
-    for each in graph.line(commit_id):
-        if each.schema_change is not None:
-            for table_key, _, version, fork in each.schema_change.tables:
+    for commit in graph.line(commit_id):
+        if commit.schema_change is not None:
+            for table_key, _, version, fork in commit.schema_change.tables:
                 moves.setdefault(table_key, Pin(version, fork))
             break
-        for table_key, version, fork in each.tables:
+        for table_key, version, fork in commit.tables:
             moves.setdefault(table_key, Pin(version, fork))
         if len(moves) >= tables:
             break
@@ -109,7 +109,7 @@ def moves_up_to(graph: CommitGraph, commit_id: str, tables: int) -> dict[str, Pi
 
 def last_schema_change(graph: CommitGraph, commit_id: str) -> SchemaChange | None:
     """The newest schema change at or before a commit."""
-    changes = (each.schema_change for each in graph.line(commit_id))
+    changes = (commit.schema_change for commit in graph.line(commit_id))
     return next((change for change in changes if change is not None), None)
 
 
@@ -166,13 +166,17 @@ def _put_together(
         for key, pin in moves.items()
     ]
     entries = fold_tables((*tables, *versions), lineage=(None,))
-    found = {key: facts_at(root, entry, entry.version) for key, entry in entries.items()}
-    facts = {key: each for key, each in found.items() if each is not None}
-    gone = sorted(found.keys() - facts.keys())
-    if gone or len(moves) < len(tables):
-        unknown = gone or sorted({table.table_key for table in tables} - moves.keys())
+    stored_facts = {key: facts_at(root, entry, entry.version) for key, entry in entries.items()}
+    facts = {
+        key: version_facts
+        for key, version_facts in stored_facts.items()
+        if version_facts is not None
+    }
+    missing_keys = sorted(stored_facts.keys() - facts.keys())
+    if missing_keys or len(moves) < len(tables):
+        unknown_keys = missing_keys or sorted({table.table_key for table in tables} - moves.keys())
         raise NoLongerKeptError(
-            f"commit {commit.commit_id} is known, but its data of {', '.join(unknown[:3])} "
+            f"commit {commit.commit_id} is known, but its data of {', '.join(unknown_keys[:3])} "
             "is no longer kept",
             next_step="Choose a newer commit; tags keep the commits they name.",
         )

@@ -78,15 +78,15 @@ class _SharedSync:
             self._is_busy = True
             self._started += 1
             number = self._started
-        done = False
+        is_synced = False
         try:
             _syncfs(folder)
-            done = True
+            is_synced = True
         finally:
             with self._changed:
                 self._is_busy = False
                 self.made += 1
-                if done:
+                if is_synced:
                     self._finished = number
                 self._changed.notify_all()
 

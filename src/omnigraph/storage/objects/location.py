@@ -137,30 +137,30 @@ def _fault_in_address(path: str) -> str | None:
     return None
 
 
-def is_durability_given(given: str | None) -> bool:
+def is_durability_given(durability: str | None) -> bool:
     """Whether a caller or the environment sets the durability."""
-    return bool(given or os.environ.get(DURABILITY_VARIABLE))
+    return bool(durability or os.environ.get(DURABILITY_VARIABLE))
 
 
-def _durability(given: str | None) -> Durability:
+def _durability(durability: str | None) -> Durability:
     """What a caller asks for, or else the environment; durable commits by default."""
-    asked = given or os.environ.get(DURABILITY_VARIABLE) or Durability.COMMIT
+    value = durability or os.environ.get(DURABILITY_VARIABLE) or Durability.COMMIT
     try:
-        return Durability(asked)
+        return Durability(value)
     except (ValueError, RecursionError):
         raise InvalidInputError(
-            f"durability is {shown(asked)}, expected 'commit' or 'os'",
+            f"durability is {shown(value)}, expected 'commit' or 'os'",
             next_step=f"Give durability='commit', or unset {DURABILITY_VARIABLE}.",
         ) from None
 
 
-def _verify(given: str | None) -> Verify:
-    asked = given or os.environ.get(VERIFY_VARIABLE) or Verify.METADATA
+def _verify(verify: str | None) -> Verify:
+    value = verify or os.environ.get(VERIFY_VARIABLE) or Verify.METADATA
     try:
-        return Verify(asked)
+        return Verify(value)
     except (ValueError, RecursionError):
         raise InvalidInputError(
-            f"verify is {shown(asked)}, expected 'metadata' or 'first-read'",
+            f"verify is {shown(value)}, expected 'metadata' or 'first-read'",
             next_step=f"Give verify='first-read', or unset {VERIFY_VARIABLE}.",
         ) from None
 
@@ -190,11 +190,11 @@ def _locate(root: str | os.PathLike[str], storage_options: Mapping[str, str] | N
 
 
 def _checked_options(options: object) -> dict[str, str]:
-    given = {} if options is None else options
-    if isinstance(given, Mapping) and all(
-        isinstance(text, str) for pair in given.items() for text in pair
+    value = {} if options is None else options
+    if isinstance(value, Mapping) and all(
+        isinstance(text, str) for pair in value.items() for text in pair
     ):
-        return dict(given)
+        return dict(value)
     raise InvalidInputError("storage_options must map option names to texts")
 
 

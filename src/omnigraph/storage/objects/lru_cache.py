@@ -23,10 +23,10 @@ class LruCache(Generic[Value]):
 
     def get(self, key: Hashable) -> Value | None:
         with self._lock:
-            found = self._values.get(key)
-            if found is not None:
+            value = self._values.get(key)
+            if value is not None:
                 self._values.move_to_end(key)
-            return found
+            return value
 
     def keep(self, key: Hashable, value: Value) -> None:
         with self._lock:

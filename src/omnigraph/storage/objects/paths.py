@@ -85,16 +85,16 @@ _PATH_BYTES_MAX: Final = 4095
 _SHORTEN: Final = disk_step(DiskFailure.NAME_TOO_LONG, "")
 
 
-def checked_path(given: object, *, argument: str) -> Path:
+def checked_path(path: object, *, argument: str) -> Path:
     """A path that a caller gave as text or as a path.
 
     Raises:
         InvalidInputError: it is neither, or no file can have this name.
     """
-    text: object = os.fspath(given) if isinstance(given, str | os.PathLike) else given
+    text: object = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(text, str) or not text:
         raise InvalidInputError(
-            f"{argument} is {type(given).__name__}, expected a path"
+            f"{argument} is {type(path).__name__}, expected a path"
             if not isinstance(text, str)
             else f"{argument} is empty, expected a path"
         )

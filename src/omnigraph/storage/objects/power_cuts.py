@@ -126,7 +126,9 @@ def newest_whole_version(
     try:
         damaged = _found_damaged(root) if fork is None else frozenset()
         versions = _versions(root, names.MANIFEST, fork)
-        believed = (v for v in versions if v in damaged or is_whole(root, fork, v))
+        believed = (
+            version for version in versions if version in damaged or is_whole(root, fork, version)
+        )
         return next(believed, None)
     except OSError as error:
         raise unavailable(root, f"read {names.MANIFEST}", error) from error
@@ -192,8 +194,8 @@ def _is_there(folders: list[Path], relative: str, size: int | None) -> bool:
     for folder in folders:
         path = folder / relative
         if path.exists():
-            found = path.stat().st_size
-            return found > 0 and (size is None or found == size) and not is_torn(path)
+            stored_size = path.stat().st_size
+            return stored_size > 0 and (size is None or stored_size == size) and not is_torn(path)
     return False
 
 

@@ -57,14 +57,14 @@ _MILLISECONDS: Final[Mapping[str, int]] = {"ms": 1, "s": 1000, "": 1000, "m": 60
 
 
 def s3_options(
-    given: Mapping[str, str], environment: Mapping[str, str], *, root: str
+    caller_options: Mapping[str, str], environment: Mapping[str, str], *, root: str
 ) -> dict[str, str]:
     """Every option that reaching `root` needs, under one name each.
 
     Raises:
         StorageUnavailableError: the region is missing, or plain http is not allowed.
     """
-    options = _one_name_each(given)
+    options = _one_name_each(caller_options)
     # A pair of keys never meets the token of another one.
     left = _CREDENTIALS if any(name in options for name in _CREDENTIALS) else ()
     for name, value in _from(environment).items():
@@ -89,20 +89,20 @@ def for_one_request(options: Mapping[str, str]) -> dict[str, str]:
     if TIMEOUT not in options:
         return dict(options)
     attempt = seconds(options[TIMEOUT]) / _ATTEMPTS
-    patience, given = max(1, math.floor(attempt)), options.get(RETRY_SECONDS, "")
-    if given.isdecimal():
-        patience = min(patience, int(given))
+    patience, retry_seconds = max(1, math.floor(attempt)), options.get(RETRY_SECONDS, "")
+    if retry_seconds.isdecimal():
+        patience = min(patience, int(retry_seconds))
     return {**options, TIMEOUT: f"{round(attempt * 1000)}ms", RETRY_SECONDS: str(patience)}
 
 
 def seconds(duration: str) -> float:
     """How long an option such as `30s` is."""
-    found = _DURATION.fullmatch(duration.strip())
-    if found is None or float(found[1]) == 0:
+    duration_match = _DURATION.fullmatch(duration.strip())
+    if duration_match is None or float(duration_match[1]) == 0:
         raise InvalidInputError(
             f"the storage option timeout is {duration!r:.40}, expected a time such as 30s or 500ms"
         )
-    return float(found[1]) * _MILLISECONDS[found[2]] / 1000
+    return float(duration_match[1]) * _MILLISECONDS[duration_match[2]] / 1000
 
 
 def without_secrets(text: str, options: Mapping[str, str]) -> str:
@@ -117,33 +117,33 @@ def _is_secret(name: str) -> bool:
     return name != KEY and any(part in name for part in ("secret", "token", "password", "key"))
 
 
-def _one_name_each(given: Mapping[str, str]) -> dict[str, str]:
+def _one_name_each(caller_options: Mapping[str, str]) -> dict[str, str]:
     options: dict[str, str] = {}
-    for spelled, text in given.items():
-        name, value = _OTHER_NAMES.get(spelled.lower(), spelled.lower()), text
+    for spelled_name, text in caller_options.items():
+        name, value = _OTHER_NAMES.get(spelled_name.lower(), spelled_name.lower()), text
         if name in _PATH_STYLE:
-            name, value = VIRTUAL_HOSTED, _flag(spelled, text, upside_down=True)
+            name, value = VIRTUAL_HOSTED, _flag(spelled_name, text, upside_down=True)
         elif name in _FLAGS:
-            value = _flag(spelled, text)
+            value = _flag(spelled_name, text)
         if options.setdefault(name, value) != value:
             raise InvalidInputError(
-                f"the storage option {name} is given twice, the second time as {spelled!r:.80}"
+                f"the storage option {name} is given twice, the second time as {spelled_name!r:.80}"
             )
     return options
 
 
 def _from(environment: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name, variables in _VARIABLES.items():
         value = next(
             (environment[variable] for variable in variables if environment.get(variable)), None
         )
         if value is not None:
-            found[name] = _flag(variables[0], value) if name in _FLAGS else value
+            options[name] = _flag(variables[0], value) if name in _FLAGS else value
     path_style = environment.get(_PATH_STYLE_VARIABLE)
-    if path_style and VIRTUAL_HOSTED not in found:
-        found[VIRTUAL_HOSTED] = _flag(_PATH_STYLE_VARIABLE, path_style, upside_down=True)
-    return found
+    if path_style and VIRTUAL_HOSTED not in options:
+        options[VIRTUAL_HOSTED] = _flag(_PATH_STYLE_VARIABLE, path_style, upside_down=True)
+    return options
 
 
 def _flag(name: str, text: str, *, upside_down: bool = False) -> str:

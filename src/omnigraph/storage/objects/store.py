@@ -149,18 +149,18 @@ class StoredObjects:
         self._require_tree_inside(prefix)
         with _translated(self.root, f"list {prefix}"):
             pages = obstore.list(self._store, prefix)
-            found = {entry["path"]: int(entry["size"]) for page in pages for entry in page}
-            count_listing(len(found))
-            return found
+            sizes = {entry["path"]: int(entry["size"]) for page in pages for entry in page}
+            count_listing(len(sizes))
+            return sizes
 
     def folders(self, prefix: str) -> tuple[str, ...]:
         """What has something below it right under the prefix, sorted."""
         if prefix:
             require_inside(self.root, prefix)
         with _translated(self.root, f"list {prefix}"):
-            found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
-            count_listing(len(found))
-            return tuple(sorted(found))
+            folders = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
+            count_listing(len(folders))
+            return tuple(sorted(folders))
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is already gone is fine."""
@@ -281,8 +281,8 @@ def _connect(root: Root, *, create: bool) -> LocalStore | S3Store:
 
 def _connect_to_s3(root: Root) -> S3Store:
     """Lance takes all options as one; here those of the client and of retries are apart."""
-    told = for_one_request(root.storage_options)
-    options = {name: value for name, value in told.items() if not _is_for_lance(name)}
+    request_options = for_one_request(root.storage_options)
+    options = {name: value for name, value in request_options.items() if not _is_for_lance(name)}
     patience = timedelta(seconds=_number(options, RETRY_SECONDS))
     retries = _number(options, RETRIES) if RETRIES in options else _RETRIES
     for name in (RETRY_SECONDS, RETRIES):

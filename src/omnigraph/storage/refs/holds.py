@@ -83,8 +83,10 @@ class Hold(Displayed):
         return now - CLOCK_MARGIN > self.ends
 
     def _page(self) -> Page:
-        told = f"hold {short_id(self.hold_id)} of {self.actor} for {self.purpose}"
-        return replace(page_of(HoldListing([self])), summary=f"{told} until {self.expires_at[:16]}")
+        title = f"hold {short_id(self.hold_id)} of {self.actor} for {self.purpose}"
+        return replace(
+            page_of(HoldListing([self])), summary=f"{title} until {self.expires_at[:16]}"
+        )
 
 
 class HoldListing(Listing[Hold]):
@@ -387,17 +389,17 @@ class Holding:
         )
 
 
-def checked_time(given: object, *, argument: str = "hold") -> timedelta:
+def checked_time(value: object, *, argument: str = "hold") -> timedelta:
     """How long a caller wants to hold something: `30m`, `1h`, `2d`, or a timedelta."""
-    time = parse_age(given) if isinstance(given, str) else given
+    time = parse_age(value) if isinstance(value, str) else value
     if not isinstance(time, timedelta) or time <= timedelta(0):
         raise errors.InvalidInputError(
-            f"{argument} is {shown(given)}, expected a time such as 30m, 1h or 2d",
+            f"{argument} is {shown(value)}, expected a time such as 30m, 1h or 2d",
             next_step="Write it as 45s, 30m, 12h or 7d, or give a timedelta.",
         )
     if time > HOLD_MAX:
         raise errors.InvalidInputError(
-            f"{argument} is {shown(given)}, and a hold lasts at most {HOLD_MAX.days} days",
+            f"{argument} is {shown(value)}, and a hold lasts at most {HOLD_MAX.days} days",
             next_step="Use a tag to keep a commit for longer: it is kept until the tag is deleted.",
         )
     return time

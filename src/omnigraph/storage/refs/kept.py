@@ -61,9 +61,11 @@ def gone_if_removed(root: Root, *entries: TableEntry | None) -> Iterator[None]:
     try:
         yield
     except MAYBE_GONE as error:
-        gone = not_kept(stored_objects(root), (entry for entry in entries if entry is not None))
-        if gone:
-            raise no_longer_kept(gone, thing="the commit that is read") from error
+        removed_entries = not_kept(
+            stored_objects(root), (entry for entry in entries if entry is not None)
+        )
+        if removed_entries:
+            raise no_longer_kept(removed_entries, thing="the commit that is read") from error
         raise
 
 
@@ -107,6 +109,6 @@ def require_versions_retained(
     objects: Objects, entries: Iterable[TableEntry], *, thing: str
 ) -> None:
     """The same for any versions."""
-    gone = not_kept(objects, entries)
-    if gone:
-        raise no_longer_kept(gone, thing=thing)
+    removed_entries = not_kept(objects, entries)
+    if removed_entries:
+        raise no_longer_kept(removed_entries, thing=thing)

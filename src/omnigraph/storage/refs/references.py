@@ -147,12 +147,12 @@ class Resolved:
 
 def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
     """The living incarnation of a branch that a caller named; None is main."""
-    given: object = name
-    if given is None or given == names.MAIN:
+    value: object = name
+    if value is None or value == names.MAIN:
         return None
-    if not isinstance(given, str):
-        raise InvalidInputError(f"branch is {shown(given)}, expected a name")
-    text = given.strip()
+    if not isinstance(value, str):
+        raise InvalidInputError(f"branch is {shown(value)}, expected a name")
+    text = value.strip()
     if text == names.MAIN:
         return None
     public = could_be_name(text) and not names.is_system_name(text)
@@ -199,12 +199,14 @@ def require_source_lives(objects: Objects, source: Resolved) -> None:
     """
     parent, tag = source.state.ref, source.tag
     if parent is not None and not is_living(objects, parent):
-        gone = f"branch {parent.branch!r}"
+        deleted_source = f"branch {parent.branch!r}"
     elif tag is not None and read_tag(objects, tag.tag) != tag:
-        gone = f"tag {tag.tag!r}"
+        deleted_source = f"tag {tag.tag!r}"
     else:
         return
-    raise ConflictError(f"{gone} was deleted concurrently", next_step="Choose another source.")
+    raise ConflictError(
+        f"{deleted_source} was deleted concurrently", next_step="Choose another source."
+    )
 
 
 def resolve(objects: Objects, reference: Reference, *, branch: str | None = None) -> Resolved:
@@ -218,21 +220,21 @@ def resolve(objects: Objects, reference: Reference, *, branch: str | None = None
         return _head(objects, None)
     version = manifest_version(text)
     if is_commit_id(text):
-        found = _commit(objects, text.upper(), branch)
+        resolved = _commit(objects, text.upper(), branch)
     elif version is not None:
         ref = branch_ref(objects, branch)
         state = read_manifest_version(objects.root, version, branch=ref)
-        found = Resolved(name=text, state=state, snapshot=state.snapshot())
+        resolved = Resolved(name=text, state=state, snapshot=state.snapshot())
     elif is_point_in_time(text):
         state = branch_state(objects, branch_ref(objects, branch))
         snapshot = snapshot_at_time(objects.root, state, moment_of(text))
-        found = Resolved(name=text, state=state, snapshot=snapshot)
+        resolved = Resolved(name=text, state=state, snapshot=snapshot)
     else:
-        found = _named(objects, text, branch)
-        if found.tag is not None or not is_commit_id(found.name):
-            return found
-    require_retained(objects, found.snapshot, thing=found.name)
-    return found
+        resolved = _named(objects, text, branch)
+        if resolved.tag is not None or not is_commit_id(resolved.name):
+            return resolved
+    require_retained(objects, resolved.snapshot, thing=resolved.name)
+    return resolved
 
 
 def _named(objects: Objects, text: str, branch: str | None) -> Resolved:
@@ -290,7 +292,7 @@ def _commit(objects: Objects, commit_id: str, branch: str | None) -> Resolved:
     """A commit, looked for on the branch first and then wherever else it may be known."""
     first = branch_ref(objects, branch)
     others = [None, *living_branches(objects).values()]
-    for ref in [first, *(each for each in others if each != first)]:
+    for ref in [first, *(other for other in others if other != first)]:
         state = branch_state(objects, ref)
         snapshot = snapshot_at_commit(objects.root, state, commit_id)
         if snapshot is not None and snapshot.branch != state.branch:

@@ -86,7 +86,7 @@ def pinned_entries(objects: Objects, states: Sequence[ManifestState]) -> tuple[T
     """What branches and tags pin, each version once; main comes first."""
     snapshots = [
         *(state.snapshot() for state in states),
-        *(t.snapshot() for t in all_tags(objects)),
+        *(tag.snapshot() for tag in all_tags(objects)),
     ]
     pinned: dict[tuple[Line, int], TableEntry] = {}
     for snapshot in snapshots:

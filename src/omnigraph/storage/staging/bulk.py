@@ -79,13 +79,13 @@ def write_replacements(
     """Write new contents of pinned rows, which keep their stable row ids."""
     base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
-        written = write_fragments(rows, base, mode="append")
+        written_fragments = write_fragments(rows, base, mode="append")
     start = 0
-    for each in written:
-        ids = row_ids[start : start + each.physical_rows].tolist()
-        each.row_id_meta = RowIdSequence(ids).to_inline_metadata()
-        start += each.physical_rows
-    return tuple(_stage(root, entry, fragment) for fragment in written)
+    for fragment in written_fragments:
+        ids = row_ids[start : start + fragment.physical_rows].tolist()
+        fragment.row_id_meta = RowIdSequence(ids).to_inline_metadata()
+        start += fragment.physical_rows
+    return tuple(_stage(root, entry, fragment) for fragment in written_fragments)
 
 
 def read_staged(
@@ -165,9 +165,7 @@ def gather_overwrite(
         rows_updated=0,
         rows_deleted=entry.row_count,
         operation=LanceOperation.Update(
-            removed_fragment_ids=[
-                get_fragment.fragment_id for get_fragment in base.get_fragments()
-            ],
+            removed_fragment_ids=[fragment.fragment_id for fragment in base.get_fragments()],
             updated_fragments=[],
             new_fragments=_number(objects, entry, fragments),
         ),
@@ -193,8 +191,12 @@ def gather_merge(
         rows_updated=_kept(replacing),
         rows_deleted=rows_deleted,
         operation=LanceOperation.Update(
-            removed_fragment_ids=[each.fragment_id for each in shrunk if each.description is None],
-            updated_fragments=[_metadata(each.description) for each in shrunk if each.description],
+            removed_fragment_ids=[
+                fragment.fragment_id for fragment in shrunk if fragment.description is None
+            ],
+            updated_fragments=[
+                _metadata(fragment.description) for fragment in shrunk if fragment.description
+            ],
             new_fragments=_number(objects, entry, (*inserted, *replacing)),
         ),
         base=cached_dataset(objects.root, entry),
@@ -220,13 +222,14 @@ def _number(
 
     Without deletions Lance numbers them itself.
     """
-    kept = [fragment for fragment in fragments if fragment.rows_kept]
-    if not any(len(each.excluded) for each in kept):
-        return [_metadata(each.description) for each in kept]
+    kept_fragments = [fragment for fragment in fragments if fragment.rows_kept]
+    if not any(len(fragment.excluded) for fragment in kept_fragments):
+        return [_metadata(fragment.description) for fragment in kept_fragments]
     base = cached_dataset(objects.root, entry)
-    first = max((get_fragment.fragment_id for get_fragment in base.get_fragments()), default=0) + 1
+    first = max((fragment.fragment_id for fragment in base.get_fragments()), default=0) + 1
     return [
-        _with_deletions(objects, entry, each, number) for number, each in enumerate(kept, first)
+        _with_deletions(objects, entry, fragment, number)
+        for number, fragment in enumerate(kept_fragments, first)
     ]
 
 

@@ -36,14 +36,14 @@ class _ChangedFiles(NamedTuple):
     removed: tuple[str, ...]
 
 
-def record_change(root: Root, change: StagedChange, made: NewVersion) -> ChecksumRef | None:
+def record_change(root: Root, change: StagedChange, new_version: NewVersion) -> ChecksumRef | None:
     """Store the list of a version that a write just made; none on an object store.
 
     There it would cost a request for every file, and the store compares what it keeps by itself.
     """
     if root.scheme is not Scheme.LOCAL:
         return None
-    entry, version = change.entry, made.version
+    entry, version = change.entry, new_version.version
     changed = _changed_files(root, change)
     if changed is None:
         return record_version(root, entry, version, ready=change.checksums)
@@ -61,7 +61,7 @@ def record_change(root: Root, change: StagedChange, made: NewVersion) -> Checksu
         stored = checksums.ChecksumList(
             previous=None, added={**checksums.without_versions(known), **added}
         )
-    return _store(root, entry, stored, made)
+    return _store(root, entry, stored, new_version)
 
 
 def staged_checksums(root: Root, entry: TableEntry, fragment: FragmentMetadata) -> Checksums:
@@ -109,18 +109,18 @@ def _changed_files(root: Root, change: StagedChange) -> _ChangedFiles | None:
     operation = change.operation
     new: Iterable[FragmentMetadata] = ()
     updated: list[FragmentMetadata] = []
-    gone: Iterable[int] = ()
+    removed_ids: Iterable[int] = ()
     match operation:
         case LanceOperation.Append():
             new = operation.fragments
         case LanceOperation.Update():
             new, updated = operation.new_fragments, list(operation.updated_fragments)
-            gone = operation.removed_fragment_ids
+            removed_ids = operation.removed_fragment_ids
         case LanceOperation.Delete():
-            updated, gone = list(operation.updated_fragments), operation.deleted_fragment_ids
+            updated, removed_ids = list(operation.updated_fragments), operation.deleted_fragment_ids
         case _:
             return None
-    numbers = [*gone, *(fragment.id for fragment in updated)]
+    numbers = [*removed_ids, *(fragment.id for fragment in updated)]
     if len(numbers) > _LOOKED_UP_MOST:
         return None
     has_blobs = _has_blobs(change.base)
@@ -191,15 +191,15 @@ def _forks(root: Root, entry: TableEntry) -> Iterator[str | None]:
 
 
 def _store(
-    root: Root, entry: TableEntry, stored: checksums.ChecksumList, made: NewVersion
+    root: Root, entry: TableEntry, stored: checksums.ChecksumList, new_version: NewVersion
 ) -> ChecksumRef:
     body = stored.to_bytes()
     digest = digest_of(body)
     place = checksums.place_of(entry.location, entry.fork)
-    path = names.checksum_list(place, made.version, made.made_at, digest)
+    path = names.checksum_list(place, new_version.version, new_version.made_at, digest)
     stored_objects(root).replace(path, body)
     checksums.keep_list(root, path, stored)
-    return ChecksumRef(entry.fork, made.version, made.made_at, digest)
+    return ChecksumRef(entry.fork, new_version.version, new_version.made_at, digest)
 
 
 def _same_block(before: int, version: int) -> bool:

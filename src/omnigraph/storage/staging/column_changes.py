@@ -68,9 +68,7 @@ def fragments_to_compute(
     """The fragments that need a file of new values: each is one task for `column_files`."""
     if not change.computes:
         return ()
-    return tuple(
-        get_fragment.fragment_id for get_fragment in cached_dataset(root, entry).get_fragments()
-    )
+    return tuple(fragment.fragment_id for fragment in cached_dataset(root, entry).get_fragments())
 
 
 def column_files(
@@ -100,15 +98,15 @@ def carried_over(
     """
     base = cached_dataset(root, entry)
     layout = column_layout.lay_out(entry, base, change)
-    known = {each.fragment_id: each for each in earlier}
-    carried: list[ColumnFiles] = []
+    known = {earlier_files.fragment_id: earlier_files for earlier_files in earlier}
+    carried_files: list[ColumnFiles] = []
     for fragment in base.get_fragments():
-        made = known.get(fragment.fragment_id)
-        if made is not None and made.made_from == _origin(entry, layout, fragment):
-            files = json.loads(made.description)["files"]
+        known_files = known.get(fragment.fragment_id)
+        if known_files is not None and known_files.made_from == _origin(entry, layout, fragment):
+            files = json.loads(known_files.description)["files"]
             description = json.dumps({**fragment.metadata.to_json(), "files": files})
-            carried.append(replace(made, description=description))
-    return tuple(carried)
+            carried_files.append(replace(known_files, description=description))
+    return tuple(carried_files)
 
 
 def staged_from(
@@ -143,8 +141,7 @@ def _stage(
     if files:
         computed = {file.fragment_id: file for file in files}
         fragments = [
-            _check(get_fragment, computed[get_fragment.fragment_id])
-            for get_fragment in base.get_fragments()
+            _check(fragment, computed[fragment.fragment_id]) for fragment in base.get_fragments()
         ]
         operation = LanceOperation.Merge(fragments, schema)
     else:
@@ -165,8 +162,8 @@ def _compute(work: _Work, fragment: LanceFragment) -> ColumnFiles:
     description = fragment.metadata.to_json()
     files = [_moved(file, layout.moves) for file in description["files"]]
     present = {number for file in files for number in file["fields"]}
-    written = [column for column in layout.columns if _is_written(column, present)]
-    with_new = _write(work, fragment, written)
+    written_columns = [column for column in layout.columns if _is_written(column, present)]
+    with_new = _write(work, fragment, written_columns)
     kept = [file for file in files if layout.numbers & set(file["fields"])]
     return ColumnFiles(
         fragment_id=fragment.fragment_id,
@@ -197,7 +194,7 @@ def _is_written(column: column_layout.PlacedColumn, present: set[int]) -> bool:
 
 
 def _write(
-    work: _Work, fragment: LanceFragment, written: Sequence[column_layout.PlacedColumn]
+    work: _Work, fragment: LanceFragment, written_columns: Sequence[column_layout.PlacedColumn]
 ) -> dict[str, Any]:
     """Write one file with these columns and describe it; rows that are deleted get any value.
 
@@ -205,26 +202,29 @@ def _write(
     fail at a null that was deleted before its column became required. So values are computed first
     and wait, on disk if they are many.
     """
-    stand_ins = _stand_ins(fragment.schema.names, written)
+    stand_ins = _stand_ins(fragment.schema.names, written_columns)
     schema = pa.schema(
-        [each.field.with_name(name) for name, each in zip(stand_ins, written, strict=True)]
+        [
+            column.field.with_name(name)
+            for name, column in zip(stand_ins, written_columns, strict=True)
+        ]
     )
     pinned = fragment.metadata
     with SpooledTemporaryFile(max_size=_WAITING_BYTES) as waiting:
         with pa.ipc.new_stream(waiting, schema) as sink:
             for batch in _stored_rows(work, fragment):
-                sink.write_batch(_new_values(work, batch, written, schema))
+                sink.write_batch(_new_values(work, batch, written_columns, schema))
         waiting.seek(0)
         with translated(work.root, f"write columns of {work.entry.table_key}"):
             metadata, numbered = fragment.merge_columns(
                 pa.RecordBatchReader.from_batches(schema, pa.ipc.open_stream(waiting)),
                 batch_size=_batch_rows(pinned),
             )
-    given = column_layout.columns_of(numbered)
+    numbered_columns = column_layout.columns_of(numbered)
     numbers = {
         old: new
-        for name, each in zip(stand_ins, written, strict=True)
-        for old, new in zip(given[name].numbers, each.column.numbers, strict=True)
+        for name, column in zip(stand_ins, written_columns, strict=True)
+        for old, new in zip(numbered_columns[name].numbers, column.column.numbers, strict=True)
     }
     (file,) = metadata.to_json()["files"][len(pinned.files) :]
     return {**file, "fields": [numbers[number] for number in file["fields"]]}
@@ -246,13 +246,13 @@ def _stored_rows(work: _Work, fragment: LanceFragment) -> Iterator[pa.RecordBatc
 
 
 def _stand_ins(
-    stored: Sequence[str], written: Sequence[column_layout.PlacedColumn]
+    stored: Sequence[str], written_columns: Sequence[column_layout.PlacedColumn]
 ) -> tuple[str, ...]:
     """Names for new columns while they are written: Lance refuses those of stored ones."""
-    taken = set(stored) | {each.field.name for each in written}
+    taken = set(stored) | {column.field.name for column in written_columns}
     names: list[str] = []
-    for each in written:
-        name = each.field.name
+    for column in written_columns:
+        name = column.field.name
         while name in taken:
             name += "_"
         taken.add(name)
@@ -263,25 +263,29 @@ def _stand_ins(
 def _new_values(
     work: _Work,
     batch: pa.RecordBatch,
-    written: Sequence[column_layout.PlacedColumn],
+    written_columns: Sequence[column_layout.PlacedColumn],
     schema: pa.Schema,
 ) -> pa.RecordBatch:
-    made = work.compute(batch)
-    assert made.num_rows == batch.num_rows, "a computation keeps the rows and their order"
-    computed = [
-        each.field.name for each in written if each.place is column_layout.ColumnPlacement.COMPUTED
+    computed_batch = work.compute(batch)
+    assert computed_batch.num_rows == batch.num_rows, "a computation keeps the rows and their order"
+    computed_names = [
+        column.field.name
+        for column in written_columns
+        if column.place is column_layout.ColumnPlacement.COMPUTED
     ]
-    assert sorted(made.schema.names) == sorted(computed), "a computation makes what is wanted"
+    assert sorted(computed_batch.schema.names) == sorted(computed_names), (
+        "a computation makes what is wanted"
+    )
     values: list[pa.Array] = []
-    for each in written:
-        if each.place is not column_layout.ColumnPlacement.COMPUTED:
-            values.append(pa.nulls(batch.num_rows, each.field.type))
+    for column in written_columns:
+        if column.place is not column_layout.ColumnPlacement.COMPUTED:
+            values.append(pa.nulls(batch.num_rows, column.field.type))
             continue
-        array = made.column(each.field.name)
-        assert array.type == each.field.type, f"{each.field.name} is computed as {array.type}"
-        if array.null_count and not each.field.nullable:
+        array = computed_batch.column(column.field.name)
+        assert array.type == column.field.type, f"{column.field.name} is computed as {array.type}"
+        if array.null_count and not column.field.nullable:
             raise InvalidInputError(
-                f"column {each.field.name} of {work.entry.table_key} is required, but the "
+                f"column {column.field.name} of {work.entry.table_key} is required, but the "
                 "computation left rows without a value",
                 next_step="Give every row a value, or let the column be null.",
             )

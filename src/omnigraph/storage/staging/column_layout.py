@@ -113,8 +113,8 @@ def columns_of(schema: LanceSchema) -> dict[str, NumberedColumn]:
             columns.append([record])
         else:
             columns[-1].append(record)
-    found = (NumberedColumn(records=tuple(each)) for each in columns)
-    return {column.name: column for column in found}
+    numbered_columns = (NumberedColumn(records=tuple(records)) for records in columns)
+    return {column.name: column for column in numbered_columns}
 
 
 def as_lance_writes(schema: pa.Schema, *, storage_version: str) -> dict[str, NumberedColumn]:
@@ -134,14 +134,14 @@ def with_columns(schema: LanceSchema, columns: Iterable[NumberedColumn]) -> Lanc
     """The schema with exactly these columns; its own metadata stays."""
     unpickle, (metadata, *_) = _pickled(schema)
     records = chain.from_iterable(column.records for column in columns)
-    made = unpickle(metadata, *map(_written, records))
-    assert isinstance(made, LanceSchema)
-    return made
+    new_schema = unpickle(metadata, *map(_written, records))
+    assert isinstance(new_schema, LanceSchema)
+    return new_schema
 
 
 def first_free_number(dataset: LanceDataset) -> int:
     """The lowest number above all that the table's schema and data files know."""
-    stored = (each.numbers for each in columns_of(dataset.lance_schema).values())
+    stored = (column.numbers for column in columns_of(dataset.lance_schema).values())
     files = (
         file.fields for fragment in dataset.get_fragments() for file in fragment.metadata.files
     )
@@ -166,7 +166,7 @@ def _number(record: _Record, entry: int) -> int:
 
 def _renumber(record: _Record, known: Mapping[int, int]) -> _Record:
     parent = _number(record, _PARENT)
-    entries = [each for each in record if each[0] not in _FREE_INSIDE]
+    entries = [entry for entry in record if entry[0] not in _FREE_INSIDE]
     entries.append((_NUMBER, known[_number(record, _NUMBER)]))
     entries.append((_PARENT, parent if parent == _NO_PARENT else known[parent]))
     return tuple(sorted(entries, key=lambda entry: entry[0]))
@@ -315,28 +315,42 @@ def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layo
         InvalidInputError: blobs would have to be written again, or values be read as another type.
     """
     stored = columns_of(base.lance_schema)
-    target = pa.schema([each.field for each in change.columns])
-    kept = [each.stored for each in change.columns if isinstance(each, KeptColumn)]
+    target = pa.schema([wanted_column.field for wanted_column in change.columns])
+    kept_names = [
+        wanted_column.stored
+        for wanted_column in change.columns
+        if isinstance(wanted_column, KeptColumn)
+    ]
     assert len(set(target.names)) == len(target.names), "every column has a name of its own"
-    assert len(set(kept)) == len(kept), "a stored column is kept once"
-    made = as_lance_writes(target, storage_version=base.data_storage_version)
+    assert len(set(kept_names)) == len(kept_names), "a stored column is kept once"
+    lance_columns = as_lance_writes(target, storage_version=base.data_storage_version)
     has_rows = bool(base.get_fragments())
     free = first_free_number(base)
-    placed: list[PlacedColumn] = []
-    for each in change.columns:
-        assert not has_rows or each.field.nullable or not isinstance(each, NullColumn)
-        column = made[each.field.name]
-        place = _place(each, stored, has_new_files=has_rows and change.computes)
+    placed_columns: list[PlacedColumn] = []
+    for wanted_column in change.columns:
+        assert (
+            not has_rows
+            or wanted_column.field.nullable
+            or not isinstance(wanted_column, NullColumn)
+        )
+        column = lance_columns[wanted_column.field.name]
+        place = _place(wanted_column, stored, has_new_files=has_rows and change.computes)
         if place is not ColumnPlacement.AS_STORED:
             column = column.numbered(range(free, free + len(column.numbers)))
             free += len(column.numbers)
-        old = _stored(entry, stored, each, column) if isinstance(each, KeptColumn) else None
+        old = (
+            _stored(entry, stored, wanted_column, column)
+            if isinstance(wanted_column, KeptColumn)
+            else None
+        )
         if old is not None and place is ColumnPlacement.AS_STORED:
             column = column.numbered(old.numbers)
         if place not in (ColumnPlacement.AS_STORED, ColumnPlacement.NOWHERE):
-            _refuse_blobs(entry, each.field, column)
-        placed.append(PlacedColumn(field=each.field, column=column, place=place, stored=old))
-    return Layout(columns=tuple(placed))
+            _refuse_blobs(entry, wanted_column.field, column)
+        placed_columns.append(
+            PlacedColumn(field=wanted_column.field, column=column, place=place, stored=old)
+        )
+    return Layout(columns=tuple(placed_columns))
 
 
 def _place(

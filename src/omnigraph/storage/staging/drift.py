@@ -249,15 +249,15 @@ class _Above:
 def _records(root: Root, entry: TableEntry, head: int) -> dict[int, VersionRecord]:
     """What can be read of the versions above the published one, by number."""
     try:
-        found = version_records(root, entry, above=entry.version, below=head + 1)
+        records = version_records(root, entry, above=entry.version, below=head + 1)
     except (DamagedGraphError, StorageUnavailableError):
         # One of them is damaged, unless the store is down and the next look fails as well.
-        found = tuple(
+        records = tuple(
             record
             for version in range(entry.version + 1, head + 1)
             for record in _one_record(root, entry, version)
         )
-    return {record.version: record for record in found}
+    return {record.version: record for record in records}
 
 
 def _one_record(root: Root, entry: TableEntry, version: int) -> tuple[VersionRecord, ...]:

@@ -90,7 +90,7 @@ def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     """Where the pinned rows with these ids are; ids that no row has are left out."""
     dataset = cached_dataset(root, entry)
     few = 0 < len(ids) <= _PROBE_IDS_MAX
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     with translated(root, f"look for rows of {entry.table_key}"):
         scanner = dataset.scanner(
             columns=[names.ID_COLUMN],
@@ -103,11 +103,11 @@ def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
             for batch in scanner.to_batches():
                 hit = batch.filter(pc.is_in(batch.column(names.ID_COLUMN), ids))
                 if hit.num_rows:
-                    found.append(hit)
-    if not found:
+                    batches.append(hit)
+    if not batches:
         nothing = np.empty(0, np.uint64)
         return Located(ids=pa.array([], pa.string()), row_ids=nothing, addresses=nothing)
-    rows = pa.Table.from_batches(found).combine_chunks()
+    rows = pa.Table.from_batches(batches).combine_chunks()
     return Located(
         ids=rows.column(names.ID_COLUMN).combine_chunks().cast(pa.string()),
         row_ids=rows.column(_ROW_ID).to_numpy(),
@@ -141,23 +141,23 @@ def _write(
 
 
 def _quote(ids: pa.StringArray) -> str:
-    return ", ".join("'" + each.replace("'", "''") + "'" for each in ids.to_pylist())
+    return ", ".join("'" + id_value.replace("'", "''") + "'" for id_value in ids.to_pylist())
 
 
 def row_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The batches in tables of a bounded size."""
-    held: list[pa.RecordBatch] = []
+    part_batches: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        held.append(batch)
+        part_batches.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= _FRAGMENT_ROWS or size >= _FRAGMENT_BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(part_batches)
+            part_batches, rows, size = [], 0, 0
+    if part_batches:
+        yield pa.Table.from_batches(part_batches)
 
 
 FEW_ROWS: Final = 4_096
@@ -194,15 +194,19 @@ def stage_adoption(
     if not _is_plain(plan) or plan.new_rows + plan.gone_rows <= FEW_ROWS:
         return None
     with translated(root, f"compare versions of {pinned.table_key}"):
-        gone = list(_gone(cached_dataset(root, pinned), cached_dataset(root, theirs), plan))
-    row_ids = np.sort(np.concatenate([np.empty(0, np.uint64), *(each.row_ids for each in gone)]))
+        gone_fragments = list(
+            _gone(cached_dataset(root, pinned), cached_dataset(root, theirs), plan)
+        )
+    row_ids = np.sort(
+        np.concatenate([np.empty(0, np.uint64), *(fragment.row_ids for fragment in gone_fragments)])
+    )
     new_rows = _new_rows(root, theirs, plan)
     inserted, replacing = _write_adopted(root, writable, new_rows, row_ids, schema)
     replaced = sum(fragment.rows for fragment in replacing)
     shrunk: list[bulk.Shrunk] = [
-        bulk.shrink(root, writable, each.fragment_id, each.offsets)
-        for each in gone
-        if len(each.offsets)
+        bulk.shrink(root, writable, fragment.fragment_id, fragment.offsets)
+        for fragment in gone_fragments
+        if len(fragment.offsets)
     ]
     return bulk.gather_merge(
         objects,
@@ -216,13 +220,15 @@ def stage_adoption(
 
 def _is_plain(plan: RowChanges) -> bool:
     """Whether the fork only deleted rows and added fragments, as every write of ours does."""
-    gone = [fragment for part in plan.gone for fragment in part.fragments]
-    new = [fragment for part in plan.new for fragment in part.fragments]
-    return all(each.lost for each in gone) and not any(each.lost for each in new)
+    gone_fragments = [fragment for part in plan.gone for fragment in part.fragments]
+    new_fragments = [fragment for part in plan.new for fragment in part.fragments]
+    return all(fragment.lost for fragment in gone_fragments) and not any(
+        fragment.lost for fragment in new_fragments
+    )
 
 
 def _gone(before: LanceDataset, after: LanceDataset, plan: RowChanges) -> Iterator[_Gone]:
-    for fragment in (each for part in plan.gone for each in part.fragments):
+    for fragment in (fragment for part in plan.gone for fragment in part.fragments):
         here = _numbers(before, fragment.fragment_id, with_row_ids=True)
         there = _numbers(after, fragment.fragment_id, with_row_ids=False)
         lives = np.zeros(fragment.span, np.bool_)
@@ -238,26 +244,26 @@ def _numbers(
     dataset: LanceDataset, fragment_id: int, *, with_row_ids: bool
 ) -> dict[str, np.ndarray]:
     columns = [_ADDRESS, _ROW_ID] if with_row_ids else [_ADDRESS]
-    found = dataset.scanner(
+    table = dataset.scanner(
         columns=columns, fragments=_handles(dataset, [fragment_id]), batch_size=1 << 20
     ).to_table()
-    return {name: found.column(name).to_numpy() for name in columns}
+    return {name: table.column(name).to_numpy() for name in columns}
 
 
 def _write_adopted(
     root: Root,
     entry: TableEntry,
     new_rows: Iterable[pa.RecordBatch],
-    gone: np.ndarray,
+    gone_ids: np.ndarray,
     schema: pa.Schema,
 ) -> tuple[list[bulk.StagedFragment], list[bulk.StagedFragment]]:
     inserted: list[bulk.StagedFragment] = []
     replacing: list[bulk.StagedFragment] = []
     for part in row_parts(new_rows):
         row_ids = part.column(_ROW_ID).to_numpy()
-        at = np.minimum(np.searchsorted(gone, row_ids), max(0, len(gone) - 1))
-        known = gone[at] == row_ids if len(gone) else np.zeros(len(row_ids), np.bool_)
-        columns = [part.column(each.name).cast(each.type) for each in schema]
+        at = np.minimum(np.searchsorted(gone_ids, row_ids), max(0, len(gone_ids) - 1))
+        known = gone_ids[at] == row_ids if len(gone_ids) else np.zeros(len(row_ids), np.bool_)
+        columns = [part.column(column.name).cast(column.type) for column in schema]
         rows = pa.Table.from_arrays(columns, schema=schema)
         new, old = rows.filter(pa.array(~known)), rows.filter(pa.array(known))
         if new.num_rows:
@@ -282,5 +288,5 @@ def _new_rows(root: Root, theirs: TableEntry, plan: RowChanges) -> Iterator[pa.R
 
 
 def _handles(dataset: LanceDataset, fragment_ids: Iterable[int]) -> list[LanceFragment]:
-    found = (dataset.get_fragment(number) for number in fragment_ids)
-    return [fragment for fragment in found if fragment is not None]
+    fragments = (dataset.get_fragment(number) for number in fragment_ids)
+    return [fragment for fragment in fragments if fragment is not None]

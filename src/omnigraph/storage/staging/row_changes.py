@@ -134,21 +134,26 @@ def plan_row_changes(
     with translated(root, f"compare versions of {key}"):
         laid_out = [_columns(side, columns) for side in sides]
         fragments = [*map(_fragments, sides, laid_out)]
-        gone, new = _candidates(*fragments), _candidates(*reversed(fragments))
+        gone_fragments, new_fragments = _candidates(*fragments), _candidates(*reversed(fragments))
         stamps = None
-        moved = min(sum(each.rows for each in _whole(side)) for side in (gone, new))
-        if before and after and moved and laid_out[0] == laid_out[1]:
-            stamps = _common_stamps(root, before, after, rows=moved)
+        moved_rows = min(
+            sum(fragment.rows for fragment in _whole(side))
+            for side in (gone_fragments, new_fragments)
+        )
+        if before and after and moved_rows and laid_out[0] == laid_out[1]:
+            stamps = _common_stamps(root, before, after, rows=moved_rows)
         if stamps is not None:
-            gone, new = map(_with_row_ids, sides, (gone, new))
-        stored = [*map(_stored, sides, laid_out)]
+            gone_fragments, new_fragments = map(
+                _with_row_ids, sides, (gone_fragments, new_fragments)
+            )
+        stored_schemas = [*map(_stored, sides, laid_out)]
     return RowChanges(
         before=before,
         after=after,
-        stored_before=stored[0],
-        stored_after=stored[1],
-        gone=_parts(gone, rows_per_part),
-        new=_parts(new, rows_per_part),
+        stored_before=stored_schemas[0],
+        stored_after=stored_schemas[1],
+        gone=_parts(gone_fragments, rows_per_part),
+        new=_parts(new_fragments, rows_per_part),
         stamps=stamps,
     )
 
@@ -188,16 +193,18 @@ class _Reading:
         self._stored = pa.schema([stored.field(name) for name in columns or stored.names])
 
     def rows(self, part: Part, opposite: Sequence[Part], stamps: int | None) -> Batches:
-        lost = [fragment for fragment in part.fragments if fragment.lost]
-        whole = _whole(part.fragments)
+        lost_fragments = [fragment for fragment in part.fragments if fragment.lost]
+        whole_fragments = _whole(part.fragments)
         with translated(self._root, f"read {self._entry.table_key}"):
-            if lost:
-                yield from self._pick(lost, self._lost(lost))
-            if whole and stamps is not None:
+            if lost_fragments:
+                yield from self._pick(lost_fragments, self._lost(lost_fragments))
+            if whole_fragments and stamps is not None:
                 others = _whole(fragment for part in opposite for fragment in part.fragments)
-                yield from self._pick(whole, self._not_moved(whole, others, stamps))
-            elif whole:
-                yield from self._scan(whole)
+                yield from self._pick(
+                    whole_fragments, self._not_moved(whole_fragments, others, stamps)
+                )
+            elif whole_fragments:
+                yield from self._scan(whole_fragments)
 
     def _lost(self, fragments: Fragments) -> Numbers:
         """Addresses of rows that live here and not there."""
@@ -228,14 +235,14 @@ class _Reading:
             scans = [self._scan(fragments, taken=chunk) for chunk in chunks]
         else:
             scans = [self._scan(fragments, kept=addresses)]
-        found = 0
+        rows_read = 0
         for batch in chain.from_iterable(scans):
-            found += len(batch)
+            rows_read += len(batch)
             yield batch
-        if found != len(addresses):
+        if rows_read != len(addresses):
             raise DamagedGraphError(
                 f"{self._entry.table_key} lists {len(addresses)} rows at version "
-                f"{self._entry.version}, of which {found} can be read",
+                f"{self._entry.version}, of which {rows_read} can be read",
                 next_step=f"Run `omnigraph check {self._root}`.",
             )
 
@@ -263,9 +270,9 @@ class _Reading:
 def _columns(table: LanceDataset | None, chosen: Sequence[str] | None) -> tuple[Column, ...]:
     fields: Sequence[Any] = table.lance_schema.fields() if table is not None else ()
     return tuple(
-        (each.name(), str(each.to_arrow().type), tuple(_field_numbers(each)))
-        for each in fields
-        if chosen is None or each.name() in (names.ID_COLUMN, *chosen)
+        (lance_field.name(), str(lance_field.to_arrow().type), tuple(_field_numbers(lance_field)))
+        for lance_field in fields
+        if chosen is None or lance_field.name() in (names.ID_COLUMN, *chosen)
     )
 
 
@@ -279,7 +286,7 @@ def _stored(table: LanceDataset | None, columns: Sequence[Column]) -> pa.Schema:
     if table is None:
         return pa.schema([])
     scanner = table.scanner(columns=[column[0] for column in columns], blob_handling="all_binary")
-    return pa.schema([each.remove_metadata() for each in scanner.projected_schema])
+    return pa.schema([column.remove_metadata() for column in scanner.projected_schema])
 
 
 def _whole(fragments: Iterable[FragmentRows]) -> list[FragmentRows]:
@@ -290,7 +297,7 @@ def _fragments(
     table: LanceDataset | None, columns: Sequence[Column]
 ) -> dict[object, FragmentMetadata]:
     """The fragments, by where the values of their columns lie; a column without a file is null."""
-    found: dict[object, FragmentMetadata] = {}
+    fragments: dict[object, FragmentMetadata] = {}
     for fragment in table.get_fragments() if table is not None else ():
         metadata = fragment.metadata
         places = {
@@ -298,31 +305,34 @@ def _fragments(
             for file in metadata.files
             for number, index in zip(file.fields, file.column_indices, strict=True)
         }
-        laid = [
+        placements = [
             (*column[:2], tuple(places.get(number) for number in column[2])) for column in columns
         ]
         overlays = [
             (overlay.data_file.path, overlay.committed_version) for overlay in metadata.overlays
         ]
         identity = (metadata.id, metadata.physical_rows, tuple(overlays))
-        found[identity, frozenset(each for each in laid if any(each[2]))] = metadata
-    return found
+        fragments[identity, frozenset(column for column in placements if any(column[2]))] = metadata
+    return fragments
 
 
 def _candidates(
     here: Mapping[object, FragmentMetadata], there: Mapping[object, FragmentMetadata]
 ) -> list[FragmentRows]:
-    found = []
-    for place, each in here.items():
+    candidates = []
+    for place, fragment in here.items():
         twin = there.get(place)
-        rows = twin.num_deletions if twin else each.num_rows
-        if rows and (twin is None or _deletions(each) != _deletions(twin)):
-            found.append(
+        rows = twin.num_deletions if twin else fragment.num_rows
+        if rows and (twin is None or _deletions(fragment) != _deletions(twin)):
+            candidates.append(
                 FragmentRows(
-                    fragment_id=each.id, rows=rows, span=each.physical_rows, lost=twin is not None
+                    fragment_id=fragment.id,
+                    rows=rows,
+                    span=fragment.physical_rows,
+                    lost=twin is not None,
                 )
             )
-    return found
+    return candidates
 
 
 def _deletions(fragment: FragmentMetadata) -> tuple[object, ...]:
@@ -347,11 +357,11 @@ def _parts(fragments: Fragments, rows_per_part: int) -> tuple[Part, ...]:
 
 def _with_row_ids(table: LanceDataset | None, fragments: Fragments) -> list[FragmentRows]:
     assert table is not None
-    found = []
+    fragments_with_ids = []
     for fragment in fragments:
         _, ids = _numbers(table, [fragment], _ROW_ID)
-        found.append(replace(fragment, row_ids=(int(ids.min()), int(ids.max()))))
-    return found
+        fragments_with_ids.append(replace(fragment, row_ids=(int(ids.min()), int(ids.max()))))
+    return fragments_with_ids
 
 
 def _numbers(table: LanceDataset, fragments: Fragments, *columns: str) -> tuple[Numbers, ...]:

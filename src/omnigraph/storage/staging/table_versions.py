@@ -108,7 +108,7 @@ def switch_off_cleanup(
     if handle is None:
         return None
     with datasets.translated(root, f"switch off the automatic cleanup of {entry.table_key}"):
-        made = _commit(
+        dataset = _commit(
             handle,
             Transaction(
                 read_version=head,
@@ -116,7 +116,7 @@ def switch_off_cleanup(
                 transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
             ),
         )
-    return None if made is None or made.version != head + 1 else _make(made)
+    return None if dataset is None or dataset.version != head + 1 else _make(dataset)
 
 
 def commit_staged(
@@ -136,7 +136,7 @@ def commit_staged(
             return None
         handle = opened
     with datasets.translated(root, f"commit to {staged.table_key}"):
-        made = _commit(
+        dataset = _commit(
             handle,
             Transaction(
                 read_version=on_version,
@@ -144,9 +144,9 @@ def commit_staged(
                 transaction_properties=_properties(operation_id, Role.OWN, pin),
             ),
         )
-    if made is not None and handle is staged.base and made.version == pin + 1:
-        keep_next(root, staged.entry, made)
-    return None if made is None else _make(made)
+    if dataset is not None and handle is staged.base and dataset.version == pin + 1:
+        keep_next(root, staged.entry, dataset)
+    return None if dataset is None else _make(dataset)
 
 
 def restore_pin(
@@ -166,7 +166,7 @@ def restore_pin(
         datasets.translated(root, f"restore {entry.table_key}"),
         nullcontext() if restored is not None else _keeping_versions(root, entry),
     ):
-        made = _commit(
+        dataset = _commit(
             handle,
             Transaction(
                 read_version=head,
@@ -174,7 +174,7 @@ def restore_pin(
                 transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
             ),
         )
-    return None if made is None else _make(made)
+    return None if dataset is None else _make(dataset)
 
 
 def _same_without_cleanup(root: Root, entry: TableEntry, head: int) -> LanceDataset | None:
@@ -332,10 +332,10 @@ def _only_settings(operation: object) -> bool:
     )
 
 
-def _same_content(root: Root, entry: TableEntry, one: int, other: int) -> bool:
+def _same_content(root: Root, entry: TableEntry, version: int, other_version: int) -> bool:
     """Whether two versions have the same columns and fragments, deletions included."""
-    before = datasets.open_dataset(root, entry.location, fork=entry.fork, version=one)
-    after = datasets.open_dataset(root, entry.location, fork=entry.fork, version=other)
+    before = datasets.open_dataset(root, entry.location, fork=entry.fork, version=version)
+    after = datasets.open_dataset(root, entry.location, fork=entry.fork, version=other_version)
     if before is None or after is None:
         return False
     return before.schema.equals(after.schema, check_metadata=True) and [
