@@ -87,14 +87,14 @@ def decode(text: object) -> Cursor:
     """
     if not isinstance(text, str):
         raise _refused(f"the cursor is {shown(text)}, expected a text")
-    given = text.strip()
-    if len(given) > TEXT_MAX or not _ALPHABET.fullmatch(given):
-        raise _refused(f"{shown(given)} is not a cursor")
+    cursor_text = text.strip()
+    if len(cursor_text) > TEXT_MAX or not _ALPHABET.fullmatch(cursor_text):
+        raise _refused(f"{shown(cursor_text)} is not a cursor")
     try:
-        sealed = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4))
+        sealed_content = base64.urlsafe_b64decode(cursor_text + "=" * (-len(cursor_text) % 4))
     except binascii.Error:
         raise _refused("the cursor is truncated") from None
-    check, content = sealed[:_CHECK_BYTES], sealed[_CHECK_BYTES:]
+    check, content = sealed_content[:_CHECK_BYTES], sealed_content[_CHECK_BYTES:]
     if check != _check(content):
         raise _refused("the cursor is corrupted or truncated")
     number, *fields = json.loads(content)
@@ -193,18 +193,19 @@ class BranchLine:
             commit_id=commit_id,
         )
 
-    def start(self, given: object) -> Cursor:
+    def start(self, position: object) -> Cursor:
         """The position that a caller names: now, the beginning, or after a commit of this line."""
-        if given == NOW:
+        if position == NOW:
             return self.cursor(self.head)
-        if given == BEGINNING:
+        if position == BEGINNING:
             return self.cursor(None)
-        if not isinstance(given, str) or not is_commit_id(given.strip()):
+        if not isinstance(position, str) or not is_commit_id(position.strip()):
             raise InvalidInputError(
-                f'start is {shown(given)}, expected "{NOW}", "{BEGINNING}" or the id of a commit',
+                f'start is {shown(position)}, expected "{NOW}", "{BEGINNING}" '
+                "or the id of a commit",
                 next_step=f"Run `omnigraph commit list {self.root}` to see the commits.",
             )
-        commit_id = given.strip().upper()
+        commit_id = position.strip().upper()
         if self._back_to(commit_id) is None:
             raise NotFoundError(
                 f"commit {commit_id} is not on the line of {self.branch}",
@@ -351,36 +352,36 @@ class BranchLine:
                     next_step=f"Run `omnigraph check {self.root}`.",
                 )
 
-    def _pins_at(self, commit_id: str | None, wanted: set[str]) -> _Pins:
+    def _pins_at(self, commit_id: str | None, wanted_keys: set[str]) -> _Pins:
         """The versions of the wanted tables after a commit; None is before the first."""
-        if commit_id is None or not wanted:
+        if commit_id is None or not wanted_keys:
             return _Pins(tables={}, whole=True)
-        found = self._roll_back(commit_id, wanted)
-        if wanted <= found.tables.keys():
-            return found
-        kept = self._kept(commit_id)
-        if kept is not None:
-            return kept
+        pins = self._roll_back(commit_id, wanted_keys)
+        if wanted_keys <= pins.tables.keys():
+            return pins
+        kept_pins = self._kept(commit_id)
+        if kept_pins is not None:
+            return kept_pins
         self._read_history()
-        return self._roll_back(commit_id, wanted)
+        return self._roll_back(commit_id, wanted_keys)
 
-    def _roll_back(self, commit_id: str, wanted: set[str]) -> _Pins:
+    def _roll_back(self, commit_id: str, wanted_keys: set[str]) -> _Pins:
         """The newest move of each wanted table at or before a commit, as far as they are known."""
-        found: dict[str, TableEntry] = {}
+        entries: dict[str, TableEntry] = {}
         for commit in self._commits.line(commit_id):
             if _is_unrecorded(commit):
                 break
             if commit.schema_change is not None:
-                known = self._left_by(commit, commit.schema_change).tables
-                return _Pins(tables={**known, **found}, whole=True)
+                known_entries = self._left_by(commit, commit.schema_change).tables
+                return _Pins(tables={**known_entries, **entries}, whole=True)
             for key, version, fork in commit.tables:
-                if key in wanted and key not in found:
-                    found[key] = self._entry(commit, key, version, fork)
+                if key in wanted_keys and key not in entries:
+                    entries[key] = self._entry(commit, key, version, fork)
             if commit.parent_id is None:
-                return _Pins(tables=found, whole=True)
-            if len(found) == len(wanted):
+                return _Pins(tables=entries, whole=True)
+            if len(entries) == len(wanted_keys):
                 break
-        return _Pins(tables=found, whole=False)
+        return _Pins(tables=entries, whole=False)
 
     def _kept(self, commit_id: str) -> _Pins | None:
         """What the manifest version says that the commit made, if this branch still keeps it."""
@@ -414,13 +415,13 @@ class BranchLine:
 
     def _locations_at(self, commit: GraphCommit) -> Mapping[str, str]:
         """Where the tables of a commit lie; only a schema change gives a key another path."""
-        found = self._locations.get(commit.commit_id)
-        if found is None:
+        locations = self._locations.get(commit.commit_id)
+        if locations is None:
             change = last_schema_change(self._commits, commit.commit_id)
             tables = tables_under(self.state, change)
-            found = {table.table_key: table.location for table in tables}
-            self._locations[commit.commit_id] = found
-        return found
+            locations = {table.table_key: table.location for table in tables}
+            self._locations[commit.commit_id] = locations
+        return locations
 
     def _entry(self, commit: GraphCommit, key: str, version: int, fork: str | None) -> TableEntry:
         locations = self._locations_at(commit)

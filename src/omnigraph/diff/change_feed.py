@@ -188,16 +188,16 @@ class ChangeFeed(Iterator[CommitChanges]):
         self._blocks.close()
 
     def _walk(self) -> Generator[CommitChanges]:
-        moved = _Told(self._line.moves(self._commits))
+        moves = _Told(self._line.moves(self._commits))
         if self._holding is not None:
             # What is already gone is reported at the commit it concerns.
             with suppress(NoLongerKeptError):
                 self._hold = self._holding.for_reader(
-                    self, versions_read(moved.known), purpose="changes", commit_id=self.head
+                    self, versions_read(moves.known), purpose="changes", commit_id=self.head
                 )
         try:
-            for each in moved:
-                block = self._block(each)
+            for commit_moves in moves:
+                block = self._block(commit_moves)
                 yield block
                 self._cursor = block.cursor
         finally:
@@ -397,7 +397,7 @@ def chosen_keys(types: object, catalog: Catalog) -> tuple[str, ...] | None:
         raise InvalidInputError(
             f"types is {shown(types)}, expected a list of names", next_step="Leave it out for all."
         )
-    return tuple(dict.fromkeys(table_key_named(each, catalog) for each in types))
+    return tuple(dict.fromkeys(table_key_named(type_name, catalog) for type_name in types))
 
 
 def planned_move(line: BranchLine, commit: GraphCommit, move: TableMove) -> TableDiff:
@@ -416,19 +416,19 @@ def _table_changes(line: BranchLine, commit: GraphCommit, move: TableMove) -> Ta
     """What a commit changed in a table; None if neither a row nor a column differs."""
     diff = planned_move(line, commit, move)
     try:
-        held = _few_rows(diff)
-        counts = count_changes(diff) if held is None else _count(held)
+        rows = _few_rows(diff)
+        counts = count_changes(diff) if rows is None else _count(rows)
     except MAYBE_GONE as error:
         raise _explained(line, commit, move, error) from error
-    found = TableChanges(
+    table_changes = TableChanges(
         table_key=move.after.table_key,
         counts=counts,
         columns=diff.columns,
         _diff=diff,
-        _held=held,
+        _held=rows,
         _explain=lambda error: _explained(line, commit, move, error),
     )
-    return found if counts.total or found.schema_changed else None
+    return table_changes if counts.total or table_changes.schema_changed else None
 
 
 def _few_rows(diff: TableDiff) -> pa.Table | None:
@@ -436,21 +436,21 @@ def _few_rows(diff: TableDiff) -> pa.Table | None:
     if diff.plan.gone_rows + diff.plan.new_rows > BATCH_ROWS:
         return None
     alone = is_one_sided(diff)
-    held: list[pa.RecordBatch] = []
+    held_batches: list[pa.RecordBatch] = []
     for batch in one_sided_rows(diff, one_sided_parts(diff)) if alone else diff.reader():
-        held.append(batch)
-        if sum(each.nbytes for each in held) > _HELD_BYTES_MAX:
+        held_batches.append(batch)
+        if sum(held_batch.nbytes for held_batch in held_batches) > _HELD_BYTES_MAX:
             return None
-    rows = pa.Table.from_batches(held, schema=diff.schema).combine_chunks()
+    rows = pa.Table.from_batches(held_batches, schema=diff.schema).combine_chunks()
     return rows.take(pc.sort_indices(rows["id"])) if alone else rows
 
 
 def _count(rows: pa.Table) -> ChangeCounts:
-    found = {each["values"]: each["counts"] for each in pc.value_counts(rows["op"]).to_pylist()}
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(rows["op"]).to_pylist()}
     return ChangeCounts(
-        inserted=found.get(Op.INSERT, 0),
-        updated=found.get(Op.UPDATE, 0),
-        deleted=found.get(Op.DELETE, 0),
+        inserted=counts.get(Op.INSERT, 0),
+        updated=counts.get(Op.UPDATE, 0),
+        deleted=counts.get(Op.DELETE, 0),
     )
 
 

@@ -90,11 +90,11 @@ class GraphDiff(Displayed):
 
     @property
     def counts(self) -> ChangeCounts:
-        found = [table.counts for table in self.tables.values()]
+        table_counts = [table.counts for table in self.tables.values()]
         return ChangeCounts(
-            inserted=sum(each.inserted for each in found),
-            updated=sum(each.updated for each in found),
-            deleted=sum(each.deleted for each in found),
+            inserted=sum(counts.inserted for counts in table_counts),
+            updated=sum(counts.updated for counts in table_counts),
+            deleted=sum(counts.deleted for counts in table_counts),
         )
 
     def rows(self, table_key: str, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
@@ -145,7 +145,7 @@ class GraphDiff(Displayed):
         unfinished = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
             unfinished.mkdir(parents=True)
-            written = [_write_parquet(table, unfinished) for table in self.tables.values()]
+            written_files = [_write_parquet(table, unfinished) for table in self.tables.values()]
             if target.is_dir():
                 target.rmdir()
             unfinished.replace(target)
@@ -154,7 +154,7 @@ class GraphDiff(Displayed):
         finally:
             with suppress(OSError):
                 shutil.rmtree(unfinished)
-        return tuple(target / each.relative_to(unfinished) for each in written)
+        return tuple(target / file.relative_to(unfinished) for file in written_files)
 
     def _page(self) -> Page:
         if not self.tables:
@@ -198,12 +198,16 @@ def diff_snapshots(
         for key in _choose(types, sorted(paired, key=_rank))
         if not _is_pinned_alike(*paired[key])
     }
-    counted = None if on_spark is None else on_spark(pairs, None)
-    found = {}
+    spark_counts = None if on_spark is None else on_spark(pairs, None)
+    changed_tables = {}
     for key, (old, new) in pairs.items():
         with gone_if_removed(root, old, new):
             diff = diff_table(root, old, new)
-            counts = count_changes(diff) if counted is None else counted.get(key, ChangeCounts())
+            counts = (
+                count_changes(diff)
+                if spark_counts is None
+                else spark_counts.get(key, ChangeCounts())
+            )
         table = TypeDiff(
             table_key=key,
             renamed_from=old.table_key if old is not None and old.table_key != key else None,
@@ -212,11 +216,11 @@ def diff_snapshots(
             _diff=diff,
         )
         if table.counts.total or table.columns_changed or table.renamed_from:
-            found[key] = table
+            changed_tables[key] = table
     return GraphDiff(
         before=before,
         after=after,
-        tables=MappingProxyType(found),
+        tables=MappingProxyType(changed_tables),
         _write=None if on_spark is None else partial(on_spark, pairs),
     )
 
@@ -230,16 +234,21 @@ _Pairs = dict[str, tuple["TableEntry | None", "TableEntry | None"]]
 
 def _pairs(before: Mapping[str, TableEntry], after: Mapping[str, TableEntry]) -> _Pairs:
     """The two entries of every table, by its key in `after`, or in `before` if it is gone."""
-    placed = {entry.location: entry for entry in before.values()}
-    pairs: _Pairs = {key: (placed.get(entry.location), entry) for key, entry in after.items()}
-    met = {old.table_key for old, _ in pairs.values() if old is not None}
+    entries_by_location = {entry.location: entry for entry in before.values()}
+    pairs: _Pairs = {
+        key: (entries_by_location.get(entry.location), entry) for key, entry in after.items()
+    }
+    met_keys = {old.table_key for old, _ in pairs.values() if old is not None}
     for key, entry in before.items():
-        if key in met:
+        if key in met_keys:
             continue
         old, new = pairs.get(key, (None, None))
         if old is not None:
             # Its name went to another table, and it is gone itself: only names tell what is what.
-            return {each: (before.get(each), after.get(each)) for each in {**before, **after}}
+            return {
+                table_key: (before.get(table_key), after.get(table_key))
+                for table_key in {**before, **after}
+            }
         pairs[key] = (entry, new)
     return pairs
 
@@ -284,14 +293,14 @@ def _write_parquet(table: TypeDiff, home: Path) -> Path:
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Row groups that a reader can hold."""
-    held: list[pa.RecordBatch] = []
+    held_batches: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        if sum(each.nbytes for each in held) >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
+        held_batches.append(batch)
+        if sum(held_batch.nbytes for held_batch in held_batches) >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held_batches)
+            held_batches = []
+    if held_batches:
+        yield pa.Table.from_batches(held_batches)
 
 
 def _said(change: object) -> dict[str, object]:

@@ -112,14 +112,16 @@ class BucketDiff(TableDiff):
         files: Iterable[StagedFile],
         roles: tuple[str, str],
     ) -> BucketDiff:
-        gone, new = (tuple(file.path for file in files if file.role == role) for role in roles)
+        gone_files, new_files = (
+            tuple(file.path for file in files if file.role == role) for role in roles
+        )
         return cls(
             root=diff.root,
             plan=diff.plan,
             columns=diff.columns,
             place=place,
-            gone_files=gone,
-            new_files=new,
+            gone_files=gone_files,
+            new_files=new_files,
         )
 
     @property
@@ -180,17 +182,17 @@ class BucketWriter:
 
     def _flush(self) -> None:
         objects = StoredObjects(self._place.root)
-        for bucket, held in sorted(self._held.items()):
+        for bucket, batches in sorted(self._held.items()):
             # Random, so that a second attempt never overwrites files that the first has reported.
             part = f"{self._role}-{self._table}-{bucket:05}-{secrets.token_hex(8)}"
             path = names.staged_part(self._place.operation_id, part)
             sink = pa.BufferOutputStream()
             options = pa.ipc.IpcWriteOptions(compression="lz4")
-            with pa.ipc.new_stream(sink, held[0].schema, options=options) as stream:
-                for batch in held:
+            with pa.ipc.new_stream(sink, batches[0].schema, options=options) as stream:
+                for batch in batches:
                     stream.write_batch(batch)
             objects.replace(path, sink.getvalue().to_pybytes())
-            rows = sum(each.num_rows for each in held)
+            rows = sum(batch.num_rows for batch in batches)
             self._files.append(StagedFile(self._table, bucket, self._role, path, rows))
         self._held = {}
         self._bytes = 0
@@ -240,7 +242,7 @@ def run_tasks(
     spark: SparkSession,
     work: Sequence[_Work],
     do: Callable[[_Work], _Told],
-    told: type[_Told],
+    result_type: type[_Told],
 ) -> list[_Told]:
     """One task per piece of work; returns the result of the successful attempt of each."""
     pieces = tuple(work)
@@ -260,9 +262,11 @@ def run_tasks(
 
     numbers = spark.range(0, len(pieces), 1, len(pieces))
     rows = numbers.mapInArrow(task, "number long, blob binary").collect()
-    found = {row.number: msgspec.msgpack.decode(bytes(row.blob), type=told) for row in rows}
-    assert len(found) == len(rows) == len(pieces), "every piece of work reports once"
-    return [found[number] for number in range(len(pieces))]
+    results = {
+        row.number: msgspec.msgpack.decode(bytes(row.blob), type=result_type) for row in rows
+    }
+    assert len(results) == len(rows) == len(pieces), "every piece of work reports once"
+    return [results[number] for number in range(len(pieces))]
 
 
 def _chosen(
@@ -324,26 +328,36 @@ def diff_on_spark(
     """
     target = None if directory is None else _empty(Path(directory).absolute())
     diffs = {key: diff_table(root, *pair) for key, pair in pairs.items()}
-    changed = {key: diff for key, diff in diffs.items() if not diff.unchanged}
+    changed_diffs = {key: diff for key, diff in diffs.items() if not diff.unchanged}
     place = StagingFolder(root=root, operation_id=operation_id)
-    found: dict[str, TableChanges] = {}
+    table_changes: dict[str, TableChanges] = {}
     if target is None:
         # Rows that were only inserted or only deleted are counted by metadata.
-        alone = {key: diff for key, diff in changed.items() if is_one_sided(diff)}
-        found = {key: _counted(key, diff) for key, diff in alone.items()}
-        changed = {key: diff for key, diff in changed.items() if key not in alone}
+        one_sided_diffs = {key: diff for key, diff in changed_diffs.items() if is_one_sided(diff)}
+        table_changes = {key: _counted(key, diff) for key, diff in one_sided_diffs.items()}
+        changed_diffs = {
+            key: diff for key, diff in changed_diffs.items() if key not in one_sided_diffs
+        }
     place.open()
     try:
         with without_noise(), job_errors():
-            buckets = _buckets(spark, place, changed, target)
-            told = run_tasks(spark, buckets, _compare, _BucketChanges)
+            buckets = _buckets(spark, place, changed_diffs, target)
+            all_changes = run_tasks(spark, buckets, _compare, _BucketChanges)
     finally:
         with suppress(errors.OmnigraphError):
             place.close()
-    for key in changed:
-        mine = [each for bucket, each in zip(buckets, told, strict=True) if bucket.table_key == key]
-        found[key] = _sum(key, mine)
-    return {key: found[key] for key in pairs if key in found and found[key].counts.total}
+    for key in changed_diffs:
+        changes_of_table = [
+            changes
+            for bucket, changes in zip(buckets, all_changes, strict=True)
+            if bucket.table_key == key
+        ]
+        table_changes[key] = _sum(key, changes_of_table)
+    return {
+        key: table_changes[key]
+        for key in pairs
+        if key in table_changes and table_changes[key].counts.total
+    }
 
 
 def _counted(table_key: str, diff: TableDiff) -> TableChanges:
@@ -351,15 +365,15 @@ def _counted(table_key: str, diff: TableDiff) -> TableChanges:
     return TableChanges(table_key=table_key, counts=counts)
 
 
-def _sum(table_key: str, told: Sequence[_BucketChanges]) -> TableChanges:
+def _sum(table_key: str, bucket_changes: Sequence[_BucketChanges]) -> TableChanges:
     return TableChanges(
         table_key=table_key,
         counts=ChangeCounts(
-            inserted=sum(each.inserted for each in told),
-            updated=sum(each.updated for each in told),
-            deleted=sum(each.deleted for each in told),
+            inserted=sum(changes.inserted for changes in bucket_changes),
+            updated=sum(changes.updated for changes in bucket_changes),
+            deleted=sum(changes.deleted for changes in bucket_changes),
         ),
-        files=tuple(Path(each.file) for each in told if each.file is not None),
+        files=tuple(Path(changes.file) for changes in bucket_changes if changes.file is not None),
     )
 
 
@@ -373,18 +387,18 @@ def _buckets(
         rows = diff.plan.gone_rows + diff.plan.new_rows
         buckets = bucket_count(rows, rows_per_bucket=_rows_per_bucket(diff))
         work += candidate_work(diff, table=number, roles=_ROLES, buckets=buckets)
-    files = run_tasks(spark, work, lambda piece: scatter(place, piece), list[StagedFile])
-    found: dict[tuple[int, int], list[StagedFile]] = {}
-    for each in (file for told in files for file in told):
-        found.setdefault((each.table, each.bucket), []).append(each)
+    files_by_task = run_tasks(spark, work, lambda piece: scatter(place, piece), list[StagedFile])
+    files_by_bucket: dict[tuple[int, int], list[StagedFile]] = {}
+    for file in (file for task_files in files_by_task for file in task_files):
+        files_by_bucket.setdefault((file.table, file.bucket), []).append(file)
     return [
         _Bucket(
             table_key=keys[table],
             number=number,
-            diff=BucketDiff.of(diffs[keys[table]], place, mine, _ROLES),
+            diff=BucketDiff.of(diffs[keys[table]], place, bucket_files, _ROLES),
             directory=None if target is None else str(_folder(target, keys[table])),
         )
-        for (table, number), mine in sorted(found.items())
+        for (table, number), bucket_files in sorted(files_by_bucket.items())
     ]
 
 
@@ -425,15 +439,15 @@ def _compare(bucket: _Bucket) -> _BucketChanges:
 
 def _groups(batches: Iterable[pa.RecordBatch], counts: dict[Op, int]) -> Iterable[pa.Table]:
     """Row groups that fit into the memory of a reader."""
-    held: list[pa.RecordBatch] = []
+    held_batches: list[pa.RecordBatch] = []
     for batch in batches:
         _count(batch, counts)
-        held.append(batch)
-        if sum(each.nbytes for each in held) >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
+        held_batches.append(batch)
+        if sum(held_batch.nbytes for held_batch in held_batches) >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held_batches)
+            held_batches = []
+    if held_batches:
+        yield pa.Table.from_batches(held_batches)
 
 
 def _count(batch: pa.RecordBatch, counts: dict[Op, int]) -> None:

@@ -187,15 +187,15 @@ def diff_table(
         dict(zip(side.names, side.types, strict=True))
         for side in (plan.stored_before, plan.stored_after)
     )
-    known = {**after_types, **before_types}
+    known_types = {**after_types, **before_types}
     for column in columns or ():
-        if column not in known and known:
+        if column not in known_types and known_types:
             raise InvalidInputError(f"neither version has a column {column!r:.80}")
-    found = [
+    diff_columns = [
         DiffColumn(name=name, before=before_types.get(name), after=after_types.get(name))
-        for name in dict.fromkeys([ID_COLUMN, *known])
+        for name in dict.fromkeys([ID_COLUMN, *known_types])
     ]
-    return TableDiff(root=root, plan=plan, columns=tuple(found))
+    return TableDiff(root=root, plan=plan, columns=tuple(diff_columns))
 
 
 def count_changes(diff: TableDiff) -> ChangeCounts:
@@ -207,9 +207,11 @@ def count_changes(diff: TableDiff) -> ChangeCounts:
     if not diff.plan.gone or not diff.plan.new:
         return ChangeCounts(inserted=diff.plan.new_rows, deleted=diff.plan.gone_rows)
     with _meeting(diff) as meeting:
-        gone, new, both = meeting.bring_ids()
-        updated = meeting.updated(both) if both else 0
-        return ChangeCounts(inserted=new - both, updated=updated, deleted=gone - both)
+        gone_count, new_count, both_count = meeting.bring_ids()
+        updated_count = meeting.updated(both_count) if both_count else 0
+        return ChangeCounts(
+            inserted=new_count - both_count, updated=updated_count, deleted=gone_count - both_count
+        )
 
 
 @contextmanager
@@ -255,16 +257,16 @@ class _Spool:
 
     def take(self, positions: pa.Array) -> pa.RecordBatch:
         """A copy of the rows at these positions; a row of nulls where a position is null."""
-        wanted = positions.drop_null().to_numpy()
-        order = np.argsort(wanted)
-        owners = np.searchsorted(self._starts, wanted[order], "right") - 1
-        taken = []
+        wanted_positions = positions.drop_null().to_numpy()
+        order = np.argsort(wanted_positions)
+        owners = np.searchsorted(self._starts, wanted_positions[order], "right") - 1
+        taken_batches = []
         for owner in np.unique(owners):
-            mine = wanted[order[owners == owner]] - self._starts[owner]
-            taken.append(self._batches[owner].take(pa.array(mine)))
+            batch_positions = wanted_positions[order[owners == owner]] - self._starts[owner]
+            taken_batches.append(self._batches[owner].take(pa.array(batch_positions)))
         places = np.zeros(len(positions), np.int64)
         places[positions.is_valid().to_numpy(zero_copy_only=False)] = np.argsort(order)
-        rows = pa.concat_batches(taken or [self._none])
+        rows = pa.concat_batches(taken_batches or [self._none])
         # The kernel may keep these pages, but they no longer count as memory of this process.
         self._map.madvise(mmap.MADV_DONTNEED)
         return rows.take(pa.array(places, mask=positions.is_null().to_numpy(zero_copy_only=False)))
@@ -293,8 +295,10 @@ class _Meeting:
         for side, _, batches in self._sides([ID_COLUMN]):
             self._fill(f"{side}_ids", pa.schema([_NOTED.field(ID_COLUMN)]), batches)
         self._database.sql("CREATE TABLE met AS FROM gone_ids SEMI JOIN new_ids USING (id)")
-        gone, new, both = (self._count(each) for each in ("gone_ids", "new_ids", "met"))
-        return gone, new, both
+        gone_count, new_count, both_count = (
+            self._count(table) for table in ("gone_ids", "new_ids", "met")
+        )
+        return gone_count, new_count, both_count
 
     def bring_rows(self, *, only: pa.Array | None = None) -> None:
         """Read all candidates, or only those with these ids."""
@@ -319,7 +323,7 @@ class _Meeting:
             differs, sides = self._compared(few)
             was, now = (few.column(name).is_valid() for name in ("before", "after"))
             rows, which = np.nonzero(differs.T)
-            changed = pa.ListArray.from_arrays(
+            changed_names = pa.ListArray.from_arrays(
                 np.searchsorted(rows, np.arange(len(few) + 1)),
                 names.take(pa.array(which)),
                 mask=pc.invert(pc.and_(was, now)),
@@ -331,8 +335,8 @@ class _Meeting:
                 for name, columns in zip(("before", "after"), sides, strict=True)
             ]
             op = pc.if_else(was, pc.if_else(now, Op.UPDATE, Op.DELETE), Op.INSERT)
-            found = [op, few.column(ID_COLUMN), changed, *images]
-            batch = pa.RecordBatch.from_arrays(found, schema=schema)
+            arrays = [op, few.column(ID_COLUMN), changed_names, *images]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
             if differs.any():
                 yield batch.filter(pa.array(differs.any(0)))
 
@@ -408,8 +412,8 @@ def _lists_differ(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def _mask(values: pa.BooleanArray) -> Mask:
-    found: Mask = values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
-    return found
+    mask: Mask = values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def is_one_sided(diff: TableDiff) -> bool:
@@ -425,11 +429,11 @@ def one_sided_parts(diff: TableDiff) -> tuple[Part, ...]:
 def one_sided_rows(diff: TableDiff, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
     """Stream some parts of a one-sided diff in the shape of the diff."""
     assert is_one_sided(diff)
-    went = bool(diff.plan.gone)
+    is_delete = bool(diff.plan.gone)
     for part in parts:
-        read = read_gone if went else read_new
+        read = read_gone if is_delete else read_new
         for rows in read(diff.root, diff.plan, part):
-            yield _images(diff, rows, Op.DELETE if went else Op.INSERT)
+            yield _images(diff, rows, Op.DELETE if is_delete else Op.INSERT)
 
 
 def _images(diff: TableDiff, rows: pa.RecordBatch, op: Op) -> pa.RecordBatch:

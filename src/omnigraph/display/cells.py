@@ -112,7 +112,7 @@ def short_id(text: str) -> str:
 def _shared(first: str, second: str) -> int:
     pairs = enumerate(zip(first, second, strict=False))
     return next(
-        (place for place, (one, other) in pairs if one != other), min(map(len, (first, second)))
+        (place for place, (left, right) in pairs if left != right), min(map(len, (first, second)))
     )
 
 

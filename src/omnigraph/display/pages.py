@@ -82,8 +82,10 @@ class Displayed:
             for field in fields(cast("Any", self))
             if field.repr
         ]
-        told = ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in facts)
-        return Page(summary=cut(told, _SUMMARY), facts=[(f"{name} ", text) for name, text in facts])
+        summary = ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in facts)
+        return Page(
+            summary=cut(summary, _SUMMARY), facts=[(f"{name} ", text) for name, text in facts]
+        )
 
     def __str__(self) -> str:
         return str(self._page())
@@ -138,9 +140,9 @@ def change_words(tables: Mapping[str, Changes], *, of_types: bool = True) -> str
         "updated": sum(counts.updated for counts in tables.values()),
         "deleted": sum(counts.deleted for counts in tables.values()),
     }
-    told = ", ".join(f"{count:,} {word}" for word, count in totals.items() if count)
-    told = told or "no rows changed"
-    return f"{told} in {counted(len(tables), 'type')}" if of_types else told
+    words = ", ".join(f"{count:,} {word}" for word, count in totals.items() if count)
+    words = words or "no rows changed"
+    return f"{words} in {counted(len(tables), 'type')}" if of_types else words
 
 
 def change_page(

@@ -105,13 +105,19 @@ class SchemaWork:
         """
         columns = change.columns
         assert columns is not None
-        earlier = self._computed.get(change.stored_key, ())
-        carried = carried_over(self._root, entry, columns, earlier) if earlier else ()
-        known = {each.fragment_id for each in carried}
-        wanted = fragments_to_compute(self._root, entry, columns)
-        missing = [each for each in wanted if each not in known]
-        made = self._files(entry, change, columns, missing) if missing else ()
-        self._computed[change.stored_key] = files = (*carried, *made)
+        earlier_files = self._computed.get(change.stored_key, ())
+        carried_files = (
+            carried_over(self._root, entry, columns, earlier_files) if earlier_files else ()
+        )
+        known_fragments = {file.fragment_id for file in carried_files}
+        wanted_fragments = fragments_to_compute(self._root, entry, columns)
+        missing_fragments = [
+            fragment for fragment in wanted_fragments if fragment not in known_fragments
+        ]
+        new_files = (
+            self._files(entry, change, columns, missing_fragments) if missing_fragments else ()
+        )
+        self._computed[change.stored_key] = files = (*carried_files, *new_files)
         return staged_from(self._root, entry, columns, files)
 
     def _files(
@@ -283,12 +289,14 @@ class _Applying:
             keep_schema(self._objects, contract.model_hash, stored_form(contract))
         reach("schema.post_contract")
         changes = table_changes(evolution)
-        staged = tuple(
+        staged_changes = tuple(
             self._staged(snapshot, change) for change in changes if change.columns is not None
         )
         names_after = {change.stored_key: change.new_key for change in changes}
         self._rows = {
-            names_after[each.table_key]: each.rows_updated for each in staged if each.rows_updated
+            names_after[change.table_key]: change.rows_updated
+            for change in staged_changes
+            if change.rows_updated
         }
         self._emptied = frozenset(
             snapshot.tables[table].location
@@ -298,7 +306,7 @@ class _Applying:
         )
         move = self._move(evolution, changes)
         return Prepared(
-            changes=staged,
+            changes=staged_changes,
             read_set=_read_set(evolution, move),
             schema_move=move,
             create_tables=lambda: self._create(evolution, move),
@@ -332,23 +340,23 @@ class _Applying:
 
     def _refuse_diverged(self, state: ManifestState) -> None:
         """Refuse to change main while branches have unmerged commits, unless that is allowed."""
-        left = [each for each in self._diverged if each.commits]
-        if not left or self._request.allow_diverged or state.ref is not None:
+        unmerged_branches = [branch for branch in self._diverged if branch.commits]
+        if not unmerged_branches or self._request.allow_diverged or state.ref is not None:
             return
         raise errors.ConflictError(
             "these branches could no longer be merged into main: "
-            + ", ".join(f"{each.branch} ({each.words})" for each in left),
+            + ", ".join(f"{branch.branch} ({branch.words})" for branch in unmerged_branches),
             next_step="Merge or delete them first, or use --allow-diverged to apply the schema "
             "anyway.",
         )
 
     def _refuse_rows(self, evolution: Evolution, snapshot: Snapshot) -> None:
-        failed = self._work.failed_checks(snapshot, evolution.plan.needs)
-        if failed:
+        failures = self._work.failed_checks(snapshot, evolution.plan.needs)
+        if failures:
             raise errors.SchemaRefusedError(
                 *refusal_of_rows(
                     self._request.filename,
-                    [(each.check, each.rows, each.examples) for each in failed],
+                    [(failure.check, failure.rows, failure.examples) for failure in failures],
                 ),
                 plan=evolution.plan,
             )

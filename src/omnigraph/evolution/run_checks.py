@@ -87,24 +87,24 @@ def failed_checks(
         NotFoundError: the snapshot has no table that a check names.
         StorageUnavailableError: rows could not be read, or there is no room to compare them.
     """
-    found: list[Offenders] = []
+    results: list[Offenders] = []
     for row_check in row_checks(root, snapshot, checks):
-        found += row_offenders(root, row_check, fragments_of(root, row_check.entry))
+        results += row_offenders(root, row_check, fragments_of(root, row_check.entry))
     for check in dict.fromkeys(filter(is_group_check, checks)):
         entry = find_entry(root, snapshot, check.table)
-        found.append(_group_offenders(root, entry, check, memory_bytes))
-    return in_order(checks, found)
+        results.append(_group_offenders(root, entry, check, memory_bytes))
+    return in_order(checks, results)
 
 
 def in_order(
-    checks: Sequence[data_checks.DataCheck], found: Iterable[Offenders]
+    checks: Sequence[data_checks.DataCheck], results: Iterable[Offenders]
 ) -> tuple[Offenders, ...]:
     """The results, each check once, in the order of the checks, without those that hold."""
-    by_check: dict[data_checks.DataCheck, list[Offenders]] = {each: [] for each in checks}
-    for each in found:
-        by_check[each.check].append(each)
-    told = (together(check, parts) for check, parts in by_check.items())
-    return tuple(each for each in told if each.rows)
+    by_check: dict[data_checks.DataCheck, list[Offenders]] = {check: [] for check in checks}
+    for result in results:
+        by_check[result.check].append(result)
+    merged_results = (together(check, parts) for check, parts in by_check.items())
+    return tuple(result for result in merged_results if result.rows)
 
 
 def together(check: data_checks.DataCheck, parts: Sequence[Offenders]) -> Offenders:
@@ -149,14 +149,16 @@ def row_offenders(
     Nulls are found by Lance while it reads, one pass per check; all other checks share one pass.
     """
     tallies = {check: _Tally() for check in table.checks}
-    nulls = [each for each in table.checks if isinstance(each, data_checks.NoNulls)]
-    others = [each for each in table.checks if not isinstance(each, data_checks.NoNulls)]
-    if others:
-        read = columns_read(column for each in others for column in _columns(each))
-        for batch in _scan(root, table.entry, fragments, (ID_COLUMN, *read)):
-            for other in others:
-                tallies[other].add(_broken(other, batch))
-    for check in nulls:
+    null_checks = [check for check in table.checks if isinstance(check, data_checks.NoNulls)]
+    other_checks = [check for check in table.checks if not isinstance(check, data_checks.NoNulls)]
+    if other_checks:
+        read_columns = columns_read(
+            column for other_check in other_checks for column in _columns(other_check)
+        )
+        for batch in _scan(root, table.entry, fragments, (ID_COLUMN, *read_columns)):
+            for other_check in other_checks:
+                tallies[other_check].add(_broken(other_check, batch))
+    for check in null_checks:
         if not _is_never_null(check):
             where = _null_condition(check)
             for batch in _scan(root, table.entry, fragments, (ID_COLUMN,), where=where):
@@ -251,7 +253,10 @@ def key_names(check: data_checks.TupleIsUnique) -> tuple[str, ...]:
 def key_schema(check: data_checks.TupleIsUnique, *, with_id: bool) -> pa.Schema:
     """The schema of the rows of `key_rows`."""
     kinds = [arrow_type(column.type) for column in check.columns]
-    keys = [pa.field(*each, nullable=False) for each in zip(key_names(check), kinds, strict=True)]
+    keys = [
+        pa.field(*name_and_type, nullable=False)
+        for name_and_type in zip(key_names(check), kinds, strict=True)
+    ]
     return pa.schema([*([pa.field(ID_COLUMN, pa.string(), nullable=False)] * with_id), *keys])
 
 
@@ -267,14 +272,14 @@ def key_rows(
     if any(column.is_null for column in check.columns):
         return
     schema = key_schema(check, with_id=with_id)
-    read = columns_read(check.columns)
-    wanted = (ID_COLUMN, *read) if with_id or not read else read
-    for batch in _scan(root, entry, fragments, wanted):
+    read_columns = columns_read(check.columns)
+    wanted_columns = (ID_COLUMN, *read_columns) if with_id or not read_columns else read_columns
+    for batch in _scan(root, entry, fragments, wanted_columns):
         keys = future_values(batch, check.columns).columns
         ids = [batch.column(ID_COLUMN)] if with_id else []
-        whole = pa.RecordBatch.from_arrays([*ids, *keys], names=schema.names).drop_null()
-        if whole.num_rows:
-            yield pa.RecordBatch.from_arrays(whole.columns, schema=schema)
+        complete_rows = pa.RecordBatch.from_arrays([*ids, *keys], names=schema.names).drop_null()
+        if complete_rows.num_rows:
+            yield pa.RecordBatch.from_arrays(complete_rows.columns, schema=schema)
 
 
 def _group_offenders(
@@ -310,12 +315,12 @@ def _repeated(
         return key_schema(check, with_id=with_id), batches
 
     keys = ", ".join(key_names(check))
-    found = compared.keep(
+    repeated_count = compared.keep(
         "repeated",
         f"SELECT {keys} FROM tuples GROUP BY {keys} HAVING count(*) > 1",  # noqa: S608
         tuples=tuples(with_id=False),
     )
-    if not found:
+    if not repeated_count:
         return 0, ()
     return compared.summary(
         f"SELECT id FROM named SEMI JOIN repeated USING ({keys})",  # noqa: S608

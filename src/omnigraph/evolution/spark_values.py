@@ -113,18 +113,21 @@ def column_files_on_spark(  # noqa: PLR0913 - what `column_files` takes, and whe
     if not fragments:
         return ()
     compute = partial(future_values, columns=tuple(computed))
-    wanted = frozenset(fragments)
-    groups = (tuple(each for each in group if each in wanted) for group in _groups(root, entry))
+    wanted_fragments = frozenset(fragments)
+    groups = (
+        tuple(fragment for fragment in group if fragment in wanted_fragments)
+        for group in _groups(root, entry)
+    )
 
     def compute_group(group: tuple[int, ...]) -> list[tuple[int, bytes]]:
-        files = [column_files(root, entry, each, change, compute) for each in group]
+        files = [column_files(root, entry, fragment, change, compute) for fragment in group]
         make_durable(root)
         return [(file.fragment_id, _pack(file)) for file in files]
 
     with _job(spark, operation_id):
         work = [group for group in groups if group]
-        told = run_tasks(spark, work, compute_group, list[tuple[int, bytes]])
-    return tuple(_unpack(*each) for group in told for each in group)
+        packed_groups = run_tasks(spark, work, compute_group, list[tuple[int, bytes]])
+    return tuple(_unpack(*packed_file) for group in packed_groups for packed_file in group)
 
 
 def _pack(files: ColumnFiles) -> bytes:
@@ -159,19 +162,19 @@ def failed_checks_on_spark(
     ]
 
     def judge(piece: _Piece) -> list[tuple[int, list[str]]]:
-        found = row_offenders(root, piece.table, piece.fragments)
-        return [(each.rows, list(each.examples)) for each in found]
+        piece_results = row_offenders(root, piece.table, piece.fragments)
+        return [(result.rows, list(result.examples)) for result in piece_results]
 
-    found: list[Offenders] = []
+    results: list[Offenders] = []
     with _job(spark, operation_id):
-        told = run_tasks(spark, pieces, judge, list[tuple[int, list[str]]])
-        for piece, answers in zip(pieces, told, strict=True):
+        answers_of_pieces = run_tasks(spark, pieces, judge, list[tuple[int, list[str]]])
+        for piece, answers in zip(pieces, answers_of_pieces, strict=True):
             for check, (rows, examples) in zip(piece.table.checks, answers, strict=True):
-                found.append(Offenders(check=check, rows=rows, examples=tuple(examples)))
+                results.append(Offenders(check=check, rows=rows, examples=tuple(examples)))
         for grouping in dict.fromkeys(filter(is_group_check, checks)):
             entry = find_entry(root, snapshot, grouping.table)
-            found.append(_group_offenders(spark, root, entry, grouping))
-    return in_order(checks, found)
+            results.append(_group_offenders(spark, root, entry, grouping))
+    return in_order(checks, results)
 
 
 def _groups(root: Root, entry: TableEntry) -> _Groups:

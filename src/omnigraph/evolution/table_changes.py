@@ -75,8 +75,8 @@ def _map(values: pa.Array, mapping: Sequence[ec.ValueMapping]) -> pa.Array:
     """All values at once: the result of one pair is not an input of another."""
     if not mapping:
         return values
-    old = pa.array([each.old for each in mapping], values.type)
-    new = pa.array([each.new for each in mapping], values.type)
+    old = pa.array([pair.old for pair in mapping], values.type)
+    new = pa.array([pair.new for pair in mapping], values.type)
     return pc.coalesce(new.take(pc.index_in(values, value_set=old)), values)
 
 
@@ -137,12 +137,15 @@ class _Written:
 def table_changes(evolution: Evolution) -> tuple[TableChange, ...]:
     """One change per node and edge type that is kept, in the order of the target catalog."""
     assert evolution.plan.supported, "a plan with refusals is not applied"
-    written = _write(evolution.plan.steps)
-    stored = {each.number: (key, each) for key, each in evolution.accepted.tables().items()}
+    written_values = _write(evolution.plan.steps)
+    stored_types = {
+        declared_type.number: (key, declared_type)
+        for key, declared_type in evolution.accepted.tables().items()
+    }
     return tuple(
-        _table_change(*stored[after.number], new_key, after, written)
+        _table_change(*stored_types[after.number], new_key, after, written_values)
         for new_key, after in evolution.target.tables().items()
-        if after.number in stored
+        if after.number in stored_types
     )
 
 
@@ -167,40 +170,48 @@ def _table_change(
     before: ct.NodeType | ct.EdgeType,
     new_key: str,
     after: ct.NodeType | ct.EdgeType,
-    written: _Written,
+    written_values: _Written,
 ) -> TableChange:
-    future = {
+    future_columns = {
         future_column.name: future_column
-        for future_column in _future_columns(before, after, written)
+        for future_column in _future_columns(before, after, written_values)
     }
     schema = table_schema(after)
-    wanted = tuple(_wanted(each, future.get(each.name)) for each in schema)
-    computed = tuple(
-        future[each.field.name] for each in wanted if isinstance(each, column_layout.ComputedColumn)
+    wanted_columns = tuple(
+        _wanted(arrow_field, future_columns.get(arrow_field.name)) for arrow_field in schema
     )
-    if not computed and schema.equals(table_schema(before), check_metadata=True):
+    computed_columns = tuple(
+        future_columns[column.field.name]
+        for column in wanted_columns
+        if isinstance(column, column_layout.ComputedColumn)
+    )
+    if not computed_columns and schema.equals(table_schema(before), check_metadata=True):
         return TableChange(stored_key=stored_key, new_key=new_key, columns=None)
     return TableChange(
         stored_key=stored_key,
         new_key=new_key,
-        columns=column_layout.ColumnChange(columns=wanted, reads=columns_read(computed)),
-        computed=computed,
+        columns=column_layout.ColumnChange(
+            columns=wanted_columns, reads=columns_read(computed_columns)
+        ),
+        computed=computed_columns,
     )
 
 
 def _future_columns(
-    before: ct.NodeType | ct.EdgeType, after: ct.NodeType | ct.EdgeType, written: _Written
+    before: ct.NodeType | ct.EdgeType, after: ct.NodeType | ct.EdgeType, written_values: _Written
 ) -> Iterator[ec.FutureColumn]:
-    stored: dict[int, ct.Property] = {prop.number: prop for prop in before.properties.values()}
+    stored_properties: dict[int, ct.Property] = {
+        prop.number: prop for prop in before.properties.values()
+    }
     for prop in after.properties.values():
-        old = stored.get(prop.number)
+        old = stored_properties.get(prop.number)
         number = (after.number, prop.number)
         yield ec.FutureColumn(
             name=prop.name,
             type=prop.type,
             stored=None if old is None else ec.stored_column(old),
-            mapping=written.mappings.get(number, ()),
-            fill=written.fills.get(number),
+            mapping=written_values.mappings.get(number, ()),
+            fill=written_values.fills.get(number),
         )
 
 

@@ -78,11 +78,11 @@ class Refusal:
     ) -> Self:
         """The refusal of the word at `offset`, or of the end of the text without its spaces."""
         if offset >= len(text):
-            offset, found = len(text.rstrip(" \t\r\n")), ""
+            offset, refused_word = len(text.rstrip(" \t\r\n")), ""
         else:
-            matched = word.match(text, offset)
-            found = matched.group() if matched else text[offset]
-        return cls(text=text, offset=offset, found=found, expected=frozenset(expected))
+            word_match = word.match(text, offset)
+            refused_word = word_match.group() if word_match else text[offset]
+        return cls(text=text, offset=offset, found=refused_word, expected=frozenset(expected))
 
     @property
     def span(self) -> Span:

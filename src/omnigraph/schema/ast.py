@@ -166,4 +166,4 @@ def properties_of(declaration: Declaration) -> tuple[PropertyDeclaration, ...]:
 
 def body_annotations_of(declaration: Declaration) -> tuple[Annotation, ...]:
     """The annotations in the body that belong to no property, in source order."""
-    return tuple(each for each in declaration.body or () if isinstance(each, Annotation))
+    return tuple(member for member in declaration.body or () if isinstance(member, Annotation))

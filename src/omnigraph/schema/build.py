@@ -60,12 +60,12 @@ class _Constraints:
 
 def _interface(declaration: ast.InterfaceDeclaration, numbers: Iterator[int]) -> ct.InterfaceType:
     number = next(numbers)
-    held = _own(declaration)
-    constraints = _constraints(declaration, held)
+    held_properties = _own(declaration)
+    constraints = _constraints(declaration, held_properties)
     return ct.InterfaceType(
         number=number,
         name=declaration.name.text,
-        properties=_properties(held, numbers),
+        properties=_properties(held_properties, numbers),
         key=constraints.key,
         uniques=constraints.uniques,
         indexes=constraints.indexes,
@@ -78,13 +78,13 @@ def _node(
     interfaces: Mapping[str, ast.InterfaceDeclaration],
 ) -> ct.NodeType:
     number = next(numbers)
-    held = resolve.held_properties(declaration, interfaces)
-    constraints = _constraints(declaration, held)
+    held_properties = resolve.held_properties(declaration, interfaces)
+    constraints = _constraints(declaration, held_properties)
     return ct.NodeType(
         number=number,
         name=declaration.name.text,
         implements=tuple(implement.text for implement in declaration.implements),
-        properties=_properties(held, numbers),
+        properties=_properties(held_properties, numbers),
         key=constraints.key,
         uniques=constraints.uniques,
         indexes=constraints.indexes,
@@ -98,15 +98,15 @@ def _node(
 
 def _edge(declaration: ast.EdgeDeclaration, numbers: Iterator[int]) -> ct.EdgeType:
     number = next(numbers)
-    held = _own(declaration)
-    constraints = _constraints(declaration, held)
+    held_properties = _own(declaration)
+    constraints = _constraints(declaration, held_properties)
     return ct.EdgeType(
         number=number,
         name=declaration.name.text,
         source=declaration.source.text,
         target=declaration.target.text,
         cardinality=_cardinality(declaration.annotations),
-        properties=_properties(held, numbers),
+        properties=_properties(held_properties, numbers),
         uniques=constraints.uniques,
         indexes=constraints.indexes,
         description=_text(declaration.annotations, "description"),
@@ -117,15 +117,15 @@ def _edge(declaration: ast.EdgeDeclaration, numbers: Iterator[int]) -> ct.EdgeTy
 
 def _own(declaration: ast.Declaration) -> tuple[resolve.HeldProperty, ...]:
     return tuple(
-        resolve.HeldProperty(declaration=each, declared=True, interfaces=())
-        for each in ast.properties_of(declaration)
+        resolve.HeldProperty(declaration=property_declaration, declared=True, interfaces=())
+        for property_declaration in ast.properties_of(declaration)
     )
 
 
 def _properties(
-    held: Iterable[resolve.HeldProperty], numbers: Iterator[int]
+    held_properties: Iterable[resolve.HeldProperty], numbers: Iterator[int]
 ) -> ct.ByName[ct.Property]:
-    return ct.ByName(_property(each, next(numbers)) for each in held)
+    return ct.ByName(_property(held_property, next(numbers)) for held_property in held_properties)
 
 
 def _property(held_property: resolve.HeldProperty, number: int) -> ct.Property:
@@ -146,39 +146,41 @@ def _property(held_property: resolve.HeldProperty, number: int) -> ct.Property:
 
 
 def _constraints(
-    declaration: ast.Declaration, held: Sequence[resolve.HeldProperty]
+    declaration: ast.Declaration, held_properties: Sequence[resolve.HeldProperty]
 ) -> _Constraints:
     vectors = {
-        one.declaration.name.text
-        for one in held
-        if isinstance(resolve.resolve_type(one.declaration.type), ct.VectorType)
+        held_property.declaration.name.text
+        for held_property in held_properties
+        if isinstance(resolve.resolve_type(held_property.declaration.type), ct.VectorType)
     }
-    written = [
+    written_constraints = [
         property_constraint
-        for one in held
+        for held_property in held_properties
         for property_constraint in resolve.property_constraints(
-            one.declaration, inherited=not one.declared
+            held_property.declaration, inherited=not held_property.declared
         )
     ]
     for annotation in ast.body_annotations_of(declaration):
         constraint = resolve.body_constraint(annotation)
         assert isinstance(constraint, resolve.WrittenConstraint)
-        written.append(constraint)
+        written_constraints.append(constraint)
     of_kind: dict[resolve.ConstraintKind, list[resolve.WrittenConstraint]] = {
-        each: [] for each in resolve.ConstraintKind
+        kind: [] for kind in resolve.ConstraintKind
     }
-    for each in written:
-        of_kind[each.kind].append(each)
+    for written_constraint in written_constraints:
+        of_kind[written_constraint.kind].append(written_constraint)
     keys = of_kind[resolve.ConstraintKind.KEY]
     return _Constraints(
         key=ct.Key(properties=_names(keys[0]), spelling=keys[0].spelling) if keys else None,
         uniques=tuple(
-            ct.Unique(properties=_names(each), spelling=each.spelling)
-            for each in of_kind[resolve.ConstraintKind.UNIQUE]
+            ct.Unique(properties=_names(unique), spelling=unique.spelling)
+            for unique in of_kind[resolve.ConstraintKind.UNIQUE]
         ),
-        indexes=tuple(_index(each, vectors) for each in of_kind[resolve.ConstraintKind.INDEX]),
-        ranges=tuple(_range(each) for each in of_kind[resolve.ConstraintKind.RANGE]),
-        checks=tuple(_check(each) for each in of_kind[resolve.ConstraintKind.CHECK]),
+        indexes=tuple(_index(index, vectors) for index in of_kind[resolve.ConstraintKind.INDEX]),
+        ranges=tuple(
+            _range(range_constraint) for range_constraint in of_kind[resolve.ConstraintKind.RANGE]
+        ),
+        checks=tuple(_check(check) for check in of_kind[resolve.ConstraintKind.CHECK]),
     )
 
 

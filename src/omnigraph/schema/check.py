@@ -31,7 +31,9 @@ def check_schema(schema: ast.Schema) -> tuple[Diagnostic, ...]:
     """All findings in source order."""
     interfaces = interfaces_by_name(schema)
     nodes = {
-        each.name.text for each in schema.declarations if isinstance(each, ast.NodeDeclaration)
+        declaration.name.text
+        for declaration in schema.declarations
+        if isinstance(declaration, ast.NodeDeclaration)
     }
     # A finding about an interface property is repeated by every node that inherits it.
     suggestions = Suggestions()
@@ -45,11 +47,11 @@ def check_schema(schema: ast.Schema) -> tuple[Diagnostic, ...]:
 
 def interfaces_by_name(schema: ast.Schema) -> dict[str, ast.InterfaceDeclaration]:
     """The first declaration of each interface; later ones are reported as duplicates."""
-    found: dict[str, ast.InterfaceDeclaration] = {}
+    interfaces: dict[str, ast.InterfaceDeclaration] = {}
     for declaration in schema.declarations:
         if isinstance(declaration, ast.InterfaceDeclaration):
-            found.setdefault(declaration.name.text, declaration)
-    return found
+            interfaces.setdefault(declaration.name.text, declaration)
+    return interfaces
 
 
 def _check_declaration(
@@ -65,8 +67,8 @@ def _check_declaration(
         case ast.NodeDeclaration():
             yield from check_annotations(declaration.annotations, AnnotationTarget.NODE)
             yield from _check_members(declaration, AnnotationTarget.NODE_PROPERTY)
-            held = resolve.held_properties(declaration, interfaces)
-            yield from _check_held(declaration, held, suggestions)
+            held_properties = resolve.held_properties(declaration, interfaces)
+            yield from _check_held(declaration, held_properties, suggestions)
         case ast.EdgeDeclaration():
             yield from check_annotations(declaration.annotations, AnnotationTarget.EDGE)
             yield from _check_members(declaration, AnnotationTarget.EDGE_PROPERTY)
@@ -77,15 +79,15 @@ def _check_declaration(
 
 def _own(declaration: ast.Declaration) -> tuple[resolve.HeldProperty, ...]:
     return tuple(
-        resolve.HeldProperty(declaration=each, declared=True, interfaces=())
-        for each in ast.properties_of(declaration)
+        resolve.HeldProperty(declaration=property_declaration, declared=True, interfaces=())
+        for property_declaration in ast.properties_of(declaration)
     )
 
 
 def _check_members(declaration: ast.Declaration, place: AnnotationTarget) -> Iterator[Diagnostic]:
-    for each in ast.properties_of(declaration):
-        if each.annotations:
-            yield from check_annotations(each.annotations, place)
+    for property_declaration in ast.properties_of(declaration):
+        if property_declaration.annotations:
+            yield from check_annotations(property_declaration.annotations, place)
     for index, member in enumerate(declaration.body or ()):
         if not isinstance(member, ast.Annotation):
             continue
@@ -115,26 +117,30 @@ def _misplaced(annotation: ast.Annotation, *, first: bool) -> Diagnostic:
 
 
 def _check_held(
-    declaration: ast.Declaration, held: tuple[resolve.HeldProperty, ...], suggestions: Suggestions
+    declaration: ast.Declaration,
+    held_properties: tuple[resolve.HeldProperty, ...],
+    suggestions: Suggestions,
 ) -> Iterator[Diagnostic]:
     scope = ConstraintScope(
         kind=kind_word(declaration),
         name=declaration.name,
         properties={
-            each.declaration.name.text: KnownProperty(
-                type=resolve.resolve_type(each.declaration.type),
-                nullable=each.declaration.type.nullable,
+            held_property.declaration.name.text: KnownProperty(
+                type=resolve.resolve_type(held_property.declaration.type),
+                nullable=held_property.declaration.type.nullable,
             )
-            for each in reversed(held)
+            for held_property in reversed(held_properties)
         },
     )
-    written: list[resolve.WrittenConstraint] = []
-    for each in held:
-        if each.declaration.annotations:
-            written += resolve.property_constraints(each.declaration, inherited=not each.declared)
-            if each.declared and not isinstance(declaration, ast.EdgeDeclaration):
+    written_constraints: list[resolve.WrittenConstraint] = []
+    for held_property in held_properties:
+        if held_property.declaration.annotations:
+            written_constraints += resolve.property_constraints(
+                held_property.declaration, inherited=not held_property.declared
+            )
+            if held_property.declared and not isinstance(declaration, ast.EdgeDeclaration):
                 yield from check_embed_target(
-                    each.declaration,
+                    held_property.declaration,
                     holder=declaration.name.text,
                     properties=scope.properties,
                     suggestions=suggestions,
@@ -145,7 +151,7 @@ def _check_held(
             if isinstance(constraint, Diagnostic):
                 yield constraint
             else:
-                written.append(constraint)
-    for constraint in written:
+                written_constraints.append(constraint)
+    for constraint in written_constraints:
         yield from check_constraint(constraint, scope, suggestions)
-    yield from check_constraints_together(written, scope)
+    yield from check_constraints_together(written_constraints, scope)

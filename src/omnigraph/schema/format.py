@@ -105,7 +105,7 @@ def _line_starts(tokens: Sequence[Lexeme]) -> list[bool]:
 
 
 def _is_body_constraint(annotation: Lexeme, following: Sequence[Lexeme]) -> bool:
-    kinds = [each.kind for each in following]
+    kinds = [lexeme.kind for lexeme in following]
     word = annotation.text[1:]
     if word not in CONSTRAINT_WORDS or kinds[:1] != ["LPAR"]:
         return False

@@ -39,10 +39,10 @@ class DeclaredIndex:
 
 def declared_indexes(entity: ct.NodeType | ct.EdgeType) -> tuple[DeclaredIndex, ...]:
     """Implicit columns first, then the key, then `@index` in source order; each one once."""
-    first: dict[str, DeclaredIndex] = {}
-    for each in _declared(entity):
-        first.setdefault(each.name, each)
-    return tuple(first.values())
+    indexes: dict[str, DeclaredIndex] = {}
+    for index in _declared(entity):
+        indexes.setdefault(index.name, index)
+    return tuple(indexes.values())
 
 
 def index_kinds(property_type: ct.PropertyType) -> tuple[IndexKind, ...]:

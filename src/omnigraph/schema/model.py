@@ -51,7 +51,7 @@ def _optional(expected: type[V], value: Any) -> V | None:
 
 
 def _strings(values: Any) -> tuple[str, ...]:
-    return tuple(_of(str, each) for each in _of(list, values))
+    return tuple(_of(str, value) for value in _of(list, values))
 
 
 def _numbers_are_distinct(catalog: ct.Catalog) -> None:
@@ -60,7 +60,7 @@ def _numbers_are_distinct(catalog: ct.Catalog) -> None:
         *catalog.nodes.values(),
         *catalog.edges.values(),
     ]
-    numbers = [each.number for each in owners]
+    numbers = [owner.number for owner in owners]
     numbers += [prop.number for owner in owners for prop in owner.properties.values()]
     if len(set(numbers)) != len(numbers):
         raise ValueError("two elements share a number")
@@ -83,7 +83,7 @@ def _names_resolve(catalog: ct.Catalog) -> None:
         _groups_resolve((*owner.uniques, *owner.indexes), owner.properties)
     for node in catalog.nodes.values():
         _present(node.implements, catalog.interfaces)
-        _present((each.property for each in node.ranges), node.properties)
+        _present((range_constraint.property for range_constraint in node.ranges), node.properties)
         _present((check.property for check in node.checks), node.properties)
         embeds = (prop.embed for prop in node.properties.values())
         _present((embed.source for embed in embeds if embed is not None), node.properties)
@@ -122,8 +122,12 @@ def _read_node(document: Any) -> ct.NodeType:
         key=_read_key(document),
         uniques=_read_uniques(document),
         indexes=_read_indexes(document, properties),
-        ranges=tuple(_read_range(each) for each in _of(list, document["ranges"])),
-        checks=tuple(_read_check(each) for each in _of(list, document["checks"])),
+        ranges=tuple(
+            _read_range(range_document) for range_document in _of(list, document["ranges"])
+        ),
+        checks=tuple(
+            _read_check(check_document) for check_document in _of(list, document["checks"])
+        ),
         description=_optional(str, document["description"]),
         instruction=_optional(str, document["instruction"]),
         metadata=_read_metadata(document),
@@ -152,7 +156,9 @@ def _read_edge(document: Any) -> ct.EdgeType:
 
 
 def _read_properties(document: Any) -> ct.ByName[ct.Property]:
-    return ct.ByName(_read_property(each) for each in _of(list, document["properties"]))
+    return ct.ByName(
+        _read_property(property_document) for property_document in _of(list, document["properties"])
+    )
 
 
 def _read_property(document: Any) -> ct.Property:
@@ -187,21 +193,27 @@ def _read_type(document: Any) -> ct.PropertyType:
 
 
 def _read_key(document: Any) -> ct.Key | None:
-    one = document["key"]
+    key_document = document["key"]
     return (
-        None if one is None else ct.Key(properties=_read_members(one), spelling=_read_spelling(one))
+        None
+        if key_document is None
+        else ct.Key(properties=_read_members(key_document), spelling=_read_spelling(key_document))
     )
 
 
 def _read_uniques(document: Any) -> tuple[ct.Unique, ...]:
     return tuple(
-        ct.Unique(properties=_read_members(each), spelling=_read_spelling(each))
-        for each in _of(list, document["uniques"])
+        ct.Unique(
+            properties=_read_members(unique_document), spelling=_read_spelling(unique_document)
+        )
+        for unique_document in _of(list, document["uniques"])
     )
 
 
 def _read_indexes(document: Any, properties: ct.ByName[ct.Property]) -> tuple[ct.Index, ...]:
-    indexes = tuple(_read_index(each, properties) for each in _of(list, document["indexes"]))
+    indexes = tuple(
+        _read_index(index_document, properties) for index_document in _of(list, document["indexes"])
+    )
     metrics = {(index.properties, index.metric) for index in indexes}
     if len(metrics) > len({index.properties for index in indexes}):
         raise ValueError("a vector has two metrics")
@@ -210,8 +222,8 @@ def _read_indexes(document: Any, properties: ct.ByName[ct.Property]) -> tuple[ct
 
 def _read_index(document: Any, properties: ct.ByName[ct.Property]) -> ct.Index:
     members = _read_members(document)
-    known = (properties[member].type for member in members if member in properties)
-    vector = any(isinstance(each, ct.VectorType) for each in known)
+    member_types = (properties[member].type for member in members if member in properties)
+    vector = any(isinstance(member_type, ct.VectorType) for member_type in member_types)
     if vector and len(members) > 1:
         raise ValueError("a vector is indexed together with others")
     metric = ct.DEFAULT_METRIC if vector else None
@@ -260,16 +272,17 @@ def _read_check(document: Any) -> ct.Check:
 def _read_metadata(document: Any) -> tuple[ct.Metadata, ...]:
     return tuple(
         ct.Metadata(
-            name=_of(str, each["name"]),
-            value=_read_literal(each["value"]),
+            name=_of(str, metadata_document["name"]),
+            value=_read_literal(metadata_document["value"]),
             keywords=tuple(
                 ct.MetadataKeyword(
-                    name=_of(str, one["name"]), value=_read_required_literal(one["value"])
+                    name=_of(str, keyword_document["name"]),
+                    value=_read_required_literal(keyword_document["value"]),
                 )
-                for one in _of(list, each["keywords"])
+                for keyword_document in _of(list, metadata_document["keywords"])
             ),
         )
-        for each in _of(list, document["metadata"])
+        for metadata_document in _of(list, document["metadata"])
     )
 
 
@@ -320,9 +333,9 @@ def decode_model(text: str) -> ct.Catalog:
         raise _damaged("it is not JSON") from error
     if not isinstance(document, dict):
         raise _damaged("it is not a JSON object")
-    found = document.get("format")
-    if found != MODEL_FORMAT or isinstance(found, bool):
-        raise _damaged(f"its format is {found!r:.40}, this Omnigraph reads {MODEL_FORMAT}")
+    format_number = document.get("format")
+    if format_number != MODEL_FORMAT or isinstance(format_number, bool):
+        raise _damaged(f"its format is {format_number!r:.40}, this Omnigraph reads {MODEL_FORMAT}")
     try:
         catalog = read_catalog(document)
     except (KeyError, TypeError, ValueError, ArithmeticError, AssertionError) as error:
@@ -360,12 +373,12 @@ def _sha256(text: str) -> str:
 def _without_identity(value: Any, *, unordered: bool = False) -> Any:
     if isinstance(value, dict):
         return {
-            name: _without_identity(each, unordered=name in _UNORDERED_LISTS)
-            for name, each in value.items()
+            name: _without_identity(field_value, unordered=name in _UNORDERED_LISTS)
+            for name, field_value in value.items()
             if name not in _IDENTITY_FIELDS
         }
     if isinstance(value, list):
-        items = [_without_identity(each) for each in value]
+        items = [_without_identity(item) for item in value]
         return sorted(items, key=_canonical) if unordered else items
     return value
 
@@ -401,7 +414,7 @@ def _node(node_type: ct.NodeType) -> Document:
         "key": _key(node_type.key),
         "uniques": [_members(unique) for unique in node_type.uniques],
         "indexes": [_index(index) for index in node_type.indexes],
-        "ranges": [_range(one) for one in node_type.ranges],
+        "ranges": [_range(range_constraint) for range_constraint in node_type.ranges],
         "checks": [_check(check) for check in node_type.checks],
         **_notes(node_type),
     }
@@ -424,11 +437,11 @@ def _edge(edge_type: ct.EdgeType) -> Document:
     }
 
 
-def _notes(each: ct.NodeType | ct.EdgeType) -> Document:
+def _notes(declared_type: ct.NodeType | ct.EdgeType) -> Document:
     return {
-        "description": each.description,
-        "instruction": each.instruction,
-        "metadata": [_metadata(one) for one in each.metadata],
+        "description": declared_type.description,
+        "instruction": declared_type.instruction,
+        "metadata": [_metadata(metadata) for metadata in declared_type.metadata],
     }
 
 
@@ -440,7 +453,7 @@ def _properties(properties: ct.ByName[ct.Property]) -> list[Document]:
             "type": _type(prop.type),
             "nullable": prop.nullable,
             "description": prop.description,
-            "metadata": [_metadata(one) for one in prop.metadata],
+            "metadata": [_metadata(metadata) for metadata in prop.metadata],
             "embed": None
             if prop.embed is None
             else {"source": prop.embed.source, "model": prop.embed.model},
@@ -465,12 +478,12 @@ def _type(property_type: ct.PropertyType) -> Document:
             assert_never(property_type)
 
 
-def _key(each: ct.Key | None) -> Document | None:
-    return None if each is None else _members(each)
+def _key(key: ct.Key | None) -> Document | None:
+    return None if key is None else _members(key)
 
 
-def _members(each: ct.Key | ct.Unique | ct.Index) -> Document:
-    return {"members": list(each.properties), "spelling": each.spelling.value}
+def _members(constraint: ct.Key | ct.Unique | ct.Index) -> Document:
+    return {"members": list(constraint.properties), "spelling": constraint.spelling.value}
 
 
 def _index(index: ct.Index) -> Document:
@@ -480,12 +493,12 @@ def _index(index: ct.Index) -> Document:
     return {**_members(index), "metric": index.metric.value}
 
 
-def _range(each: ct.Range) -> Document:
+def _range(range_constraint: ct.Range) -> Document:
     return {
-        "property": each.property,
-        "low": _literal(each.low),
-        "high": _literal(each.high),
-        "spelling": each.spelling.value,
+        "property": range_constraint.property,
+        "low": _literal(range_constraint.low),
+        "high": _literal(range_constraint.high),
+        "spelling": range_constraint.spelling.value,
     }
 
 

@@ -39,7 +39,7 @@ BASE_TYPE_NAMES: Final = (
     *("F32", "F64", "Date", "DateTime"),
 )
 
-METRICS: Final = tuple(each.value for each in VectorMetric)
+METRICS: Final = tuple(metric.value for metric in VectorMetric)
 
 _OTHER_LANGUAGES: Final = {
     **dict.fromkeys(("int", "integer", "long", "bigint", "int64"), "I64"),
@@ -127,12 +127,12 @@ def _string(refusal: _Refusal) -> Diagnostic | None:
     line_end = refusal.text.find("\n", refusal.offset)
     line_end = len(refusal.text) if line_end < 0 else line_end
     line = refusal.text[refusal.offset : line_end]
-    whole = re.match(r'"(?:[^"\\]|\\.)*"', line)
-    if whole is not None:
+    closed_string = re.match(r'"(?:[^"\\]|\\.)*"', line)
+    if closed_string is not None:
         hint = "only annotations take strings" if "LPAR" not in refusal.expected else ""
         return error(
             Rule.SYNTAX,
-            span_at(refusal.text, refusal.offset, refusal.offset + whole.end()),
+            span_at(refusal.text, refusal.offset, refusal.offset + closed_string.end()),
             f"found a string, expected {_expected_words(refusal)}",
             hint,
         )
@@ -299,27 +299,27 @@ def _behind_digit(refusal: _Refusal) -> bool:
 
 
 def _general_hint(refusal: _Refusal) -> str:
-    found, expected = refusal.found, refusal.expected
-    if found and not found.isascii():
+    word, expected = refusal.found, refusal.expected
+    if word and not word.isascii():
         return "names use ASCII letters, digits and `_` only"
     for condition, hint in (
-        ("TYPE_NAME" in expected and found[:1].islower(), "type names start with a capital letter"),
+        ("TYPE_NAME" in expected and word[:1].islower(), "type names start with a capital letter"),
         (
-            "NAME" in expected and "STRING" not in expected and found[:1].isupper(),
+            "NAME" in expected and "STRING" not in expected and word[:1].isupper(),
             "property names start with a small letter or `_`",
         ),
         (
-            "STRING" in expected and found[:1].isupper(),
-            f'write it as a string: `"{_short(found)}"`',
+            "STRING" in expected and word[:1].isupper(),
+            f'write it as a string: `"{_short(word)}"`',
         ),
-        ("IMPLEMENTS" in expected and found[:1].isalpha(), did_you_mean(found, ("implements",))),
-        (found == "@", "the name follows `@` at once, in small letters: `@key`"),
-        (found.startswith("@") and "LBRACE" in expected, _HEADER_ANNOTATION_HINT),
-        (found == "implements", "only a node implements interfaces"),
-        (found == ".", "a number has digits on both sides of its point: `0.5`"),
-        (_behind_digit(refusal) and found[:1] in "eE", "numbers are written without an exponent"),
-        (not found and "RBRACE" in expected, "close the body with `}`"),
-        (not found and "RPAR" in expected, "close the parenthesis with `)`"),
+        ("IMPLEMENTS" in expected and word[:1].isalpha(), did_you_mean(word, ("implements",))),
+        (word == "@", "the name follows `@` at once, in small letters: `@key`"),
+        (word.startswith("@") and "LBRACE" in expected, _HEADER_ANNOTATION_HINT),
+        (word == "implements", "only a node implements interfaces"),
+        (word == ".", "a number has digits on both sides of its point: `0.5`"),
+        (_behind_digit(refusal) and word[:1] in "eE", "numbers are written without an exponent"),
+        (not word and "RBRACE" in expected, "close the body with `}`"),
+        (not word and "RPAR" in expected, "close the parenthesis with `)`"),
     ):
         if condition and hint:
             return hint
@@ -477,20 +477,20 @@ class _TreeBuilder(Transformer[Token, Any]):
         implements = items[-2] if items[-2].__class__ is tuple else ()
         return ast.NodeDeclaration(
             name=_name(items[1]),
-            annotations=tuple(each for each in items[2:-1] if each.__class__ is ast.Annotation),
+            annotations=tuple(item for item in items[2:-1] if item.__class__ is ast.Annotation),
             implements=implements,
             body=items[-1],
         )
 
     def implements(self, items: list[Any]) -> tuple[ast.Name, ...]:
-        return tuple(_name(each) for each in items[1:])
+        return tuple(_name(token) for token in items[1:])
 
     def edge(self, items: list[Any]) -> ast.EdgeDeclaration:
         return ast.EdgeDeclaration(
             name=_name(items[1]),
             source=_name(items[2]),
             target=_name(items[3]),
-            annotations=tuple(each for each in items[4:] if each.__class__ is ast.Annotation),
+            annotations=tuple(item for item in items[4:] if item.__class__ is ast.Annotation),
             body=items[-1] if items[-1].__class__ is tuple else None,
         )
 
@@ -517,7 +517,7 @@ class _TreeBuilder(Transformer[Token, Any]):
         return ast.ListOf(item=items[1], span=_between(items[0], items[2]))
 
     def enum_of(self, items: list[Any]) -> ast.EnumOf:
-        values = tuple(_name(each) for each in items[1:-1])
+        values = tuple(_name(token) for token in items[1:-1])
         return ast.EnumOf(values=values, span=_between(items[0], items[-1]))
 
     def annotation(self, items: list[Any]) -> ast.Annotation:

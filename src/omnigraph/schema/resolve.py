@@ -25,7 +25,7 @@ NUMBER_CHARACTERS_MAX: Final = 400
 VECTOR: Final = "Vector"
 METRIC: Final = "metric"
 
-_SCALAR_TYPES: Final = {each.value: ct.ScalarType(scalar=each) for each in ct.Scalar}
+_SCALAR_TYPES: Final = {scalar.value: ct.ScalarType(scalar=scalar) for scalar in ct.Scalar}
 _ESCAPES: Final = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\t": "\t"}
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 
@@ -99,7 +99,7 @@ def string_value(literal: ast.StringLiteral) -> str:
     inner = literal.raw[1:-1]
     if "\\" not in inner:
         return inner
-    return _ESCAPE.sub(lambda found: _ESCAPES.get(found.group(), found.group()), inner)
+    return _ESCAPE.sub(lambda escape: _ESCAPES.get(escape.group(), escape.group()), inner)
 
 
 def unknown_escapes(literal: ast.StringLiteral) -> tuple[Span, ...]:
@@ -109,13 +109,13 @@ def unknown_escapes(literal: ast.StringLiteral) -> tuple[Span, ...]:
     start = literal.span
     return tuple(
         Span(
-            offset=start.offset + found.start(),
+            offset=start.offset + escape.start(),
             line=start.line,
-            column=start.column + found.start(),
-            end=start.offset + found.end(),
+            column=start.column + escape.start(),
+            end=start.offset + escape.end(),
         )
-        for found in _ESCAPE.finditer(literal.raw)
-        if found.group() not in _ESCAPES
+        for escape in _ESCAPE.finditer(literal.raw)
+        if escape.group() not in _ESCAPES
     )
 
 
@@ -126,9 +126,9 @@ def number_value(literal: ast.NumberLiteral) -> ct.Number | None:
         return None
     if "." not in raw:
         return int(raw)
-    whole, _, fraction = raw.partition(".")
+    integer, _, fraction = raw.partition(".")
     # 1.50 and 1.5 are one number, so they must not differ in the stored model.
-    return Decimal(f"{whole}.{fraction.rstrip('0') or '0'}")
+    return Decimal(f"{integer}.{fraction.rstrip('0') or '0'}")
 
 
 def literal_value(argument: ast.StringLiteral | ast.NumberLiteral | ast.Word) -> ct.Literal | None:
@@ -203,7 +203,7 @@ def property_constraints(
 
 def written_metric(arguments: Iterable[ast.Argument]) -> ast.Name | Diagnostic | None:
     """The metric among what follows the properties of `@index`, or what is wrong there."""
-    found: ast.Name | None = None
+    metric: ast.Name | None = None
     for argument in arguments:
         if not isinstance(argument, ast.Keyword):
             return error(
@@ -219,7 +219,7 @@ def written_metric(arguments: Iterable[ast.Argument]) -> ast.Name | Diagnostic |
                 f"`@index` has no argument `{argument.name.text[:80]}`, only `{METRIC}`",
                 did_you_mean(argument.name.text, (METRIC,)),
             )
-        if found is not None:
+        if metric is not None:
             return error(
                 Rule.INDEX_METRIC, argument.span, f"`{METRIC}` is given twice", "remove one"
             )
@@ -230,8 +230,8 @@ def written_metric(arguments: Iterable[ast.Argument]) -> ast.Name | Diagnostic |
                 "a metric is a bare word",
                 "write `metric=cosine`, `metric=l2` or `metric=dot`",
             )
-        found = ast.Name(text=argument.value.text, span=argument.value.span)
-    return found
+        metric = ast.Name(text=argument.value.text, span=argument.value.span)
+    return metric
 
 
 def _metric_of(annotation: ast.Annotation) -> ast.Name | None:
@@ -243,22 +243,25 @@ def held_properties(
     node: ast.NodeDeclaration, interfaces: Mapping[str, ast.InterfaceDeclaration]
 ) -> tuple[HeldProperty, ...]:
     """A node's own properties, then what its interfaces add, each with the interfaces it serves."""
-    declarations = {each.name.text: each for each in reversed(ast.properties_of(node))}
-    own = frozenset(declarations)
-    order = [each.name.text for each in ast.properties_of(node)]
+    declarations = {
+        property_declaration.name.text: property_declaration
+        for property_declaration in reversed(ast.properties_of(node))
+    }
+    own_names = frozenset(declarations)
+    order = [property_declaration.name.text for property_declaration in ast.properties_of(node)]
     serves: dict[str, list[str]] = {}
     for interface_name in dict.fromkeys(implement.text for implement in node.implements):
         interface = interfaces.get(interface_name)
-        for each in ast.properties_of(interface) if interface is not None else ():
-            name = each.name.text
+        for property_declaration in ast.properties_of(interface) if interface is not None else ():
+            name = property_declaration.name.text
             if name not in declarations:
-                declarations[name] = each
+                declarations[name] = property_declaration
                 order.append(name)
             serves.setdefault(name, []).append(interface_name)
     return tuple(
         HeldProperty(
             declaration=declarations[name],
-            declared=name in own,
+            declared=name in own_names,
             interfaces=tuple(serves.get(name, ())),
         )
         for name in dict.fromkeys(order)
@@ -283,7 +286,7 @@ def _member_constraint(
 
 def _index_constraint(annotation: ast.Annotation) -> WrittenConstraint | Diagnostic:
     arguments = annotation.arguments or ()
-    leading = tuple(takewhile(lambda each: not isinstance(each, ast.Keyword), arguments))
+    leading = tuple(takewhile(lambda argument: not isinstance(argument, ast.Keyword), arguments))
     members = _words(leading)
     if members is None:
         return error(

@@ -67,28 +67,31 @@ def _node(node_type: ct.NodeType) -> Iterator[str]:
         *node_type.indexes,
     ]
     words = _words_by_property(groups)
-    for one in node_type.ranges:
-        words.setdefault(one.property, []).append(f"range {_range(one)}")
+    for range_constraint in node_type.ranges:
+        words.setdefault(range_constraint.property, []).append(f"range {_range(range_constraint)}")
     for check in node_type.checks:
         words.setdefault(check.property, []).append(f"matches {_quote(check.pattern)}")
     yield from _properties(node_type.properties, words)
     yield from _composites(groups)
 
 
-def _edge(each: ct.EdgeType) -> Iterator[str]:
-    cardinality = show_cardinality(each.cardinality)
-    yield f"edge {each.name}: {each.source} -> {each.target}, {cardinality} per {each.source}"
-    yield from _notes(each)
-    groups: list[ct.Key | ct.Unique | ct.Index] = [*each.uniques, *each.indexes]
-    yield from _properties(each.properties, _words_by_property(groups))
-    yield from _composites(groups, implicit=each.properties)
+def _edge(edge_type: ct.EdgeType) -> Iterator[str]:
+    cardinality = show_cardinality(edge_type.cardinality)
+    yield (
+        f"edge {edge_type.name}: {edge_type.source} -> {edge_type.target}, "
+        f"{cardinality} per {edge_type.source}"
+    )
+    yield from _notes(edge_type)
+    groups: list[ct.Key | ct.Unique | ct.Index] = [*edge_type.uniques, *edge_type.indexes]
+    yield from _properties(edge_type.properties, _words_by_property(groups))
+    yield from _composites(groups, implicit=edge_type.properties)
 
 
-def _notes(each: ct.NodeType | ct.EdgeType) -> Iterator[str]:
-    if each.description is not None:
-        yield f"    {_one_line(each.description)}"
-    if each.instruction is not None:
-        yield f"    instruction: {_one_line(each.instruction)}"
+def _notes(declared_type: ct.NodeType | ct.EdgeType) -> Iterator[str]:
+    if declared_type.description is not None:
+        yield f"    {_one_line(declared_type.description)}"
+    if declared_type.instruction is not None:
+        yield f"    instruction: {_one_line(declared_type.instruction)}"
 
 
 def _keys(key: ct.Key | None) -> tuple[ct.Key, ...]:
@@ -132,8 +135,8 @@ def _properties(properties: ct.ByName[ct.Property], words: dict[str, list[str]])
     # One very long enum must not push every other line to the right.
     name_width = min(max((len(name) for name, _, _ in rows), default=0), 32)
     type_width = min(max((len(shown) for _, shown, _ in rows), default=0), 24)
-    for name, shown, each in rows:
-        facts = [*words.get(name, ()), *_facts(each)]
+    for name, shown, prop in rows:
+        facts = [*words.get(name, ()), *_facts(prop)]
         line = f"    {name:<{name_width}}  {shown:<{type_width}}  {', '.join(facts)}"
         yield line.rstrip()
 
@@ -144,14 +147,14 @@ def _facts(prop: ct.Property) -> Iterator[str]:
         yield f"embeds {prop.embed.source}{model}"
     if not prop.declared:
         yield f"from {prop.interfaces[0]}"
-    for one in prop.metadata:
-        yield f"@{one.name}"
+    for metadata in prop.metadata:
+        yield f"@{metadata.name}"
     if prop.description is not None:
         yield _quote(prop.description)
 
 
-def _range(each: ct.Range) -> str:
-    return f"{_bound(each.low)}..{_bound(each.high)}"
+def _range(range_constraint: ct.Range) -> str:
+    return f"{_bound(range_constraint.low)}..{_bound(range_constraint.high)}"
 
 
 def _bound(value: ct.Number | None) -> str:

@@ -112,14 +112,18 @@ def distances(
 
     Nodes that cannot be reached have none.
     """
-    wanted = [str(source) for source in sources]
+    source_ids = [str(source) for source in sources]
     nodes, edges = _nodes(graph, node_type), _edges(graph, edge_types).localCheckpoint()
-    start = graph.spark.createDataFrame([(each,) for each in wanted], f"{ID_COLUMN} string")
+    start = graph.spark.createDataFrame(
+        [(source_id,) for source_id in source_ids], f"{ID_COLUMN} string"
+    )
     frontier = nodes.join(start.distinct(), ID_COLUMN).localCheckpoint()
-    if frontier.count() < len(set(wanted)):
-        known = {row[0] for row in frontier.collect()}
-        absent = sorted(set(wanted) - known)[:3]
-        raise InvalidInputError(f"{node_type} has no {', '.join(map(repr, absent))} to start from")
+    if frontier.count() < len(set(source_ids)):
+        known_ids = {row[0] for row in frontier.collect()}
+        absent_ids = sorted(set(source_ids) - known_ids)[:3]
+        raise InvalidInputError(
+            f"{node_type} has no {', '.join(map(repr, absent_ids))} to start from"
+        )
     reached = frontier.withColumn("distance", sql.lit(0)).localCheckpoint()
     for hop in range(1, (hops_max or _ROUNDS_MAX) + 1):
         frontier = (
@@ -156,7 +160,7 @@ def _edges(graph: SparkTables, edge_types: Sequence[str]) -> DataFrame:
     frames = [
         graph.edges(edge_type, columns=[SOURCE_COLUMN, TARGET_COLUMN]) for edge_type in edge_types
     ]
-    return reduce(lambda one, other: one.unionAll(other), frames)
+    return reduce(lambda left, right: left.unionAll(right), frames)
 
 
 def _links(edges: DataFrame) -> DataFrame:

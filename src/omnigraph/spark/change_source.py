@@ -106,7 +106,7 @@ def change_parts(commit: GraphCommit, diff: TableDiff) -> tuple[ChangePart, ...]
 
 def carried_changes(stored: pa.Schema) -> pa.Schema:
     """The schema in which changes are transferred; `stored` are the stream's table columns."""
-    image = pa.struct([pa.field(each.name, carried_type(each.type)) for each in stored])
+    image = pa.struct([pa.field(column.name, carried_type(column.type)) for column in stored])
     return pa.schema(
         [
             pa.field("_op", pa.string(), nullable=False),
@@ -164,13 +164,13 @@ def _carried(part: ChangePart, batch: pa.RecordBatch, carried: pa.Schema) -> pa.
 
 
 def _image(part: ChangePart, image: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
-    known = {each.name for each in image.type}
+    known_names = {arrow_field.name for arrow_field in image.type}
     fields = list(wanted)
     columns = [
-        _fitting(part, pc.struct_field(image, each.name), each)
-        if each.name in known
-        else pa.nulls(len(image), each.type)
-        for each in fields
+        _fitting(part, pc.struct_field(image, arrow_field.name), arrow_field)
+        if arrow_field.name in known_names
+        else pa.nulls(len(image), arrow_field.type)
+        for arrow_field in fields
     ]
     return pa.StructArray.from_arrays(columns, fields=fields, mask=image.is_null())
 
@@ -190,7 +190,10 @@ def _spark_type(carried: pa.DataType) -> spark_types.DataType:
     if not isinstance(carried, pa.StructType):
         return spark_type(carried)
     return spark_types.StructType(
-        [spark_types.StructField(each.name, spark_type(each.type)) for each in carried]
+        [
+            spark_types.StructField(arrow_field.name, spark_type(arrow_field.type))
+            for arrow_field in carried
+        ]
     )
 
 
@@ -282,14 +285,14 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if since == until:
             return []
         line = self._line()
-        moved = tuple(line.moves(_up_to(line.after(since), until)))
-        self._hold_what_is_read(moved)
+        moves = tuple(line.moves(_up_to(line.after(since), until)))
+        self._hold_what_is_read(moves)
         parts: list[ChangePart] = []
-        for each in moved:
-            for move in each.moves:
-                diff = planned_move(line, each.commit, move)
-                self._require_columns(line, each.commit, diff)
-                parts += change_parts(each.commit, diff)
+        for commit_moves in moves:
+            for move in commit_moves.moves:
+                diff = planned_move(line, commit_moves.commit, move)
+                self._require_columns(line, commit_moves.commit, diff)
+                parts += change_parts(commit_moves.commit, diff)
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -241,7 +241,7 @@ def planned_read(options: Mapping[str, str]) -> ScanPlan:
     return scan_plan(
         root,
         snapshot.tables[_table_key(root, snapshot, options)],
-        columns=None if columns is None else [each.strip() for each in columns.split(",")],
+        columns=None if columns is None else [column.strip() for column in columns.split(",")],
         where=options.get("filter"),
     )
 
@@ -310,15 +310,16 @@ def _root(options: Mapping[str, str]) -> Root:
 
 
 def _snapshot(root: Root, options: Mapping[str, str]) -> Snapshot:
-    given = [name for name in _PAST if name in options]
-    if len(given) > 1:
+    given_options = [name for name in _PAST if name in options]
+    if len(given_options) > 1:
         raise errors.InvalidInputError(
-            f"a state was chosen twice, by {' and by '.join(given)}", next_step="Choose one way."
+            f"a state was chosen twice, by {' and by '.join(given_options)}",
+            next_step="Choose one way.",
         )
     existing_graph(root)
     objects = StoredObjects(root)
     branch = options.get("branch")
-    match given:
+    match given_options:
         case [way]:
             return resolve(objects, _reference(way, options[way]), branch=branch).snapshot
         case _:
@@ -335,24 +336,24 @@ def _reference(way: str, text: str) -> str:
 
 
 def _table_key(root: Root, snapshot: Snapshot, options: Mapping[str, str]) -> str:
-    wanted = options.get("type")
-    if wanted is None:
+    wanted_type = options.get("type")
+    if wanted_type is None:
         raise errors.InvalidInputError(
             f"no type of {root} was chosen", next_step='Add `.option("type", NAME)`.'
         )
-    found = [key for key in snapshot.tables if wanted in (key, key.partition(":")[2])]
-    if not found:
-        hint = did_you_mean(wanted, [key.partition(":")[2] for key in snapshot.tables])
+    matching_keys = [key for key in snapshot.tables if wanted_type in (key, key.partition(":")[2])]
+    if not matching_keys:
+        hint = did_you_mean(wanted_type, [key.partition(":")[2] for key in snapshot.tables])
         raise errors.NotFoundError(
-            f"{root} has no type {wanted!r:.80}" + (f" ({hint})" if hint else ""),
+            f"{root} has no type {wanted_type!r:.80}" + (f" ({hint})" if hint else ""),
             next_step=f"Run `omnigraph schema show {root}` to see the types.",
         )
-    if len(found) > 1:
+    if len(matching_keys) > 1:
         raise errors.InvalidInputError(
-            f"{root} has a node type and an edge type {wanted!r}",
-            next_step=f"Choose {found[0]!r} or {found[1]!r}.",
+            f"{root} has a node type and an edge type {wanted_type!r}",
+            next_step=f"Choose {matching_keys[0]!r} or {matching_keys[1]!r}.",
         )
-    return found[0]
+    return matching_keys[0]
 
 
 def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -361,7 +362,7 @@ def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     for batch in batches:
         if batch.num_rows:
             part.append(batch)
-        if sum(each.nbytes for each in part) >= _PART_BYTES:
+        if sum(part_batch.nbytes for part_batch in part) >= _PART_BYTES:
             yield part
             part = []
     if part:

@@ -124,8 +124,8 @@ def constraint_differences(
     change: OwnerChange,
 ) -> Iterator[ep.RemoveConstraint | ep.RespellConstraint | ep.AddConstraint | ep.Refusal]:
     """Removals first, then changes of notation, then additions."""
-    before = {sameness(each): each for each in constraints_of(change.before)}
-    after = {sameness(each): each for each in constraints_of(change.after)}
+    before = {sameness(constraint): constraint for constraint in constraints_of(change.before)}
+    after = {sameness(constraint): constraint for constraint in constraints_of(change.after)}
     subject = change.subject
     yield from _key_refusals(change)
     frozen = ct.Key if not is_promise(change.after) else ()
@@ -203,7 +203,7 @@ def checks_for(change: OwnerChange, constraint: ep.Constraint) -> tuple[data_che
 
 def staying_checks(change: OwnerChange, name: str) -> tuple[data_checks.DataCheck, ...]:
     """The conditions of kept constraints that are checked again because values change."""
-    before = {sameness(each) for each in constraints_of(change.before)}
+    before = {sameness(constraint) for constraint in constraints_of(change.before)}
     return tuple(
         check
         for constraint in constraints_of(change.after)
@@ -279,9 +279,21 @@ def _is_implied(change: OwnerChange, column: ec.FutureColumn, constraint: ct.Ran
     assert isinstance(column.type, ct.ScalarType)
     assert isinstance(column.stored.type, ct.ScalarType)
     old, new = column.stored.type.scalar, column.type.scalar
-    accepted = [each for each in change.before.ranges if each.property == constraint.property]
-    lows = [ec.as_stored(each.low, old) for each in accepted if each.low is not None]
-    highs = [ec.as_stored(each.high, old) for each in accepted if each.high is not None]
+    accepted_ranges = [
+        accepted_range
+        for accepted_range in change.before.ranges
+        if accepted_range.property == constraint.property
+    ]
+    lows = [
+        ec.as_stored(accepted_range.low, old)
+        for accepted_range in accepted_ranges
+        if accepted_range.low is not None
+    ]
+    highs = [
+        ec.as_stored(accepted_range.high, old)
+        for accepted_range in accepted_ranges
+        if accepted_range.high is not None
+    ]
     low, high = constraint.low, constraint.high
     return (low is None or (bool(lows) and max(lows) >= ec.as_stored(low, new))) and (
         high is None or (bool(highs) and min(highs) <= ec.as_stored(high, new))
@@ -475,22 +487,22 @@ def _enum_difference(
     change: OwnerChange, old: ct.EnumType, new: ct.EnumType, after: ct.Property
 ) -> Iterator[ep.PropertyStep]:
     subject, number, name = change.subject, after.number, after.name
-    added = tuple(value for value in new.values if value not in old.values)
-    removed = tuple(value for value in old.values if value not in new.values)
-    if added:
-        yield ep.ExtendEnum(subject=subject, number=number, name=name, added=added)
+    added_values = tuple(value for value in new.values if value not in old.values)
+    removed_values = tuple(value for value in old.values if value not in new.values)
+    if added_values:
+        yield ep.ExtendEnum(subject=subject, number=number, name=name, added=added_values)
     yield from _map(change, after)
-    if not removed:
+    if not removed_values:
         return
-    mapped = {each.old for each in change.values.mappings.get(name, ())}
+    mapped_values = {mapping.old for mapping in change.values.mappings.get(name, ())}
     column = change.column(name)
     yield ep.NarrowEnum(
         subject=subject,
         number=number,
         name=name,
-        removed=removed,
+        removed=removed_values,
         needs=()
-        if mapped.issuperset(removed)
+        if mapped_values.issuperset(removed_values)
         else (data_checks.ValuesInSet(table=change.table, column=column, values=new.values),),
     )
 

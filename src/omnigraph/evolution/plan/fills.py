@@ -62,15 +62,20 @@ def broken_rule(
     if not isinstance(owner, ct.NodeType) or not isinstance(wanted.type, ct.ScalarType):
         return None
     scalar = wanted.type.scalar
-    for each in owner.ranges:
-        if each.property == wanted.name and isinstance(value, int | Decimal):
+    for range_constraint in owner.ranges:
+        if range_constraint.property == wanted.name and isinstance(value, int | Decimal):
             stored = ec.as_stored(value, scalar)
-            if not ec.within(stored, scalar, low=each.low, high=each.high):
-                return f"@range({each.property}, {_bound(each.low)}..{_bound(each.high)})"
+            if not ec.within(stored, scalar, low=range_constraint.low, high=range_constraint.high):
+                return (
+                    f"@range({range_constraint.property}, "
+                    f"{_bound(range_constraint.low)}..{_bound(range_constraint.high)})"
+                )
     for check in owner.checks:
         if check.property == wanted.name and isinstance(value, str):
-            found = pc.match_substring_regex(pa.array([value], pa.string()), pattern=check.pattern)
-            if not found[0].as_py():
+            matches = pc.match_substring_regex(
+                pa.array([value], pa.string()), pattern=check.pattern
+            )
+            if not matches[0].as_py():
                 return f'@check({check.property}, "{shown(check.pattern)}")'
     return None
 
@@ -169,19 +174,19 @@ def resolve_values(
 def _values_of(owner: ec.Declared, match: TypeMatch, findings: Findings) -> NewValues:
     fills: dict[str, ec.Fill] = {}
     mappings: dict[str, tuple[ec.ValueMapping, ...]] = {}
-    for held in match.held:
-        name = held.declaration.name.text
+    for held_property in match.held:
+        name = held_property.declaration.name.text
         place = _Place(
             match=match,
             owner=owner,
             wanted=owner.properties[name],
             accepted=match.properties[name],
         )
-        backfill = backfill_hint(held.declaration.annotations)
+        backfill = backfill_hint(held_property.declaration.annotations)
         fill = _fill(backfill, place, findings) if backfill is not None else None
         if fill is not None:
             fills[name] = fill
-        renaming = mapping_hint(held.declaration.annotations)
+        renaming = mapping_hint(held_property.declaration.annotations)
         mapping = _mapping(renaming, place, findings) if renaming is not None else ()
         if mapping:
             mappings[name] = mapping

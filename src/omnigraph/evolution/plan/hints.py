@@ -98,8 +98,8 @@ def held_by(
     if isinstance(declaration, ast.NodeDeclaration):
         return held_properties(declaration, interfaces)
     return tuple(
-        HeldProperty(declaration=each, declared=True, interfaces=())
-        for each in ast.properties_of(declaration)
+        HeldProperty(declaration=property_declaration, declared=True, interfaces=())
+        for property_declaration in ast.properties_of(declaration)
     )
 
 
@@ -137,7 +137,8 @@ _SHOWN_MAX: Final = 80
 def shown(word: str) -> str:
     """A word of the text for a message: short and on one line, escapes included."""
     return "".join(
-        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in word[:_SHOWN_MAX]
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for character in word[:_SHOWN_MAX]
     )
 
 
@@ -170,7 +171,12 @@ class Findings:
 
     def sorted(self) -> tuple[Diagnostic, ...]:
         """All findings in source order."""
-        unused = [each for span, each in self._unused.items() if span not in self._used]
+        unused_findings = [
+            diagnostic for span, diagnostic in self._unused.items() if span not in self._used
+        ]
         return tuple(
-            sorted([*self._errors, *unused], key=lambda each: (each.span.offset, each.rule))
+            sorted(
+                [*self._errors, *unused_findings],
+                key=lambda diagnostic: (diagnostic.span.offset, diagnostic.rule),
+            )
         )

@@ -96,12 +96,16 @@ def _match_types(
     known = accepted_types(accepted, kind)
 
     def unknown(hint: RenameHint) -> None:
-        others = [each for each in TypeKind if hint.old in accepted_types(accepted, each)]
-        if others:
+        other_kinds = [
+            other_kind
+            for other_kind in TypeKind
+            if hint.old in accepted_types(accepted, other_kind)
+        ]
+        if other_kinds:
             findings.refuse(
                 EvolutionRule.RENAME_OTHER_KIND,
                 hint.span,
-                f"`{hint.old}` is an accepted {others[0]}, not an accepted {kind}",
+                f"`{hint.old}` is an accepted {other_kinds[0]}, not an accepted {kind}",
                 f"a type keeps its kind; declare the {kind} without the hint",
             )
         else:
@@ -122,20 +126,22 @@ def _type_claim(declaration: Declaration) -> _Claim:
 def _match_properties(match: TypeMatch, accepted: ct.Catalog, findings: Findings) -> TypeMatch:
     owner = match.accepted
     if owner is None:
-        for held in match.held:
-            _refuse_hint_in_new_type(held, match, findings)
+        for held_property in match.held:
+            _refuse_hint_in_new_type(held_property, match, findings)
         properties: dict[str, ct.Property | None] = {
-            each.declaration.name.text: None for each in match.held
+            held_property.declaration.name.text: None for held_property in match.held
         }
     else:
-        claims = [_property_claim(each, match) for each in match.held]
+        claims = [_property_claim(held_property, match) for held_property in match.held]
         known = owner.properties
 
         def unknown(hint: RenameHint) -> None:
             _refuse_unknown_property(hint, match, accepted, findings)
 
-        continued = _match_names(claims, known, unknown, findings)
-        properties = {new: None if old is None else known[old] for new, old in continued.items()}
+        continued_names = _match_names(claims, known, unknown, findings)
+        properties = {
+            new: None if old is None else known[old] for new, old in continued_names.items()
+        }
     return TypeMatch(
         kind=match.kind,
         name=match.name,
@@ -164,7 +170,7 @@ def _inherits_hint(hint: RenameHint, held_property: HeldProperty, match: TypeMat
     old = match.accepted.properties.get(hint.old)
     if old is None or held_property.interfaces[0] not in old.interfaces:
         return False
-    return hint.old not in {each.declaration.name.text for each in match.held}
+    return hint.old not in {type_property.declaration.name.text for type_property in match.held}
 
 
 def _refuse_hint_in_new_type(
@@ -223,21 +229,23 @@ def _match_names(
     unknown: Callable[[RenameHint], None],
     findings: Findings,
 ) -> dict[str, str | None]:
-    declared = {each.name for each in claims}
-    matched: dict[str, str | None] = {
-        each.name: each.name if each.name in known else None for each in claims
+    declared_names = {claim.name for claim in claims}
+    matched_names: dict[str, str | None] = {
+        claim.name: claim.name if claim.name in known else None for claim in claims
     }
-    hinted = {each.name: each.hint.old for each in claims if each.hint is not None}
+    hinted_names = {claim.name: claim.hint.old for claim in claims if claim.hint is not None}
     takers: dict[str, str] = {}
     for claim in claims:
         hint = claim.hint
         if hint is None:
             continue
         if claim.name in known:
-            _pass_over_or_refuse(claim.name, hint, (declared & set(known), known), hinted, findings)
+            _pass_over_or_refuse(
+                claim.name, hint, (declared_names & set(known), known), hinted_names, findings
+            )
         elif hint.old not in known:
             unknown(hint)
-        elif hint.old in declared:
+        elif hint.old in declared_names:
             findings.refuse(
                 EvolutionRule.RENAME_STILL_DECLARED,
                 hint.span,
@@ -253,21 +261,21 @@ def _match_names(
             )
         else:
             takers[hint.old] = claim.name
-            matched[claim.name] = hint.old
+            matched_names[claim.name] = hint.old
             findings.use(hint.span)
-    return matched
+    return matched_names
 
 
 def _pass_over_or_refuse(
     name: str,
     hint: RenameHint,
     names: tuple[Collection[str], Collection[str]],
-    hinted: Mapping[str, str],
+    hinted_names: Mapping[str, str],
     findings: Findings,
 ) -> None:
     """A hint on a name that is accepted already: kept from earlier, or crossed with another."""
     staying, known = names
-    if hint.old != name and _returns_to(name, hinted, staying):
+    if hint.old != name and _returns_to(name, hinted_names, staying):
         findings.refuse(
             EvolutionRule.RENAME_CROSSED,
             hint.span,
@@ -287,12 +295,12 @@ def _pass_over_or_refuse(
     findings.pass_over(EvolutionRule.RENAME_UNUSED, hint.span, message, advice)
 
 
-def _returns_to(name: str, hinted: Mapping[str, str], staying: Collection[str]) -> bool:
+def _returns_to(name: str, hinted_names: Mapping[str, str], staying: Collection[str]) -> bool:
     seen: set[str] = set()
-    at = hinted[name]
-    while at in staying and at in hinted and at not in seen and at != name:
+    at = hinted_names[name]
+    while at in staying and at in hinted_names and at not in seen and at != name:
         seen.add(at)
-        at = hinted[at]
+        at = hinted_names[at]
     return at == name
 
 
@@ -312,13 +320,15 @@ def numbered(
         *fresh.edges.values(),
     ]
     # Fresh numbers were counted in source order.
-    given = {
-        (kind_of(each), each.name): _with_numbers(each, matches[kind_of(each), each.name], numbers)
-        for each in sorted(types, key=lambda each: each.number)
+    numbered_types = {
+        (kind_of(declared_type), declared_type.name): _with_numbers(
+            declared_type, matches[kind_of(declared_type), declared_type.name], numbers
+        )
+        for declared_type in sorted(types, key=lambda declared_type: declared_type.number)
     }
 
     def renumbered(declared: D) -> D:
-        number, properties = given[kind_of(declared), declared.name]
+        number, properties = numbered_types[kind_of(declared), declared.name]
         return replace(declared, number=number, properties=properties)
 
     return replace(
@@ -353,61 +363,65 @@ def arranged(target: ct.Catalog, *, like: ct.Catalog) -> ct.Catalog:
     )
 
 
-def _types(types: ct.ByName[D], like: ct.ByName[D]) -> ct.ByName[D]:
+def _types(new_types: ct.ByName[D], old_types: ct.ByName[D]) -> ct.ByName[D]:
     return ct.ByName(
-        _declared(each, like[each.name]) if each.name in like else each
-        for each in _in_order(types, like)
+        _declared(new_type, old_types[new_type.name]) if new_type.name in old_types else new_type
+        for new_type in _in_order(new_types, old_types)
     )
 
 
-def _in_order(new: ct.ByName[N], like: Mapping[str, N]) -> Iterator[N]:
-    yield from (new[name] for name in like if name in new)
-    yield from (each for each in new.values() if each.name not in like)
+def _in_order(new_items: ct.ByName[N], old_items: Mapping[str, N]) -> Iterator[N]:
+    yield from (new_items[name] for name in old_items if name in new_items)
+    yield from (item for item in new_items.values() if item.name not in old_items)
 
 
-def _declared(new: D, like: D) -> D:
+def _declared(new_type: D, old_type: D) -> D:
     properties = ct.ByName(
-        _property(each, like.properties[each.name]) if each.name in like.properties else each
-        for each in _in_order(new.properties, like.properties)
+        _property(prop, old_type.properties[prop.name])
+        if prop.name in old_type.properties
+        else prop
+        for prop in _in_order(new_type.properties, old_type.properties)
     )
     together = replace(
-        new,
+        new_type,
         properties=properties,
-        uniques=_constraints(new.uniques, like.uniques),
-        indexes=_constraints(new.indexes, like.indexes),
+        uniques=_constraints(new_type.uniques, old_type.uniques),
+        indexes=_constraints(new_type.indexes, old_type.indexes),
     )
     if isinstance(together, ct.NodeType):
         return replace(
             together,
-            implements=_kept_first(together.implements, like.implements, str),
-            ranges=_constraints(together.ranges, like.ranges),
-            checks=_constraints(together.checks, like.checks),
-            metadata=_metadata(together.metadata, like.metadata),
+            implements=_kept_first(together.implements, old_type.implements, str),
+            ranges=_constraints(together.ranges, old_type.ranges),
+            checks=_constraints(together.checks, old_type.checks),
+            metadata=_metadata(together.metadata, old_type.metadata),
         )
     if isinstance(together, ct.EdgeType):
-        return replace(together, metadata=_metadata(together.metadata, like.metadata))
+        return replace(together, metadata=_metadata(together.metadata, old_type.metadata))
     return together
 
 
-def _property(new: ct.Property, like: ct.Property) -> ct.Property:
+def _property(new_property: ct.Property, old_property: ct.Property) -> ct.Property:
     return replace(
-        new,
-        metadata=_metadata(new.metadata, like.metadata),
-        interfaces=_kept_first(new.interfaces, like.interfaces, str),
+        new_property,
+        metadata=_metadata(new_property.metadata, old_property.metadata),
+        interfaces=_kept_first(new_property.interfaces, old_property.interfaces, str),
     )
 
 
 C = TypeVar("C", ct.Unique, ct.Index, ct.Range, ct.Check)
 
 
-def _constraints(new: tuple[C, ...], like: tuple[C, ...]) -> tuple[C, ...]:
-    return _kept_first(new, like, sameness)
+def _constraints(new_constraints: tuple[C, ...], old_constraints: tuple[C, ...]) -> tuple[C, ...]:
+    return _kept_first(new_constraints, old_constraints, sameness)
 
 
-def _kept_first(new: Iterable[T], like: Iterable[T], same: Callable[[T], object]) -> tuple[T, ...]:
-    by_sameness = {same(each): each for each in new}
-    kept = [same(each) for each in like if same(each) in by_sameness]
-    return tuple(by_sameness[fromkey] for fromkey in dict.fromkeys([*kept, *by_sameness]))
+def _kept_first(
+    new_items: Iterable[T], old_items: Iterable[T], same: Callable[[T], object]
+) -> tuple[T, ...]:
+    by_sameness = {same(item): item for item in new_items}
+    kept_keys = [same(item) for item in old_items if same(item) in by_sameness]
+    return tuple(by_sameness[fromkey] for fromkey in dict.fromkeys([*kept_keys, *by_sameness]))
 
 
 def sameness(constraint: ct.Key | ct.Unique | ct.Index | ct.Range | ct.Check) -> object:
@@ -427,15 +441,15 @@ def sameness(constraint: ct.Key | ct.Unique | ct.Index | ct.Range | ct.Check) ->
 
 
 def _metadata(
-    new: tuple[ct.Metadata, ...], like: tuple[ct.Metadata, ...]
+    new_metadata: tuple[ct.Metadata, ...], old_metadata: tuple[ct.Metadata, ...]
 ) -> tuple[ct.Metadata, ...]:
     """Keywords in their accepted order where only the order differs."""
-    accepted = {each.name: each for each in like}
+    old_by_name = {metadata.name: metadata for metadata in old_metadata}
     return tuple(
-        accepted[each.name]
-        if each.name in accepted and _spelt(each) == _spelt(accepted[each.name])
-        else each
-        for each in new
+        old_by_name[metadata.name]
+        if metadata.name in old_by_name and _spelt(metadata) == _spelt(old_by_name[metadata.name])
+        else metadata
+        for metadata in new_metadata
     )
 
 
@@ -443,9 +457,9 @@ def _spelt(metadata: ct.Metadata) -> tuple[str, list[str]]:
     return repr(metadata.value), sorted(map(repr, metadata.keywords))
 
 
-def differ(one: object, other: object) -> bool:
+def differ(left: object, right: object) -> bool:
     """Whether two values of a catalog would be stored differently.
 
     In Python `True`, `1` and `1.0` are equal, in the stored model they are not.
     """
-    return repr(one) != repr(other)
+    return repr(left) != repr(right)

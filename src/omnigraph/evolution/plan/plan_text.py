@@ -136,9 +136,9 @@ def plan_text(plan: ep.Plan) -> str:
 
 def _subjects(plan: ep.Plan) -> Iterable[ec.Subject]:
     """Every type that changes, in the order of the plan: interfaces, nodes, edges."""
-    touched = dict.fromkeys(each.subject for each in (*plan.steps, *plan.refusals))
+    touched_subjects = dict.fromkeys(outcome.subject for outcome in (*plan.steps, *plan.refusals))
     kinds = list(ec.TypeKind)
-    return sorted(touched, key=lambda each: kinds.index(each.kind))
+    return sorted(touched_subjects, key=lambda subject: kinds.index(subject.kind))
 
 
 def _block(subject: ec.Subject, plan: ep.Plan) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _property_step_words(  # noqa: C901, PLR0911, PLR0912 - one per kind
         case ep.ExtendEnum():
             return "~", f"{step.name}: also {', '.join(step.added)}"
         case ep.MapValues():
-            pairs = ", ".join(f"{shown(each.old)} -> {each.new}" for each in step.mapping)
+            pairs = ", ".join(f"{shown(mapping.old)} -> {mapping.new}" for mapping in step.mapping)
             return "~", f"{step.name}: values {pairs}"
         case ep.NarrowEnum():
             return "~", f"{step.name}: no longer {', '.join(step.removed)}"
@@ -275,8 +275,9 @@ def refusal_of_plan(filename: str, plan: ep.Plan) -> tuple[str, str]:
     """The sentence and the details of a plan with refusals."""
     count = len(plan.refusals)
     lines = [
-        f"  [{each.code}] {each.subject.words} {each.element}: {each.reason}\n    {each.remedy}"
-        for each in plan.refusals
+        f"  [{refusal.code}] {refusal.subject.words} {refusal.element}: {refusal.reason}\n"
+        f"    {refusal.remedy}"
+        for refusal in plan.refusals
     ]
     return (
         f"{filename} contains {count} change{'s' if count != 1 else ''} that cannot be made",
@@ -285,11 +286,11 @@ def refusal_of_plan(filename: str, plan: ep.Plan) -> tuple[str, str]:
 
 
 def refusal_of_rows(
-    filename: str, found: Sequence[tuple[data_checks.DataCheck, int, tuple[str, ...]]]
+    filename: str, failures: Sequence[tuple[data_checks.DataCheck, int, tuple[str, ...]]]
 ) -> tuple[str, str]:
     """The sentence and the details of checks that rows do not pass."""
     lines = []
-    for check, rows, examples in found:
+    for check, rows, examples in failures:
         more = ", ..." if rows > len(examples) else ""
         shown = f": {', '.join(examples)}{more}" if examples else ""
         thing = "source" if isinstance(check, data_checks.EdgesPerSource) else "row"
@@ -385,9 +386,9 @@ def _value(value: Any) -> Any:  # noqa: PLR0911 - one per kind
             # A JSON number with a point would come back as a double.
             return {"decimal": f"{value:f}"}
         case tuple():
-            return [_value(each) for each in value]
+            return [_value(item) for item in value]
         case ct.ByName():
-            return [_value(each) for each in value.values()]
+            return [_value(item) for item in value.values()]
         case ct.ScalarType() | ct.ListType() | ct.EnumType() | ct.VectorType():
             return show_type(value)
         case ct.Key() | ct.Unique() | ct.Index() | ct.Range() | ct.Check():

@@ -73,7 +73,9 @@ def _apply(catalog: ct.Catalog, step: ep.Step) -> ct.Catalog:  # noqa: PLR0911 -
             return _with_types(
                 catalog,
                 step.subject.kind,
-                lambda each: None if each.number == step.subject.number else each,
+                lambda declared_type: (
+                    None if declared_type.number == step.subject.number else declared_type
+                ),
             )
         case ep.UpdateTypeMetadata():
             return _with_type(
@@ -170,14 +172,22 @@ def _types(catalog: ct.Catalog, kind: TypeKind) -> tuple[Declared, ...]:
 
 
 def _type(catalog: ct.Catalog, subject: Subject) -> Declared:
-    return next(each for each in _types(catalog, subject.kind) if each.number == subject.number)
+    return next(
+        declared_type
+        for declared_type in _types(catalog, subject.kind)
+        if declared_type.number == subject.number
+    )
 
 
 def _with_types(
     catalog: ct.Catalog, kind: TypeKind, change: Callable[[Declared], Declared | None]
 ) -> ct.Catalog:
-    changed = [change(each) for each in _types(catalog, kind)]
-    group: dict[str, Any] = {_GROUPS[kind]: ct.ByName(each for each in changed if each is not None)}
+    changed_types = [change(declared_type) for declared_type in _types(catalog, kind)]
+    group: dict[str, Any] = {
+        _GROUPS[kind]: ct.ByName(
+            declared_type for declared_type in changed_types if declared_type is not None
+        )
+    }
     return replace(catalog, **group)
 
 
@@ -185,7 +195,11 @@ def _with_type(catalog: ct.Catalog, subject: Subject, **fields: Any) -> ct.Catal
     return _with_types(
         catalog,
         subject.kind,
-        lambda each: replace(each, **fields) if each.number == subject.number else each,
+        lambda declared_type: (
+            replace(declared_type, **fields)
+            if declared_type.number == subject.number
+            else declared_type
+        ),
     )
 
 
@@ -223,8 +237,8 @@ def _rename_type(catalog: ct.Catalog, step: ep.RenameType) -> ct.Catalog:
 
 
 def _rename_property(catalog: ct.Catalog, step: ep.RenameProperty) -> ct.Catalog:
-    def name(each: str) -> str:
-        return step.new if each == step.old else each
+    def name(property_name: str) -> str:
+        return step.new if property_name == step.old else property_name
 
     owner = _type(catalog, step.subject)
     fields: dict[str, Any] = {
@@ -239,15 +253,16 @@ def _rename_property(catalog: ct.Catalog, step: ep.RenameProperty) -> ct.Catalog
     }
     for group in ("uniques", "indexes"):
         fields[group] = tuple(
-            replace(each, properties=tuple(map(name, each.properties)))
-            for each in getattr(owner, group)
+            replace(constraint, properties=tuple(map(name, constraint.properties)))
+            for constraint in getattr(owner, group)
         )
     if isinstance(owner, ct.NodeType | ct.InterfaceType) and owner.key is not None:
         members = tuple(map(name, owner.key.properties))
         fields["key"] = replace(owner.key, properties=members)
     if isinstance(owner, ct.NodeType):
         fields["ranges"] = tuple(
-            replace(each, property=name(each.property)) for each in owner.ranges
+            replace(range_constraint, property=name(range_constraint.property))
+            for range_constraint in owner.ranges
         )
         fields["checks"] = tuple(
             replace(check, property=name(check.property)) for check in owner.checks
@@ -262,13 +277,20 @@ def _with_constraint(
     if isinstance(constraint, ct.Key):
         return _with_type(catalog, subject, key=new)
     group = _CONSTRAINTS[type(constraint)]
-    present = getattr(_type(catalog, subject), group)
+    present_constraints = getattr(_type(catalog, subject), group)
     if old is None:
-        left = (*present, new)
+        constraints = (*present_constraints, new)
     else:
-        replaced = [each if differ(each, old) else new for each in present]
-        left = tuple(each for each in replaced if each is not None)
-    return _with_type(catalog, subject, **{group: left})
+        replaced_constraints = [
+            present_constraint if differ(present_constraint, old) else new
+            for present_constraint in present_constraints
+        ]
+        constraints = tuple(
+            replaced_constraint
+            for replaced_constraint in replaced_constraints
+            if replaced_constraint is not None
+        )
+    return _with_type(catalog, subject, **{group: constraints})
 
 
 _TYPE_DROPPED: Final = {TypeKind.NODE: "OG-DS-102", TypeKind.EDGE: "OG-DS-103"}
@@ -301,22 +323,24 @@ def evolve(
     fresh = build_catalog(schema, identity_domain=accepted.identity_domain)
     target = numbered(fresh, accepted, matches)
     values = resolve_values(target, matches, findings)
-    found = sorted((*warnings, *findings.sorted()), key=lambda each: each.span.offset)
-    if any(each.severity is Severity.ERROR for each in found):
-        raise SchemaInvalidError(filename, found, text=text)
+    diagnostics = sorted(
+        (*warnings, *findings.sorted()), key=lambda diagnostic: diagnostic.span.offset
+    )
+    if any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics):
+        raise SchemaInvalidError(filename, diagnostics, text=text)
     before = apply_to(accepted, _renames(accepted, target))
     target = arranged(target, like=before)
     plan = _plan(
         _Schemas(accepted=accepted, before=before, target=target, matches=matches, values=values),
         ep.DropMode.HARD if hard else ep.DropMode.SOFT,
-        found,
+        diagnostics,
     )
     if plan.supported and differ(apply_to(accepted, plan.steps), target):
         raise NothingWrittenError(
             f"the plan for {filename} does not produce its schema",
             next_step="This is a bug in Omnigraph; please report it with both schemas.",
         )
-    return Evolution(accepted=accepted, target=target, plan=plan, findings=tuple(found))
+    return Evolution(accepted=accepted, target=target, plan=plan, findings=tuple(diagnostics))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,14 +354,17 @@ class _Schemas:
     values: Mapping[tuple[TypeKind, str], NewValues]
 
 
-def _plan(schemas: _Schemas, mode: ep.DropMode, found: Iterable[Diagnostic]) -> ep.Plan:
+def _plan(schemas: _Schemas, mode: ep.DropMode, diagnostics: Iterable[Diagnostic]) -> ep.Plan:
     steps: list[ep.Step] = []
     refusals: list[ep.Refusal] = []
     warnings = [
         ep.PlanWarning(
-            code=each.rule, message=each.message, line=each.span.line, column=each.span.column
+            code=diagnostic.rule,
+            message=diagnostic.message,
+            line=diagnostic.span.line,
+            column=diagnostic.span.column,
         )
-        for each in found
+        for diagnostic in diagnostics
     ]
     for kind in TypeKind:
         for outcome in _kind_differences(schemas, kind, mode):
@@ -356,28 +383,28 @@ def _kind_differences(
 ) -> Iterator[ep.Step | ep.Refusal | ep.PlanWarning]:
     before = accepted_types(schemas.before, kind)
     after = accepted_types(schemas.target, kind)
-    for each in after.values():
-        accepted = schemas.matches[kind, each.name].accepted
+    for declared_type in after.values():
+        accepted = schemas.matches[kind, declared_type.name].accepted
         subject = Subject(
             kind=kind,
-            number=each.number,
-            name=each.name,
+            number=declared_type.number,
+            name=declared_type.name,
             was=None if accepted is None else accepted.name,
         )
         if accepted is None:
-            yield ep.AddType(subject=subject, declared=each)
+            yield ep.AddType(subject=subject, declared=declared_type)
             continue
         change = OwnerChange(
             subject=subject,
             accepted=accepted,
-            before=before[each.name],
-            after=each,
-            values=schemas.values[kind, each.name],
+            before=before[declared_type.name],
+            after=declared_type,
+            values=schemas.values[kind, declared_type.name],
         )
         yield from _type_differences(change, mode)
-    for name, dropped in before.items():
+    for name, dropped_type in before.items():
         if name not in after:
-            yield from _dropped(dropped, kind, mode)
+            yield from _dropped(dropped_type, kind, mode)
 
 
 def _type_differences(
@@ -409,9 +436,11 @@ def _type_differences(
 
 
 def _dropped(
-    dropped: Declared, kind: TypeKind, mode: ep.DropMode
+    dropped_type: Declared, kind: TypeKind, mode: ep.DropMode
 ) -> Iterator[ep.DropType | ep.PlanWarning]:
-    subject = Subject(kind=kind, number=dropped.number, name=dropped.name, was=dropped.name)
+    subject = Subject(
+        kind=kind, number=dropped_type.number, name=dropped_type.name, was=dropped_type.name
+    )
     yield ep.DropType(subject=subject, mode=mode)
     if kind in _TYPE_DROPPED:
         yield ep.PlanWarning(

@@ -151,8 +151,8 @@ def _sameness(constraint: resolve.WrittenConstraint) -> object:
                 constraint.kind,
                 names,
                 *(
-                    resolve.number_value(each) if each is not None else None
-                    for each in (bounds.low, bounds.high)
+                    resolve.number_value(bound) if bound is not None else None
+                    for bound in (bounds.low, bounds.high)
                 ),
             )
         case resolve.ConstraintKind.CHECK:
@@ -255,10 +255,16 @@ def _metric_fits(
             f"`{metric.text[:80]}` is not a metric",
             metric_hint(metric.text),
         )
-    known = [_member(member, scope) for member in constraint.members]
-    types = [each.type for each in known if each is not None and each.type is not None]
+    known_properties = [_member(member, scope) for member in constraint.members]
+    types = [
+        known_property.type
+        for known_property in known_properties
+        if known_property is not None and known_property.type is not None
+    ]
     # What cannot be indexed at all, or not beside others, is an error already.
-    if len(types) < len(known) or not all(IndexKind.BTREE in index_kinds(each) for each in types):
+    if len(types) < len(known_properties) or not all(
+        IndexKind.BTREE in index_kinds(property_type) for property_type in types
+    ):
         return
     member = constraint.members[0]
     yield error(

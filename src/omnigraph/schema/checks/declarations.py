@@ -158,23 +158,26 @@ def _differs_in_case(promised: ast.Name, similar: str, interface: ast.Name) -> D
 def _interface_types_agree(
     node: ast.NodeDeclaration, interfaces: Mapping[str, ast.InterfaceDeclaration]
 ) -> Iterator[Diagnostic]:
-    held = {each.name.text: (each, node.name.text) for each in reversed(ast.properties_of(node))}
-    own = frozenset(held)
-    folded = {each.casefold(): each for each in held}
+    held_properties = {
+        property_declaration.name.text: (property_declaration, node.name.text)
+        for property_declaration in reversed(ast.properties_of(node))
+    }
+    own_names = frozenset(held_properties)
+    folded_names = {property_name.casefold(): property_name for property_name in held_properties}
     for name in node.implements:
         interface = interfaces.get(name.text)
         for promised in ast.properties_of(interface) if interface is not None else ():
-            similar = folded.setdefault(promised.name.text.casefold(), promised.name.text)
+            similar = folded_names.setdefault(promised.name.text.casefold(), promised.name.text)
             if similar != promised.name.text:
                 yield _differs_in_case(promised.name, similar, name)
                 continue
-            present, holder = held.setdefault(promised.name.text, (promised, name.text))
+            present, holder = held_properties.setdefault(promised.name.text, (promised, name.text))
             here, there = resolve_type(present.type), resolve_type(promised.type)
             if here is None or there is None:
                 continue
             if (here, present.type.nullable) == (there, promised.type.nullable):
                 continue
-            span = present.name.span if promised.name.text in own else name.span
+            span = present.name.span if promised.name.text in own_names else name.span
             yield error(
                 Rule.INTERFACE_CONFLICT,
                 span,
@@ -189,25 +192,25 @@ _SYSTEM: Final = frozenset(SYSTEM_COLUMNS)
 
 
 def check_properties(declaration: ast.Declaration) -> Iterator[Diagnostic]:
-    first: dict[str, ast.Name] = {}
-    for each in ast.properties_of(declaration):
-        name = each.name
-        folded = name.text.casefold()
-        earlier = first.setdefault(folded, name)
+    first_names: dict[str, ast.Name] = {}
+    for property_declaration in ast.properties_of(declaration):
+        name = property_declaration.name
+        folded_name = name.text.casefold()
+        earlier = first_names.setdefault(folded_name, name)
         if earlier is not name:
             yield _repeated(name, earlier)
         yield from name_length(name)
-        if folded in _SYSTEM or name.text in _RESERVED:
+        if folded_name in _SYSTEM or name.text in _RESERVED:
             yield error(
                 Rule.RESERVED_PROPERTY,
                 name.span,
                 f"the property name `{name.text}` is reserved",
                 "every type has its own `id` (edges also `src`, `dst`); choose another name",
             )
-        if isinstance(each.type.core, ast.EnumOf):
-            yield from _enum_values(each.type.core)
-        elif resolve_type(each.type) is None:
-            yield from _explain_type(each.type.core)
+        if isinstance(property_declaration.type.core, ast.EnumOf):
+            yield from _enum_values(property_declaration.type.core)
+        elif resolve_type(property_declaration.type) is None:
+            yield from _explain_type(property_declaration.type.core)
 
 
 def _repeated(name: ast.Name, earlier: ast.Name) -> Diagnostic:
