@@ -71,38 +71,45 @@ def known_vector(
     return tuple(float(number) for number in value if isinstance(number, int | float))
 
 
-def bind(query: tq.TypedQuery, given: Mapping[str, object], *, now: dt.datetime) -> BoundParameters:
+def bind(
+    query: tq.TypedQuery, arguments: Mapping[str, object], *, now: dt.datetime
+) -> BoundParameters:
     """The values of a run.
 
     Raises:
         InvalidInputError: a parameter is missing, unknown, null or of another type.
     """
-    declared = {parameter.name: parameter for parameter in query.parameters}
-    missing = [
+    declared_parameters = {parameter.name: parameter for parameter in query.parameters}
+    missing_parameters = [
         parameter
         for parameter in query.parameters
-        if not parameter.nullable and parameter.name not in given
+        if not parameter.nullable and parameter.name not in arguments
     ]
-    if missing:
-        listed = ", ".join(f"${each.name}" for each in missing)
+    if missing_parameters:
+        listed = ", ".join(f"${parameter.name}" for parameter in missing_parameters)
         raise InvalidInputError(
             f"query {query.name} is missing {listed}",
-            next_step=f"Pass {', '.join(_shown(each) for each in missing)}; on the command line "
-            f"with `--param {missing[0].name}=VALUE`.",
+            next_step=f"Pass {', '.join(_shown(parameter) for parameter in missing_parameters)}; "
+            f"on the command line with `--param {missing_parameters[0].name}=VALUE`.",
         )
-    for name in given:
-        if name not in declared:
+    for name in arguments:
+        if name not in declared_parameters:
             raise InvalidInputError(
                 f"query {query.name} has no parameter ${str(name)[:80]}",
-                next_step=(did_you_mean(str(name), declared) or _listed(query)).capitalize(),
+                next_step=(
+                    did_you_mean(str(name), declared_parameters) or _listed(query)
+                ).capitalize(),
             )
-    values = {name: _bound(query, each, given.get(name)) for name, each in declared.items()}
+    values = {
+        name: _bound(query, parameter, arguments.get(name))
+        for name, parameter in declared_parameters.items()
+    }
     _check_counts(query, values)
     return BoundParameters(values=values, now=now.astimezone(dt.UTC))
 
 
-def _shown(each: tq.TypedParameter) -> str:
-    return f"${each.name}: {show_with_null(each.type, nullable=each.nullable)}"
+def _shown(parameter: tq.TypedParameter) -> str:
+    return f"${parameter.name}: {show_with_null(parameter.type, nullable=parameter.nullable)}"
 
 
 def _listed(query: tq.TypedQuery) -> str:
@@ -135,7 +142,7 @@ def _convert(target: ct.PropertyType, value: object) -> BoundValue:
             return _scalar(target.scalar, value)
         case ct.ListType():
             items = _items(value)
-            return tuple(None if each is None else _scalar(target.item, each) for each in items)
+            return tuple(None if item is None else _scalar(target.item, item) for item in items)
         case ct.VectorType():
             return _vector(target, value)
         case ct.EnumType():
@@ -151,7 +158,7 @@ def _items(value: object) -> Sequence[object]:
 
 
 def _vector(target: ct.VectorType, value: object) -> tuple[float, ...]:
-    numbers = tuple(_float(ct.Scalar.F32, each) for each in _items(value))
+    numbers = tuple(_float(ct.Scalar.F32, item) for item in _items(value))
     if len(numbers) != target.size:
         raise ValueError(f"has {len(numbers)} numbers, expected {target.size}")
     return numbers
@@ -236,18 +243,18 @@ def _date(scalar: ct.Scalar, value: object) -> dt.date | dt.datetime:
 
 def _check_counts(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> None:
     """Numbers with a lower bound: `limit`, `offset`, edits, k of `rrf`."""
-    least: dict[str, tuple[int, int | None]] = {}
+    bounds: dict[str, tuple[int, int | None]] = {}
     if isinstance(query.body, tq.TypedRead):
         for count in (query.body.limit, query.body.offset):
             if isinstance(count, ex.Parameter):
-                least[count.name] = (0, None)
+                bounds[count.name] = (0, None)
     for expression in _expressions(query.body):
-        for each in ex.walk(expression):
-            if isinstance(each, ex.Fusion) and isinstance(each.k, ex.Parameter):
-                least[each.k.name] = (1, None)
-            elif isinstance(each, ex.TextSearch) and isinstance(each.edits, ex.Parameter):
-                least[each.edits.name] = (0, 2)
-    for name, (low, high) in least.items():
+        for part in ex.walk(expression):
+            if isinstance(part, ex.Fusion) and isinstance(part.k, ex.Parameter):
+                bounds[part.k.name] = (1, None)
+            elif isinstance(part, ex.TextSearch) and isinstance(part.edits, ex.Parameter):
+                bounds[part.edits.name] = (0, 2)
+    for name, (low, high) in bounds.items():
         value = values[name]
         assert isinstance(value, int)
         if value < low or (high is not None and value > high):
@@ -266,12 +273,12 @@ def _expressions(body: tq.TypedRead | tq.TypedWrite) -> list[ex.Expression]:
             if not isinstance(statement, tq.InsertStatement)
         ]
         return [change.condition for change in changes]
-    found = [projection.expression for projection in body.projections]
-    found += [each.expression for each in body.order]
-    found += [] if body.ranking is None else [body.ranking]
+    expressions = [projection.expression for projection in body.projections]
+    expressions += [key.expression for key in body.order]
+    expressions += [] if body.ranking is None else [body.ranking]
     pending: list[tq.Block] = [body.block]
     while pending:
         block = pending.pop()
-        found += block.filters
+        expressions += block.filters
         pending += [*block.optionals, *block.negations]
-    return found
+    return expressions

@@ -25,14 +25,14 @@ def struct_properties(entity: EntityType, catalog: Catalog) -> tuple[Property, .
     """The properties of the struct, as its type, or the interface it is bound by, orders them."""
     match entity:
         case NodeOf() if entity.interface is not None:
-            declared = catalog.interfaces[entity.interface].properties
+            properties = catalog.interfaces[entity.interface].properties
         case NodeOf():
-            declared = catalog.nodes[entity.types[0]].properties
+            properties = catalog.nodes[entity.types[0]].properties
         case EdgeOf():
-            declared = catalog.edges[entity.type].properties
+            properties = catalog.edges[entity.type].properties
         case _:
             assert_never(entity)
-    return tuple(each for each in declared.values() if each.type != BLOB)
+    return tuple(prop for prop in properties.values() if prop.type != BLOB)
 
 
 TYPE_FIELD: Final = "type"

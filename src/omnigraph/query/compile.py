@@ -47,7 +47,7 @@ class CheckedQuery:
 def check_queries(parsed: ast.QueryFile, catalog: ct.Catalog) -> tuple[CheckedQuery, ...]:
     """Every query of a file, in source order."""
     names: set[str] = set()
-    checked: list[CheckedQuery] = []
+    checked_queries: list[CheckedQuery] = []
     suggestions = Suggestions()
     for declaration in parsed.queries:
         findings = Findings(suggestions)
@@ -60,13 +60,15 @@ def check_queries(parsed: ast.QueryFile, catalog: ct.Catalog) -> tuple[CheckedQu
             )
         names.add(declaration.name.text)
         typed = _check_query(declaration, catalog, findings)
-        found = findings.in_source_order()
-        faulty = any(each.severity is Severity.ERROR for each in found)
+        diagnostics = findings.in_source_order()
+        faulty = any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics)
         assert faulty or typed is not None, "what is not typed was reported"
-        checked.append(
-            CheckedQuery(declaration=declaration, typed=None if faulty else typed, findings=found)
+        checked_queries.append(
+            CheckedQuery(
+                declaration=declaration, typed=None if faulty else typed, findings=diagnostics
+            )
         )
-    return tuple(checked)
+    return tuple(checked_queries)
 
 
 def _check_query(
@@ -221,9 +223,11 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
 
 
 def _check_write(body: ast.WriteBody, scope: Scope) -> tq.TypedWrite | None:
-    typed = [check_statement(statement, scope) for statement in body.statements]
-    whole = tuple(each for each in typed if each is not None)
-    return tq.TypedWrite(statements=whole) if len(whole) == len(typed) else None
+    checked_statements = [check_statement(statement, scope) for statement in body.statements]
+    statements = tuple(statement for statement in checked_statements if statement is not None)
+    return (
+        tq.TypedWrite(statements=statements) if len(statements) == len(checked_statements) else None
+    )
 
 
 def _writes(body: tq.TypedRead | tq.TypedWrite) -> Iterator[str]:
@@ -266,11 +270,11 @@ def compile_queries(text: str, *, catalog: ct.Catalog, filename: str) -> ct.ByNa
     parsed = parse_queries(text)
     if isinstance(parsed, Diagnostic):
         raise QueryInvalidError(filename, (parsed,), text=text)
-    checked = check_queries(parsed, catalog)
-    findings = tuple(finding for each in checked for finding in each.findings)
-    if any(each.severity is Severity.ERROR for each in findings):
+    checked_queries = check_queries(parsed, catalog)
+    findings = tuple(finding for query in checked_queries for finding in query.findings)
+    if any(finding.severity is Severity.ERROR for finding in findings):
         raise QueryInvalidError(filename, findings, text=text)
-    return ct.ByName(each.typed for each in checked if each.typed is not None)
+    return ct.ByName(query.typed for query in checked_queries if query.typed is not None)
 
 
 def diagnose_queries(text: str, *, catalog: ct.Catalog) -> tuple[Diagnostic, ...]:

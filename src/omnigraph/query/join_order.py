@@ -71,7 +71,7 @@ def fewest_rows(sizes: Mapping[str, int]) -> ChooseStart:
 
     def chosen(candidates: Sequence[str], block: Block, catalog: Catalog) -> str:
         def expected(variable: str) -> float:
-            rows = sum(sizes.get(each, 0) for each in _types_of(variable, block))
+            rows = sum(sizes.get(type_name, 0) for type_name in _types_of(variable, block))
             most = _ROWS_LEFT[_selectivity(variable, block, catalog)]
             return min(rows, most) if most > 1 else rows * most
 
@@ -87,19 +87,23 @@ def order_joins(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Pl
     plan: Plan | None = None
     if block.outer:
         plan = _follow(Outer(variables=block.outer), set(block.outer), block.traversals)
-    reached = _reached_from_outside(block)
-    left = [
+    reached_variables = _reached_from_outside(block)
+    remaining_variables = [
         required_variable
         for required_variable in _required_variables(block)
-        if required_variable not in reached
+        if required_variable not in reached_variables
     ]
-    while left:
-        group = _connected(left[0], block.traversals)
-        start = choose_start([each for each in left if each in group], block, catalog)
+    while remaining_variables:
+        group = _connected(remaining_variables[0], block.traversals)
+        start = choose_start(
+            [variable for variable in remaining_variables if variable in group], block, catalog
+        )
         scan = Scan(variable=start, types=_types_of(start, block))
         part = _follow(scan, {start}, block.traversals)
         plan = part if plan is None else Cross(left=plan, right=part)
-        left = [each for each in left if each not in group]
+        remaining_variables = [
+            variable for variable in remaining_variables if variable not in group
+        ]
     assert plan is not None
     conditions = [part for binding in block.bindings for part in binding.conditions]
     plan = _filter(plan, conditions)
@@ -138,12 +142,18 @@ def _required_variables(block: Block) -> list[str]:
     return list(names)
 
 
-def _next_traversal(waiting: Sequence[TypedTraversal], known: set[str]) -> TypedTraversal | None:
+def _next_traversal(traversals: Sequence[TypedTraversal], known: set[str]) -> TypedTraversal | None:
     """One between known nodes if there is one, because it only removes rows."""
-    reachable = [each for each in waiting if {each.left, each.right} & known]
+    reachable_traversals = [
+        traversal for traversal in traversals if {traversal.left, traversal.right} & known
+    ]
     return next(
-        (each for each in reachable if {each.left, each.right} <= known),
-        reachable[0] if reachable else None,
+        (
+            traversal
+            for traversal in reachable_traversals
+            if {traversal.left, traversal.right} <= known
+        ),
+        reachable_traversals[0] if reachable_traversals else None,
     )
 
 
@@ -162,7 +172,7 @@ def _connected(variable: str, traversals: Sequence[TypedTraversal]) -> frozenset
 
 
 def _reached_from_outside(block: Block) -> frozenset[str]:
-    return frozenset().union(*(_connected(each, block.traversals) for each in block.outer))
+    return frozenset().union(*(_connected(variable, block.traversals) for variable in block.outer))
 
 
 def _types_of(variable: str, block: Block) -> tuple[str, ...]:
@@ -209,23 +219,25 @@ def _selectivity(variable: str, block: Block, catalog: Catalog) -> int:
         part
         for condition in (
             *(
-                each
+                condition
                 for binding in block.bindings
                 if binding.variable == variable
-                for each in binding.conditions
+                for condition in binding.conditions
             ),
             *block.filters,
         )
         for part in ex.conjuncts(condition)
         if ex.variables_of(part) == {variable}
     ]
-    given = {name for each in conditions if (name := _equated_property(each)) is not None}
+    equated_properties = {
+        name for condition in conditions if (name := _equated_property(condition)) is not None
+    }
     types = _types_of(variable, block)
-    if ID_COLUMN in given or _covers(given, types, catalog, unique=False):
+    if ID_COLUMN in equated_properties or _covers(equated_properties, types, catalog, unique=False):
         return _BY_ID
-    if _covers(given, types, catalog, unique=True):
+    if _covers(equated_properties, types, catalog, unique=True):
         return _BY_UNIQUE
-    if given or any(isinstance(each, ex.Membership) for each in conditions):
+    if equated_properties or any(isinstance(condition, ex.Membership) for condition in conditions):
         return _BY_VALUE
     return _BY_CONDITION if conditions else _BY_NOTHING
 
@@ -233,23 +245,25 @@ def _selectivity(variable: str, block: Block, catalog: Catalog) -> int:
 def _equated_property(condition: ex.Expression) -> str | None:
     if not isinstance(condition, ex.Comparison) or condition.operator is not BinaryOperator.EQUAL:
         return None
-    for one, other in (
+    for operand, other in (
         (condition.left, condition.right),
         (condition.right, condition.left),
     ):
-        if isinstance(one, ex.PropertyOf) and isinstance(
+        if isinstance(operand, ex.PropertyOf) and isinstance(
             other, ex.Constant | ex.Parameter | ex.Now
         ):
-            return one.name
+            return operand.name
     return None
 
 
-def _covers(given: set[str], types: tuple[str, ...], catalog: Catalog, *, unique: bool) -> bool:
+def _covers(
+    properties: set[str], types: tuple[str, ...], catalog: Catalog, *, unique: bool
+) -> bool:
     """Whether the given properties hold a key, or a unique tuple, of every type."""
     for name in types:
         node = catalog.nodes[name]
         key = () if node.key is None else (node.key.properties,)
-        tuples = [each.properties for each in node.uniques] if unique else key
-        if not any(set(each) <= given for each in tuples):
+        tuples = [constraint.properties for constraint in node.uniques] if unique else key
+        if not any(set(names) <= properties for names in tuples):
             return False
     return bool(types)

@@ -79,20 +79,25 @@ def lint_queries(text: str, *, catalog: ct.Catalog) -> LintReport:
     parsed = parse_queries(text)
     if isinstance(parsed, Diagnostic):
         return LintReport(refusal=parsed, queries=())
-    checked = check_queries(parsed, catalog)
-    unset = _unset_properties(checked, catalog)
-    linted: list[LintedQuery] = []
-    for each in checked:
-        advice = [*_advice(each, catalog), *unset.get(each.declaration.name.span.offset, ())]
-        findings = sorted((*each.findings, *advice), key=lambda one: (one.span.offset, one.rule))
-        linted.append(
+    checked_queries = check_queries(parsed, catalog)
+    unset_warnings = _unset_properties(checked_queries, catalog)
+    linted_queries: list[LintedQuery] = []
+    for query in checked_queries:
+        advice = [
+            *_advice(query, catalog),
+            *unset_warnings.get(query.declaration.name.span.offset, ()),
+        ]
+        findings = sorted(
+            (*query.findings, *advice), key=lambda finding: (finding.span.offset, finding.rule)
+        )
+        linted_queries.append(
             LintedQuery(
-                name=each.declaration.name.text,
+                name=query.declaration.name.text,
                 findings=tuple(findings),
-                descriptor=None if each.typed is None else describe(each.typed),
+                descriptor=None if query.typed is None else describe(query.typed),
             )
         )
-    return LintReport(refusal=None, queries=tuple(linted))
+    return LintReport(refusal=None, queries=tuple(linted_queries))
 
 
 def describe(query: TypedQuery) -> QueryDescriptor:
@@ -165,47 +170,49 @@ def _advice(checked: CheckedQuery, catalog: ct.Catalog) -> Iterator[Diagnostic]:
 
 def _variables_in(body: ast.ReadBody | ast.WriteBody) -> frozenset[str]:
     """The variables that expressions of a body use; iterative, without recursion."""
-    found: set[str] = set()
+    variables: set[str] = set()
     pending: list[object] = [body]
     while pending:
         node = pending.pop()
         if isinstance(node, tuple):
             pending += node
         elif isinstance(node, ast.VariableUse):
-            found.add(node.name.text)
+            variables.add(node.name.text)
         elif hasattr(node, "__dataclass_fields__"):
             pending += [getattr(node, name) for name in node.__dataclass_fields__]
-    return frozenset(found)
+    return frozenset(variables)
 
 
 def _unset_properties(
-    checked: Sequence[CheckedQuery], catalog: ct.Catalog
+    checked_queries: Sequence[CheckedQuery], catalog: ct.Catalog
 ) -> Mapping[int, list[Diagnostic]]:
     """Nullable properties that no update of their type sets, at the first update of the type."""
     updates: dict[str, tuple[ast.Name, set[str]]] = {}
     places: dict[str, int] = {}
-    for each in checked:
-        if each.typed is None or isinstance(each.declaration.body, ast.ReadBody):
+    for query in checked_queries:
+        if query.typed is None or isinstance(query.declaration.body, ast.ReadBody):
             continue
-        plan = plan_query(each.typed, catalog)
+        plan = plan_query(query.typed, catalog)
         assert isinstance(plan, Mutation)
-        for written, typed in zip(each.declaration.body.statements, plan.statements, strict=True):
-            if isinstance(typed, UpdateStatement):
-                key = typed.table_key
-                place, names = updates.setdefault(key, (written.type, set()))
-                names |= {assignment.property for assignment in typed.assignments}
-                places.setdefault(key, each.declaration.name.span.offset)
+        for statement, typed_statement in zip(
+            query.declaration.body.statements, plan.statements, strict=True
+        ):
+            if isinstance(typed_statement, UpdateStatement):
+                key = typed_statement.table_key
+                place, names = updates.setdefault(key, (statement.type, set()))
+                names |= {assignment.property for assignment in typed_statement.assignments}
+                places.setdefault(key, query.declaration.name.span.offset)
                 updates[key] = (place, names)
     tables = catalog.tables()
-    found: dict[int, list[Diagnostic]] = {}
+    warnings: dict[int, list[Diagnostic]] = {}
     for key, (place, names) in updates.items():
-        for declared in tables[key].properties.values():
-            if declared.nullable and declared.embed is None and declared.name not in names:
-                found.setdefault(places[key], []).append(
+        for prop in tables[key].properties.values():
+            if prop.nullable and prop.embed is None and prop.name not in names:
+                warnings.setdefault(places[key], []).append(
                     warning(
                         Rule.UNSET_PROPERTY,
                         place.span,
-                        f"no update of {tables[key].name} sets `{declared.name}`",
+                        f"no update of {tables[key].name} sets `{prop.name}`",
                     )
                 )
-    return found
+    return warnings

@@ -33,11 +33,11 @@ def _between(first: Any, last: Any) -> Span:
     return Span(offset=start.offset, line=start.line, column=start.column, end=_place(last).end)
 
 
-def _place(each: Any) -> Span:
-    if not isinstance(each, Token):
-        span: Span = each.span
+def _place(item: Any) -> Span:
+    if not isinstance(item, Token):
+        span: Span = item.span
         return span
-    token: Any = each
+    token: Any = item
     return Span(offset=token.start_pos, line=token.line, column=token.column, end=token.end_pos)
 
 
@@ -62,7 +62,7 @@ def _left_to_right(items: list[Any]) -> ast.Expression:
 
 
 def _join(junction: ast.Junction, items: list[Any]) -> ast.Expression:
-    operands = tuple(each for each in items if not isinstance(each, Token))
+    operands = tuple(item for item in items if not isinstance(item, Token))
     if len(operands) == 1:
         only: ast.Expression = operands[0]
         return only
@@ -142,7 +142,7 @@ class _Expressions(Transformer[Token, Any]):
         return ast.NullLiteral(span=_between(items[0], items[0]))
 
     def list(self, items: list[Any]) -> ast.ListLiteral:
-        inner = tuple(each for each in items[1:-1] if each is not None)
+        inner = tuple(item for item in items[1:-1] if item is not None)
         return ast.ListLiteral(items=inner, span=_between(items[0], items[-1]))
 
 
@@ -172,7 +172,7 @@ class TreeBuilder(_Expressions):
         return ast.QueryDeclaration(
             name=_name(items[1]),
             parameters=items[3] or (),
-            annotations=tuple(each for each in items if isinstance(each, ast.Annotation)),
+            annotations=tuple(item for item in items if isinstance(item, ast.Annotation)),
             body=items[-2],
         )
 
@@ -203,18 +203,18 @@ class TreeBuilder(_Expressions):
         return ast.Annotation(name=_name(items[0]), value=self.string([items[1]]))
 
     def read(self, items: list[Any]) -> ast.ReadBody:
-        tails: dict[str, Any] = dict(each for each in items if isinstance(each, tuple))
+        tails: dict[str, Any] = dict(item for item in items if isinstance(item, tuple))
         return ast.ReadBody(
-            clauses=tuple(each for each in items if isinstance(each, ast.Clause)),
-            distinct=any(isinstance(each, Token) and each.type == "DISTINCT" for each in items),
-            projections=tuple(each for each in items if isinstance(each, ast.Projection)),
+            clauses=tuple(item for item in items if isinstance(item, ast.Clause)),
+            distinct=any(isinstance(item, Token) and item.type == "DISTINCT" for item in items),
+            projections=tuple(item for item in items if isinstance(item, ast.Projection)),
             orderings=tails.get("order", ()),
             limit=tails.get("limit"),
             offset=tails.get("offset"),
         )
 
     def order(self, items: list[Any]) -> tuple[str, tuple[ast.Ordering, ...]]:
-        return "order", tuple(each for each in items if isinstance(each, ast.Ordering))
+        return "order", tuple(item for item in items if isinstance(item, ast.Ordering))
 
     def limit(self, items: list[Any]) -> tuple[str, ast.Expression]:
         return "limit", items[1]
@@ -243,7 +243,7 @@ class TreeBuilder(_Expressions):
         )
 
     def matches(self, items: list[Any]) -> tuple[tuple[ast.Assignment, ...], Token]:
-        return tuple(each for each in items if isinstance(each, ast.Assignment)), items[-1]
+        return tuple(item for item in items if isinstance(item, ast.Assignment)), items[-1]
 
     def traversal(self, items: list[Any]) -> ast.Traversal:
         left, edge_variable, edge, bounds, right, path = items
@@ -301,7 +301,7 @@ class TreeBuilder(_Expressions):
     def insert(self, items: list[Any]) -> ast.Insert:
         return ast.Insert(
             type=_name(items[1]),
-            assignments=tuple(each for each in items if isinstance(each, ast.Assignment)),
+            assignments=tuple(item for item in items if isinstance(item, ast.Assignment)),
             replacing=items[0].type == "UPSERT",
             span=_between(items[0], items[-1]),
         )
@@ -309,7 +309,7 @@ class TreeBuilder(_Expressions):
     def update(self, items: list[Any]) -> ast.Update:
         return ast.Update(
             type=_name(items[1]),
-            assignments=tuple(each for each in items if isinstance(each, ast.Assignment)),
+            assignments=tuple(item for item in items if isinstance(item, ast.Assignment)),
             condition=items[-1],
             span=_between(items[0], items[-1]),
         )
@@ -418,9 +418,9 @@ def _too_complex(name: ast.Name, message: str) -> Diagnostic:
 def _children(node: Any) -> Iterator[Any]:
     for field in fields(node):
         value = getattr(node, field.name)
-        for each in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(each) and not isinstance(each, Span):
-                yield each
+        for child in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(child) and not isinstance(child, Span):
+                yield child
 
 
 @functools.cache

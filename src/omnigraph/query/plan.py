@@ -213,8 +213,10 @@ def variables_bound(plan: Plan) -> frozenset[str]:  # noqa: PLR0911 - one per ki
         case Outer() | Empty():
             return frozenset(plan.variables)
         case Expand():
-            new = {plan.end, plan.edge_variable, plan.path_variable} - {None}
-            return variables_bound(plan.input) | {each for each in new if each is not None}
+            new_variables = {plan.end, plan.edge_variable, plan.path_variable} - {None}
+            return variables_bound(plan.input) | {
+                variable for variable in new_variables if variable is not None
+            }
         case Cross():
             return variables_bound(plan.left) | variables_bound(plan.right)
         case Optional():

@@ -62,7 +62,7 @@ def _node(plan: lp.Plan) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per 
         case lp.Anti():
             return "anti"
         case lp.Optional():
-            names = ", ".join(_variable(each) for each in plan.introduced)
+            names = ", ".join(_variable(variable) for variable in plan.introduced)
             return f"optional {names}".rstrip()
         case lp.Rank():
             rows = "" if plan.limit is None else f" for {_rows(plan.limit, plan.offset)}"
@@ -130,7 +130,9 @@ def _rows(limit: ex.Expression | None, offset: ex.Expression | None) -> str:
 
 
 def _projections(projections: Iterable[tq.TypedProjection]) -> str:
-    return ", ".join(f"{each.column.name} = {text_of(each.expression)}" for each in projections)
+    return ", ".join(
+        f"{projection.column.name} = {text_of(projection.expression)}" for projection in projections
+    )
 
 
 def _order(plan: lp.Order) -> str:
@@ -142,72 +144,94 @@ def _order(plan: lp.Order) -> str:
     return f"order {', '.join(keys)}{ties}"
 
 
-def _statement(each: tq.TypedStatement) -> str:
-    match each:
+def _statement(statement: tq.TypedStatement) -> str:
+    match statement:
         case tq.InsertStatement():
-            return f"{each.presence.value} {each.table_key} {_assignments(each.assignments)}"
+            return (
+                f"{statement.presence.value} {statement.table_key} "
+                f"{_assignments(statement.assignments)}"
+            )
         case tq.UpdateStatement():
-            values = _assignments(each.assignments)
-            return f"update {each.table_key} set {values} where {text_of(each.condition)}"  # noqa: S608
+            values = _assignments(statement.assignments)
+            return f"update {statement.table_key} set {values} where {text_of(statement.condition)}"  # noqa: S608
         case tq.DeleteStatement():
-            cascade = f" with {', '.join(each.incident)}" if each.incident else ""
-            return f"delete {each.table_key} where {text_of(each.condition)}{cascade}"
+            cascade = f" with {', '.join(statement.incident)}" if statement.incident else ""
+            return f"delete {statement.table_key} where {text_of(statement.condition)}{cascade}"
         case _:
-            assert_never(each)
+            assert_never(statement)
 
 
-def _assignments(written: Iterable[tq.TypedAssignment]) -> str:
-    return ", ".join(f"{each.property} = {text_of(each.value)}" for each in written)
+def _assignments(assignments: Iterable[tq.TypedAssignment]) -> str:
+    return ", ".join(
+        f"{assignment.property} = {text_of(assignment.value)}" for assignment in assignments
+    )
 
 
-def text_of(each: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
+def text_of(expression: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     """An expression, every operation inside another in parentheses."""
-    match each:
+    match expression:
         case ex.Constant():
-            return _value(each.value)
+            return _value(expression.value)
         case ex.Parameter():
-            return f"${each.name}"
+            return f"${expression.name}"
         case ex.Now():
             return "now()"
         case ex.PropertyOf():
-            return each.name if each.variable == ex.ROW else f"${each.variable}.{each.name}"
+            return (
+                expression.name
+                if expression.variable == ex.ROW
+                else f"${expression.variable}.{expression.name}"
+            )
         case ex.TypeName():
-            return f"type(${each.variable})"
+            return f"type(${expression.variable})"
         case ex.Entity():
-            return f"${each.variable}"
+            return f"${expression.variable}"
         case ex.PartOfPath():
-            return f"{each.part.value}(${each.variable})"
+            return f"{expression.part.value}(${expression.variable})"
         case ex.Arithmetic() | ex.Comparison():
-            return f"{_inner(each.left)} {each.operator.value} {_inner(each.right)}"
+            return (
+                f"{_inner(expression.left)} {expression.operator.value} {_inner(expression.right)}"
+            )
         case ex.Negation():
-            return f"-{_inner(each.operand)}"
+            return f"-{_inner(expression.operand)}"
         case ex.StringTest():
-            return f"{_inner(each.text)} {each.operator.value} {_inner(each.part)}"
+            return (
+                f"{_inner(expression.text)} {expression.operator.value} {_inner(expression.part)}"
+            )
         case ex.Membership():
-            return f"{_inner(each.item)} in {_inner(each.collection)}"
+            return f"{_inner(expression.item)} in {_inner(expression.collection)}"
         case ex.IsNull():
-            return f"{_inner(each.operand)} is {'not ' if each.negated else ''}null"
+            return f"{_inner(expression.operand)} is {'not ' if expression.negated else ''}null"
         case ex.Not():
-            return f"not {_inner(each.operand)}"
+            return f"not {_inner(expression.operand)}"
         case ex.And() | ex.Or():
-            word = " and " if isinstance(each, ex.And) else " or "
-            return word.join(_inner(inner) for inner in each.operands)
+            word = " and " if isinstance(expression, ex.And) else " or "
+            return word.join(_inner(inner) for inner in expression.operands)
         case ex.TextSearch():
-            edits = "" if each.edits is None else f", {text_of(each.edits)}"
-            return f"{each.kind.value}({text_of(each.field)}, {text_of(each.query)}{edits})"
+            edits = "" if expression.edits is None else f", {text_of(expression.edits)}"
+            return (
+                f"{expression.kind.value}"
+                f"({text_of(expression.field)}, {text_of(expression.query)}{edits})"
+            )
         case ex.Distance():
-            text = "embedded " if each.embed else ""
-            query = f"{text}{text_of(each.query)}"
-            return f"nearest({text_of(each.field)}, {query}, {each.metric})"
+            text = "embedded " if expression.embed else ""
+            query = f"{text}{text_of(expression.query)}"
+            return f"nearest({text_of(expression.field)}, {query}, {expression.metric})"
         case ex.TextScore():
-            return f"bm25({text_of(each.field)}, {text_of(each.query)})"
+            return f"bm25({text_of(expression.field)}, {text_of(expression.query)})"
         case ex.Fusion():
-            return f"rrf({text_of(each.first)}, {text_of(each.second)}, {text_of(each.k)})"
+            return (
+                f"rrf({text_of(expression.first)}, {text_of(expression.second)}, "
+                f"{text_of(expression.k)})"
+            )
         case ex.Aggregate():
-            argument = "*" if each.argument is None else text_of(each.argument)
-            return f"{each.function.value}({'distinct ' if each.distinct else ''}{argument})"
+            argument = "*" if expression.argument is None else text_of(expression.argument)
+            return (
+                f"{expression.function.value}"
+                f"({'distinct ' if expression.distinct else ''}{argument})"
+            )
         case _:
-            assert_never(each)
+            assert_never(expression)
 
 
 def _inner(expression: ex.Expression) -> str:
@@ -237,7 +261,7 @@ def _value(value: ex.Value) -> str:
     if isinstance(value, dt.date):
         return f'date("{value.isoformat()}")'
     if isinstance(value, tuple):
-        shown = [_value(each) for each in value[:_ITEMS_SHOWN]]
+        shown_items = [_value(item) for item in value[:_ITEMS_SHOWN]]
         more = [f"... {len(value) - _ITEMS_SHOWN} more"] if len(value) > _ITEMS_SHOWN else []
-        return f"[{', '.join([*shown, *more])}]"
+        return f"[{', '.join([*shown_items, *more])}]"
     return repr(value)

@@ -170,13 +170,13 @@ def _comparison(comparison: ex.Comparison) -> ex.Expression:
     return _truth(_compare(comparison.operator, left.value, right.value))
 
 
-def _compare(word: BinaryOperator, one: ex.Value, other: ex.Value) -> bool:
-    if isinstance(one, float) or isinstance(other, float):
+def _compare(word: BinaryOperator, left: ex.Value, right: ex.Value) -> bool:
+    if isinstance(left, float) or isinstance(right, float):
         # An integer is compared with a float as a float.
-        assert isinstance(one, int | float)
-        assert isinstance(other, int | float)
-        one, other = float(one), float(other)
-    return _COMPARE[word](one, other)
+        assert isinstance(left, int | float)
+        assert isinstance(right, int | float)
+        left, right = float(left), float(right)
+    return _COMPARE[word](left, right)
 
 
 def _string_test(string_test: ex.StringTest) -> ex.Expression:
@@ -200,7 +200,9 @@ def _membership(membership: ex.Membership) -> ex.Expression:
         return FALSE
     if not isinstance(item, ex.Constant):
         return membership
-    return _truth(any(_compare(BinaryOperator.EQUAL, item.value, one) for one in collection.value))
+    return _truth(
+        any(_compare(BinaryOperator.EQUAL, item.value, value) for value in collection.value)
+    )
 
 
 def _truth(value: bool) -> ex.Constant:  # noqa: FBT001 - it is the value itself
@@ -235,12 +237,12 @@ def _junction(
     if ends in flat:
         return ends
     neutral = _truth(not ends.value)
-    left = tuple(each for each in flat if each != neutral)
-    if not left:
+    kept_operands = tuple(operand for operand in flat if operand != neutral)
+    if not kept_operands:
         return neutral
-    if len(left) == 1:
-        return left[0]
-    return kind(operands=left, nullable=any(each.nullable for each in left))
+    if len(kept_operands) == 1:
+        return kept_operands[0]
+    return kind(operands=kept_operands, nullable=any(operand.nullable for operand in kept_operands))
 
 
 def fold_block(block: tq.Block) -> tq.Block:
@@ -257,8 +259,8 @@ def fold_block(block: tq.Block) -> tq.Block:
 
 
 def _fold(conditions: tuple[ex.Expression, ...]) -> tuple[ex.Expression, ...]:
-    folded = map(fold, conditions)
-    return tuple(each for each in folded if each != TRUE)
+    folded_conditions = map(fold, conditions)
+    return tuple(condition for condition in folded_conditions if condition != TRUE)
 
 
 def fold_projection(typed_projection: tq.TypedProjection) -> tq.TypedProjection:
@@ -281,8 +283,8 @@ def fold_statement(statement: tq.TypedStatement) -> tq.TypedStatement:
             assert_never(statement)
 
 
-def _assignments(written: tuple[tq.TypedAssignment, ...]) -> tuple[tq.TypedAssignment, ...]:
-    return tuple(replace(each, value=fold(each.value)) for each in written)
+def _assignments(assignments: tuple[tq.TypedAssignment, ...]) -> tuple[tq.TypedAssignment, ...]:
+    return tuple(replace(assignment, value=fold(assignment.value)) for assignment in assignments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +341,7 @@ def _fold_body(body: tq.TypedRead) -> tq.TypedRead:
         body,
         block=fold_block(body.block),
         projections=tuple(map(fold_projection, body.projections)),
-        order=tuple(replace(each, expression=fold(each.expression)) for each in body.order),
+        order=tuple(replace(key, expression=fold(key.expression)) for key in body.order),
     )
 
 
@@ -370,10 +372,10 @@ def _result(body: tq.TypedRead, pattern: Plan) -> Plan:
 
 
 def _order(plan: Plan, body: tq.TypedRead, *, ties: tuple[str, ...]) -> Order:
-    named = {each.column for each in body.order}
+    ordered_columns = {key.column for key in body.order}
     keys: tuple[tq.OrderKey, ...] = body.order
-    left = tuple(tie for tie in ties if tie not in named)
-    return Order(input=plan, ranking=body.ranking, keys=keys, ties=left)
+    remaining_ties = tuple(tie for tie in ties if tie not in ordered_columns)
+    return Order(input=plan, ranking=body.ranking, keys=keys, ties=remaining_ties)
 
 
 def tie_variables(block: tq.Block) -> tuple[str, ...]:

@@ -77,9 +77,9 @@ def _is_contradiction(predicate: ex.Expression | None) -> bool:
             return True
         if not isinstance(conjunct, ex.Comparison) or conjunct.operator is not BinaryOperator.EQUAL:
             continue
-        for one, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
-            if isinstance(one, ex.PropertyOf | ex.TypeName) and isinstance(other, ex.Constant):
-                if one in equal and equal[one] != other.value:
+        for operand, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
+            if isinstance(operand, ex.PropertyOf | ex.TypeName) and isinstance(other, ex.Constant):
+                if operand in equal and equal[operand] != other.value:
                     return True
-                equal[one] = other.value
+                equal[operand] = other.value
     return False

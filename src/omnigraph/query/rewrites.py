@@ -82,11 +82,13 @@ def _pushed_to_expand(
     return None
 
 
-def _both(one: ex.Expression | None, other: ex.Expression) -> ex.Expression:
-    if one is None:
-        return other
-    earlier = one.operands if isinstance(one, ex.And) else (one,)
-    return ex.And(operands=(*earlier, other), nullable=one.nullable or other.nullable)
+def _both(predicate: ex.Expression | None, condition: ex.Expression) -> ex.Expression:
+    if predicate is None:
+        return condition
+    operands = predicate.operands if isinstance(predicate, ex.And) else (predicate,)
+    return ex.And(
+        operands=(*operands, condition), nullable=predicate.nullable or condition.nullable
+    )
 
 
 def map_inputs(plan: lp.Plan, change: Callable[[lp.Plan], lp.Plan]) -> lp.Plan:
@@ -168,32 +170,34 @@ def _columns(variable: str, needs: _Needs) -> tuple[str, ...] | None:
 
 
 def _needs(expressions: Iterable[ex.Expression]) -> dict[str, frozenset[str] | None]:
-    found: dict[str, frozenset[str] | None] = {}
+    needs: dict[str, frozenset[str] | None] = {}
     for expression in expressions:
-        for each in ex.walk(expression):
-            if isinstance(each, ex.Entity):
-                found[each.variable] = None
-            elif isinstance(each, ex.PropertyOf):
-                earlier = found.get(each.variable, frozenset())
-                found[each.variable] = None if earlier is None else earlier | {each.name}
-    return found
+        for part in ex.walk(expression):
+            if isinstance(part, ex.Entity):
+                needs[part.variable] = None
+            elif isinstance(part, ex.PropertyOf):
+                properties = needs.get(part.variable, frozenset())
+                needs[part.variable] = None if properties is None else properties | {part.name}
+    return needs
 
 
-def _joined(one: _Needs, other: _Needs) -> dict[str, frozenset[str] | None]:
-    together = dict(one)
-    for name, properties in other.items():
-        earlier = together.get(name, frozenset())
-        whole = earlier is None or properties is None
-        together[name] = None if whole else (earlier or frozenset()) | (properties or frozenset())
-    return together
+def _joined(needs: _Needs, other_needs: _Needs) -> dict[str, frozenset[str] | None]:
+    joined_needs = dict(needs)
+    for name, properties in other_needs.items():
+        earlier = joined_needs.get(name, frozenset())
+        reads_all = earlier is None or properties is None
+        joined_needs[name] = (
+            None if reads_all else (earlier or frozenset()) | (properties or frozenset())
+        )
+    return joined_needs
 
 
 def _all_needs(plan: lp.Plan) -> dict[str, frozenset[str] | None]:
     """What every expression in a plan and below it reads."""
-    found = _needs(expressions_of(plan))
+    needs = _needs(expressions_of(plan))
     for below in inputs_of(plan):
-        found = _joined(found, _all_needs(below))
-    return found
+        needs = _joined(needs, _all_needs(below))
+    return needs
 
 
 def inputs_of(plan: lp.Plan) -> tuple[lp.Plan, ...]:
@@ -222,18 +226,18 @@ def inputs_of(plan: lp.Plan) -> tuple[lp.Plan, ...]:
 
 def expressions_of(plan: lp.Plan) -> tuple[ex.Expression, ...]:
     """The expressions that a node itself holds."""
-    found: list[ex.Expression | None] = []
+    expressions: list[ex.Expression | None] = []
     match plan:
         case lp.Scan() | lp.Filter():
-            found.append(plan.predicate)
+            expressions.append(plan.predicate)
         case lp.Expand():
-            found += [plan.predicate, plan.edge_predicate]
+            expressions += [plan.predicate, plan.edge_predicate]
         case lp.Rank():
-            found.append(plan.by)
+            expressions.append(plan.by)
         case lp.Project() | lp.Aggregate():
-            found += [projection.expression for projection in plan.projections]
+            expressions += [projection.expression for projection in plan.projections]
         case lp.Order():
-            found += [plan.ranking, *(key.expression for key in plan.keys)]
+            expressions += [plan.ranking, *(key.expression for key in plan.keys)]
         case (
             lp.Outer()
             | lp.Empty()
@@ -246,4 +250,4 @@ def expressions_of(plan: lp.Plan) -> tuple[ex.Expression, ...]:
             pass
         case _:
             assert_never(plan)
-    return tuple(each for each in found if each is not None)
+    return tuple(expression for expression in expressions if expression is not None)

@@ -55,7 +55,7 @@ class WordSorter:
 def sort_words(tokens: Sequence[Token]) -> list[Token]:
     """Every token with the kind its neighbours give it."""
     parameters: frozenset[str] = frozenset()
-    kinds = [str(each.type) for each in tokens]
+    kinds = [str(token.type) for token in tokens]
     for index, token in enumerate(tokens):
         if kinds[index] != _NAME:
             continue
@@ -94,15 +94,15 @@ def _value(tokens: Sequence[Token], index: int) -> str:
 
 def _declared(tokens: Sequence[Token], index: int) -> frozenset[str]:
     """The parameters between the parentheses that open in front of `index`."""
-    found: set[str] = set()
+    parameters: set[str] = set()
     depth = 1
     while depth > 0 and index < len(tokens) and _kind(tokens, index) != "LBRACE":
         kind = _kind(tokens, index)
         depth += (kind == "LPAR") - (kind == "RPAR")
         if kind == _VARIABLE:
-            found.add(_value(tokens, index))
+            parameters.add(_value(tokens, index))
         index += 1
-    return frozenset(found)
+    return frozenset(parameters)
 
 
 def _opens_bounds(tokens: Sequence[Token], index: int) -> bool:
@@ -204,18 +204,18 @@ class _Refusal(Refusal):
 
 def explain_character(text: str, offset: int) -> Diagnostic:
     """Why no token of the language starts at `offset`."""
-    found = text[offset : offset + 1]
-    refusal = _Refusal(text=text, offset=offset, found=found, expected=frozenset())
-    if found == '"':
+    character = text[offset : offset + 1]
+    refusal = _Refusal(text=text, offset=offset, found=character, expected=frozenset())
+    if character == '"':
         return _unterminated_string(refusal)
-    hint = _OTHER_LANGUAGES.get(text[offset : offset + 2]) or _OTHER_LANGUAGES.get(found, "")
-    if found.isdigit():
+    hint = _OTHER_LANGUAGES.get(text[offset : offset + 2]) or _OTHER_LANGUAGES.get(character, "")
+    if character.isdigit():
         hint = "numbers are written without an exponent: `1000.0` for 1e3"
-    elif found in "$@":
-        hint = f"a name in small letters follows `{found}` at once"
-    elif not found.isascii():
+    elif character in "$@":
+        hint = f"a name in small letters follows `{character}` at once"
+    elif not character.isascii():
         hint = "names use ASCII letters, digits and `_` only"
-    return refusal.diagnostic(Rule.SYNTAX, f"found `{found}`, which is not valid here", hint)
+    return refusal.diagnostic(Rule.SYNTAX, f"found `{character}`, which is not valid here", hint)
 
 
 def explain_refusal(text: str, offset: int, expected: Collection[str]) -> Diagnostic:
@@ -312,44 +312,46 @@ def short(word: str) -> str:
 
 
 def _expected_words(refusal: _Refusal) -> str:
-    left = set(refusal.expected)
+    terminals = set(refusal.expected)
     parts: list[str] = []
-    if left >= _CLAUSE_STARTS:
+    if terminals >= _CLAUSE_STARTS:
         parts.append("a clause")
-        left -= {*_VALUE_WORDS, "OPTIONAL"}
-    elif left >= _VALUE_STARTS:
+        terminals -= {*_VALUE_WORDS, "OPTIONAL"}
+    elif terminals >= _VALUE_STARTS:
         parts.append("an expression")
-        left -= _VALUE_WORDS
-    if left & {"EQUAL", "PLUS", "AND"}:
+        terminals -= _VALUE_WORDS
+    if terminals & {"EQUAL", "PLUS", "AND"}:
         # What could continue the expression is rarely what the author meant.
-        left -= {*_OPERATORS, "DOT", "LPAR", "EDGE_NAME", "EDGE_VARIABLE", "OPEN_UNDIRECTED"}
-        if not left:
+        terminals -= {*_OPERATORS, "DOT", "LPAR", "EDGE_NAME", "EDGE_VARIABLE", "OPEN_UNDIRECTED"}
+        if not terminals:
             parts.append("an operator")
-    parts += [words for terminal, words in _IN_WORDS.items() if terminal in left]
-    parts += [f"`{each.lower()}`" for each in sorted(left) if each.lower() in KEYWORDS]
+    parts += [words for terminal, words in _IN_WORDS.items() if terminal in terminals]
+    parts += [
+        f"`{terminal.lower()}`" for terminal in sorted(terminals) if terminal.lower() in KEYWORDS
+    ]
     if not parts:
         return "something else"
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
 def _hint(refusal: _Refusal) -> str:
-    found, expected = refusal.found, refusal.expected
+    word, expected = refusal.found, refusal.expected
     before = refusal.text[max(0, refusal.offset - 1) : refusal.offset]
-    other = _OTHER_LANGUAGES.get(before + found) or _OTHER_LANGUAGES.get(found.lower(), "")
+    other = _OTHER_LANGUAGES.get(before + word) or _OTHER_LANGUAGES.get(word.lower(), "")
     bare = _BARE_NAME.search(refusal.text[max(0, refusal.offset - 80) : refusal.offset])
     for condition, hint in (
         (bool(other), other),
-        (found in {"<", ">", "-"}, "the direction of an edge follows from the types of its ends"),
-        ("EDGE_NAME" in expected and found[:1].isupper(), "edges start with a small letter here"),
-        ("TYPE_NAME" in expected and found[:1].islower(), "type names start with a capital letter"),
-        ("VARIABLE" in expected and found[:1].isalpha(), f"variables start with `$`: `${found}`"),
-        ("NAME" in expected and found[:1].isupper(), "names start with a small letter or `_`"),
-        (found == ":" and bare is not None, "variables start with `$`: `$p: Person`"),
-        (found == ".", "a number has digits on both sides of its point: `0.5`"),
-        (found == "as" and "VARIABLE" not in expected, "an alias is a name: `as total`"),
-        (not found and "RBRACE" in expected, "close the block with `}`"),
-        (not found and "RPAR" in expected, "close the parenthesis with `)`"),
+        (word in {"<", ">", "-"}, "the direction of an edge follows from the types of its ends"),
+        ("EDGE_NAME" in expected and word[:1].isupper(), "edges start with a small letter here"),
+        ("TYPE_NAME" in expected and word[:1].islower(), "type names start with a capital letter"),
+        ("VARIABLE" in expected and word[:1].isalpha(), f"variables start with `$`: `${word}`"),
+        ("NAME" in expected and word[:1].isupper(), "names start with a small letter or `_`"),
+        (word == ":" and bare is not None, "variables start with `$`: `$p: Person`"),
+        (word == ".", "a number has digits on both sides of its point: `0.5`"),
+        (word == "as" and "VARIABLE" not in expected, "an alias is a name: `as total`"),
+        (not word and "RBRACE" in expected, "close the block with `}`"),
+        (not word and "RPAR" in expected, "close the parenthesis with `)`"),
     ):
         if condition and hint:
-            return short(hint) if found in hint and len(hint) > 120 else hint
+            return short(hint) if word in hint and len(hint) > 120 else hint
     return ""

@@ -101,8 +101,12 @@ def comparable(left: ExpressionType, right: ExpressionType) -> bool:
     """Whether `=` has a meaning: the same base type, or two numbers."""
     if is_number(left) and is_number(right):
         return True
-    one = scalar_of(left)
-    return one is not None and one is not ct.Scalar.BLOB and one is scalar_of(right)
+    left_scalar = scalar_of(left)
+    return (
+        left_scalar is not None
+        and left_scalar is not ct.Scalar.BLOB
+        and left_scalar is scalar_of(right)
+    )
 
 
 def show(expression_type: ExpressionType) -> str:

@@ -78,10 +78,10 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
         family=Family.RANKING, fewest=2, most=3, usage="rrf(nearest(...), bm25(...), 60)"
     ),
     **{
-        each.value: FunctionShape(
-            family=Family.AGGREGATE, fewest=1, most=1, usage=f"{each.value}($p.age)"
+        function.value: FunctionShape(
+            family=Family.AGGREGATE, fewest=1, most=1, usage=f"{function.value}($p.age)"
         )
-        for each in ex.AggregateFunction
+        for function in ex.AggregateFunction
     },
 }
 
@@ -221,7 +221,7 @@ def _holders(field: ex.PropertyOf, scope: Scope) -> list[ct.NodeType | ct.EdgeTy
     assert bound is not None
     match bound.type:
         case qt.NodeOf():
-            return [scope.catalog.nodes[each] for each in bound.type.types]
+            return [scope.catalog.nodes[type_name] for type_name in bound.type.types]
         case qt.EdgeOf():
             return [scope.catalog.edges[bound.type.type]]
         case qt.PathOf():
@@ -229,7 +229,7 @@ def _holders(field: ex.PropertyOf, scope: Scope) -> list[ct.NodeType | ct.EdgeTy
 
 
 def _metric(call: ast.Call, field: ex.PropertyOf, scope: Scope) -> ct.VectorMetric | None:
-    found = {
+    metrics = {
         next(
             (
                 declared_index.metric
@@ -241,15 +241,15 @@ def _metric(call: ast.Call, field: ex.PropertyOf, scope: Scope) -> ct.VectorMetr
         or ct.DEFAULT_METRIC
         for holder in _holders(field, scope)
     }
-    if len(found) > 1:
+    if len(metrics) > 1:
         scope.findings.error(
             Rule.VECTOR_FIELD,
             call.arguments[0].span,
-            f"the types compare `{field.name}` by different metrics: {', '.join(sorted(found))}",
+            f"the types compare `{field.name}` by different metrics: {', '.join(sorted(metrics))}",
             "bind one of the types",
         )
         return None
-    return next(iter(found), ct.DEFAULT_METRIC)
+    return next(iter(metrics), ct.DEFAULT_METRIC)
 
 
 def _is_embedded(argument: ast.Expression, field: ex.PropertyOf, scope: Scope) -> bool:
@@ -269,7 +269,7 @@ def _is_embedded(argument: ast.Expression, field: ex.PropertyOf, scope: Scope) -
 
 
 def _fusion(call: ast.Call, scope: Scope, infer: Infer) -> ex.Fusion | None:
-    arms = [_arm(call, each, scope, infer) for each in call.arguments[:2]]
+    arms = [_arm(call, argument, scope, infer) for argument in call.arguments[:2]]
     k: ex.Expression | None = ex.Constant(value=FUSION_K, type=qt.I64)
     if len(call.arguments) > 2:
         argument = call.arguments[2]

@@ -43,16 +43,16 @@ def infer_arithmetic(
 ) -> ex.Arithmetic | None:
     operator = expression.operator
     divides = operator in (BinaryOperator.DIVIDE, BinaryOperator.REMAINDER)
-    whole = qt.is_integer(left.type) and qt.is_integer(right.type)
-    numbers = qt.is_number(left.type) and qt.is_number(right.type)
-    if not (whole if operator is BinaryOperator.REMAINDER else numbers):
+    both_integers = qt.is_integer(left.type) and qt.is_integer(right.type)
+    both_numbers = qt.is_number(left.type) and qt.is_number(right.type)
+    if not (both_integers if operator is BinaryOperator.REMAINDER else both_numbers):
         report_operands(expression.span, operator.value, (left.type, right.type), scope)
         return None
     return ex.Arithmetic(
         operator=operator,
         left=left,
         right=right,
-        type=qt.I64 if whole and operator is not BinaryOperator.DIVIDE else qt.F64,
+        type=qt.I64 if both_integers and operator is not BinaryOperator.DIVIDE else qt.F64,
         nullable=left.nullable or right.nullable or (divides and not _is_nonzero(right)),
     )
 
@@ -75,8 +75,8 @@ def membership(
         return None
     if isinstance(item.type, EnumType) and isinstance(collection, ex.Constant):
         assert isinstance(collection.value, tuple)
-        for each in collection.value:
-            is_enum_value(each, item.type, span, scope.findings)
+        for value in collection.value:
+            is_enum_value(value, item.type, span, scope.findings)
     # Items of stored and given lists may be null; those of a list in the text never are.
     nullable = item.nullable or collection.nullable or not isinstance(collection, ex.Constant)
     return ex.Membership(item=item, collection=collection, nullable=nullable)
@@ -123,13 +123,13 @@ def report_operands(
     if qt.STRING in types and (qt.DATE in types or qt.DATETIME in types):
         name = "date" if qt.DATE in types else "datetime"
         hint = f'write `{name}("...")`, or declare a parameter of that type'
-    elif word in ("=", "!=") and any(isinstance(each, ListType) for each in types):
+    elif word in ("=", "!=") and any(isinstance(operand_type, ListType) for operand_type in types):
         hint = "use `contains` or `in` to test whether a list has a value"
     elif word == "%":
         hint = "`%` takes integers"
     elif Scalar.STRING in map(qt.scalar_of, types) and word == "+":
         hint = "strings cannot be joined in a query"
-    shown = " and ".join(qt.show(each) for each in types)
+    shown = " and ".join(qt.show(operand_type) for operand_type in types)
     scope.findings.error(Rule.OPERAND_TYPES, span, f"`{word}` has no meaning for {shown}", hint)
 
 
@@ -239,14 +239,14 @@ def _null(
 
 def _list(expression: ast.ListLiteral, scope: Scope) -> ex.Constant | None:
     items: list[ex.Constant] = []
-    for each in expression.items:
-        item = infer(each, scope, ExpressionContext.INSIDE)
+    for item_expression in expression.items:
+        item = infer(item_expression, scope, ExpressionContext.INSIDE)
         if item is None:
             return None
         if not isinstance(item, ex.Constant) or qt.scalar_of(item.type) is None:
             scope.findings.error(
                 Rule.VALUE_TYPE,
-                each.span,
+                item_expression.span,
                 "a list in the text holds literals only",
                 "declare a list as a parameter: `$ids: [String]`",
             )
@@ -279,13 +279,15 @@ def look_up(name: ast.Name, scope: Scope) -> Bound | None:
     """What a variable of the pattern is bound to."""
     if name.text in scope.variables:
         return scope.variables[name.text]
-    known = [each for each in (*scope.variables, *scope.parameters) if "." not in each]
+    known_names = [
+        known_name for known_name in (*scope.variables, *scope.parameters) if "." not in known_name
+    ]
     if name.text == ANONYMOUS:
         scope.findings.error(
             Rule.ANONYMOUS_VARIABLE, name.span, "`$_` cannot be read", "give the variable a name"
         )
     elif scope.own is not None:
-        hint = scope.findings.suggestions.closest(name.text, known)
+        hint = scope.findings.suggestions.closest(name.text, known_names)
         scope.findings.error(
             Rule.MUTATION_VARIABLE,
             name.span,
@@ -293,7 +295,7 @@ def look_up(name: ast.Name, scope: Scope) -> Bound | None:
             hint.replace("`", "`$", 1) or f"declare it: `query name(${name.text}: String)`",
         )
     else:
-        hint = scope.findings.suggestions.closest(name.text, known)
+        hint = scope.findings.suggestions.closest(name.text, known_names)
         scope.findings.error(
             Rule.UNKNOWN_VARIABLE,
             name.span,
@@ -355,13 +357,15 @@ def _word(expression: ast.Word, scope: Scope) -> ex.PropertyOf | None:
             "use a parameter or a literal",
         )
         return None
-    known = own_properties(scope.own)
-    found = known.get(name.text)
-    if found is None:
-        unknown_property(name, scope.own.name, list(known), scope)
+    known_properties = own_properties(scope.own)
+    known_property = known_properties.get(name.text)
+    if known_property is None:
+        unknown_property(name, scope.own.name, list(known_properties), scope)
         return None
     column = _ENDS_OF_EDGES.get(name.text, name.text) if _is_edge(scope) else name.text
-    return ex.PropertyOf(variable=ex.ROW, name=column, type=found.type, nullable=found.nullable)
+    return ex.PropertyOf(
+        variable=ex.ROW, name=column, type=known_property.type, nullable=known_property.nullable
+    )
 
 
 def _is_edge(scope: Scope) -> bool:
@@ -395,13 +399,13 @@ def _logic(expression: ast.Not | ast.Joined, scope: Scope) -> ex.Expression | No
     if isinstance(expression, ast.Not):
         operand = infer_condition(expression.operand, scope)
         return None if operand is None else ex.Not(operand=operand, nullable=operand.nullable)
-    typed = [infer_condition(each, scope) for each in expression.operands]
-    whole = tuple(each for each in typed if each is not None)
-    if len(whole) < len(typed):
+    inferred_operands = [infer_condition(operand, scope) for operand in expression.operands]
+    operands = tuple(operand for operand in inferred_operands if operand is not None)
+    if len(operands) < len(inferred_operands):
         return None
-    nullable = any(each.nullable for each in whole)
+    nullable = any(operand.nullable for operand in operands)
     kind = ex.And if expression.junction is ast.Junction.AND else ex.Or
-    return kind(operands=whole, nullable=nullable)
+    return kind(operands=operands, nullable=nullable)
 
 
 def _null_test(expression: ast.NullTest, scope: Scope) -> ex.IsNull | None:

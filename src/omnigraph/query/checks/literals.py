@@ -105,22 +105,30 @@ def list_constant(items: Sequence[Constant], span: Span, findings: Findings) -> 
     """A list of literals of one type."""
     if not items:
         return EMPTY_LIST
-    types = {each.type for each in items}
-    if all(qt.is_number(each) for each in types):
-        whole = types <= {qt.I64}
-        target = qt.F64 if any(qt.is_float(each) for each in types) else qt.I64 if whole else qt.U64
-        values = tuple(float(_number(each)) if target == qt.F64 else each.value for each in items)
+    types = {item.type for item in items}
+    if all(qt.is_number(item_type) for item_type in types):
+        all_i64 = types <= {qt.I64}
+        target = (
+            qt.F64
+            if any(qt.is_float(item_type) for item_type in types)
+            else qt.I64
+            if all_i64
+            else qt.U64
+        )
+        values = tuple(float(_number(item)) if target == qt.F64 else item.value for item in items)
         return Constant(value=values, type=ct.ListType(item=target.scalar))
-    only = items[0].type
-    if len(types) > 1 or not isinstance(only, ct.ScalarType):
-        shown = " and ".join(sorted(qt.show(each) for each in types))
+    first_type = items[0].type
+    if len(types) > 1 or not isinstance(first_type, ct.ScalarType):
+        shown = " and ".join(sorted(qt.show(item_type) for item_type in types))
         findings.error(
             Rule.VALUE_TYPE,
             span,
             f"a list holds values of one type, found {shown}",
         )
         return None
-    return Constant(value=tuple(each.value for each in items), type=ct.ListType(item=only.scalar))
+    return Constant(
+        value=tuple(item.value for item in items), type=ct.ListType(item=first_type.scalar)
+    )
 
 
 def _number(constant: Constant) -> int | float:
@@ -226,15 +234,15 @@ def _fit_list(
         _mismatch(value.type, target, span, name, findings)
         return None
     assert isinstance(value.value, tuple)
-    source, item = ct.ScalarType(scalar=value.type.item), ct.ScalarType(scalar=target.item)
-    fitted = [
-        _fit_constant(Constant(value=each, type=source), item, span, name, findings)
-        for each in value.value
+    source, item_type = ct.ScalarType(scalar=value.type.item), ct.ScalarType(scalar=target.item)
+    fitted_items = [
+        _fit_constant(Constant(value=item_value, type=source), item_type, span, name, findings)
+        for item_value in value.value
     ]
-    whole = [each for each in fitted if each is not None]
-    if len(whole) < len(fitted):
+    constants = [constant for constant in fitted_items if constant is not None]
+    if len(constants) < len(fitted_items):
         return None
-    return Constant(value=tuple(each.value for each in whole), type=target)
+    return Constant(value=tuple(constant.value for constant in constants), type=target)
 
 
 def _fit_number(
@@ -274,11 +282,13 @@ def fit_vector(
             f"`{name}` has {target.size} numbers, found {len(numbers)}",
         )
         return None
-    narrowed = tuple(as_f32(number) for number in numbers if isinstance(number, int | float))
-    if any(math.isinf(each) for each in narrowed):
+    narrowed_numbers = tuple(
+        as_f32(number) for number in numbers if isinstance(number, int | float)
+    )
+    if any(math.isinf(number) for number in narrowed_numbers):
         findings.error(Rule.VALUE_RANGE, span, f"a number does not fit into `{name}`, F32")
         return None
-    return Constant(value=narrowed, type=target)
+    return Constant(value=narrowed_numbers, type=target)
 
 
 def is_enum_value(value: Value, target: ct.EnumType, span: Span, findings: Findings) -> bool:

@@ -124,13 +124,17 @@ def _edge_type(name: ast.Name, scope: Scope) -> EdgeType | None:
     for edge in scope.catalog.edges.values():
         if edge.name.casefold() == name.text.casefold():
             return edge
-    known = {each[:1].lower() + each[1:] for each in scope.catalog.edges}
+    known_edges = {edge_name[:1].lower() + edge_name[1:] for edge_name in scope.catalog.edges}
     scope.findings.error(
         Rule.UNKNOWN_EDGE,
         name.span,
         f"there is no edge `{name.text}`",
-        scope.findings.suggestions.closest(name.text, known)
-        or (f"the edges are {', '.join(sorted(known)[:12])}" if known else "the schema has none"),
+        scope.findings.suggestions.closest(name.text, known_edges)
+        or (
+            f"the edges are {', '.join(sorted(known_edges)[:12])}"
+            if known_edges
+            else "the schema has none"
+        ),
     )
     return None
 
@@ -152,8 +156,8 @@ def _hops(clause: ast.Traversal, scope: Scope) -> tuple[int, int] | None:
     if low is None or high is None:
         return None
     minimum, maximum = low.value, high.value
-    whole = isinstance(minimum, int) and isinstance(maximum, int)
-    if not whole or not 1 <= minimum <= maximum <= HOPS_MAX:  # type: ignore[operator]
+    both_integers = isinstance(minimum, int) and isinstance(maximum, int)
+    if not both_integers or not 1 <= minimum <= maximum <= HOPS_MAX:  # type: ignore[operator]
         scope.findings.error(
             Rule.HOP_BOUNDS,
             bounds.span,
@@ -275,7 +279,7 @@ def check_block(
 ) -> CheckedBlock:
     """The typed form of a list of clauses; parts with findings are left out of it."""
     numbers = itertools.count(1) if fresh is None else fresh
-    clauses = tuple(_with_fresh_names(each, numbers) for each in clauses)
+    clauses = tuple(_with_fresh_names(clause, numbers) for clause in clauses)
     draft = _Draft(scope=outer)
     for clause in clauses:
         if isinstance(clause, ast.Binding):
@@ -311,9 +315,11 @@ def check_block(
         introduced=tuple(draft.introduced),
         outer=(),
     )
-    mentioned = _mentioned(block)
-    read = tuple(sorted(each for each in mentioned if each not in draft.introduced))
-    return CheckedBlock(block=replace(block, outer=read), scope=draft.scope)
+    mentioned_variables = _mentioned(block)
+    outer_variables = tuple(
+        sorted(variable for variable in mentioned_variables if variable not in draft.introduced)
+    )
+    return CheckedBlock(block=replace(block, outer=outer_variables), scope=draft.scope)
 
 
 def _with_fresh_names(clause: ast.Clause, numbers: Iterator[int]) -> ast.Clause:
@@ -434,60 +440,65 @@ def _match_condition(
             Rule.BLOB_PLACE, match.name.span, "a Blob cannot be compared or tested"
         )
         return None
-    held = PropertyOf(
+    matched_property = PropertyOf(
         variable=clause.variable.text,
         name=match.name.text,
         type=known.type,
         nullable=known.nullable,
     )
     if isinstance(known.type, ListType) and not isinstance(value.type, ListType):
-        return membership(held, value, match.value.span, "contains", scope)
-    return compare(ast.BinaryOperator.EQUAL, held, value, match.value.span, scope)
+        return membership(matched_property, value, match.value.span, "contains", scope)
+    return compare(ast.BinaryOperator.EQUAL, matched_property, value, match.value.span, scope)
 
 
 def _traversals(clauses: tuple[ast.Clause, ...], draft: _Draft) -> None:
-    pending = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
-    resolved: dict[int, TypedTraversal] = {}
+    pending_clauses = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
+    traversals_by_offset: dict[int, TypedTraversal] = {}
     while True:
-        waiting: list[ast.Traversal] = []
-        for each in pending:
+        waiting_clauses: list[ast.Traversal] = []
+        for clause in pending_clauses:
             known = draft.scope.variables
-            if each.left.text not in known and each.right.text not in known:
-                waiting.append(each)
+            if clause.left.text not in known and clause.right.text not in known:
+                waiting_clauses.append(clause)
                 continue
-            found = resolve_traversal(each, draft.scope)
-            _introduce(each, found, draft)
-            if found is not None:
-                resolved[each.span.offset] = found.traversal
-        if len(waiting) == len(pending):
+            resolved_traversal = resolve_traversal(clause, draft.scope)
+            _introduce(clause, resolved_traversal, draft)
+            if resolved_traversal is not None:
+                traversals_by_offset[clause.span.offset] = resolved_traversal.traversal
+        if len(waiting_clauses) == len(pending_clauses):
             break
-        pending = waiting
-    for each in pending:
-        unbound_end(each, draft.scope, optional=_names_in_optionals(clauses))
-        _introduce(each, None, draft)
-    draft.traversals += [resolved[offset] for offset in sorted(resolved)]
+        pending_clauses = waiting_clauses
+    for clause in pending_clauses:
+        unbound_end(clause, draft.scope, optional=_names_in_optionals(clauses))
+        _introduce(clause, None, draft)
+    draft.traversals += [traversals_by_offset[offset] for offset in sorted(traversals_by_offset)]
 
 
-def _introduce(clause: ast.Traversal, found: ResolvedTraversal | None, draft: _Draft) -> None:
+def _introduce(
+    clause: ast.Traversal, resolved_traversal: ResolvedTraversal | None, draft: _Draft
+) -> None:
     """New variables of a traversal; those of a faulty one are marked as reported."""
     for name in (clause.left, clause.right, clause.edge_variable, clause.path):
         if name is None or name.text in draft.scope.variables:
             continue
         if name.text not in draft.scope.parameters:
-            draft.introduce(name.text, None if found is None else found.bounds[name.text])
+            draft.introduce(
+                name.text,
+                None if resolved_traversal is None else resolved_traversal.bounds[name.text],
+            )
 
 
 def _names_in_optionals(clauses: Iterable[ast.Clause]) -> frozenset[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for clause in clauses:
         if isinstance(clause, ast.OptionalBlock):
-            for each in clause.clauses:
-                if isinstance(each, ast.Binding):
-                    found.add(each.variable.text)
-                elif isinstance(each, ast.Traversal):
-                    found |= {each.left.text, each.right.text}
-            found |= _names_in_optionals(clause.clauses)
-    return frozenset(found)
+            for nested_clause in clause.clauses:
+                if isinstance(nested_clause, ast.Binding):
+                    names.add(nested_clause.variable.text)
+                elif isinstance(nested_clause, ast.Traversal):
+                    names |= {nested_clause.left.text, nested_clause.right.text}
+            names |= _names_in_optionals(clause.clauses)
+    return frozenset(names)
 
 
 def _mentioned(block: Block) -> frozenset[str]:
@@ -505,7 +516,7 @@ def _mentioned(block: Block) -> frozenset[str]:
 def _must_touch_outside(
     clause: ast.NotBlock | ast.OptionalBlock, block: Block, outside: Scope
 ) -> None:
-    if any(each in outside.variables for each in block.outer):
+    if any(variable in outside.variables for variable in block.outer):
         return
     if any(bound is None for bound in outside.variables.values()):
         return

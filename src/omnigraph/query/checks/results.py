@@ -47,44 +47,44 @@ def _text(syntax_expression: SyntaxExpression, binds: int, *, sigil: str) -> str
 
 
 def _leveled(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
-    each: SyntaxExpression, sigil: str
+    expression: SyntaxExpression, sigil: str
 ) -> tuple[int, str]:
-    match each:
+    match expression:
         case ast.StringLiteral() | ast.NumberLiteral():
-            return _PRIMARY, each.raw
+            return _PRIMARY, expression.raw
         case ast.BoolLiteral():
-            return _PRIMARY, "true" if each.value else "false"
+            return _PRIMARY, "true" if expression.value else "false"
         case ast.NullLiteral():
             return _PRIMARY, "null"
         case ast.ListLiteral():
-            return _PRIMARY, f"[{_listed(each.items, sigil)}]"
+            return _PRIMARY, f"[{_listed(expression.items, sigil)}]"
         case ast.VariableUse():
-            return _PRIMARY, f"{sigil}{each.name.text}"
+            return _PRIMARY, f"{sigil}{expression.name.text}"
         case ast.PropertyUse():
-            return _PRIMARY, f"{sigil}{each.variable.text}.{each.property.text}"
+            return _PRIMARY, f"{sigil}{expression.variable.text}.{expression.property.text}"
         case ast.Word():
-            return _PRIMARY, each.name.text
+            return _PRIMARY, expression.name.text
         case ast.Call():
-            distinct = "distinct " if each.distinct else ""
-            inner = "*" if each.star else distinct + _listed(each.arguments, sigil)
-            return _PRIMARY, f"{each.function.text}({inner})"
+            distinct = "distinct " if expression.distinct else ""
+            inner = "*" if expression.star else distinct + _listed(expression.arguments, sigil)
+            return _PRIMARY, f"{expression.function.text}({inner})"
         case ast.Negative():
-            return _SIGN, f"-{_text(each.operand, _PRIMARY, sigil=sigil)}"
+            return _SIGN, f"-{_text(expression.operand, _PRIMARY, sigil=sigil)}"
         case ast.Not():
-            return _NOT, f"not {_text(each.operand, _COMPARE, sigil=sigil)}"
+            return _NOT, f"not {_text(expression.operand, _COMPARE, sigil=sigil)}"
         case ast.NullTest():
-            negated = "not " if each.negated else ""
-            return _COMPARE, f"{_text(each.operand, _SUM, sigil=sigil)} is {negated}null"
+            negated = "not " if expression.negated else ""
+            return _COMPARE, f"{_text(expression.operand, _SUM, sigil=sigil)} is {negated}null"
         case ast.Binary():
-            return _binary(each, sigil)
+            return _binary(expression, sigil)
         case ast.Joined():
-            level = _AND if each.junction is ast.Junction.AND else _OR
-            parts = [_text(inner, level + 1, sigil=sigil) for inner in each.operands]
-            return level, f" {each.junction.value} ".join(parts)
+            level = _AND if expression.junction is ast.Junction.AND else _OR
+            parts = [_text(inner, level + 1, sigil=sigil) for inner in expression.operands]
+            return level, f" {expression.junction.value} ".join(parts)
         case ast.ComparisonChain():
-            return _COMPARE, each.second.text
+            return _COMPARE, expression.second.text
         case _:
-            assert_never(each)
+            assert_never(expression)
 
 
 def _binary(binary: ast.Binary, sigil: str) -> tuple[int, str]:
@@ -95,7 +95,7 @@ def _binary(binary: ast.Binary, sigil: str) -> tuple[int, str]:
 
 
 def _listed(items: tuple[SyntaxExpression, ...], sigil: str) -> str:
-    return ", ".join(_text(each, _OR, sigil=sigil) for each in items)
+    return ", ".join(_text(item, _OR, sigil=sigil) for item in items)
 
 
 COLUMN_NAME_MAX: Final = 255
@@ -111,18 +111,18 @@ class CheckedOrder:
 
 def check_projections(body: ast.ReadBody, scope: Scope) -> tuple[tuple[TypedProjection, ...], bool]:
     """The columns, and whether rows are grouped."""
-    written: list[tuple[ast.Projection, ex.Expression]] = []
-    for each in body.projections:
-        typed = infer(each.expression, scope, ExpressionContext.RESULT)
-        if typed is not None and _can_be_column(each, typed, scope):
-            written.append((each, typed))
-    grouped = any(isinstance(typed, ex.Aggregate) for _, typed in written)
-    keyed = any(not isinstance(typed, ex.Aggregate) for _, typed in written)
+    valid_projections: list[tuple[ast.Projection, ex.Expression]] = []
+    for projection in body.projections:
+        typed = infer(projection.expression, scope, ExpressionContext.RESULT)
+        if typed is not None and _can_be_column(projection, typed, scope):
+            valid_projections.append((projection, typed))
+    grouped = any(isinstance(typed, ex.Aggregate) for _, typed in valid_projections)
+    keyed = any(not isinstance(typed, ex.Aggregate) for _, typed in valid_projections)
     projections: list[TypedProjection] = []
-    taken: dict[str, str] = {}
-    for each, typed in written:
-        _can_be_compared(each, typed, scope, grouped=grouped, distinct=body.distinct)
-        name = _column_name(each, taken, scope)
+    taken_names: dict[str, str] = {}
+    for projection, typed in valid_projections:
+        _can_be_compared(projection, typed, scope, grouped=grouped, distinct=body.distinct)
+        name = _column_name(projection, taken_names, scope)
         expression = _without_needless_null(typed, keyed=keyed)
         assert not isinstance(expression.type, PathOf | NullType)
         column = Column(name=name, type=expression.type, nullable=expression.nullable)
@@ -201,25 +201,25 @@ def check_order(
     ranking: ex.Ranking | None = None
     keys: list[OrderKey] = []
     columns_only = grouped or body.distinct
-    for position, each in enumerate(body.orderings):
-        found = _key(each, projections, scope, columns_only=columns_only)
-        if found is None:
+    for position, ordering in enumerate(body.orderings):
+        key = _key(ordering, projections, scope, columns_only=columns_only)
+        if key is None:
             continue
-        if isinstance(found.expression, ex.Distance | ex.TextScore | ex.Fusion):
-            _check_ranking(each, found.expression, position, body, scope)
-            ranking = found.expression if ranking is None else ranking
+        if isinstance(key.expression, ex.Distance | ex.TextScore | ex.Fusion):
+            _check_ranking(ordering, key.expression, position, body, scope)
+            ranking = key.expression if ranking is None else ranking
             continue
-        if not is_orderable(found.expression.type):
+        if not is_orderable(key.expression.type):
             scope.findings.error(
                 Rule.ORDER_KEY,
-                each.expression.span,
-                f"{show(found.expression.type)} has no order",
+                ordering.expression.span,
+                f"{show(key.expression.type)} has no order",
                 "order by a property such as `$p.id`"
-                if isinstance(found.expression.type, NodeOf)
+                if isinstance(key.expression.type, NodeOf)
                 else "",
             )
             continue
-        keys.append(found)
+        keys.append(key)
     for projection, typed in zip(body.projections, projections, strict=False):
         if isinstance(typed.expression, ex.Fusion) and typed.expression != ranking:
             scope.findings.error(

@@ -34,7 +34,7 @@ class Findings:
         self._found[warning(rule, span, message, hint)] = None
 
     def in_source_order(self) -> tuple[Diagnostic, ...]:
-        return tuple(sorted(self._found, key=lambda each: (each.span.offset, each.rule)))
+        return tuple(sorted(self._found, key=lambda finding: (finding.span.offset, finding.rule)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +97,11 @@ def interface_bound(catalog: ct.Catalog, interface: ct.InterfaceType) -> Bound:
     nodes = [node for node in catalog.nodes.values() if interface.name in node.implements]
     properties = {
         name: KnownProperty(
-            type=each.type,
-            nullable=_can_be_null(each)
+            type=prop.type,
+            nullable=_can_be_null(prop)
             or any(_can_be_null(node.properties[name]) for node in nodes),
         )
-        for name, each in interface.properties.items()
+        for name, prop in interface.properties.items()
     }
     properties[ID_COLUMN] = KnownProperty(type=STRING, nullable=False)
     return Bound(

@@ -97,15 +97,15 @@ def _own_type(name: ast.Name, scope: Scope) -> NodeType | EdgeType | None:
             "rename one of them in the schema",
         )
         return None
-    found = node or edge
-    if found is None:
+    own_type = node or edge
+    if own_type is None:
         hint = scope.findings.suggestions.closest(name.text, (*catalog.nodes, *catalog.edges))
         if name.text in catalog.interfaces:
             hint = "it is an interface; write to the types that implement it"
         scope.findings.error(
             Rule.UNKNOWN_TYPE, name.span, f"there is no node or edge type `{name.text}`", hint
         )
-    return found
+    return own_type
 
 
 def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
@@ -131,22 +131,26 @@ def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
 
 
 def _assignments(
-    written: tuple[ast.Assignment, ...], slots: dict[str, _Slot], scope: Scope, *, updating: bool
+    assignments: tuple[ast.Assignment, ...],
+    slots: dict[str, _Slot],
+    scope: Scope,
+    *,
+    updating: bool,
 ) -> tuple[tq.TypedAssignment, ...] | None:
     assert scope.own is not None
-    found: dict[str, tq.TypedAssignment | None] = {}
-    for each in written:
-        name = each.name
+    typed_assignments: dict[str, tq.TypedAssignment | None] = {}
+    for assignment in assignments:
+        name = assignment.name
         slot = slots.get(name.text)
         if slot is None:
             _no_slot(name, slots, scope)
-            found[name.text] = None
+            typed_assignments[name.text] = None
             continue
-        if name.text in found:
+        if name.text in typed_assignments:
             scope.findings.error(
                 Rule.DUPLICATE_ASSIGNMENT, name.span, f"`{name.text}` is assigned twice"
             )
-            found[name.text] = None
+            typed_assignments[name.text] = None
             continue
         if updating and slot.fixed:
             scope.findings.error(
@@ -155,12 +159,14 @@ def _assignments(
                 f"`{name.text}` cannot be set by an update: {slot.fixed}",
                 "delete the entity and insert another one",
             )
-        value = _assign(each, slot, scope)
-        found[name.text] = (
+        value = _assign(assignment, slot, scope)
+        typed_assignments[name.text] = (
             None if value is None else tq.TypedAssignment(property=slot.column, value=value)
         )
-    whole = tuple(each for each in found.values() if each is not None)
-    return whole if len(whole) == len(found) else None
+    valid_assignments = tuple(
+        assignment for assignment in typed_assignments.values() if assignment is not None
+    )
+    return valid_assignments if len(valid_assignments) == len(typed_assignments) else None
 
 
 def _no_slot(name: ast.Name, slots: dict[str, _Slot], scope: Scope) -> None:
@@ -195,19 +201,19 @@ def _insert(
 ) -> tq.InsertStatement | None:
     slots = _slots(own)
     assignments = _assignments(statement.assignments, slots, scope, updating=False)
-    given = {assignment.name.text for assignment in statement.assignments}
-    missing = list(_missing(own, given))
-    if statement.replacing and ID_COLUMN in slots and ID_COLUMN not in given:
-        missing.insert(0, ID_COLUMN)
-    if missing:
-        listed = ", ".join(f"`{each}`" for each in missing)
+    assigned_names = {assignment.name.text for assignment in statement.assignments}
+    missing_names = list(_missing(own, assigned_names))
+    if statement.replacing and ID_COLUMN in slots and ID_COLUMN not in assigned_names:
+        missing_names.insert(0, ID_COLUMN)
+    if missing_names:
+        listed = ", ".join(f"`{name}`" for name in missing_names)
         word = "upsert" if statement.replacing else "insert"
         scope.findings.error(
             Rule.MISSING_ASSIGNMENT,
             statement.type.span,
             f"this {word} of {own.name} lacks {listed}",
             "an upsert of a type without a key names the id"
-            if missing[0] == ID_COLUMN
+            if missing_names[0] == ID_COLUMN
             else "every property without `?` needs a value",
         )
         return None
@@ -221,10 +227,10 @@ def _insert(
     )
 
 
-def _missing(own: NodeType | EdgeType, given: set[str]) -> Iterator[str]:
+def _missing(own: NodeType | EdgeType, assigned_names: set[str]) -> Iterator[str]:
     if isinstance(own, EdgeType):
-        yield from (each for each in (FROM, TO) if each not in given)
+        yield from (name for name in (FROM, TO) if name not in assigned_names)
     for prop in own.properties.values():
-        embedded = prop.embed is not None and prop.embed.source in given
-        if not prop.nullable and not embedded and prop.name not in given:
+        embedded = prop.embed is not None and prop.embed.source in assigned_names
+        if not prop.nullable and not embedded and prop.name not in assigned_names:
             yield prop.name
